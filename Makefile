@@ -1,0 +1,49 @@
+# Motet: every target does the set-up that is missing, so each works alone on a fresh machine.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	&& echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+NATIVE := $(wildcard src/motet/matching/*.c src/motet/matching/*.h \
+	src/motet/matching/native/*.c src/motet/matching/native/*.h)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint soak bench clean
+
+help: ## show this page
+	@echo "make TARGET, where TARGET is one of"
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10 | sed 's/^/  /'
+
+setup: $(READY) ## create the virtual environment and build Motet in it
+
+$(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
+	@test -n "$(PYTHON)" || { \
+		echo "Motet needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast]'
+	@touch $@
+
+demo: $(READY) ## run the main job: an overlay of brokers, a broker killed and back, a report
+	$(BIN)/motet demo
+
+test: lint ## lint, types and all tests
+	$(BIN)/pytest
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(READY) ## the long runs: a thousand simulated overlays per profile, and the soak tests
+	$(BIN)/pytest -m soak --timeout 3600
+	$(BIN)/motet sim --seeds 0-999
+
+bench: $(READY) ## the short form of every benchmark, as one table
+	$(BIN)/motet bench all --short
+
+clean: ## remove what set-up and tests have made
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src -name '*.so' -delete
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

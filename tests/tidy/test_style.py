@@ -1,0 +1,72 @@
+"""The habits of the house that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "motet"
+FILES = sorted(SRC.rglob("*.py"))
+ROOMS = sorted(path.parent for path in SRC.rglob("__init__.py") if path.parent != SRC)
+
+LONGEST_FILE = 480
+LONGEST_FUNCTION = 60
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_a_file_is_a_screenful_of_ideas(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= LONGEST_FILE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_names_come_from_the_domain(path: Path) -> None:
+    nouns = re.compile(r"(Manager|Helper|Util|Utils)$")
+    assert not nouns.search(path.stem.title())
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            assert not nouns.search(node.name), node.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_every_file_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "a module needs a docstring"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda p: str(p.relative_to(SRC)))
+def test_every_room_has_a_card(room: Path) -> None:
+    card = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    for words in ("lives here", "may import", "must never"):
+        assert words in card.lower(), f"the card of {room.name} does not say what {words}"
+    assert re.search(r"pytest tests/|make test|motet ", card), "how is this room tested?"
+
+
+def test_dependencies_are_pinned_without_an_address() -> None:
+    lines = (ROOT / "constraints.txt").read_text().split()
+    assert lines
+    for line in lines:
+        assert re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line), line
+
+
+def test_no_test_is_skipped() -> None:
+    here = Path(__file__)
+    for path in (ROOT / "tests").rglob("*.py"):
+        if path != here:
+            assert not re.search(r"mark\.(skip|xfail)\b|pytest\.skip\(", path.read_text()), path
+
+
+def test_the_tree_is_clean_of_build_products() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    for name in listed:
+        assert not name.endswith((".so", ".pyc", ".log", ".o")), name
