@@ -1,0 +1,18 @@
+"""What a broker's core is told at its start. Configuration is an input like any other."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class BrokerConfig(Struct, frozen=True):
+    """`incarnation` must differ from that of any earlier life whose state is lost: the driver
+    takes the time in milliseconds. A broker that recovers its state keeps it."""
+
+    name: str
+    neighbours: tuple[str, ...] = ()
+    incarnation: int = 1
+    covering: bool = False
+    lease_s: float = 30.0
+    inquiry_s: float = 0.25
+    """How long the answer to "who is missing?" is collected before an operation fails."""

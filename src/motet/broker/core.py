@@ -1,0 +1,450 @@
+"""The broker as one deterministic, single-threaded machine: `step(input, now) -> Output`.
+
+This file is the soft half and the composition. It knows connections, decides what an input
+means, and turns what must last into facts; `durable` applies them. Publications pass through
+here and leave no durable trace.
+
+No clock, socket, thread, randomness or set order: the same inputs give the same outputs under
+asyncio, in one process and in the simulator.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+
+from motet.broker import facts
+from motet.broker.config import BrokerConfig
+from motet.broker.durable import Consequences, Durable
+from motet.broker.inquiry import Inquiries
+from motet.broker.router import Router
+from motet.errors import MotetError, PeerError, ProtocolError, UnknownBroker, VersionError
+from motet.model import OpId
+from motet.protocol.contract import (
+    Close,
+    Closed,
+    Dialled,
+    Fact,
+    Input,
+    Output,
+    Received,
+    TimerFired,
+)
+from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.link.machine import Link
+from motet.protocol.link.messages import (
+    Control,
+    ControlAck,
+    Inquire,
+    LinkHello,
+    Publications,
+    Waiting,
+)
+from motet.protocol.session.messages import (
+    AdvertiseRequest,
+    ClientHello,
+    Goodbye,
+    Publish,
+    Request,
+    Status,
+    StatusRequest,
+    SubscribeRequest,
+    UnadvertiseRequest,
+    UnsubscribeRequest,
+    Welcome,
+)
+
+LONGEST_NAME = 128
+LONG_LISTING = 1000
+"""Status lists no more than this, and counts nothing that takes a look at more."""
+
+
+class Peer(NamedTuple):
+    """Who is at the other end of a connection."""
+
+    kind: str
+    name: str
+
+
+class ClientSoft(Struct):
+    """A client's current connection. `published` is -1 when we do not know any more."""
+
+    epoch: str
+    connection: int = 0
+    published: int = 0
+    lost: int = 0
+
+
+class BrokerCore:
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.durable = Durable(config)
+        self.links = {
+            name: Link(config.name, config.incarnation, ledger)
+            for name, ledger in self.durable.ledgers.items()
+        }
+        self.clients: dict[str, ClientSoft] = {}
+        self.peers: dict[int, Peer] = {}
+        self.router = Router(self.durable.routing.state, self.links, self.clients)
+        self.inquiries = Inquiries(config, self.durable.routing.state, self.links)
+        self.counts = Counts()
+
+    # ── the door ─────────────────────────────────────────────────────────────────────────
+
+    def step(self, input: Input, now: float) -> Output:
+        """One input, one output. Peer misbehaviour closes that peer's connection, no more."""
+        out = Output()
+        self.counts.steps += 1
+        match input:
+            case Received(connection, frame):
+                try:
+                    self._received(connection, frame, out, now)
+                except PeerError as error:
+                    self._expel(connection, error, out, now)
+            case TimerFired(key):
+                self._timer_fired(key, out, now)
+            case Closed(connection):
+                self._closed(connection, out, now)
+            case Dialled(connection, neighbour):
+                self._dialled(connection, neighbour, out, now)
+        return out
+
+    def replay(self, journal: list[Fact]) -> None:
+        """Rebuild durable state from a journal, before the first step."""
+        for fact in journal:
+            self.durable.apply(fact)
+        for session in self.durable.sessions:
+            self.clients[session.client] = ClientSoft(session.epoch, published=-1)
+
+    def recover(self, now: float) -> Output:
+        """The first output after a replay."""
+        out = Output()
+        out.timers.extend(self.durable.recover(now))
+        return out
+
+    # ── frames ───────────────────────────────────────────────────────────────────────────
+
+    def _received(self, connection: int, frame: Frame, out: Output, now: float) -> None:
+        handle = MOVES.get(type(frame))
+        if handle is None:
+            raise ProtocolError(f"a broker does not take {type(frame).__name__}")
+        who, action = handle
+        peer = self.peers.get(connection)
+        found = "nobody" if peer is None else peer.kind
+        if found not in who:
+            raise ProtocolError(f"{type(frame).__name__} from {found} on this connection")
+        action(self, connection, peer, frame, out, now)
+
+    def _link_hello(
+        self, connection: int, peer: Peer | None, hello: LinkHello, out: Output, now: float
+    ) -> None:
+        if hello.version != PROTOCOL_VERSION:
+            raise VersionError(
+                f"{hello.broker} speaks version {hello.version}, we speak {PROTOCOL_VERSION}"
+            )
+        link = self.links.get(hello.broker)
+        if link is None:
+            known = ", ".join(self.links) or "none"
+            raise UnknownBroker(
+                f"{hello.broker!r} is not a neighbour of {self.config.name} (it has: {known}); "
+                "add the link to the topology of both"
+            )
+        if peer is None:
+            self._bind_link(connection, link, out)
+        elif peer.name != hello.broker:
+            raise ProtocolError(f"dialled {peer.name}, but {hello.broker} answered")
+        known_here = link.up
+        if link.ledger.record.incarnation != hello.incarnation:
+            if known_here:
+                raise ProtocolError(f"{hello.broker} changed its incarnation while connected")
+            self._journal(facts.NeighbourMet(hello.broker, hello.incarnation), out, now)
+        link.move("hello")  # only now may control leave: it follows our own hello
+        if not hello.heard:
+            link.greet(out, now, heard=True)
+        if not known_here:  # else it was said twice because our answer got lost
+            link.resume(hello, out, now)
+
+    def _control(
+        self, connection: int, peer: Peer, control: Control, out: Output, now: float
+    ) -> None:
+        del connection
+        link = self.links[peer.name]
+        if link.move("control") == "ignore":
+            return
+        if link.ledger.fresh(control):
+            self._journal(facts.ControlReceived(peer.name, control), out, now)
+        link.acknowledge(out)
+
+    def _control_ack(
+        self, connection: int, peer: Peer, ack: ControlAck, out: Output, now: float
+    ) -> None:
+        del connection
+        link = self.links[peer.name]
+        if link.move("ack") == "trim":
+            link.acknowledged(ack, out, now)
+
+    def _publications(
+        self, connection: int, peer: Peer, frame: Publications, out: Output, now: float
+    ) -> None:
+        del connection, now
+        link = self.links[peer.name]
+        if link.move("publications") == "accept" and link.admit(frame):
+            self.counts.received += len(frame.batch)
+            self.router.forward(frame.batch, peer.name, out)
+
+    def _inquire(
+        self, connection: int, peer: Peer, question: Inquire, out: Output, now: float
+    ) -> None:
+        del connection, now
+        if self.links[peer.name].move("question") == "accept":
+            self.inquiries.asked(question.op, peer.name, out)
+
+    def _waiting(
+        self, connection: int, peer: Peer, answer: Waiting, out: Output, now: float
+    ) -> None:
+        del connection, now
+        if self.links[peer.name].move("question") == "accept":
+            self.inquiries.answered(answer, out)
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def _client_hello(
+        self, connection: int, peer: None, hello: ClientHello, out: Output, now: float
+    ) -> None:
+        del peer
+        if hello.version != PROTOCOL_VERSION:
+            raise VersionError(
+                f"client speaks version {hello.version}, {self.config.name} speaks "
+                f"{PROTOCOL_VERSION}: use the same release of motet on both sides"
+            )
+        if not 0 < len(hello.client) <= LONGEST_NAME or not hello.client.isprintable():
+            raise ProtocolError(f"a client id is 1 to {LONGEST_NAME} printable characters")
+        before = self.clients.get(hello.client)
+        self._journal(facts.SessionOpened(hello.client, hello.resume), out, now)
+        session = self.durable.sessions.get(hello.client)
+        assert session is not None
+        if before is not None and before.connection:
+            text = f"another client connected to {self.config.name} as {hello.client!r}"
+            out.close.append(Close(before.connection, "Fenced", text))
+            self._unbind(before.connection)
+        resumed = session.epoch == hello.resume
+        if before is None or not resumed:
+            before = self.clients[hello.client] = ClientSoft(session.epoch)
+        before.connection = connection
+        self.peers[connection] = Peer("client", hello.client)
+        welcome = Welcome(
+            self.config.name, session.epoch, resumed, before.published, self.config.lease_s
+        )
+        out.deliver.append((connection, welcome))
+
+    def _request(
+        self, connection: int, peer: Peer, request: Request, out: Output, now: float
+    ) -> None:
+        soft = self.clients[peer.name]
+        session = self.durable.sessions.current(peer.name, soft.epoch)
+        assert session is not None
+        if not request.timeout_s >= 0:
+            raise ProtocolError(f"a timeout of {request.timeout_s} s")
+        if self.durable.sessions.is_new(session, request):
+            self._journal(facts.RequestReceived(peer.name, soft.epoch, request), out, now)
+            return
+        again = self.durable.sessions.answer_again(session, request.sequence)
+        if again is not None:
+            out.deliver.append((connection, again))
+
+    def _publish(
+        self, connection: int, peer: Peer, frame: Publish, out: Output, now: float
+    ) -> None:
+        del now
+        soft = self.clients[peer.name]
+        if soft.published < 0:
+            soft.published = frame.first - 1
+        known = soft.published + 1 - frame.first
+        if known < 0:
+            raise ProtocolError(f"publication {frame.first} follows {soft.published}")
+        bodies = frame.bodies[known:] if known else frame.bodies
+        answer = self.router.publish(peer.name, soft.published + 1, bodies, out)
+        soft.published = answer.upto
+        self.counts.published += len(bodies) - len(answer.refused)
+        out.deliver.append((connection, answer))
+
+    def _goodbye(
+        self, connection: int, peer: Peer, frame: Goodbye, out: Output, now: float
+    ) -> None:
+        del frame
+        soft = self.clients[peer.name]
+        self._unbind(connection)
+        self._end_session(peer.name, soft.epoch, out, now)
+        out.close.append(Close(connection, "", "goodbye"))
+
+    def _status(
+        self, connection: int, peer: Peer | None, frame: StatusRequest, out: Output, now: float
+    ) -> None:
+        del peer, frame, now
+        out.deliver.append((connection, Status(self.status())))
+
+    # ── connections ──────────────────────────────────────────────────────────────────────
+
+    def _dialled(self, connection: int, neighbour: str, out: Output, now: float) -> None:
+        link = self.links[neighbour]
+        self._bind_link(connection, link, out)
+        link.move("dialled")
+        link.greet(out, now, heard=False)
+
+    def _bind_link(self, connection: int, link: Link, out: Output) -> None:
+        old = link.soft.connection
+        if old:
+            self._unbind(old)
+            out.close.append(Close(old, "", "a newer connection took over"))
+        self.peers[connection] = Peer("broker", link.neighbour)
+        link.open(connection)
+
+    def _closed(self, connection: int, out: Output, now: float) -> None:
+        peer = self.peers.get(connection)
+        if peer is None:
+            return
+        self._unbind(connection)
+        if peer.kind == "broker":
+            link = self.links[peer.name]
+            if link.move("closed") == "drop":
+                link.drop(out)
+            return
+        soft = self.clients[peer.name]
+        self._journal(facts.SessionDropped(peer.name, soft.epoch), out, now)
+
+    def _expel(self, connection: int, error: MotetError, out: Output, now: float) -> None:
+        """Close the connection of a peer that misbehaved; what the step had to do stays."""
+        name = type(error).__name__
+        self.counts.expelled[name] = self.counts.expelled.get(name, 0) + 1
+        out.close.append(Close(connection, name, str(error)))
+        self._closed(connection, out, now)
+
+    def _unbind(self, connection: int) -> None:
+        peer = self.peers.pop(connection, None)
+        if peer is not None and peer.kind == "client":
+            self.clients[peer.name].connection = 0
+
+    # ── timers ───────────────────────────────────────────────────────────────────────────
+
+    def _timer_fired(self, key: tuple[Any, ...], out: Output, now: float) -> None:
+        match key:
+            case ("link", neighbour):
+                self.links[neighbour].alarm(out, now)
+            case ("lease", client, epoch):
+                soft = self.clients.get(client)
+                if soft is not None and soft.epoch == epoch and not soft.connection:
+                    self._end_session(client, epoch, out, now)
+            case ("deadline", client, epoch, sequence):
+                self.inquiries.begin(OpId(client, epoch, sequence), out, now)
+            case ("verdict", client, epoch, sequence):
+                op = OpId(client, epoch, sequence)
+                missing = self.inquiries.verdict(op)
+                if op in self.durable.deadlines:
+                    self._journal(facts.DeadlinePassed(op, missing), out, now)
+
+    # ── facts ────────────────────────────────────────────────────────────────────────────
+
+    def _journal(self, body: facts.FactBody, out: Output, now: float) -> None:
+        fact = Fact(now, body)
+        out.persist.append(fact)
+        self._carry_out(self.durable.apply(fact), out, now)
+
+    def _carry_out(self, then: Consequences, out: Output, now: float) -> None:
+        self.router.tables_changed()
+        out.timers.extend(then.timers)
+        for neighbour in then.neighbours:
+            self.links[neighbour].transmit(out, now)
+        for client, reply in then.answers:
+            soft = self.clients.get(client)
+            if soft is not None and soft.connection:
+                out.deliver.append((soft.connection, reply))
+
+    def _end_session(self, client: str, epoch: str, out: Output, now: float) -> None:
+        del self.clients[client]
+        self._journal(facts.SessionEnded(client, epoch), out, now)
+
+    # ── looking in ───────────────────────────────────────────────────────────────────────
+
+    def status(self) -> dict[str, Any]:
+        """What an operator asks for; plain values only."""
+        state = self.durable.routing.state
+        return {
+            "broker": self.config.name,
+            "incarnation": self.config.incarnation,
+            "covering": self.config.covering,
+            "links": {
+                name: {
+                    "phase": link.soft.phase.value,
+                    "sent": link.ledger.record.sent,
+                    "received": link.ledger.record.received,
+                    "unacknowledged": len(link.ledger.record.outbox),
+                    "lost_publications": link.soft.lost,
+                    "overtaken_publications": link.soft.overtaken,
+                }
+                for name, link in self.links.items()
+            },
+            "tables": {
+                "advertisements": len(state.advertisements),
+                "subscriptions": len(state.subscriptions),
+                "buffered_subscriptions": (
+                    len(state.buffered()) if len(state.subscriptions) <= LONG_LISTING else None
+                ),
+                "clients": len(state.clients),
+                "waiting_operations": len(state.waits),
+                "ignored_messages": self.durable.routing.ignored,
+            },
+            "sessions": {
+                name: {
+                    "epoch": soft.epoch,
+                    "connected": bool(soft.connection),
+                    "published": soft.published,
+                    "lost_deliveries": soft.lost,
+                }
+                for name, soft in sorted(islice(self.clients.items(), LONG_LISTING))
+            },
+            "session_count": len(self.clients),
+            "counts": {
+                "steps": self.counts.steps,
+                "published": self.counts.published,
+                "received": self.counts.received,
+                "delivered": self.router.delivered,
+                "forwarded": self.router.forwarded,
+                "refused": self.router.refused,
+                "expelled": dict(self.counts.expelled),
+            },
+        }
+
+    def validate(self) -> None:
+        """Raise if durable and soft state contradict each other or themselves."""
+        self.durable.validate()
+        self.router.validate()
+
+
+class Counts(Struct):
+    steps: int = 0
+    published: int = 0
+    received: int = 0
+    expelled: dict[str, int] = field(default_factory=dict)
+
+
+LINK, CLIENT, NOBODY, ANYBODY = ("broker",), ("client",), ("nobody",), ("nobody", "client")
+
+MOVES: dict[type, tuple[tuple[str, ...], Any]] = {
+    LinkHello: (("nobody", "broker"), BrokerCore._link_hello),
+    Control: (LINK, BrokerCore._control),
+    ControlAck: (LINK, BrokerCore._control_ack),
+    Publications: (LINK, BrokerCore._publications),
+    Inquire: (LINK, BrokerCore._inquire),
+    Waiting: (LINK, BrokerCore._waiting),
+    ClientHello: (NOBODY, BrokerCore._client_hello),
+    AdvertiseRequest: (CLIENT, BrokerCore._request),
+    UnadvertiseRequest: (CLIENT, BrokerCore._request),
+    SubscribeRequest: (CLIENT, BrokerCore._request),
+    UnsubscribeRequest: (CLIENT, BrokerCore._request),
+    Publish: (CLIENT, BrokerCore._publish),
+    Goodbye: (CLIENT, BrokerCore._goodbye),
+    StatusRequest: (ANYBODY, BrokerCore._status),
+}
+"""Which frame a broker takes from whom, and what it does with it."""

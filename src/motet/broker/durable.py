@@ -1,0 +1,254 @@
+"""The durable half of a broker: what a crash must not take, changed only by facts.
+
+`apply` reads nothing but this state and the fact. Replaying the same facts gives the same state
+and the same outputs, numbered the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from motet.broker import facts
+from motet.broker.config import BrokerConfig
+from motet.errors import InvariantError
+from motet.model import Hop, OpId
+from motet.protocol.contract import CancelTimer, Fact, SetTimer, TimerKey
+from motet.protocol.link.machine import Ledger
+from motet.protocol.routing.machine import Effects, Routing
+from motet.protocol.routing.messages import (
+    Advertise,
+    ClientHere,
+    RoutingMessage,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from motet.protocol.session.machine import Sessions
+from motet.protocol.session.messages import (
+    AdvertiseRequest,
+    Done,
+    Failed,
+    Request,
+    SubscribeRequest,
+    UnadvertiseRequest,
+)
+from motet.protocol.session.state import Session
+
+LONGEST_TIMEOUT_S = 3600.0
+
+
+@dataclass(slots=True)
+class Consequences:
+    """What soft code must now carry out: talk on links, answer clients, set timers."""
+
+    neighbours: dict[str, None] = field(default_factory=dict)
+    answers: list[tuple[str, Done | Failed]] = field(default_factory=list)
+    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+
+
+class Durable:
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.routing = Routing(config.neighbours, covering=config.covering)
+        self.sessions = Sessions(config.name, config.incarnation)
+        self.ledgers = {name: Ledger(name) for name in sorted(config.neighbours)}
+        self.deadlines: dict[OpId, tuple[float, float]] = {}
+        """Of every request that someone waits for: when, and the timeout that was asked for."""
+        self._now = 0.0
+        self._then = Consequences()
+
+    def apply(self, fact: Fact) -> Consequences:
+        """The one door."""
+        if fact.now < self._now:
+            raise InvariantError(f"time ran backwards from {self._now} to {fact.now}")
+        self._now = fact.now
+        handle = MOVES.get(type(fact.body))
+        if handle is None:
+            raise InvariantError(f"{type(fact.body).__name__} is not a fact")
+        handle(self, fact.body)
+        then, self._then = self._then, Consequences()
+        return then
+
+    def recover(self, now: float) -> list[SetTimer]:
+        """Timers after a replay: leases start again in full, since nobody could renew them."""
+        leases = [
+            SetTimer(("lease", s.client, s.epoch), now + self.config.lease_s) for s in self.sessions
+        ]
+        deadlines = [SetTimer(deadline_key(op), at) for op, (at, _) in self.deadlines.items()]
+        return leases + deadlines
+
+    # ── sessions ─────────────────────────────────────────────────────────────────────────
+
+    def _session_opened(self, fact: facts.SessionOpened) -> None:
+        session = self.sessions.get(fact.client)
+        if session is not None and session.epoch == fact.resume:
+            self._cancel(("lease", session.client, session.epoch))
+            return
+        if session is not None:
+            self._end(session)
+        session = self.sessions.open(fact.client)
+        self._route(ClientHere(session.client, session.epoch), Hop.client(session.client))
+
+    def _session_dropped(self, fact: facts.SessionDropped) -> None:
+        if self.sessions.current(fact.client, fact.epoch) is not None:
+            at = self._now + self.config.lease_s
+            self._then.timers.append(SetTimer(("lease", fact.client, fact.epoch), at))
+
+    def _session_ended(self, fact: facts.SessionEnded) -> None:
+        session = self.sessions.current(fact.client, fact.epoch)
+        if session is not None:
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        self._cancel(("lease", session.client, session.epoch))
+        self._carry(self.routing.end(session.client, session.epoch))
+        for sequence in sorted(session.unanswered):
+            self._forget_deadline(OpId(session.client, session.epoch, sequence))
+        self.sessions.end(session)
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────
+
+    def _request_received(self, fact: facts.RequestReceived) -> None:
+        session = self.sessions.current(fact.client, fact.epoch)
+        request = fact.request
+        if session is None or not self.sessions.is_new(session, request):
+            raise InvariantError("a request was journaled that must not take effect")
+        self.sessions.accept(session, request)
+        op = OpId(session.client, session.epoch, request.sequence)
+        source = Hop.client(session.client)
+        message = self._as_message(op, request)
+        if isinstance(message, Failed):
+            self._answer(op, message)
+            return
+        if request.wait:
+            timeout_s = min(max(request.timeout_s, 0.0), LONGEST_TIMEOUT_S)
+            self.deadlines[op] = (self._now + timeout_s, timeout_s)
+        self._route(message, source)
+        if not request.wait:
+            self._answer(op, Done(request.sequence))
+        elif op in self.deadlines:
+            at, _ = self.deadlines[op]
+            self._then.timers.append(SetTimer(deadline_key(op), at))
+
+    def _as_message(self, op: OpId, request: Request) -> RoutingMessage | Failed:
+        if isinstance(request, AdvertiseRequest):
+            return Advertise(op, request.filter, echo=request.wait)
+        if isinstance(request, SubscribeRequest):
+            return Subscribe(op, request.filter, echo=request.wait)
+        state = self.routing.state
+        target = OpId(op.client, op.epoch, request.target)
+        waiting = op if request.wait else None
+        if isinstance(request, UnadvertiseRequest):
+            what, table = "advertisement", state.advertisements
+            message: RoutingMessage = Unadvertise(target, waiting)
+        else:
+            what, table = "subscription", state.subscriptions
+            message = Unsubscribe(target, waiting)
+        if target not in table:
+            return Failed(
+                op.sequence,
+                "NoSuchOperation",
+                f"{what} {request.target} of {op.client} is not in force: "
+                "it was never made, was taken away before, or failed",
+            )
+        return message
+
+    def _deadline_passed(self, fact: facts.DeadlinePassed) -> None:
+        op = fact.op
+        wait = self.routing.state.waits.get(op)
+        if wait is None or op not in self.deadlines:
+            return
+        _, timeout_s = self.deadlines[op]
+        self.routing.abandon(op)
+        text = f"not effective within {timeout_s:g} s"
+        if wait.what == "advertise":
+            self._route(Unadvertise(op), Hop.client(op.client))
+        elif wait.what == "subscribe":
+            self._route(Unsubscribe(op), Hop.client(op.client))
+        self._answer(op, Failed(op.sequence, "NotEffective", text, fact.missing))
+
+    # ── links ────────────────────────────────────────────────────────────────────────────
+
+    def _control_received(self, fact: facts.ControlReceived) -> None:
+        source = Hop.broker(fact.neighbour)
+        for message in self.ledgers[fact.neighbour].take(fact.control):
+            self._route(message, source)
+
+    def _neighbour_met(self, fact: facts.NeighbourMet) -> None:
+        self._carry(self.routing.forget(fact.neighbour))
+        self.ledgers[fact.neighbour].restart(fact.incarnation)
+        self._carry(self.routing.join(fact.neighbour))
+
+    # ── carrying out ─────────────────────────────────────────────────────────────────────
+
+    def _route(self, message: RoutingMessage, source: Hop) -> None:
+        self._carry(self.routing.apply(message, source))
+
+    def _carry(self, effects: Effects) -> None:
+        for neighbour, message in effects.messages:
+            self.ledgers[neighbour].enqueue(message)
+            self._then.neighbours[neighbour] = None
+        for op, withdrawn in effects.completed:
+            if withdrawn:
+                text = f"operation {op.sequence} was taken back before it was effective"
+                self._answer(op, Failed(op.sequence, "Withdrawn", text))
+            else:
+                self._answer(op, Done(op.sequence))
+
+    def _answer(self, op: OpId, reply: Done | Failed) -> None:
+        self._forget_deadline(op)
+        session = self.sessions.current(op.client, op.epoch)
+        if session is not None and self.sessions.answer(session, reply):
+            self._then.answers.append((op.client, reply))
+
+    def _forget_deadline(self, op: OpId) -> None:
+        if self.deadlines.pop(op, None) is not None:
+            self._cancel(deadline_key(op))
+
+    def _cancel(self, key: TimerKey) -> None:
+        self._then.timers.append(CancelTimer(key))
+
+    # ── looking in ───────────────────────────────────────────────────────────────────────
+
+    def digest(self) -> str:
+        """A hash of everything durable; equal after replay, or the journal lied."""
+        state = self.routing.state
+        parts: list[Any] = [
+            [(s.client, s.epoch, s.requests, sorted(s.unanswered)) for s in self.sessions],
+            [
+                (r.neighbour, r.incarnation, r.sent, r.received)
+                for r in (ledger.record for ledger in self.ledgers.values())
+            ],
+            [
+                [(e.id, str(e.filter), e.source, e.key, e.sent) for e in table]
+                for table in (state.advertisements, state.subscriptions)
+            ],
+            list(state.clients.items()),
+            [(w.op, w.what, w.requester, w.missing) for w in state.waits.values()],
+            list(self.deadlines.items()),
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def validate(self) -> None:
+        self.routing.validate()
+        for op in self.deadlines:
+            if op not in self.routing.state.waits:
+                raise InvariantError(f"{op} has a deadline but waits for nobody")
+
+
+def deadline_key(op: OpId) -> TimerKey:
+    return ("deadline", *op)
+
+
+MOVES = {
+    facts.SessionOpened: Durable._session_opened,
+    facts.SessionDropped: Durable._session_dropped,
+    facts.SessionEnded: Durable._session_ended,
+    facts.RequestReceived: Durable._request_received,
+    facts.DeadlinePassed: Durable._deadline_passed,
+    facts.ControlReceived: Durable._control_received,
+    facts.NeighbourMet: Durable._neighbour_met,
+}
+"""Every fact and what it does."""

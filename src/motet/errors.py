@@ -1,0 +1,135 @@
+"""Every error Motet raises, sorted by blame.
+
+- `MisuseError`: you asked for something that cannot be; the text says what and what to do.
+- `PeerError`: the other side of a connection misbehaved; the connection is closed, we go on.
+- `InvariantError`: we are wrong; please report it.
+
+`UnavailableError` stands between them: nobody is wrong, the overlay just cannot do it now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class MotetError(Exception):
+    """The root of all errors raised by Motet."""
+
+
+class MisuseError(MotetError):
+    """The caller asked for something that cannot be."""
+
+
+class PeerError(MotetError):
+    """A peer sent what it must not send. The connection is closed with this as the reason."""
+
+
+class InvariantError(MotetError):
+    """A promise that Motet makes to itself is broken: a bug in Motet."""
+
+
+class UnavailableError(MotetError):
+    """The request is fine, but the overlay cannot serve it now."""
+
+
+# ── misuse ───────────────────────────────────────────────────────────────────────────────
+
+
+class EventError(MisuseError):
+    """An event has an attribute name, a value or a size that Motet does not carry."""
+
+
+class FilterError(MisuseError):
+    """A filter does not parse or does not type. `column` is 1-based; the text points at it."""
+
+    def __init__(self, problem: str, text: str = "", column: int = 0) -> None:
+        self.problem = problem
+        self.text = text
+        self.column = column
+        super().__init__(problem + (_pointed_at(text, column) if column else ""))
+
+
+def _pointed_at(text: str, column: int) -> str:
+    """The line with the column and a caret below it; of a long line only the surroundings."""
+    at = column - 1
+    first = max(text.rfind("\n", 0, at) + 1, at - 60)
+    last = text.find("\n", at)
+    shown = text[first : min(len(text) if last < 0 else last, at + 40)]
+    # Tabs and control characters would put the caret out of line.
+    shown = "".join(char if char.isprintable() else " " for char in shown)
+    return f" at column {column}\n  {shown}\n  {' ' * (at - first)}^"
+
+
+class FilterTooComplex(FilterError):
+    """A filter exceeds the limits on depth, size or cost."""
+
+
+class TopologyError(MisuseError):
+    """A topology file names a broker twice, an unknown one, or does not form one tree."""
+
+
+class AddressError(MisuseError):
+    """An address does not parse, or its port cannot be bound."""
+
+
+class NotAdvertised(MisuseError):
+    """An event lies outside the space its client has advertised; nobody received it."""
+
+
+class NoSuchOperation(MisuseError):
+    """An unsubscribe or unadvertise names something that is not in force."""
+
+
+class ClosedError(MisuseError):
+    """The client, subscription or overlay was closed before."""
+
+
+# ── the overlay cannot do it now ─────────────────────────────────────────────────────────
+
+
+class NotEffective(UnavailableError):
+    """An operation was not effective across the overlay in time; names the brokers not reached."""
+
+    def __init__(self, operation: str, missing: Sequence[str], timeout_s: float) -> None:
+        self.operation = operation
+        self.missing = tuple(missing)
+        self.timeout_s = timeout_s
+        who = ", ".join(self.missing) or "unknown"
+        super().__init__(
+            f"{operation} was not effective within {timeout_s:g} s; brokers not reached: {who}"
+        )
+
+
+class Withdrawn(UnavailableError):
+    """The operation was undone (by its inverse, or by the end of its session) while it waited."""
+
+
+class Disconnected(UnavailableError):
+    """The broker cannot be reached, or the connection ended before the answer came."""
+
+
+class Fenced(UnavailableError):
+    """Another client connected with the same id and took the session over."""
+
+
+class SessionExpired(UnavailableError):
+    """The lease of the session ran out while the client was away; its entries are gone."""
+
+
+# ── the peer ─────────────────────────────────────────────────────────────────────────────
+
+
+class FrameError(PeerError):
+    """A frame is malformed, truncated or larger than the limit."""
+
+
+class VersionError(PeerError):
+    """The peer speaks another version of the protocol."""
+
+
+class UnknownBroker(PeerError):
+    """A broker that is not a configured neighbour tried to link."""
+
+
+class ProtocolError(PeerError):
+    """A well-formed message that is not legal in the state the conversation is in."""

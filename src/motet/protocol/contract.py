@@ -1,0 +1,94 @@
+"""What goes into a broker's core and what comes out of it.
+
+    step(input, now) -> Output
+
+Inputs are facts of the past, outputs are imperatives. Time is seconds as a float that never
+runs backwards, handed in with the input; connections are numbers that the driver counts up, so
+that a newer connection of the same peer fences the older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from motet.protocol.frames import Frame
+
+TimerKey = tuple[Hashable, ...]
+
+
+# ── inputs ───────────────────────────────────────────────────────────────────────────────
+
+
+class Dialled(NamedTuple):
+    """A connection that we opened to a configured neighbour is up."""
+
+    connection: int
+    neighbour: str
+
+
+class Received(NamedTuple):
+    """A frame arrived. The first one of an accepted connection tells who is there."""
+
+    connection: int
+    frame: Frame
+
+
+class Closed(NamedTuple):
+    """A connection is gone, for whatever reason."""
+
+    connection: int
+
+
+class TimerFired(NamedTuple):
+    key: TimerKey
+
+
+Input = Dialled | Received | Closed | TimerFired
+
+
+# ── outputs ──────────────────────────────────────────────────────────────────────────────
+
+
+class Fact(NamedTuple):
+    """A journaled input: the only thing that changes durable state. Replay applies it again."""
+
+    now: float
+    body: Any
+
+
+class SetTimer(NamedTuple):
+    key: TimerKey
+    at: float
+
+
+class CancelTimer(NamedTuple):
+    key: TimerKey
+
+
+class Close(NamedTuple):
+    """Close a connection, telling the other side why."""
+
+    connection: int
+    error: str
+    text: str
+
+
+@dataclass(slots=True)
+class Output:
+    """What the driver must do, in the order of the fields.
+
+    1. `persist`: append to the journal and make durable. Nothing below may leave the process
+       before that; a failure here ends the process.
+    2. `send`: frames to neighbours, and
+    3. `deliver`: frames to clients. Per connection they leave in the order of the steps.
+    4. `timers`: set and cancelled in list order; setting a key again replaces it.
+    5. `close`: after what was sent before on that connection.
+    """
+
+    persist: list[Fact] = field(default_factory=list)
+    send: list[tuple[int, Frame]] = field(default_factory=list)
+    deliver: list[tuple[int, Frame]] = field(default_factory=list)
+    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    close: list[Close] = field(default_factory=list)

@@ -1,0 +1,17 @@
+"""The union of all frames on the wire, and the version that both sides must speak."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from motet.protocol.link.messages import LinkFrame
+from motet.protocol.session.messages import SessionFrame
+
+PROTOCOL_VERSION = 1
+
+
+class Beat(Struct, tag="beat", array_like=True, frozen=True):
+    """Nothing but a sign of life; the driver sends and swallows it."""
+
+
+Frame = LinkFrame | SessionFrame | Beat

@@ -1,0 +1,377 @@
+"""The routing machine: who hears of which advertisement and subscription, and who may know it.
+
+Advertisements flood; subscriptions follow overlapping advertisements back; removals follow
+exactly the `sent` marks that additions left. What a neighbour holds from us is therefore always
+what our last messages on that FIFO link said, whatever crossed on the way.
+
+An operation is *effective* when its echo is complete (see `messages`). Whichever of a crossing
+advertisement and subscription arrives later at a broker carries the obligation there: an
+advertisement attracts before it echoes, a subscription is passed on before it echoes.
+
+One door: `apply`, `forget`, `join` and `end` change the state; nobody else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from motet.errors import InvariantError
+from motet.model import Hop, OpId
+from motet.protocol.routing.messages import (
+    Advertise,
+    ClientGone,
+    ClientHere,
+    Echo,
+    RoutingMessage,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from motet.protocol.routing.state import Entry, RoutingState, Table, Wait
+
+
+class Completed(NamedTuple):
+    """A local client's operation is effective, or was withdrawn while it waited."""
+
+    op: OpId
+    withdrawn: bool = False
+
+
+class Effects:
+    """What a fact caused, in order: messages to neighbours, and answers to local clients."""
+
+    __slots__ = ("completed", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, RoutingMessage]] = []
+        self.completed: list[Completed] = []
+
+
+class Routing:
+    def __init__(self, neighbours: Sequence[str], *, covering: bool = False) -> None:
+        self.state = RoutingState(neighbours)
+        self.covering = covering
+        self.ignored = 0
+        """Additions of what is there and removals of what is not. A correct neighbour causes
+        none; a journaled step cannot refuse them, so they change nothing and are counted."""
+        self._effects = Effects()
+
+    # ── the door ─────────────────────────────────────────────────────────────────────────
+
+    def apply(self, message: RoutingMessage, source: Hop) -> Effects:
+        """One control message, from a neighbour or made from a client's request."""
+        MOVES[type(message)](self, message, source)
+        return self._take_effects()
+
+    def end(self, client: str, epoch: str) -> Effects:
+        """A session ended: everything it has in force goes, everywhere."""
+        source = Hop.client(client)
+        self._remove_all(source)
+        self._gone(ClientGone(client, epoch), source)
+        self.state.bits.release(source)
+        return self._take_effects()
+
+    def forget(self, neighbour: str) -> Effects:
+        """A neighbour has lost its state: nothing that came from it holds any more."""
+        state, hop = self.state, Hop.broker(neighbour)
+        bit = state.bits.bit(hop)
+        for table in (state.advertisements, state.subscriptions):
+            for entry in table:
+                entry.sent &= ~bit
+        self._remove_all(hop)
+        for (client, epoch), source in list(state.clients.items()):
+            if source == hop:
+                self._gone(ClientGone(client, epoch), hop)
+        for wait in list(state.waits.values()):
+            if wait.requester == hop:
+                del state.waits[wait.op]
+            elif wait.what != "advertise":
+                self._discharge(wait, bit)
+        return self._take_effects()
+
+    def join(self, neighbour: str) -> Effects:
+        """A neighbour starts empty: tell it all there is. Its answers attract the rest."""
+        state, hop = self.state, Hop.broker(neighbour)
+        bit = state.bits.bit(hop)
+        for (client, epoch), source in state.clients.items():
+            if source != hop:
+                self._send(neighbour, ClientHere(client, epoch))
+        for entry in state.advertisements:
+            if entry.source != hop:
+                wait = state.waits.get(entry.id)
+                self._announce(entry, neighbour, echo=bool(wait and wait.missing & bit))
+        for wait in state.waits.values():
+            if wait.probe is not None and wait.what == "advertise" and wait.missing & bit:
+                self._send(neighbour, Advertise(wait.op, wait.probe, echo=True, probe=True))
+        return self._take_effects()
+
+    def abandon(self, op: OpId) -> None:
+        """Nobody waits for this any more; the operation itself stays as it is."""
+        self.state.waits.pop(op, None)
+
+    # ── advertisements ───────────────────────────────────────────────────────────────────
+
+    def _advertise(self, message: Advertise, source: Hop) -> None:
+        state = self.state
+        entry: Entry | None = None
+        if not message.probe:
+            if message.id in state.advertisements:
+                self.ignored += 1
+                return
+            entry = state.advertisements.add(message.id, message.filter, source)
+            if source.is_broker:
+                self._attract(entry)
+        others = state.bits.all_neighbours & ~state.bits.bit(source)
+        for neighbour in state.bits.names(others):
+            if entry is not None:
+                self._announce(entry, neighbour, echo=message.echo)
+            elif message.echo:
+                self._send(neighbour, message)
+        self._await(message, "advertise", source, others, probe=message.probe)
+
+    def _announce(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
+        """Tell a neighbour of an advertisement, unless one it knows covers it."""
+        bit = self._bit(neighbour)
+        covered = self.covering and any(
+            other.sent & bit and other is not entry
+            for other in self.state.advertisements.covering(entry.filter)
+        )
+        if not covered:
+            entry.sent |= bit
+        if not covered or echo:
+            self._send(neighbour, Advertise(entry.id, entry.filter, echo=echo, probe=covered))
+
+    def _attract(self, advertisement: Entry) -> None:
+        """Subscriptions that were here first follow the new advertisement back."""
+        neighbour, bit = advertisement.source.name, self._bit(advertisement.source.name)
+        for subscription in self.state.subscriptions.overlapping(advertisement.filter):
+            if subscription.source != advertisement.source and not subscription.sent & bit:
+                self._pass_on(subscription, neighbour, echo=False)
+
+    def _unadvertise(self, message: Unadvertise, source: Hop) -> None:
+        state = self.state
+        entry = self._take_away(state.advertisements, message.target, source)
+        if entry is None:
+            self._echo_at_once(message.op, source)
+            return
+        if source.is_broker:
+            self._withdraw_unsupported(entry)
+        for neighbour in state.bits.names(entry.sent):
+            if self.covering:
+                for uncovered in self._uncovered(state.advertisements, entry, neighbour):
+                    self._announce(uncovered, neighbour, echo=False)
+            self._send(neighbour, message)
+        self._await(message, "unadvertise", source, entry.sent)
+
+    def _withdraw_unsupported(self, advertisement: Entry) -> None:
+        """Subscriptions that went to its source only because of it are taken back from there."""
+        state, neighbour = self.state, advertisement.source.name
+        bit = self._bit(neighbour)
+        supported = state.advertisements.overlapping_hops
+        for subscription in state.subscriptions.overlapping(advertisement.filter):
+            if subscription.sent & bit and not supported(subscription.filter) & bit:
+                self._take_back(subscription, neighbour, None)
+        if self.covering:
+            # A probe was sent for what is covered: nobody at the other end owes an answer now.
+            for subscription in state.subscriptions.overlapping(advertisement.filter):
+                wait = state.waits.get(subscription.id)
+                if wait and wait.missing & bit and not supported(subscription.filter) & bit:
+                    self._discharge(wait, bit)
+
+    # ── subscriptions ────────────────────────────────────────────────────────────────────
+
+    def _subscribe(self, message: Subscribe, source: Hop) -> None:
+        state = self.state
+        entry: Entry | None = None
+        if not message.probe:
+            if message.id in state.subscriptions:
+                self.ignored += 1
+                return
+            entry = state.subscriptions.add(message.id, message.filter, source)
+        towards = state.advertisements.overlapping_hops(message.filter)
+        towards &= state.bits.all_neighbours & ~state.bits.bit(source)
+        for neighbour in state.bits.names(towards):
+            if entry is not None:
+                self._pass_on(entry, neighbour, echo=message.echo)
+            elif message.echo:
+                self._send(neighbour, message)
+        self._await(message, "subscribe", source, towards, probe=message.probe)
+
+    def _pass_on(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
+        """Tell a neighbour of a subscription, unless one it has from us covers it."""
+        bit = self._bit(neighbour)
+        covered = self.covering and any(
+            other.sent & bit and other is not entry
+            for other in self.state.subscriptions.covering(entry.filter)
+        )
+        if not covered:
+            entry.sent |= bit
+        if not covered or echo:
+            self._send(neighbour, Subscribe(entry.id, entry.filter, echo=echo, probe=covered))
+
+    def _unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
+        entry = self._take_away(self.state.subscriptions, message.target, source)
+        if entry is None:
+            self._echo_at_once(message.op, source)
+            return
+        sent = entry.sent
+        for neighbour in self.state.bits.names(sent):
+            self._take_back(entry, neighbour, message.op)
+        self._await(message, "unsubscribe", source, sent)
+
+    def _take_back(self, entry: Entry, neighbour: str, op: OpId | None) -> None:
+        """Remove a subscription at a neighbour; what it covered there is sent first."""
+        bit = self._bit(neighbour)
+        entry.sent &= ~bit
+        if self.covering:
+            for uncovered in self._uncovered(self.state.subscriptions, entry, neighbour):
+                self._pass_on(uncovered, neighbour, echo=False)
+        self._send(neighbour, Unsubscribe(entry.id, op))
+        wait = self.state.waits.get(entry.id)
+        if wait is not None:
+            self._discharge(wait, bit)
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def _here(self, message: ClientHere, source: Hop) -> None:
+        self.state.clients[message.client, message.epoch] = source
+        self._flood(message, source)
+
+    def _gone(self, message: ClientGone, source: Hop) -> None:
+        if self.state.clients.pop((message.client, message.epoch), None) is None:
+            self.ignored += 1
+            return
+        self._flood(message, source)
+
+    # ── echoes ───────────────────────────────────────────────────────────────────────────
+
+    def _echo(self, message: Echo, source: Hop) -> None:
+        wait = self.state.waits.get(message.op)
+        if wait is not None:  # else withdrawn or abandoned meanwhile
+            self._discharge(wait, self.state.bits.bit(source))
+
+    def _await(
+        self,
+        message: Advertise | Subscribe | Unadvertise | Unsubscribe,
+        what: str,
+        source: Hop,
+        missing: int,
+        *,
+        probe: bool = False,
+    ) -> None:
+        if isinstance(message, Advertise | Subscribe):
+            op = message.id if message.echo else None
+            filter = message.filter if probe else None
+        else:
+            op, filter = message.op, None
+        if op is None:
+            return
+        wait = Wait(op, what, source, missing, filter)
+        if missing:
+            self.state.waits[op] = wait
+        else:
+            self._complete(wait)
+
+    def _discharge(self, wait: Wait, bit: int) -> None:
+        if not wait.missing & bit:
+            return
+        wait.missing &= ~bit
+        if not wait.missing:
+            del self.state.waits[wait.op]
+            self._complete(wait)
+
+    def _complete(self, wait: Wait) -> None:
+        self._echo_at_once(wait.op, wait.requester)
+
+    def _echo_at_once(self, op: OpId | None, requester: Hop) -> None:
+        if op is None:
+            return
+        if requester.is_broker:
+            self._send(requester.name, Echo(op))
+        else:
+            self._effects.completed.append(Completed(op))
+
+    # ── shared moves ─────────────────────────────────────────────────────────────────────
+
+    def _take_away(self, table: Table, target: OpId, source: Hop) -> Entry | None:
+        """Remove an entry and the obligation to install it."""
+        entry = table.get(target)
+        if entry is None or entry.source != source:
+            self.ignored += 1
+            return None
+        table.remove(entry)
+        wait = self.state.waits.pop(target, None)
+        if wait is not None and not wait.requester.is_broker:
+            self._effects.completed.append(Completed(target, withdrawn=True))
+        return entry
+
+    def _uncovered(self, table: Table, leaving: Entry, neighbour: str) -> list[Entry]:
+        """What a neighbour must hear of because the one that covered it leaves; widest first."""
+        bit, hop = self._bit(neighbour), Hop.broker(neighbour)
+        candidates = [
+            entry
+            for entry in table.covered(leaving.filter)
+            if entry is not leaving and entry.source != hop and not entry.sent & bit
+        ]
+        if table is self.state.subscriptions:
+            wanted = self.state.advertisements.overlapping_hops
+            candidates = [entry for entry in candidates if wanted(entry.filter) & bit]
+        keys = {entry.key for entry in candidates}
+
+        def narrowness(entry: Entry) -> int:
+            return sum(1 for other in table.covering(entry.filter) if other.key in keys)
+
+        return sorted(candidates, key=lambda entry: (narrowness(entry), entry.key))
+
+    def _remove_all(self, source: Hop) -> None:
+        for entry in self.state.advertisements.from_source(source):
+            self._unadvertise(Unadvertise(entry.id), source)
+        for entry in self.state.subscriptions.from_source(source):
+            self._unsubscribe(Unsubscribe(entry.id), source)
+
+    def _flood(self, message: RoutingMessage, source: Hop) -> None:
+        bits = self.state.bits
+        for neighbour in bits.names(bits.all_neighbours & ~bits.bit(source)):
+            self._send(neighbour, message)
+
+    def _send(self, neighbour: str, message: RoutingMessage) -> None:
+        self._effects.messages.append((neighbour, message))
+
+    def _bit(self, neighbour: str) -> int:
+        return self.state.bits.bit(Hop.broker(neighbour))
+
+    def _take_effects(self) -> Effects:
+        effects, self._effects = self._effects, Effects()
+        return effects
+
+    # ── self-check ───────────────────────────────────────────────────────────────────────
+
+    def validate(self) -> None:
+        """Raise if the state contradicts itself; the simulator calls this between steps."""
+        state = self.state
+        if self.ignored:
+            raise InvariantError(f"{self.ignored} messages of neighbours made no sense")
+        for table in (state.advertisements, state.subscriptions):
+            if len(table) != len(table.index):
+                raise InvariantError("a table and its index differ in size")
+            for entry in table:
+                if entry.sent & ~state.bits.all_neighbours or entry.sent & state.bits.bit(
+                    entry.source
+                ):
+                    raise InvariantError(f"{entry.id} was sent where it came from")
+        for wait in state.waits.values():
+            if not wait.missing:
+                raise InvariantError(f"{wait.op} waits for nobody")
+
+
+MOVES = {
+    Advertise: Routing._advertise,
+    Unadvertise: Routing._unadvertise,
+    Subscribe: Routing._subscribe,
+    Unsubscribe: Routing._unsubscribe,
+    Echo: Routing._echo,
+    ClientHere: Routing._here,
+    ClientGone: Routing._gone,
+}
+"""Every control message of routing and what it does."""

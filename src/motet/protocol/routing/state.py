@@ -1,0 +1,173 @@
+"""Durable state of routing: three tables and the obligations that wait for echoes.
+
+Hops have bit numbers, so that sets of hops are integers: neighbours come first, in the order of
+their names; clients of this broker take a free bit while they have anything in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from motet.errors import InvariantError
+from motet.matching import FilterIndex, create_index
+from motet.model import Filter, Hop, OpId
+
+
+class Entry(Struct):
+    """One advertisement or subscription at one broker. `sent` has the bits of the neighbours
+    that were told about it; only they are told when it goes."""
+
+    id: OpId
+    filter: Filter
+    source: Hop
+    key: int
+    sent: int = 0
+
+
+class Wait(Struct):
+    """Someone waits until `missing` neighbours have echoed. `probe` is the filter of an
+    operation that is not installed here because another covers it."""
+
+    op: OpId
+    what: str
+    requester: Hop
+    missing: int
+    probe: Filter | None = None
+
+
+class HopBits:
+    """Which bit stands for which hop."""
+
+    def __init__(self, neighbours: Sequence[str]) -> None:
+        self.neighbours = tuple(sorted(neighbours))
+        self._hops: list[Hop | None] = [Hop.broker(n) for n in self.neighbours]
+        self._numbers: dict[Hop, int] = {h: i for i, h in enumerate(self._hops) if h}
+        self._free: list[int] = []
+        self.all_neighbours = (1 << len(self.neighbours)) - 1
+
+    def number(self, hop: Hop) -> int:
+        """The bit number of a hop; a client that is new here gets one."""
+        found = self._numbers.get(hop)
+        if found is not None:
+            return found
+        if hop.is_broker:
+            raise InvariantError(f"{hop} is not a neighbour of this broker")
+        if self._free:
+            number = self._free.pop()
+            self._hops[number] = hop
+        else:
+            number = len(self._hops)
+            self._hops.append(hop)
+        self._numbers[hop] = number
+        return number
+
+    def bit(self, hop: Hop) -> int:
+        """The bit of a hop, 0 if it has none: then it has nothing in force."""
+        number = self._numbers.get(hop)
+        return 0 if number is None else 1 << number
+
+    def release(self, hop: Hop) -> None:
+        number = self._numbers.pop(hop, None)
+        if number is not None:
+            self._hops[number] = None
+            self._free.append(number)
+
+    def hops(self, mask: int) -> Iterator[Hop]:
+        while mask:
+            low = mask & -mask
+            hop = self._hops[low.bit_length() - 1]
+            if hop is None:
+                raise InvariantError("a routing table names a hop that left")
+            yield hop
+            mask ^= low
+
+    def names(self, mask: int) -> list[str]:
+        return [hop.name for hop in self.hops(mask)]
+
+
+class Table:
+    """Entries with an index over their filters: the SRT over advertisements, the PRT over
+    subscriptions. Listing order is the order of arrival."""
+
+    def __init__(self, bits: HopBits) -> None:
+        self._bits = bits
+        self._entries: dict[OpId, Entry] = {}
+        self._by_key: dict[int, Entry] = {}
+        self._by_source: dict[Hop, dict[OpId, Entry]] = {}
+        self._next_key = 0
+        self.index: FilterIndex = create_index()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def __contains__(self, op: OpId) -> bool:
+        return op in self._entries
+
+    def get(self, op: OpId) -> Entry | None:
+        return self._entries.get(op)
+
+    def entry(self, key: int) -> Entry:
+        return self._by_key[key]
+
+    def from_source(self, source: Hop) -> list[Entry]:
+        return list(self._by_source.get(source, {}).values())
+
+    def count(self, source: Hop) -> int:
+        return len(self._by_source.get(source, ()))
+
+    def add(self, op: OpId, filter: Filter, source: Hop) -> Entry:
+        entry = Entry(op, filter, source, self._next_key)
+        self.index.add(entry.key, filter, self._bits.number(source))
+        self._next_key += 1
+        self._entries[op] = entry
+        self._by_key[entry.key] = entry
+        self._by_source.setdefault(source, {})[op] = entry
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        self.index.remove(entry.key)
+        del self._entries[entry.id]
+        del self._by_key[entry.key]
+        siblings = self._by_source[entry.source]
+        del siblings[entry.id]
+        if not siblings:
+            del self._by_source[entry.source]
+
+    def overlapping(self, filter: Filter) -> list[Entry]:
+        return [self._by_key[key] for key in self.index.overlapping(filter)]
+
+    def overlapping_hops(self, filter: Filter) -> int:
+        return self.index.overlapping_hops(filter)
+
+    def covering(self, filter: Filter) -> list[Entry]:
+        return [self._by_key[key] for key in self.index.covering(filter)]
+
+    def covered(self, filter: Filter) -> list[Entry]:
+        return [self._by_key[key] for key in self.index.covered(filter)]
+
+
+class RoutingState:
+    """Changed only by `Routing`, and only while a journaled fact is applied."""
+
+    def __init__(self, neighbours: Sequence[str]) -> None:
+        self.bits = HopBits(neighbours)
+        self.advertisements = Table(self.bits)
+        self.subscriptions = Table(self.bits)
+        self.clients: dict[tuple[str, str], Hop] = {}
+        self.waits: dict[OpId, Wait] = {}
+
+    def buffered(self) -> list[Entry]:
+        """Subscriptions that no advertisement from elsewhere overlaps: they wait here.
+
+        Looks at every subscription: not for the broker's own path."""
+        advertised = self.advertisements.overlapping_hops
+        return [
+            entry
+            for entry in self.subscriptions
+            if not advertised(entry.filter) & ~self.bits.bit(entry.source)
+        ]

@@ -1,0 +1,370 @@
+"""Scenarios: races between brokers as text, with every message on the page.
+
+A scenario file is a list of commands, each followed by `----` and what must come of it. Frames
+between brokers wait in their link until the scenario delivers, loses or doubles them, so that
+the reader decides what crosses what. `replay(path)` runs a file and returns it with the outcomes
+that really came; a test compares the two.
+
+    overlay A-B B-C            brokers and links; `overlay covering A-B` turns covering on
+    connect alice A            a client says hello         goodbye alice · vanish alice
+    advertise alice x > 1      and: subscribe, unadvertise alice 1, unsubscribe alice 1
+    publish alice x=5 y='a'    one event
+    deliver A B [n]            hand over the oldest frame(s) of a link; settle: all of them
+    lose A B · double A B      what a bad network does to the oldest frame
+    cut A B · heal A B         break a link's connection; dial it again
+    crash A · amnesia A        kill and restart, from the journal or with nothing
+    time 5                     let time pass; timers fire in order
+    tables A                   show the routing tables
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Raw
+
+from motet.broker.config import BrokerConfig
+from motet.broker.core import BrokerCore
+from motet.model import Filter, Hop, OpId, Value, decode_attributes, encode_event
+from motet.protocol.contract import (
+    Closed,
+    Dialled,
+    Fact,
+    Input,
+    Output,
+    Received,
+    SetTimer,
+    TimerFired,
+    TimerKey,
+)
+from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.link import messages as link
+from motet.protocol.routing import messages as routing
+from motet.protocol.session import messages as session
+
+
+class Scenario:
+    """The stage: brokers, clients, and the frames under way between them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.lines: list[str] = []
+        self.brokers: dict[str, BrokerCore] = {}
+        self.journals: dict[str, list[Fact]] = {}
+        self.wires: dict[tuple[str, str], deque[tuple[int, Frame]]] = {}
+        self.ends: dict[tuple[str, int], str] = {}
+        self.homes: dict[str, str] = {}
+        self.counters: dict[str, int] = {}
+        self.timers: dict[tuple[str, TimerKey], float] = {}
+        self._connections = 0
+        self._edges: list[tuple[str, str]] = []
+        self._covering = False
+        self._lives: dict[str, int] = {}
+
+    def run(self, command: str) -> list[str]:
+        """Carry out one command; the lines that tell what came of it."""
+        self.lines = []
+        verb, _, rest = command.partition(" ")
+        VERBS[verb](self, rest)
+        return self.lines
+
+    # ── the stage ────────────────────────────────────────────────────────────────────────
+
+    def overlay(self, text: str) -> None:
+        words = text.split()
+        self._covering = words[0] == "covering"
+        for word in words[self._covering :]:
+            left, right = word.split("-")
+            self._edges.append((left, right))
+        for name in sorted({name for edge in self._edges for name in edge}):
+            self._start(name, [])
+        for left, right in self._edges:
+            self._dial(left, right)
+        self._settle()
+        self.lines = [f"{len(self.brokers)} brokers linked"]
+
+    def _start(self, name: str, journal: list[Fact]) -> None:
+        neighbours = tuple(
+            left if right == name else right for left, right in self._edges if name in (left, right)
+        )
+        life = self._lives.setdefault(name, 1)
+        config = BrokerConfig(name, neighbours, life, covering=self._covering)
+        core = BrokerCore(config)
+        core.replay(journal)
+        self.brokers[name] = core
+        self.journals[name] = list(journal)
+        self._carry(name, core.recover(self.now))
+
+    def restart(self, name: str, *, remember: bool) -> None:
+        before = self.brokers[name]
+        for broker, connection in [end for end in self.ends if end[0] == name]:
+            self._hang_up(broker, connection)
+        for key in [key for key in self.timers if key[0] == name]:
+            del self.timers[key]
+        if not remember:
+            self._lives[name] += 1
+        self._start(name, self.journals[name] if remember else [])
+        if remember:
+            same = self.brokers[name].durable.digest() == before.durable.digest()
+            self.lines.append(f"{name} replayed {'the same state' if same else 'ANOTHER STATE'}")
+        for left, right in self._edges:
+            if name in (left, right):
+                self._dial(left, right)
+
+    def _dial(self, left: str, right: str) -> None:
+        self._connections += 1
+        number = self._connections
+        self.ends[left, number], self.ends[right, number] = right, left
+        self.wires[left, right], self.wires[right, left] = deque(), deque()
+        self._step(left, Dialled(number, right))
+
+    def _hang_up(self, broker: str, connection: int) -> None:
+        other = self.ends.pop((broker, connection))
+        if other in self.brokers:
+            self.wires[broker, other].clear()
+            self.wires[other, broker].clear()
+            if self.ends.pop((other, connection), None) is not None:
+                self._step(other, Closed(connection))
+
+    def cut(self, text: str) -> None:
+        left, right = text.split()
+        for broker, connection in [e for e, other in self.ends.items() if e[0] == left]:
+            if self.ends.get((broker, connection)) == right:
+                self._step(left, Closed(connection))
+                self._hang_up(left, connection)
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def connect(self, text: str) -> None:
+        client, broker = text.split()
+        self._connections += 1
+        self.ends[broker, self._connections] = client
+        self.homes[client] = broker
+        self.counters[client] = self.counters[f"{client} published"] = 0
+        self._from_client(client, session.ClientHello(PROTOCOL_VERSION, client))
+
+    def vanish(self, client: str) -> None:
+        broker = self.homes[client]
+        connection = self._connection(client)
+        del self.ends[broker, connection]
+        self._step(broker, Closed(connection))
+
+    def request(self, kind: type, text: str) -> None:
+        client, _, rest = text.partition(" ")
+        self.counters[client] += 1
+        removal = kind in (session.UnadvertiseRequest, session.UnsubscribeRequest)
+        what = int(rest) if removal else Filter.parse(rest)
+        self._from_client(client, kind(self.counters[client], what))
+
+    def publish(self, text: str) -> None:
+        client, *words = text.split()
+        attributes = dict(_attribute(word) for word in words)
+        counter = f"{client} published"
+        self.counters[counter] += 1
+        body = Raw(encode_event(attributes, b""))
+        self._from_client(client, session.Publish(self.counters[counter], [body]))
+
+    def _from_client(self, client: str, frame: Frame) -> None:
+        self._step(self.homes[client], Received(self._connection(client), frame))
+
+    def _connection(self, client: str) -> int:
+        return max(c for (_, c), other in self.ends.items() if other == client)
+
+    # ── the network ──────────────────────────────────────────────────────────────────────
+
+    def deliver(self, text: str) -> None:
+        sender, receiver, *count = text.split()
+        for _ in range(int(count[0]) if count else 1):
+            self._hand_over(sender, receiver)
+
+    def lose(self, text: str) -> None:
+        sender, receiver = text.split()
+        _, frame = self.wires[sender, receiver].popleft()
+        self.lines.append(f"lost {tell(frame)}")
+
+    def double(self, text: str) -> None:
+        sender, receiver = text.split()
+        wire = self.wires[sender, receiver]
+        wire.insert(1, wire[0])
+
+    def _hand_over(self, sender: str, receiver: str) -> None:
+        """The oldest frame; acknowledgements before it go along, they would only be noise."""
+        wire = self.wires[sender, receiver]
+        while wire:
+            connection, frame = wire.popleft()
+            self._step(receiver, Received(connection, frame))
+            if not isinstance(frame, link.ControlAck):
+                return
+
+    def settle(self, _: str = "") -> None:
+        self._settle()
+
+    def _settle(self) -> None:
+        while waiting := [wire for wire, frames in self.wires.items() if frames]:
+            self._hand_over(*min(waiting))
+
+    def time(self, text: str) -> None:
+        until = self.now + float(text)
+        while due := [(at, *key) for key, at in self.timers.items() if at <= until]:
+            at, broker, timer = min(due, key=lambda d: (d[0], d[1], str(d[2])))
+            self.now = max(self.now, at)
+            del self.timers[broker, timer]
+            self._step(broker, TimerFired(timer))
+        self.now = until
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────
+
+    def _step(self, broker: str, input: Input) -> None:
+        core = self.brokers[broker]
+        self._carry(broker, core.step(input, self.now))
+        core.validate()
+
+    def _carry(self, broker: str, out: Output) -> None:
+        self.journals.setdefault(broker, []).extend(out.persist)
+        for connection, frame in (*out.send, *out.deliver):
+            other = self.ends.get((broker, connection))
+            if other is None:
+                continue
+            if other in self.brokers:
+                self.wires[broker, other].append((connection, frame))
+            if not isinstance(frame, link.ControlAck):
+                self.lines.append(f"{broker} > {other}: {tell(frame)}")
+        for timer in out.timers:
+            if isinstance(timer, SetTimer):
+                self.timers[broker, timer.key] = timer.at
+            else:
+                self.timers.pop((broker, timer.key), None)
+        for connection, error, text in out.close:
+            other = self.ends.pop((broker, connection), None)
+            if other is not None:
+                self.lines.append(f"{broker} closes {other}: {error or text}")
+
+    def tables(self, broker: str) -> None:
+        state = self.brokers[broker].durable.routing.state
+        for title, table in (("SRT", state.advertisements), ("PRT", state.subscriptions)):
+            for entry in table:
+                sent = " ".join(state.bits.names(entry.sent))
+                told = f", told {sent}" if sent else ""
+                self.lines.append(
+                    f"{title} {_op(entry.id)} ({entry.filter}) from {_hop(entry.source)}{told}"
+                )
+        waits = [
+            f"{_op(w.op)} for {' '.join(state.bits.names(w.missing))}" for w in state.waits.values()
+        ]
+        self.lines.extend(f"waits: {wait}" for wait in waits)
+        if not self.lines:
+            self.lines.append("empty")
+
+
+VERBS: dict[str, Callable[[Scenario, str], None]] = {
+    "overlay": Scenario.overlay,
+    "connect": Scenario.connect,
+    "goodbye": lambda s, client: s._from_client(client, session.Goodbye()),
+    "vanish": Scenario.vanish,
+    "advertise": lambda s, text: s.request(session.AdvertiseRequest, text),
+    "unadvertise": lambda s, text: s.request(session.UnadvertiseRequest, text),
+    "subscribe": lambda s, text: s.request(session.SubscribeRequest, text),
+    "unsubscribe": lambda s, text: s.request(session.UnsubscribeRequest, text),
+    "publish": Scenario.publish,
+    "deliver": Scenario.deliver,
+    "settle": Scenario.settle,
+    "lose": Scenario.lose,
+    "double": Scenario.double,
+    "cut": Scenario.cut,
+    "heal": lambda s, text: s._dial(*text.split()),
+    "crash": lambda s, name: s.restart(name, remember=True),
+    "amnesia": lambda s, name: s.restart(name, remember=False),
+    "time": Scenario.time,
+    "tables": Scenario.tables,
+}
+
+
+# ── frames in words ──────────────────────────────────────────────────────────────────────
+
+
+def tell(frame: object) -> str:
+    """One frame or routing message in a few words."""
+    match frame:
+        case link.Control(first, messages):
+            return f"#{first} " + "; ".join(tell(message) for message in messages)
+        case link.LinkHello(_, _, incarnation, known, received):
+            return f"hello, life {incarnation}, I know your life {known} up to #{received}"
+        case link.Publications(_, after, batch):
+            events = ", ".join(_event(publication.body) for publication in batch)
+            return f"events {events} after #{after}"
+        case link.Inquire(op):
+            return f"who is missing for {_op(op)}?"
+        case link.Waiting(op, broker, names):
+            return f"for {_op(op)} {broker} waits for {', '.join(names) or 'nobody'}"
+        case routing.Advertise(id, filter, echo, probe) | routing.Subscribe(
+            id, filter, echo, probe
+        ):
+            verb = "adv" if isinstance(frame, routing.Advertise) else "sub"
+            marks = ", echo" * echo + ", probe" * probe
+            return f"{verb} {_op(id)} ({filter}){marks}"
+        case routing.Unadvertise(target, op) | routing.Unsubscribe(target, op):
+            verb = "unadv" if isinstance(frame, routing.Unadvertise) else "unsub"
+            return f"{verb} {_op(target)}" + (f", echo {_op(op)}" if op else "")
+        case routing.Echo(op):
+            return f"echo {_op(op)}"
+        case routing.ClientHere(client, epoch):
+            return f"{client} is here in {epoch}"
+        case routing.ClientGone(client, epoch):
+            return f"{client} of {epoch} is gone"
+        case session.Welcome(_, epoch, resumed):
+            return f"welcome {'back ' if resumed else ''}in {epoch}"
+        case session.Done(sequence):
+            return f"{sequence} is effective"
+        case session.Failed(sequence, error, text, missing):
+            return f"{sequence} failed: {error}, {text}" + (
+                f" ({', '.join(missing)})" if missing else ""
+            )
+        case session.Published(upto, refused):
+            return f"published up to {upto}" + "".join(f", {r.error}: {r.text}" for r in refused)
+        case session.Deliver(batch):
+            return "; ".join(
+                f"{_event(d.publication.body)} for {', '.join(map(str, d.subscriptions))}"
+                for d in batch
+            )
+    return repr(frame)
+
+
+def _op(op: OpId) -> str:
+    return f"{op.client}/{op.sequence}"
+
+
+def _hop(hop: Hop) -> str:
+    return hop.name
+
+
+def _event(body: Raw) -> str:
+    attributes = decode_attributes(body)
+    return "{" + " ".join(f"{name}={value!r}" for name, value in attributes.items()) + "}"
+
+
+def _attribute(word: str) -> tuple[str, Value]:
+    name, _, text = word.partition("=")
+    return name, text.strip("'") if text.startswith("'") else int(text)
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────
+
+
+def replay(path: Path) -> str:
+    """The text of a scenario file with the outcomes that really came."""
+    scenario, written = Scenario(), []
+    skipping = False
+    for line in path.read_text().splitlines():
+        if line == "----":
+            skipping = True
+            continue
+        if skipping and line:
+            continue
+        skipping = False
+        written.append(line)
+        if line and not line.startswith("#"):
+            written.append("----")
+            written.extend(scenario.run(line))
+    return "\n".join(written) + "\n"

@@ -1,0 +1,225 @@
+"""The broker's core by hand: who may say what, and what comes of misbehaviour."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Raw
+
+from motet.broker.config import BrokerConfig
+from motet.broker.core import MOVES, BrokerCore
+from motet.model import Filter, OpId, encode_event
+from motet.protocol.contract import (
+    CancelTimer,
+    Close,
+    Closed,
+    Dialled,
+    Fact,
+    Output,
+    Received,
+    SetTimer,
+    TimerFired,
+)
+from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.link import messages as link
+from motet.protocol.session import messages as session
+
+OP = OpId("c", "A-1", 1)
+EXAMPLES: list[Frame] = [
+    link.LinkHello(PROTOCOL_VERSION, "B", 5, 0, 0),
+    link.Control(1, ()),
+    link.ControlAck(0),
+    link.Publications(1, 0, []),
+    link.Inquire(OP),
+    link.Waiting(OP, "B", ()),
+    session.ClientHello(PROTOCOL_VERSION, "carol"),
+    session.AdvertiseRequest(1, Filter.parse("true")),
+    session.UnadvertiseRequest(1, 1),
+    session.SubscribeRequest(1, Filter.parse("true")),
+    session.UnsubscribeRequest(1, 1),
+    session.Publish(1, []),
+    session.Goodbye(),
+    session.StatusRequest(),
+    session.Welcome("A", "A-1", False, 0, 1.0),
+    session.Done(1),
+    session.Failed(1, "X", ""),
+    session.Published(1),
+    session.Deliver([]),
+    session.Goodnight("", ""),
+    session.Status({}),
+]
+LINK, CLIENT, STRANGER = 1, 2, 3
+
+
+def broker() -> BrokerCore:
+    """A with neighbour B on connection 1 and client alice on connection 2."""
+    core = BrokerCore(BrokerConfig("A", ("B",), incarnation=100))
+    core.step(Received(LINK, link.LinkHello(PROTOCOL_VERSION, "B", 5, 0, 0)), 0.0)
+    core.step(Received(CLIENT, session.ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
+    return core
+
+
+def replies(out: Output) -> list[Frame]:
+    return [frame for _, frame in out.deliver]
+
+
+@pytest.mark.parametrize("connection", [LINK, CLIENT, STRANGER])
+@pytest.mark.parametrize("frame", EXAMPLES, ids=lambda frame: type(frame).__name__)
+def test_every_frame_from_everybody_is_taken_or_expelled(frame: Frame, connection: int) -> None:
+    core = broker()
+    out = core.step(Received(connection, frame), 1.0)
+    who = {LINK: "broker", CLIENT: "client", STRANGER: "nobody"}[connection]
+    taken = type(frame) in MOVES and who in MOVES[type(frame)][0]
+    expelled = [close for close in out.close if close.error == "ProtocolError"]
+    assert bool(expelled) is not taken
+    core.validate()
+    # Whatever it was, the broker goes on serving others.
+    out = core.step(Received(9, session.ClientHello(PROTOCOL_VERSION, "dave")), 2.0)
+    assert isinstance(replies(out)[0], session.Welcome)
+
+
+def test_a_hello_of_another_version_is_refused_by_name() -> None:
+    core = broker()
+    out = core.step(Received(7, session.ClientHello(PROTOCOL_VERSION + 1, "x")), 1.0)
+    assert out.close[0].error == "VersionError"
+    out = core.step(Received(8, link.LinkHello(99, "B", 5, 0, 0)), 1.0)
+    assert out.close[0].error == "VersionError"
+
+
+def test_an_unknown_broker_is_refused_with_the_way_out() -> None:
+    out = broker().step(Received(7, link.LinkHello(PROTOCOL_VERSION, "Z", 5, 0, 0)), 1.0)
+    assert out.close[0].error == "UnknownBroker"
+    assert "add the link to the topology" in out.close[0].text
+
+
+def test_a_dialled_neighbour_that_turns_out_to_be_another_is_refused() -> None:
+    core = BrokerCore(BrokerConfig("A", ("B", "C")))
+    core.step(Dialled(1, "B"), 0.0)
+    out = core.step(Received(1, link.LinkHello(PROTOCOL_VERSION, "C", 5, 0, 0)), 0.0)
+    assert "dialled B, but C answered" in out.close[0].text
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129, "tab\there"])
+def test_a_client_id_must_be_printable(name: str) -> None:
+    out = broker().step(Received(7, session.ClientHello(PROTOCOL_VERSION, name)), 1.0)
+    assert out.close[0].error == "ProtocolError"
+
+
+def test_a_newer_connection_fences_the_older_one() -> None:
+    core = broker()
+    out = core.step(Received(7, session.ClientHello(PROTOCOL_VERSION, "alice")), 1.0)
+    assert out.close == [
+        Close(CLIENT, "Fenced", "another client connected to A as 'alice'"),
+    ]
+    out = core.step(Received(8, link.LinkHello(PROTOCOL_VERSION, "B", 5, 100, 0)), 1.0)
+    assert out.close == [Close(LINK, "", "a newer connection took over")]
+    # The close of the fenced one comes late and must not hurt the new one.
+    core.step(Closed(CLIENT), 2.0)
+    core.step(Closed(LINK), 2.0)
+    assert core.clients["alice"].connection == 7
+    assert core.links["B"].up
+
+
+def test_a_request_takes_effect_once_however_often_it_is_sent() -> None:
+    core = broker()
+    request = session.SubscribeRequest(1, Filter.parse("x = 1"))
+    assert replies(core.step(Received(CLIENT, request), 1.0)) == [session.Done(1)]
+    out = core.step(Received(CLIENT, request), 1.0)
+    assert replies(out) == [session.Done(1)]
+    assert out.persist == []
+    assert len(core.durable.routing.state.subscriptions) == 1
+
+
+def test_a_failure_is_remembered_for_who_asks_again() -> None:
+    core = broker()
+    request = session.UnsubscribeRequest(1, 77)
+    first = replies(core.step(Received(CLIENT, request), 1.0))
+    again = replies(core.step(Received(CLIENT, request), 1.0))
+    assert first == again
+    assert isinstance(first[0], session.Failed)
+    assert first[0].error == "NoSuchOperation"
+
+
+def test_requests_and_publications_must_not_leave_gaps() -> None:
+    gap = session.SubscribeRequest(5, Filter.parse("true"))
+    assert broker().step(Received(CLIENT, gap), 1.0).close[0].error == "ProtocolError"
+    jump = session.Publish(3, [])
+    assert broker().step(Received(CLIENT, jump), 1.0).close[0].error == "ProtocolError"
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), -1.0])
+def test_a_timeout_must_be_a_duration(timeout_s: float) -> None:
+    request = session.SubscribeRequest(1, Filter.parse("true"), True, timeout_s)
+    assert broker().step(Received(CLIENT, request), 1.0).close[0].error == "ProtocolError"
+
+
+def test_a_publication_sent_again_after_a_resume_counts_once() -> None:
+    core = broker()
+    core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
+    core.step(Received(CLIENT, session.SubscribeRequest(2, Filter.parse("true"), False)), 1.0)
+    body = Raw(encode_event({"x": 1}, b""))
+    core.step(Received(CLIENT, session.Publish(1, [body, body])), 1.0)
+    out = core.step(Received(CLIENT, session.Publish(2, [body, body])), 1.0)
+    delivered = next(f for f in replies(out) if isinstance(f, session.Deliver))
+    assert [d.publication.sequence for d in delivered.batch] == [3]
+    assert session.Published(3) in replies(out)
+
+
+def test_a_malformed_event_is_refused_and_the_rest_of_its_batch_goes_on() -> None:
+    core = broker()
+    core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
+    good = Raw(encode_event({"x": 1}, b""))
+    out = core.step(Received(CLIENT, session.Publish(1, [good, Raw(b"\x01"), good])), 1.0)
+    published = replies(out)[-1]
+    assert isinstance(published, session.Published)
+    assert published.upto == 3
+    assert [refusal.sequence for refusal in published.refused] == [2]
+    assert core.counts.published == 2
+
+
+def test_the_lease_starts_when_the_connection_goes_and_stops_when_it_is_back() -> None:
+    core = broker()
+    epoch = core.clients["alice"].epoch
+    lease = ("lease", "alice", epoch)
+    out = core.step(Closed(CLIENT), 10.0)
+    assert out.timers == [SetTimer(lease, 40.0)]
+    out = core.step(Received(7, session.ClientHello(PROTOCOL_VERSION, "alice", epoch)), 20.0)
+    assert out.timers == [CancelTimer(lease)]
+    assert replies(out) == [session.Welcome("A", epoch, True, 0, 30.0)]
+    core.step(TimerFired(lease), 40.0)  # a timer that fired just before it was cancelled
+    assert core.clients["alice"].epoch == epoch
+
+
+def test_goodbye_leaves_nothing_behind() -> None:
+    core = broker()
+    core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
+    core.step(Received(CLIENT, session.SubscribeRequest(2, Filter.parse("true"), False)), 1.0)
+    core.step(Received(CLIENT, session.Goodbye()), 2.0)
+    state = core.durable.routing.state
+    assert (len(state.advertisements), len(state.subscriptions), len(state.clients)) == (0, 0, 0)
+    assert (len(core.durable.sessions), core.clients) == (0, {})
+
+
+def test_a_replayed_broker_is_the_same_broker() -> None:
+    journal: list[Fact] = []
+    core = BrokerCore(BrokerConfig("A", ("B",), incarnation=100))
+    for connection, frame in (
+        (LINK, link.LinkHello(PROTOCOL_VERSION, "B", 5, 0, 0)),
+        (CLIENT, session.ClientHello(PROTOCOL_VERSION, "alice")),
+        (CLIENT, session.AdvertiseRequest(1, Filter.parse("x > 1"))),
+        (CLIENT, session.SubscribeRequest(2, Filter.parse("x = 5 or y like 'a%'"))),
+        (CLIENT, session.UnadvertiseRequest(3, 1)),
+    ):
+        journal += core.step(Received(connection, frame), 1.0).persist
+    again = BrokerCore(BrokerConfig("A", ("B",), incarnation=100))
+    again.replay(journal)
+    assert again.durable.digest() == core.durable.digest()
+    assert list(again.links["B"].ledger.record.outbox) == list(core.links["B"].ledger.record.outbox)
+    timers = again.recover(50.0).timers
+    assert SetTimer(("lease", "alice", "A-101"), 80.0) in timers
+
+
+def test_an_epoch_is_never_issued_again_even_by_a_broker_that_lost_its_state() -> None:
+    first = broker().clients["alice"].epoch
+    later = BrokerCore(BrokerConfig("A", (), incarnation=200))
+    later.step(Received(1, session.ClientHello(PROTOCOL_VERSION, "alice", first)), 0.0)
+    assert later.clients["alice"].epoch != first

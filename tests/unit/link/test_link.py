@@ -1,0 +1,160 @@
+"""The link machine alone: two ends and a bad network between them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from motet.errors import ProtocolError
+from motet.model import OpId
+from motet.protocol.contract import Output, SetTimer
+from motet.protocol.link.machine import MOVES, Ledger, Link
+from motet.protocol.link.messages import Control, ControlAck, LinkHello, Publications
+from motet.protocol.link.state import Phase
+from motet.protocol.publication import Publication
+from motet.protocol.routing.messages import Echo
+
+EVENTS = ("dialled", "hello", "control", "ack", "publications", "question", "closed")
+
+
+def message(number: int) -> Echo:
+    return Echo(OpId("c", "A-1", number))
+
+
+def linked(incarnation: int = 7) -> Link:
+    """A link that is up on connection 1 with a neighbour in its first life."""
+    link = Link("A", incarnation, Ledger("B"))
+    link.ledger.restart(1)
+    link.open(1)
+    link.soft.phase = Phase.UP
+    return link
+
+
+@pytest.mark.parametrize(("phase", "event"), list(itertools.product(Phase, EVENTS)))
+def test_every_move_is_in_the_table_or_an_error_with_a_name(phase: Phase, event: str) -> None:
+    link = linked()
+    link.soft.phase = phase
+    if (phase, event) in MOVES:
+        link.move(event)
+        assert link.soft.phase is MOVES[phase, event][1]
+    else:
+        with pytest.raises(ProtocolError, match=f"B sent {event} while the link is {phase.value}"):
+            link.move(event)
+        assert link.soft.phase is phase
+
+
+def test_nothing_is_queued_for_a_neighbour_never_met() -> None:
+    ledger = Ledger("B")
+    ledger.enqueue(message(1))
+    assert (ledger.record.sent, len(ledger.record.outbox)) == (0, 0)
+
+
+def test_control_is_taken_once_and_in_order() -> None:
+    ledger = linked().ledger
+    assert ledger.take(Control(1, (message(1), message(2)))) == (message(1), message(2))
+    assert ledger.take(Control(1, (message(1), message(2)))) == ()
+    assert ledger.take(Control(4, (message(4),))) == (), "a gap: wait until it is sent again"
+    assert ledger.take(Control(2, (message(2), message(3)))) == (message(3),)
+    assert ledger.record.received == 3
+
+
+def test_silence_sends_again_with_growing_patience() -> None:
+    link, out = linked(), Output()
+    link.ledger.enqueue(message(1))
+    link.transmit(out, now=10.0)
+    link.alarm(out, now=11.0)
+    link.alarm(out, now=13.0)
+    assert [frame for _, frame in out.send] == [Control(1, (message(1),))] * 3
+    assert [t.at for t in out.timers if isinstance(t, SetTimer)] == [11.0, 13.0, 17.0]
+
+
+def test_an_acknowledgement_of_the_future_is_the_peers_fault() -> None:
+    link = linked()
+    with pytest.raises(ProtocolError, match="never sent"):
+        link.acknowledged(ControlAck(1), Output(), now=0.0)
+
+
+@pytest.mark.parametrize("received", [0, 4])
+def test_a_neighbour_with_another_past_is_refused_with_the_way_out(received: int) -> None:
+    link = linked(incarnation=7)
+    for number in (1, 2, 3):
+        link.ledger.enqueue(message(number))
+    link.ledger.trim(1)
+    with pytest.raises(ProtocolError, match="start that broker without its state"):
+        link.resume(LinkHello(1, "B", 1, known=7, received=received), Output(), now=0.0)
+
+
+def test_what_was_counted_for_a_former_life_of_ours_counts_nothing() -> None:
+    link, out = linked(incarnation=7), Output()
+    link.ledger.enqueue(message(1))
+    link.resume(LinkHello(1, "B", 1, known=6, received=40), out, now=0.0)
+    assert out.send == [(1, Control(1, (message(1),)))]
+
+
+def test_a_doubled_late_or_hasty_publication_is_dropped() -> None:
+    link = linked()
+    batch = [Publication("p", 1, Raw(b"\x90"))]
+    assert link.admit(Publications(2, 0, batch))
+    assert not link.admit(Publications(2, 0, batch)), "doubled"
+    assert not link.admit(Publications(1, 0, batch)), "late"
+    assert not link.admit(Publications(3, 1, batch)), "control #1 is still missing"
+    assert link.soft.overtaken == 1
+
+
+def test_publications_for_a_link_that_is_down_are_counted() -> None:
+    link, out = linked(), Output()
+    link.soft.phase = Phase.DOWN
+    link.publish([Publication("p", 1, Raw(b"\x90"))], out)
+    assert (out.send, link.soft.lost) == ([], 1)
+
+
+FATES = st.lists(st.sampled_from(["pass", "lose", "double", "swap", "break"]), max_size=60)
+
+
+@given(count=st.integers(1, 12), fates=FATES)
+@settings(max_examples=150, deadline=None)
+def test_whatever_the_network_does_control_arrives_once_in_order(
+    count: int, fates: list[str]
+) -> None:
+    """The sender's numbered messages against any fate of the frames; then the network heals."""
+    sender, receiver = linked(), linked()
+    arrived: list[object] = []
+    wire: list[object] = []
+    out = Output()
+
+    def pump(fate: str) -> None:
+        wire.extend(frame for _, frame in out.send)
+        out.send.clear()
+        if fate == "break":
+            wire.clear()
+            sender.open(sender.soft.connection + 1)
+            hello = LinkHello(1, "B", 1, known=7, received=receiver.ledger.record.received)
+            sender.resume(hello, out, now=0.0)
+            return
+        if fate == "swap" and len(wire) > 1:
+            wire[0], wire[1] = wire[1], wire[0]
+        if not wire:
+            sender.alarm(out, now=0.0)
+            return
+        frame = wire.pop(0)
+        for _ in range({"lose": 0, "double": 2}.get(fate, 1)):
+            if isinstance(frame, Control):
+                arrived.extend(receiver.ledger.take(frame))
+                wire.append(ControlAck(receiver.ledger.record.received))
+            elif isinstance(frame, ControlAck):
+                sender.acknowledged(frame, out, now=0.0)
+
+    for number in range(1, count + 1):
+        sender.ledger.enqueue(message(number))
+        sender.transmit(out, now=0.0)
+        pump(fates[number] if number < len(fates) else "pass")
+    for fate in fates[count:]:
+        pump(fate)
+    for _ in range(6 * count + 60):
+        pump("pass")
+    assert arrived == [message(number) for number in range(1, count + 1)]
+    assert not sender.ledger.record.outbox

@@ -1,0 +1,215 @@
+"""Routing machines on tiny overlays under every schedule that FIFO links allow.
+
+The search is complete: at each point either the next operation of some client happens or the
+oldest message of some link arrives, and every choice is tried.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from motet.model import Filter, Hop, OpId, covers, overlap
+from motet.protocol.routing.machine import Routing
+from motet.protocol.routing.messages import (
+    Advertise,
+    RoutingMessage,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+
+Op = tuple[str, str, str]
+"""Broker, client, and what it does: `+adv 1 x > 1`, `-adv 1`, `+sub 2 x = 5`, `-sub 2`."""
+
+PLANS: dict[str, tuple[tuple[tuple[str, str], ...], list[list[Op]]]] = {
+    "crossing": (
+        (("A", "B"),),
+        [
+            [("A", "a", "+adv 1 x > 1"), ("A", "a", "-adv 1")],
+            [("B", "b", "+sub 1 x = 5"), ("B", "b", "-sub 1")],
+        ],
+    ),
+    "again and again": (
+        (("A", "B"),),
+        [
+            [("A", "a", "+adv 1 x > 1"), ("A", "a", "-adv 1"), ("A", "a", "+adv 2 x > 2")],
+            [("B", "b", "+sub 1 x = 5"), ("B", "b", "-sub 1"), ("B", "b", "+sub 2 x = 6")],
+        ],
+    ),
+    "meeting in the middle": (
+        (("A", "B"), ("B", "C")),
+        [
+            [("A", "a", "+adv 1 x > 1")],
+            [("C", "c", "+sub 1 x = 5")],
+            [("B", "b", "+adv 1 x = 5"), ("B", "b", "-adv 1")],
+        ],
+    ),
+    "two advertisers support one subscription": (
+        (("A", "B"),),
+        [
+            [("A", "a", "+adv 1 x > 1"), ("A", "a", "-adv 1")],
+            [("A", "d", "+adv 1 x > 3"), ("A", "d", "-adv 1")],
+            [("B", "b", "+sub 1 x = 5")],
+        ],
+    ),
+    "covering leaves": (
+        (("A", "B"),),
+        [
+            [("A", "a", "+adv 1 x > 1")],
+            [("B", "w", "+sub 1 x > 0"), ("B", "w", "-sub 1")],
+            [("B", "n", "+sub 1 x > 5"), ("B", "n", "-sub 1")],
+        ],
+    ),
+}
+
+
+class Overlay:
+    def __init__(self, edges: tuple[tuple[str, str], ...], *, covering: bool) -> None:
+        self.edges = edges
+        names = sorted({name for edge in edges for name in edge})
+        self.neighbours = {n: [b if a == n else a for a, b in edges if n in (a, b)] for n in names}
+        self.brokers = {n: Routing(self.neighbours[n], covering=covering) for n in names}
+        self.wires: dict[tuple[str, str], list[RoutingMessage]] = {
+            wire: [] for a, b in edges for wire in ((a, b), (b, a))
+        }
+        self.live: dict[str, dict[tuple[str, int], tuple[str, Filter]]] = {"adv": {}, "sub": {}}
+        self.asked: set[OpId] = set()
+        self.answered: set[OpId] = set()
+        self.counter = 0
+
+    def apply(self, broker: str, message: RoutingMessage, source: Hop) -> None:
+        machine = self.brokers[broker]
+        effects = machine.apply(message, source)
+        for neighbour, sent in effects.messages:
+            self.wires[broker, neighbour].append(sent)
+        for op, withdrawn in effects.completed:
+            assert op not in self.answered
+            self.answered.add(op)
+            if not withdrawn:
+                self.check_effective(broker, op)
+        machine.validate()
+
+    def operate(self, op: Op) -> None:
+        broker, client, text = op
+        verb, number, *words = text.split(" ", 2)
+        kind, key = verb[1:], (client, int(number))
+        id = OpId(client, "e", int(number))
+        self.counter += 1
+        removal = OpId(client, "e", 100 + self.counter)
+        if verb[0] == "+":
+            filter = Filter.parse(words[0])
+            self.live[kind][key] = (broker, filter)
+            make = Advertise if kind == "adv" else Subscribe
+            self.asked.add(id)
+            self.apply(broker, make(id, filter, echo=True), Hop.client(client))
+        else:
+            del self.live[kind][key]
+            undo = Unadvertise if kind == "adv" else Unsubscribe
+            self.asked.add(removal)
+            self.apply(broker, undo(id, removal), Hop.client(client))
+
+    def path(self, start: str, goal: str) -> list[str]:
+        routes = [[start]]
+        for route in routes:
+            if route[-1] == goal:
+                return route
+            routes += [[*route, n] for n in self.neighbours[route[-1]] if n not in route]
+        raise AssertionError
+
+    def check_effective(self, broker: str, op: OpId) -> None:
+        """At the instant of the answer, not later."""
+        subscription = self.brokers[broker].state.subscriptions.get(op)
+        if subscription is None:
+            return
+        for (client, number), (edge, filter) in self.live["adv"].items():
+            if OpId(client, "e", number) in self.answered and overlap(filter, subscription.filter):
+                for name in self.path(broker, edge):
+                    entries = self.brokers[name].state.subscriptions
+                    assert any(covers(e.filter, subscription.filter) for e in entries), name
+
+    def check_oracle(self, *, covering: bool) -> None:
+        for name, machine in self.brokers.items():
+            wanted_ads, wanted_subs = {}, {}
+            for (client, number), (edge, _) in self.live["adv"].items():
+                wanted_ads[OpId(client, "e", number)] = self.last_hop(name, edge, client)
+            for (client, number), (edge, filter) in self.live["sub"].items():
+                reached = edge == name or any(
+                    overlap(filter, advertised) and name in self.path(edge, where)[1:]
+                    for where, advertised in self.live["adv"].values()
+                )
+                if reached:
+                    wanted_subs[OpId(client, "e", number)] = self.last_hop(name, edge, client)
+            state = machine.state
+            found_ads = {e.id: e.source for e in state.advertisements}
+            found_subs = {e.id: e.source for e in state.subscriptions}
+            if covering:
+                assert found_ads.items() <= wanted_ads.items()
+                assert found_subs.items() <= wanted_subs.items()
+            else:
+                assert found_ads == wanted_ads
+                assert found_subs == wanted_subs
+            assert not state.waits
+
+    def last_hop(self, name: str, edge: str, client: str) -> Hop:
+        if name == edge:
+            return Hop.client(client)
+        return Hop.broker(self.path(name, edge)[1])
+
+    def fingerprint(self) -> str:
+        """Equal for states that behave alike from here on."""
+        parts: list[object] = [sorted(self.answered), self.counter]
+        for machine in self.brokers.values():
+            state = machine.state
+            for table in (state.advertisements, state.subscriptions):
+                parts.append([(e.id, e.source, e.sent) for e in table])
+            parts.append([(w.op, w.requester, w.missing) for w in state.waits.values()])
+        return repr((parts, self.wires))
+
+
+def explore(plan: str, *, covering: bool) -> int:
+    """Follow every schedule until it reaches a state seen before; how many states there are."""
+    edges, scripts = PLANS[plan]
+    schedules = [[]]  # prefixes of choices; each run extends one to its end
+    seen: set[str] = set()
+    while schedules:
+        prefix: list[int] = schedules.pop()
+        overlay = Overlay(edges, covering=covering)
+        positions = [0] * len(scripts)
+        taken: list[int] = []
+        while True:
+            choices: list[tuple[str, object]] = [
+                ("op", i) for i, at in enumerate(positions) if at < len(scripts[i])
+            ]
+            choices += [("wire", wire) for wire, waiting in overlay.wires.items() if waiting]
+            if not choices:
+                overlay.check_oracle(covering=covering)
+                assert overlay.answered == overlay.asked, "someone waits for ever"
+                break
+            at = len(taken)
+            if at >= len(prefix):
+                state = f"{positions} {overlay.fingerprint()}"
+                if state in seen:
+                    break
+                seen.add(state)
+            if at < len(prefix):
+                chosen = prefix[at]
+            else:
+                chosen = 0
+                schedules.extend([*taken, other] for other in range(1, len(choices)))
+            taken.append(chosen)
+            kind, which = choices[chosen]
+            if kind == "op":
+                assert isinstance(which, int)
+                overlay.operate(scripts[which][positions[which]])
+                positions[which] += 1
+            else:
+                sender, receiver = which  # type: ignore[misc]
+                message = overlay.wires[sender, receiver].pop(0)
+                overlay.apply(receiver, message, Hop.broker(sender))
+    return len(seen)
+
+
+@pytest.mark.parametrize("covering", [False, True], ids=["plain", "covering"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_schedule_ends_as_the_oracle_says(plan: str, covering: bool) -> None:
+    assert explore(plan, covering=covering) > 30
