@@ -1,0 +1,28 @@
+"""How large things may be. Brokers enforce these on what clients send; tools may quote them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# ── events ───────────────────────────────────────────────────────────────────────────────
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+MAX_NAME_CHARS: Final = 128
+MAX_ATTRIBUTES: Final = 256
+MAX_EVENT_BYTES: Final = 1 << 20
+"""Bound on the encoded body: attributes and payload together."""
+
+# ── filters ──────────────────────────────────────────────────────────────────────────────
+
+MAX_FILTER_CHARS: Final = 64 * 1024
+MAX_FILTER_DEPTH: Final = 64
+MAX_CLAUSES: Final = 64
+"""Clauses of one filter, after `and` was distributed over `or`."""
+MAX_PREDICATES: Final = 1024
+"""Predicates of one filter: as written, and again as printed after distribution."""
+MAX_IN_LIST: Final = 1024
+MAX_INTERVALS: Final = 4096
+"""Intervals of one filter over all its clauses: what an index must store for it."""
+MAX_COVER_STEPS: Final = 20_000
+"""Interval operations one `covers` on unions may cost before it gives up."""

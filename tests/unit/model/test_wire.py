@@ -1,0 +1,144 @@
+"""Filters as msgpack: there and back, and what strangers may send."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import nan
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from motet.errors import FilterError, FilterTooComplex
+from motet.model import NOTHING, Filter
+from tests.unit.model.strategies import filters
+
+
+def _through_msgpack(form: object) -> object:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(form))
+
+
+@settings(max_examples=200, deadline=None)
+@given(filters())
+def test_the_wire_returns_the_same_filter(given_filter: Filter) -> None:
+    there = _through_msgpack(given_filter.to_wire())
+    assert Filter.from_wire(there) == given_filter
+    assert str(Filter.from_wire(there)) == str(given_filter)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ([[["b", 2, 1], ["a", 2, 1]]], "a = 1 and b = 1"),
+        ([[["a", 3, 1, 0, 9, 0], ["a", 3, 1, 5, None, 1]]], "a > 5 and a <= 9"),
+        ([[["a", 2, 1.0]]], "a = 1"),
+        ([[["a", 2, 2, 1, 2]]], "a in (1, 2)"),
+        ([[["a", 3, 0, None, True, 2]]], "a = false"),
+        ([[["a", 3, 1, 9, 1, 0]]], "false"),
+        ([[["a", 2, 1], ["a", 2, 2]], [["b", 2, 1]]], "b = 1"),
+        ([[["b", 2, 1]], [["a", 2, 1]], [["b", 2, 1]]], "a = 1 or b = 1"),
+        ([[["b", 2, 1]], []], "true"),
+        ([[["a", 3, 1, None, None, 3]]], "a <= infinity"),
+        ([[("a", 0)]], "a is null"),
+    ],
+)
+def test_what_arrives_is_made_canonical(form: object, text: str) -> None:
+    assert Filter.from_wire(form) == Filter.parse(text)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        None,
+        5,
+        "x = 1",
+        {},
+        [5],
+        [[5]],
+        [["a", 0]],
+        [[["a"]]],
+        [[["a", 9]]],
+        [[["a", True]]],
+        [[["a", "0"]]],
+        [[["a", 0, 1]]],
+        [[["a", 2]]],
+        [[["a", 2, None]]],
+        [[["a", 2, nan]]],
+        [[["a", 2, 1, nan]]],
+        [[["a", 2, 2**63]]],
+        [[["a", 2, [1]]]],
+        [[["a", 2, b"x"]]],
+        [[["a", 2, "\ud800"]]],
+        [[["a", 2, datetime(2026, 1, 2)]]],
+        [[["a b", 2, 1]]],
+        [[["", 2, 1]]],
+        [[[5, 2, 1]]],
+        [[[b"a", 2, 1]]],
+        [[["x" * 129, 2, 1]]],
+        [[["a", 3, 1, 1, 2]]],
+        [[["a", 3, 4, 1, 2, 0]]],
+        [[["a", 3, -1, 1, 2, 0]]],
+        [[["a", 3, True, 1, 2, 0]]],
+        [[["a", 3, 1, 1, 2, 4]]],
+        [[["a", 3, 1, 1, 2, True]]],
+        [[["a", 3, 1, 1, "z", 0]]],
+        [[["a", 3, 1, True, 5, 0]]],
+        [[["a", 3, 2, 1, 2, 0]]],
+        [[["a", 3, 1, 1, 5, 0, "x"]]],
+        [[["a", 3, 1, 1, 5, 0, None]]],
+    ],
+)
+def test_what_is_no_filter_is_refused(form: object) -> None:
+    with pytest.raises(FilterError):
+        Filter.from_wire(form)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        [[["a", 2, i]] for i in range(65)],
+        [[[f"a{i:04}", 2, 1] for i in range(1025)]],
+        [[["a", 2, *range(1025)]]],
+        [[["a", 3, 1, None, None, 0, *range(2000)]]],
+        [[[f"a{i}", 2, *range(1000)] for i in range(5)]],
+        [[["a", 3, 1, None, None, 0, *range(900)]], [["b", 3, 1, None, None, 0, *range(900)]]],
+    ],
+)
+def test_limits(form: object) -> None:
+    with pytest.raises(FilterTooComplex):
+        Filter.from_wire(form)
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 5),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.sampled_from(["a", "b", "é", "", "x y"]),
+    st.binary(max_size=2),
+    st.just(datetime(2026, 1, 2, tzinfo=UTC)),
+)
+ENTRIES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=8),
+    st.tuples(st.sampled_from("ab"), st.integers(0, 3), SCALARS, SCALARS, SCALARS, SCALARS),
+    st.tuples(st.just("a"), st.just(3), st.integers(0, 3), SCALARS, SCALARS, st.integers(0, 3)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(ENTRIES, max_size=3) | SCALARS, max_size=3) | SCALARS)
+def test_any_form_is_a_filter_or_raises_a_filter_error(form: object) -> None:
+    try:
+        made = Filter.from_wire(_through_msgpack(form))
+    except FilterError:
+        return
+    assert Filter.parse(str(made)) == made
+    assert Filter.from_wire(made.to_wire()) == made
+
+
+def test_nothing_and_everything_are_short() -> None:
+    assert NOTHING.to_wire() == []
+    assert Filter.parse("true").to_wire() == [[]]
