@@ -112,6 +112,10 @@ class Fenced(UnavailableError):
     """Another client connected with the same id and took the session over."""
 
 
+class SlowConsumer(UnavailableError):
+    """The client did not read for so long that even answers no longer fit its queue."""
+
+
 class SessionExpired(UnavailableError):
     """The lease of the session ran out while the client was away; its entries are gone."""
 

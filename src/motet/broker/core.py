@@ -57,6 +57,7 @@ from motet.protocol.session.messages import (
 )
 
 LONGEST_NAME = 128
+LAST_SEQUENCE = 2**53
 LONG_LISTING = 1000
 """Status lists no more than this, and counts nothing that takes a look at more."""
 
@@ -151,11 +152,12 @@ class BrokerCore:
                 f"{hello.broker!r} is not a neighbour of {self.config.name} (it has: {known}); "
                 "add the link to the topology of both"
             )
+        # A new connection meets anew, even if nobody has noticed yet that the old one is dead.
+        known_here = link.up and peer is not None
         if peer is None:
             self._bind_link(connection, link, out)
         elif peer.name != hello.broker:
             raise ProtocolError(f"dialled {peer.name}, but {hello.broker} answered")
-        known_here = link.up
         if link.ledger.record.incarnation != hello.incarnation:
             if known_here:
                 raise ProtocolError(f"{hello.broker} changed its incarnation while connected")
@@ -259,6 +261,8 @@ class BrokerCore:
     ) -> None:
         del now
         soft = self.clients[peer.name]
+        if not 0 < frame.first <= LAST_SEQUENCE:
+            raise ProtocolError(f"publication {frame.first} is not a sequence")
         if soft.published < 0:
             soft.published = frame.first - 1
         known = soft.published + 1 - frame.first

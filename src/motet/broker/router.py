@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Raw
 
-from motet.errors import InvariantError, MotetError, NotAdvertised
+from motet.errors import EventError, FrameError, InvariantError, MotetError, NotAdvertised
 from motet.model import Hop, check_attributes, decode_attributes
+from motet.model.limits import MAX_EVENT_BYTES
 from motet.protocol.contract import Output
 from motet.protocol.link.machine import Link
 from motet.protocol.publication import Publication
@@ -51,53 +52,42 @@ class Router:
 
     def publish(self, client: str, first: int, bodies: list[Raw], out: Output) -> Published:
         """Events of a client of ours: checked against what it advertised, stamped, routed."""
-        advertised = self._state.advertisements.index.hops
+        advertised = self._state.advertisements.index.hops_encoded
         own = self._state.bits.bit(Hop.client(client))
         batch: list[Publication] = []
-        known: list[dict[str, object]] = []
         refused: list[Refusal] = []
         for sequence, body in enumerate(bodies, first):
-            try:
-                attributes = decode_attributes(body)
-                check_attributes(attributes)
-                if not advertised(attributes) & own:
-                    raise NotAdvertised(self._not_advertised(client, attributes))
-            except MotetError as error:
+            mask = advertised(body)
+            if mask is not None and mask & own and len(memoryview(body)) <= MAX_EVENT_BYTES:
+                batch.append(Publication(client, sequence, body))
+            else:
+                error = self._objection(client, body)
                 refused.append(Refusal(sequence, type(error).__name__, str(error)))
-                continue
-            batch.append(Publication(client, sequence, body))
-            known.append(attributes)
         self.refused += len(refused)
-        if batch:
-            self._route(batch, known, ~0, out)
+        self._route(batch, ~0, out)
         return Published(first + len(bodies) - 1, tuple(refused))
 
     def forward(self, batch: list[Publication], neighbour: str, out: Output) -> None:
         """Events from a neighbour: they never go back where they came from."""
-        if not batch:
-            return
-        attributes = [decode_attributes(publication.body) for publication in batch]
-        self._route(batch, attributes, ~self._state.bits.bit(Hop.broker(neighbour)), out)
+        self._route(batch, ~self._state.bits.bit(Hop.broker(neighbour)), out)
 
     # ── out ──────────────────────────────────────────────────────────────────────────────
 
-    def _route(
-        self,
-        batch: list[Publication],
-        attributes: list[dict[str, object]],
-        allowed: int,
-        out: Output,
-    ) -> None:
-        hops = self._state.subscriptions.index.hops
-        masks = [hops(each) & allowed for each in attributes]
-        first = masks[0]
-        if masks.count(first) == len(masks):
-            if first:
-                self._same_way(batch, attributes, self._plan(first), out)
+    def _route(self, batch: list[Publication], allowed: int, out: Output) -> None:
+        hops = self._state.subscriptions.index.hops_encoded
+        masks: list[int] = []
+        for each in batch:
+            mask = hops(each.body)
+            if mask is None:
+                raise FrameError("a neighbour passed on an event that is malformed")
+            masks.append(mask & allowed)
+        if masks and masks.count(masks[0]) == len(masks):
+            if masks[0]:
+                self._same_way(batch, self._plan(masks[0]), out)
             return
         onward: dict[str, list[Publication]] = {}
         local: dict[str, list[Delivery]] = {}
-        for publication, each, mask in zip(batch, attributes, masks, strict=True):
+        for publication, mask in zip(batch, masks, strict=True):
             if not mask:
                 continue
             plan = self._plan(mask)
@@ -106,20 +96,13 @@ class Router:
             for client, subscriptions in plan.single:
                 local.setdefault(client, []).append(Delivery(subscriptions, publication))
             if plan.several:
-                for client, subscriptions in self._which(each, plan.several).items():
-                    local.setdefault(client, []).append(Delivery(subscriptions, publication))
+                self._sort_out(publication, plan.several, local)
         for neighbour, publications in onward.items():
             self._send(neighbour, publications, out)
         for client, deliveries in local.items():
             self._deliver(client, deliveries, out)
 
-    def _same_way(
-        self,
-        batch: list[Publication],
-        attributes: list[dict[str, object]],
-        plan: Plan,
-        out: Output,
-    ) -> None:
+    def _same_way(self, batch: list[Publication], plan: Plan, out: Output) -> None:
         """The common case: a whole batch goes to the same hops."""
         for neighbour in plan.neighbours:
             self._send(neighbour, batch, out)
@@ -127,9 +110,8 @@ class Router:
             self._deliver(client, [Delivery(subscriptions, p) for p in batch], out)
         if plan.several:
             local: dict[str, list[Delivery]] = {}
-            for publication, each in zip(batch, attributes, strict=True):
-                for client, subscriptions in self._which(each, plan.several).items():
-                    local.setdefault(client, []).append(Delivery(subscriptions, publication))
+            for publication in batch:
+                self._sort_out(publication, plan.several, local)
             for client, deliveries in local.items():
                 self._deliver(client, deliveries, out)
 
@@ -167,25 +149,36 @@ class Router:
                 several.append(hop.name)
         return Plan(tuple(neighbours), tuple(single), frozenset(several))
 
-    def _which(
-        self, attributes: dict[str, object], clients: frozenset[str]
-    ) -> dict[str, tuple[int, ...]]:
+    def _sort_out(
+        self, publication: Publication, clients: frozenset[str], local: dict[str, list[Delivery]]
+    ) -> None:
         """For clients with several subscriptions: which of them match."""
         table = self._state.subscriptions
-        found: dict[str, tuple[int, ...]] = {}
-        for key in table.index.match(attributes):
+        found: dict[str, list[int]] = {}
+        for key in table.index.match(decode_attributes(publication.body)):
             entry = table.entry(key)
             if not entry.source.is_broker and entry.source.name in clients:
-                name = entry.source.name
-                found[name] = (*found.get(name, ()), entry.id.sequence)
-        return found
+                found.setdefault(entry.source.name, []).append(entry.id.sequence)
+        for client, subscriptions in found.items():
+            local.setdefault(client, []).append(Delivery(tuple(subscriptions), publication))
 
-    def _not_advertised(self, client: str, attributes: dict[str, object]) -> str:
+    def _objection(self, client: str, body: Raw) -> MotetError:
+        """What is wrong with an event that was not accepted."""
+        try:
+            attributes = decode_attributes(body)
+            check_attributes(attributes)
+        except MotetError as error:
+            return error
+        size = len(memoryview(body))
+        if size > MAX_EVENT_BYTES:
+            return EventError(f"an event has at most {MAX_EVENT_BYTES} bytes, this one {size}")
         own = self._state.advertisements.from_source(Hop.client(client))
         space = " or ".join(f"({entry.filter})" for entry in own[:3]) or "nothing"
         more = f" or {len(own) - 3} more" if len(own) > 3 else ""
         shown = ", ".join(f"{name}={value!r}" for name, value in list(attributes.items())[:8])
-        return f"{client} advertised {space}{more}; the event {{{shown}}} lies outside"
+        return NotAdvertised(
+            f"{client} advertised {space}{more}; the event {{{shown}}} lies outside"
+        )
 
     def validate(self) -> None:
         for mask in self._plans:

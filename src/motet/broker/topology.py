@@ -1,0 +1,325 @@
+"""Topology files: which brokers there are and who is linked to whom.
+
+    [overlay]
+    name = "demo"
+    [brokers.B1]
+    listen = "127.0.0.1:7701"
+    [brokers.B2]
+    listen = "127.0.0.1:7702"
+    links = ["B1"]
+
+A link is written once, at the broker that dials. All links together form one tree; a file that
+does not is refused with the cycle or the parts it falls into.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from motet.broker.config import BrokerConfig
+from motet.broker.driver import Wiring
+from motet.errors import AddressError, TopologyError
+from motet.runtime.inproc import name_in
+from motet.runtime.tcp import address_of, host_and_port
+
+FIRST_PORT = 7701
+LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True)
+class BrokerPlace:
+    """One broker: where it listens, and whom it dials."""
+
+    name: str
+    listen: str
+    links: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A checked overlay: exactly one tree. `source` is where it came from, for messages."""
+
+    name: str
+    brokers: tuple[BrokerPlace, ...]
+    covering: bool = False
+    lease_s: float = 30.0
+    heartbeat_s: float = 2.0
+    source: str = field(default="topology", compare=False)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    # ── making one ───────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def load(path: str | Path) -> Topology:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise TopologyError(f"{path}: cannot be read: {problem}") from None
+        return Topology.parse(text, str(path))
+
+    @staticmethod
+    def parse(text: str, source: str = "topology") -> Topology:
+        try:
+            file = _File.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as problem:
+            raise TopologyError(f"{source}: is not TOML: {problem}") from None
+        except ValidationError as problem:
+            raise TopologyError(f"{source}: {_explain(problem)}") from None
+        places = tuple(
+            BrokerPlace(name, _full_address(place.listen), tuple(place.links))
+            for name, place in file.brokers.items()
+        )
+        overlay = file.overlay
+        return Topology(
+            overlay.name, places, overlay.covering, overlay.lease_s, overlay.heartbeat_s, source
+        )
+
+    @staticmethod
+    def default(brokers: int = 3) -> Topology:
+        return Topology.line(brokers)
+
+    @staticmethod
+    def line(brokers: int, **settings: Any) -> Topology:
+        """B1 – B2 – B3 – …"""
+        return _grown("line", brokers, lambda i: i - 1, settings)
+
+    @staticmethod
+    def star(brokers: int, **settings: Any) -> Topology:
+        """B1 in the middle."""
+        return _grown("star", brokers, lambda _: 0, settings)
+
+    @staticmethod
+    def tree(brokers: int, fanout: int = 2, **settings: Any) -> Topology:
+        """B1 at the root, every broker with up to `fanout` below it."""
+        if fanout < 1:
+            raise TopologyError(f"a tree needs a fanout of at least 1, not {fanout}")
+        return _grown("tree", brokers, lambda i: (i - 1) // fanout, settings)
+
+    # ── looking at it ────────────────────────────────────────────────────────────────────
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(place.name for place in self.brokers)
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Every link once, the dialler first."""
+        return tuple((place.name, other) for place in self.brokers for other in place.links)
+
+    def place(self, name: str) -> BrokerPlace:
+        for place in self.brokers:
+            if place.name == name:
+                return place
+        known = ", ".join(self.names)
+        raise TopologyError(f"{self.source}: has no broker {name!r}; it has {known}")
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """In both directions, in the order of the file."""
+        dialled = set(self.place(name).links)
+        diallers = {place.name for place in self.brokers if name in place.links}
+        return tuple(other for other in self.names if other in dialled | diallers)
+
+    def config(self, name: str, incarnation: int) -> BrokerConfig:
+        return BrokerConfig(
+            name,
+            self.neighbours(name),
+            incarnation=incarnation,
+            covering=self.covering,
+            lease_s=self.lease_s,
+        )
+
+    def wiring(self, name: str) -> Wiring:
+        place = self.place(name)
+        dial = {other: self.place(other).listen for other in place.links}
+        return Wiring(place.listen, dial, heartbeat_s=self.heartbeat_s)
+
+    def to_toml(self) -> str:
+        """A file that parses to an equal topology."""
+        lines = [
+            "[overlay]",
+            f'name = "{self.name}"',
+            f"covering = {str(self.covering).lower()}",
+            f"lease_s = {self.lease_s!r}",
+            f"heartbeat_s = {self.heartbeat_s!r}",
+        ]
+        for place in self.brokers:
+            lines += ["", f"[brokers.{place.name}]", f'listen = "{place.listen}"']
+            if place.links:
+                links = ", ".join(f'"{link}"' for link in place.links)
+                lines.append(f"links = [{links}]")
+        return "\n".join(lines) + "\n"
+
+
+# ── the file ─────────────────────────────────────────────────────────────────────────────
+
+_Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Overlay(_Strict):
+    name: str = "overlay"
+    covering: bool = False
+    lease_s: _Seconds = 30.0
+    heartbeat_s: _Seconds = 2.0
+
+
+class _Place(_Strict):
+    listen: str
+    links: list[str] = []
+
+
+class _File(_Strict):
+    overlay: _Overlay = _Overlay()
+    brokers: dict[str, _Place]
+
+
+def _explain(problem: ValidationError) -> str:
+    parts = []
+    for error in problem.errors(include_url=False):
+        key = ".".join(str(part) for part in error["loc"]) or "the file"
+        if error["type"] == "extra_forbidden":
+            parts.append(f"{key}: is not known here; remove it or mend its spelling")
+        elif error["type"] == "missing":
+            parts.append(f"{key}: is missing; add it")
+        else:
+            parts.append(f"{key}: {error['msg']}, not {error['input']!r}")
+    return "; ".join(parts)
+
+
+def _full_address(listen: str) -> str:
+    return listen if "://" in listen else f"motet://{listen}"
+
+
+def _grown(shape: str, brokers: int, parent: Any, settings: dict[str, Any]) -> Topology:
+    if brokers < 1:
+        raise TopologyError(f"an overlay needs at least one broker, not {brokers}")
+    places = tuple(
+        BrokerPlace(
+            f"B{i + 1}",
+            address_of("127.0.0.1", FIRST_PORT + i),
+            (f"B{parent(i) + 1}",) if i else (),
+        )
+        for i in range(brokers)
+    )
+    return Topology(**{"name": shape, "brokers": places} | settings)
+
+
+# ── checks ───────────────────────────────────────────────────────────────────────────────
+
+
+def _check(topology: Topology) -> None:
+    def refuse(key: str, problem: str) -> TopologyError:
+        return TopologyError(f"{topology.source}: {key}: {problem}")
+
+    if not topology.brokers:
+        raise refuse("brokers", "there is none; add a table [brokers.B1] with its listen address")
+    if not LEGAL_NAME.fullmatch(topology.name):
+        raise refuse("overlay.name", f"{topology.name!r} is not a name; use letters and digits")
+    names: set[str] = set()
+    taken: dict[str, str] = {}
+    for place in topology.brokers:
+        key = f"brokers.{place.name}"
+        if not LEGAL_NAME.fullmatch(place.name):
+            raise refuse(key, "is not a name; use up to 64 letters, digits, '-' and '_'")
+        if place.name in names:
+            raise refuse(key, "is there twice; rename one of them")
+        names.add(place.name)
+        try:
+            address = _checked_address(place.listen)
+        except AddressError as problem:
+            raise refuse(f"{key}.listen", str(problem)) from None
+        if address in taken:
+            raise refuse(f"{key}.listen", f"{address} is taken by {taken[address]}; choose another")
+        taken[address] = place.name
+    _check_links(topology, names, refuse)
+    _check_tree(topology, refuse)
+
+
+def _checked_address(address: str) -> str:
+    if address.startswith("inproc://"):
+        return f"inproc://{name_in(address)}"
+    host, port = host_and_port(address)
+    if port == 0:
+        raise AddressError("port 0 cannot be dialled by the neighbours; choose one")
+    return address_of(host, port)
+
+
+def _check_links(topology: Topology, names: set[str], refuse: Any) -> None:
+    seen: dict[frozenset[str], str] = {}
+    for place in topology.brokers:
+        key = f"brokers.{place.name}.links"
+        for other in place.links:
+            if other not in names:
+                known = ", ".join(topology.names)
+                raise refuse(key, f"there is no broker {other!r}; known are {known}")
+            if other == place.name:
+                raise refuse(key, f"{other} is linked to itself; remove that")
+            edge = frozenset((place.name, other))
+            if edge in seen:
+                raise refuse(
+                    key,
+                    f"the link {place.name}–{other} is already written at {seen[edge]}; "
+                    "keep it at one of them, the one that dials",
+                )
+            seen[edge] = place.name
+
+
+def _check_tree(topology: Topology, refuse: Any) -> None:
+    near: dict[str, list[str]] = {name: [] for name in topology.names}
+    for dialler, other in topology.edges:
+        way = _way(near, dialler, other)
+        if way:
+            cycle = " – ".join((*way, dialler))
+            raise refuse(
+                f"brokers.{dialler}.links", f"closes the cycle {cycle}; remove one of its links"
+            )
+        near[dialler].append(other)
+        near[other].append(dialler)
+    parts = _parts(near)
+    if len(parts) > 1:
+        shown = " and ".join("{" + ", ".join(part) + "}" for part in parts)
+        raise refuse("brokers", f"the overlay falls into parts: {shown}; link them to one tree")
+
+
+def _way(near: dict[str, list[str]], start: str, end: str) -> Sequence[str]:
+    """The brokers from start to end, both included; empty if there is no way."""
+    came_from: dict[str, str | None] = {start: None}
+    frontier = [start]
+    while frontier and end not in came_from:
+        found = [(here, there) for here in frontier for there in near[here]]
+        frontier = []
+        for here, there in found:
+            if there not in came_from:
+                came_from[there] = here
+                frontier.append(there)
+    if end not in came_from:
+        return ()
+    way: list[str] = []
+    step: str | None = end
+    while step is not None:
+        way.append(step)
+        step = came_from[step]
+    return way[::-1]
+
+
+def _parts(near: dict[str, list[str]]) -> list[list[str]]:
+    parts: list[list[str]] = []
+    left: Iterable[str] = list(near)
+    while left:
+        start = next(iter(left))
+        part = [name for name in left if name == start or _way(near, start, name)]
+        parts.append(part)
+        left = [name for name in left if name not in part]
+    return parts

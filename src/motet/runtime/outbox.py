@@ -1,0 +1,114 @@
+"""What one connection still has to say, and when it may.
+
+Frames leave in the order they were put in. A frame waits until the facts it rests on are durable,
+and everything put in behind it waits with it. All that may leave goes out in one write.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from motet.protocol.frames import Beat, Frame
+from motet.protocol.link.messages import Publications
+from motet.protocol.session.messages import Deliver, Goodnight, Published, Status
+from motet.runtime.batches import encoded, joined
+from motet.runtime.traffic import Traffic
+from motet.runtime.transport import Connection
+
+SOFT = frozenset({Publications, Deliver, Published, Beat, Status})
+"""Frames that tell nothing of durable state, so they wait for no fact but those of their step."""
+
+
+class Outbox:
+    def __init__(self, connection: Connection, bound_bytes: int, traffic: Traffic) -> None:
+        self._connection = connection
+        self._bound_bytes = bound_bytes
+        self._traffic = traffic
+        self._ready: list[Frame] = []
+        self._held: deque[tuple[int, Frame]] = deque()
+        self.ended = False
+        """A `Goodnight` was put in: nothing after it will be heard."""
+        self.dropped = 0
+        """Events that were not sent because the other side does not read."""
+        self._told = 0
+        self.frames_out = 0
+
+    @property
+    def holding(self) -> bool:
+        """Something waits for the journal."""
+        return bool(self._held)
+
+    @property
+    def drowning(self) -> bool:
+        """Even without best-effort frames the backlog grows: the other side takes nothing."""
+        return self._connection.backlog_bytes > 2 * self._bound_bytes
+
+    def put(self, frame: Frame, position: int, durable: int) -> bool:
+        """Queue a frame that may leave once `position` is durable; whether a flush is due."""
+        if self.ended:
+            return False
+        if type(frame) is Goodnight:
+            self.ended = True
+        if self._held or position > durable:
+            self._held.append((position, frame))
+            return False
+        self._ready.append(frame)
+        return True
+
+    def last_word(self, frame: Goodnight) -> None:
+        """Say this, unless another one was put in before. What still waits for the journal will
+        never be said."""
+        self._held.clear()
+        if not self.ended:
+            self.ended = True
+            self._ready.append(frame)
+        self.flush()
+
+    def release(self, durable: int) -> None:
+        held = self._held
+        while held and held[0][0] <= durable:
+            self._ready.append(held.popleft()[1])
+
+    def flush(self) -> None:
+        """Write all that may leave, at once; after a `Goodnight`, close."""
+        if not self._ready:
+            return
+        frames, self._ready = joined(self._ready), []
+        full = self._connection.backlog_bytes > self._bound_bytes
+        bodies: list[bytes] = []
+        for frame in frames:
+            kind = type(frame)
+            if kind is Deliver or kind is Publications:
+                self._encode_events(frame, bodies, full)
+            else:
+                bodies += encoded(frame)
+        if bodies:
+            self.frames_out += len(bodies)
+            self._traffic.frames_out += len(bodies)
+            self._connection.send(bodies)
+        last = frames[-1]
+        if type(last) is Goodnight:
+            self._connection.close(f"{last.error}: {last.text}")
+
+    def _encode_events(self, frame: Frame, bodies: list[bytes], full: bool) -> None:
+        assert isinstance(frame, Deliver | Publications)
+        count = len(frame.batch)
+        if full:
+            self.dropped += count
+            return
+        if self.dropped and isinstance(frame, Deliver):
+            self._told = self.dropped
+            frame = Deliver(frame.batch, frame.dropped + self.dropped)
+        parts = encoded(frame)
+        bodies += parts
+        if parts:
+            self._traffic.events_out += count
+        else:
+            self.dropped += count  # one event with more subscriptions than a frame can name
+
+    def confess(self) -> None:
+        """There is room again: tell a client what it lost, if nothing else has."""
+        if self.dropped > self._told and not self.ended:
+            self._told = self.dropped
+            self._ready.append(Deliver([]))
+            self.flush()

@@ -1,0 +1,290 @@
+"""Frames over TCP: four bytes of length, big-endian, then the body.
+
+The read buffer belongs to the connection and is read into in place, so a frame is copied once,
+when it leaves the buffer. It grows only as bytes really arrive: a peer that announces a large
+frame and sends nothing costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+from collections.abc import Sequence
+from typing import cast
+from urllib.parse import urlsplit
+
+from motet.errors import AddressError, Disconnected, FrameError
+from motet.runtime.transport import (
+    CLOSE_BOUND_S,
+    HIGH_MARK_BYTES,
+    LOW_MARK_BYTES,
+    MAX_FRAME_BYTES,
+    Accept,
+    Connection,
+    Farewell,
+    Handler,
+    Listening,
+    oversized,
+)
+
+SCHEME = "motet"
+CONNECT_BOUND_S = 5.0
+PREFIX = struct.Struct(">I")
+SMALL_BUFFER_BYTES = 64 * 1024
+LARGE_BUFFER_BYTES = 256 * 1024
+
+_length_at = PREFIX.unpack_from
+_prefix = PREFIX.pack
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Take `motet://host:port` (or `host:port`) apart."""
+    text = address if "://" in address else f"{SCHEME}://{address}"
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as problem:
+        raise AddressError(f"{address!r} is not an address: {problem}") from None
+    rest = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+    if parts.scheme != SCHEME or not host or port is None or rest:
+        raise AddressError(f"{address!r} is not an address; write {SCHEME}://host:port")
+    return host, port
+
+
+def address_of(host: str, port: int) -> str:
+    return f"{SCHEME}://[{host}]:{port}" if ":" in host else f"{SCHEME}://{host}:{port}"
+
+
+class TcpConnection(asyncio.BufferedProtocol):
+    """One connection, both as asyncio's protocol and as what `transport.Connection` promises."""
+
+    def __init__(self, accept: Accept, farewell: Farewell | None) -> None:
+        self._accept = accept
+        self._farewell = farewell
+        self._handler: Handler
+        self._transport: asyncio.Transport
+        self._peer = "nobody"
+        self._buffer = bytearray(SMALL_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._received = 0
+        self._congested = False
+        self._closing = False
+        self._gone = False
+        self._reason = ""
+        self._bound: asyncio.TimerHandle | None = None
+
+    # ── what the upper side calls ────────────────────────────────────────────────────────
+
+    @property
+    def peer(self) -> str:
+        return self._peer
+
+    @property
+    def backlog_bytes(self) -> int:
+        return 0 if self._gone else self._transport.get_write_buffer_size()
+
+    @property
+    def received_bytes(self) -> int:
+        return self._received
+
+    @property
+    def congested(self) -> bool:
+        return self._congested
+
+    def send(self, bodies: Sequence[bytes]) -> None:
+        parts: list[bytes] = []
+        for body in bodies:
+            length = len(body)
+            if length > MAX_FRAME_BYTES:
+                raise oversized(length)
+            parts.append(_prefix(length))
+            parts.append(body)
+        if parts and not self._closing:
+            self._transport.write(b"".join(parts))
+
+    def close(self, reason: str = "") -> None:
+        """Half-close, then wait for the other side's end. To close both directions while it
+        still sends would reset the connection and destroy our last words on their way."""
+        if self._closing:
+            return
+        self._end(reason)
+        self._bound = asyncio.get_running_loop().call_later(CLOSE_BOUND_S, self._transport.abort)
+        if self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        self._transport.write_eof()
+
+    def abort(self, reason: str = "") -> None:
+        if not self._gone:
+            self._end(reason)
+            self._transport.abort()
+
+    def pause_reading(self) -> None:
+        if not self._closing:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._closing:
+            self._transport.resume_reading()
+
+    def _end(self, reason: str) -> None:
+        self._closing = True
+        self._reason = self._reason or reason or "closed on this side"
+
+    # ── what asyncio calls ───────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(HIGH_MARK_BYTES, LOW_MARK_BYTES)
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        name = transport.get_extra_info("peername")
+        if name:
+            self._peer = address_of(name[0], name[1])
+        self._handler = self._accept(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+        if self._closing:
+            return
+        filled = self._filled + nbytes
+        buffer, view = self._buffer, self._view
+        bodies: list[bytes] = []
+        start, wanted = 0, 0
+        while filled - start >= 4:
+            wanted = _length_at(buffer, start)[0]
+            stop = start + 4 + wanted
+            if stop > filled:
+                break
+            bodies.append(bytes(view[start + 4 : stop]))
+            start = stop
+            wanted = 0
+        self._keep(start, filled, wanted)
+        if bodies:
+            self._handler.frames(bodies)
+        if wanted > MAX_FRAME_BYTES:
+            self._refuse(oversized(wanted))
+
+    def eof_received(self) -> bool:
+        """Returning False lets asyncio write what is left and close."""
+        if self._filled and not self._closing:
+            self._refuse(FrameError("the connection ended in the middle of a frame"))
+        elif not self._closing:
+            self._end("closed by the other side")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = self._reason or (str(exc) if exc else "closed by the other side")
+        self._closing = self._gone = True
+        self._congested = False
+        if self._bound is not None:
+            self._bound.cancel()
+        self._handler.closed(reason)
+
+    def pause_writing(self) -> None:
+        self._congested = True
+
+    def resume_writing(self) -> None:
+        self._congested = False
+        if not self._closing:
+            self._handler.writable()
+
+    # ── the buffer ───────────────────────────────────────────────────────────────────────
+
+    def _keep(self, start: int, filled: int, wanted: int) -> None:
+        """Move the incomplete rest to the front, and see that there is room to read on."""
+        rest = filled - start
+        if start and rest:
+            self._view[:rest] = bytes(self._view[start:filled])
+        self._filled = rest
+        size = len(self._buffer)
+        if rest == size or filled == size < LARGE_BUFFER_BYTES:
+            # Full reads: the peer has more for us than we take at once.
+            self._resize(max(LARGE_BUFFER_BYTES, min(2 * size, wanted + 4)))
+        elif size > LARGE_BUFFER_BYTES and rest + wanted < LARGE_BUFFER_BYTES:
+            self._resize(LARGE_BUFFER_BYTES)
+
+    def _resize(self, size: int) -> None:
+        buffer = bytearray(size)
+        buffer[: self._filled] = self._view[: self._filled]
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+
+    def _refuse(self, error: FrameError) -> None:
+        if self._closing:  # the handler has closed meanwhile
+            return
+        if self._farewell is not None:
+            self.send([self._farewell(error)])
+        self.close(str(error))
+
+
+class TcpListening:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        host, port = server.sockets[0].getsockname()[:2]
+        self._address = address_of(host, port)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    async def close(self) -> None:
+        self._server.close()
+        await asyncio.sleep(0)  # uvloop lets go of the port one turn later
+
+
+class TcpTransport:
+    scheme = SCHEME
+
+    def __init__(self, farewell: Farewell | None = None) -> None:
+        self._farewell = farewell
+
+    async def listen(self, address: str, accept: Accept) -> Listening:
+        host, port = host_and_port(address)
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(
+                lambda: TcpConnection(accept, self._farewell), host, port, backlog=1024
+            )
+        except OSError as problem:
+            raise AddressError(_cannot_listen(host, port, problem)) from problem
+        except UnicodeError as problem:
+            raise AddressError(f"{host!r} is not the name of a host: {problem}") from None
+        return TcpListening(server)
+
+    async def connect(self, address: str, accept: Accept) -> Connection:
+        host, port = host_and_port(address)
+        if port == 0:
+            raise AddressError(f"{address!r} has no port to connect to")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_BOUND_S):
+                _, connection = await loop.create_connection(
+                    lambda: TcpConnection(accept, self._farewell), host, port
+                )
+        except TimeoutError:
+            raise Disconnected(f"{address} did not answer within {CONNECT_BOUND_S:g} s") from None
+        except OSError as problem:
+            raise Disconnected(f"nobody answers at {address}: {problem}") from problem
+        except UnicodeError as problem:
+            raise AddressError(f"{host!r} is not the name of a host: {problem}") from None
+        return connection
+
+
+def _cannot_listen(host: str, port: int, problem: OSError) -> str:
+    if problem.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} of {host} is in use; stop the process that holds it, "
+            f"or choose another port (0 takes any free one)"
+        )
+    if problem.errno == errno.EACCES:
+        return f"port {port} of {host} needs privileges; choose one above 1023"
+    return f"cannot listen on {host}:{port}: {problem}"

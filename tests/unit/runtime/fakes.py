@@ -1,0 +1,183 @@
+"""Small stand-ins: a core that does what it is told, a connection that writes down what is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from motet.broker.driver import BrokerDriver, Wiring
+from motet.protocol.contract import Closed, Fact, Input, Output, Received
+from motet.protocol.frames import Frame
+from motet.protocol.session.messages import Goodnight
+from motet.runtime.codec import decode, encode
+from motet.runtime.transport import Accept, Connection, Handler, Listening
+
+
+class FakeConnection:
+    peer = "fake://peer"
+
+    def __init__(self) -> None:
+        self.handler: Handler
+        self.writes: list[list[Frame]] = []
+        self.backlog_bytes = 0
+        self.received_bytes = 0
+        self.congested = False
+        self.closings: list[str] = []
+
+    def send(self, bodies: Sequence[bytes]) -> None:
+        if not self.closings:
+            self.writes.append([decode(body) for body in bodies])
+
+    def close(self, reason: str = "") -> None:
+        if not self.closings:
+            self.closings.append(reason)
+            asyncio.get_running_loop().call_soon(self.handler.closed, reason)
+
+    abort = close
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    @property
+    def frames(self) -> list[Frame]:
+        return [frame for write in self.writes for frame in write]
+
+    @property
+    def goodnight(self) -> Goodnight:
+        last = self.frames[-1]
+        assert isinstance(last, Goodnight)
+        return last
+
+    def hear(self, *frames: Frame) -> None:
+        self.hear_bytes(*(encode(frame) for frame in frames))
+
+    def hear_bytes(self, *bodies: bytes) -> None:
+        self.received_bytes += sum(map(len, bodies))
+        self.handler.frames(bodies)
+
+
+class FakeTransport:
+    """Accepts who calls `dial_in`; answers our calls with what stands in `answers`."""
+
+    scheme = "fake"
+
+    def __init__(self) -> None:
+        self.accept: Accept
+        self.dialled: list[FakeConnection] = []
+        self.answers: Callable[[str], bool] = lambda _: True
+        self.tries = 0
+
+    async def listen(self, address: str, accept: Accept) -> Listening:
+        self.accept = accept
+        transport = self
+
+        class Listener:
+            def __init__(self) -> None:
+                self.address = address
+
+            async def close(self) -> None:
+                del transport.accept
+
+        return Listener()
+
+    async def connect(self, address: str, accept: Accept) -> Connection:
+        from motet.errors import Disconnected
+
+        self.tries += 1
+        await asyncio.sleep(0)
+        if not self.answers(address):
+            raise Disconnected("nobody there")
+        connection = FakeConnection()
+        connection.handler = accept(connection)
+        self.dialled.append(connection)
+        return connection
+
+    def dial_in(self) -> FakeConnection:
+        connection = FakeConnection()
+        connection.handler = self.accept(connection)
+        return connection
+
+
+Answer = Callable[[Input], Output]
+
+
+class FakeCore:
+    """Notes its inputs, and answers with what the test says."""
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        self.inputs: list[Input] = []
+        self.answer: Answer = answer or (lambda _: Output())
+
+    def step(self, given: Input, now: float, /) -> Output:
+        del now
+        self.inputs.append(given)
+        return self.answer(given)
+
+    def status(self) -> dict[str, Any]:
+        return {"broker": "fake"}
+
+    @property
+    def received(self) -> list[Frame]:
+        return [given.frame for given in self.inputs if isinstance(given, Received)]
+
+    @property
+    def closed(self) -> list[int]:
+        return [given.connection for given in self.inputs if isinstance(given, Closed)]
+
+
+class SlowJournal:
+    """Durable when the test says so."""
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+        self.durable = 0
+        self.closed = False
+
+    @property
+    def appended(self) -> int:
+        return len(self.facts)
+
+    def append(self, facts: Sequence[Fact]) -> int:
+        self.facts.extend(facts)
+        return len(self.facts)
+
+    def watch(self, durable: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        self._tell, self.fail = durable, failed
+
+    def sync(self, position: int | None = None) -> None:
+        self.durable = self.appended if position is None else position
+        self._tell()
+
+    async def close(self) -> None:
+        self.closed = True
+        if self.durable < self.appended:
+            self.sync()
+
+
+class Bench:
+    """A driver on fakes: `async with Bench(answer) as bench`."""
+
+    def __init__(
+        self, answer: Answer | None = None, journal: SlowJournal | None = None, **wiring: Any
+    ) -> None:
+        self.core = FakeCore(answer)
+        self.transport = FakeTransport()
+        self.journal = journal
+        self.driver = BrokerDriver(
+            self.core,
+            Wiring("fake://here", **wiring),
+            journal=journal,
+            transports=lambda _: self.transport,
+        )
+
+    async def __aenter__(self) -> Bench:
+        await self.driver.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.driver.stop()
+
+    def dial_in(self) -> FakeConnection:
+        return self.transport.dial_in()
