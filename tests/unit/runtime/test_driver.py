@@ -417,7 +417,7 @@ async def test_a_client_that_takes_no_control_either_is_closed() -> None:
         one.hear(HELLO)
         one.backlog_bytes = 2001
         await until(lambda: bool(one.closings))
-        assert one.goodnight.error == "Disconnected"
+        assert one.goodnight.error == "SlowConsumer"
         assert "does not read" in one.goodnight.text
 
 
