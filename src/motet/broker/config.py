@@ -7,7 +7,7 @@ from msgspec import Struct
 
 class BrokerConfig(Struct, frozen=True):
     """`incarnation` must differ from that of any earlier life whose state is lost: the driver
-    takes the time in milliseconds. A broker that recovers its state keeps it."""
+    takes the time in microseconds. A broker that recovers its state keeps it."""
 
     name: str
     neighbours: tuple[str, ...] = ()

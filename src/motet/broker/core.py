@@ -47,6 +47,7 @@ from motet.protocol.session.messages import (
     ClientHello,
     Goodbye,
     Publish,
+    Refusal,
     Request,
     Status,
     StatusRequest,
@@ -57,6 +58,7 @@ from motet.protocol.session.messages import (
 )
 
 LONGEST_NAME = 128
+REMEMBERED_REFUSALS = 64
 LAST_SEQUENCE = 2**53
 LONG_LISTING = 1000
 """Status lists no more than this, and counts nothing that takes a look at more."""
@@ -76,6 +78,10 @@ class ClientSoft(Struct):
     connection: int = 0
     published: int = 0
     lost: int = 0
+    refused: tuple[Refusal, ...] = ()
+    """Of its publications, in case the answer that said so is lost with the connection."""
+    forgotten: int = 0
+    """Refusals up to this publication are not remembered any more."""
 
 
 class BrokerCore:
@@ -237,7 +243,13 @@ class BrokerCore:
         before.connection = connection
         self.peers[connection] = Peer("client", hello.client)
         welcome = Welcome(
-            self.config.name, session.epoch, resumed, before.published, self.config.lease_s
+            self.config.name,
+            session.epoch,
+            resumed,
+            before.published,
+            self.config.lease_s,
+            before.refused,
+            before.forgotten,
         )
         out.deliver.append((connection, welcome))
 
@@ -271,8 +283,16 @@ class BrokerCore:
         bodies = frame.bodies[known:] if known else frame.bodies
         answer = self.router.publish(peer.name, soft.published + 1, bodies, out)
         soft.published = answer.upto
+        if answer.refused:
+            self._remember_refusals(soft, answer.refused)
         self.counts.published += len(bodies) - len(answer.refused)
         out.deliver.append((connection, answer))
+
+    def _remember_refusals(self, soft: ClientSoft, refused: tuple[Refusal, ...]) -> None:
+        together = soft.refused + refused
+        soft.refused = together[-REMEMBERED_REFUSALS:]
+        if len(together) > REMEMBERED_REFUSALS:
+            soft.forgotten = together[-REMEMBERED_REFUSALS - 1].sequence
 
     def _goodbye(
         self, connection: int, peer: Peer, frame: Goodbye, out: Output, now: float

@@ -19,4 +19,4 @@ class MonotonicClock:
 
 def fresh_incarnation() -> int:
     """A number that no earlier life of a broker without state has had: the time of its birth."""
-    return time.time_ns() // 1_000_000
+    return time.time_ns() // 1_000

@@ -1,0 +1,75 @@
+"""Motet: transactional, content-based publish/subscribe for Python.
+
+    async with motet.connect("motet://127.0.0.1:7701", client_id="alice") as client:
+        await client.advertise("process = 'p1'")
+        async with client.subscribe("step > 1") as subscription:
+            await client.publish({"process": "p1", "step": 2}, payload=b"...")
+            async for event in subscription:
+                print(event["step"], event.payload)
+
+Without `await`: `motet.connect_sync`. A whole overlay in one process: `motet.local(brokers=3)`.
+Every error is in `motet.errors`, sorted by blame.
+"""
+
+from motet import errors
+from motet.broker.topology import Topology
+from motet.client.client import Client, connect
+from motet.client.ledger import Receipt
+from motet.client.local import LocalOverlay, SyncOverlay, local, local_sync
+from motet.client.subscription import Advertisement, Subscription
+from motet.client.sync import (
+    SyncAdvertisement,
+    SyncClient,
+    SyncReceipt,
+    SyncSubscription,
+    connect_sync,
+)
+from motet.errors import (
+    AddressError,
+    ClosedError,
+    Disconnected,
+    EventError,
+    Fenced,
+    FilterError,
+    MisuseError,
+    MotetError,
+    NotAdvertised,
+    NotEffective,
+    UnavailableError,
+)
+from motet.model import Event, Filter, attr
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AddressError",
+    "Advertisement",
+    "Client",
+    "ClosedError",
+    "Disconnected",
+    "Event",
+    "EventError",
+    "Fenced",
+    "Filter",
+    "FilterError",
+    "LocalOverlay",
+    "MisuseError",
+    "MotetError",
+    "NotAdvertised",
+    "NotEffective",
+    "Receipt",
+    "Subscription",
+    "SyncAdvertisement",
+    "SyncClient",
+    "SyncOverlay",
+    "SyncReceipt",
+    "SyncSubscription",
+    "Topology",
+    "UnavailableError",
+    "attr",
+    "connect",
+    "connect_sync",
+    "errors",
+    "local",
+    "local_sync",
+]

@@ -1,0 +1,92 @@
+"""What a client's machine tells its driver. All but `Effects`, their list, are frozen values.
+
+An operation (an advertisement, a subscription, or their inverse) is named by a *handle* that
+stays the same for the life of the client; its sequence on the wire changes when a session is
+lost and a new one begins. A publication is named by an *ordinal* in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from motet.protocol.frames import Frame
+from motet.protocol.publication import Publication
+from motet.protocol.session.messages import Refusal
+
+
+class Failure(NamedTuple):
+    """Why something did not happen. `error` is the name of a class in `motet.errors`."""
+
+    error: str
+    text: str
+    missing: tuple[str, ...] = ()
+
+
+class Welcomed(NamedTuple):
+    """The session is open. `lost`: the former one is gone, and events may have been missed."""
+
+    how: Literal["fresh", "resumed", "lost"]
+    broker: str
+    epoch: str
+    lease_s: float
+
+
+class Resolved(NamedTuple):
+    """The one answer to an operation: done if `failure` is None."""
+
+    handle: int
+    failure: Failure | None
+
+
+class Settled(NamedTuple):
+    """All publications up to ordinal `upto` that were open until now are settled.
+
+    With `unknown`, nobody can say whether they were accepted. Otherwise they were, but for
+    those in `refused`, whose `sequence` is an ordinal here.
+    """
+
+    upto: int
+    refused: tuple[Refusal, ...] = ()
+    unknown: Failure | None = None
+
+
+class Arrived(NamedTuple):
+    """Events, each with the handles of the subscriptions it is for.
+
+    `dropped` counts events that the broker has thrown away since the last report because this
+    client did not read.
+    """
+
+    batch: list[tuple[tuple[int, ...], Publication]]
+    dropped: int
+
+
+class Lapsed(NamedTuple):
+    """An operation that was in force could not be renewed after the session was lost."""
+
+    handle: int
+    failure: Failure
+
+
+class Parted(NamedTuple):
+    """The broker ended the connection, not the session: connect again."""
+
+    failure: Failure
+
+
+class Ended(NamedTuple):
+    """The client is over for good. Nothing follows."""
+
+    failure: Failure
+
+
+Happening = Welcomed | Resolved | Settled | Arrived | Lapsed | Parted | Ended
+
+
+@dataclass(slots=True)
+class Effects:
+    """Carry out `send` first, in order, then tell the application what `happened`, in order."""
+
+    send: list[Frame] = field(default_factory=list)
+    happened: list[Happening] = field(default_factory=list)

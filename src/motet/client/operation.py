@@ -1,0 +1,65 @@
+"""One request of a client, the frame that carries it, and where its events go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from motet.model import Filter
+from motet.protocol.session.messages import (
+    AdvertiseRequest,
+    Request,
+    SubscribeRequest,
+    UnadvertiseRequest,
+    UnsubscribeRequest,
+)
+
+Kind = Literal["advertise", "unadvertise", "subscribe", "unsubscribe"]
+
+INVERSE: dict[Kind, Kind] = {"advertise": "unadvertise", "subscribe": "unsubscribe"}
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """Under way, in force, or both while it is renewed in a new session."""
+
+    handle: int
+    kind: Kind
+    filter: Filter | None
+    target: Operation | None
+    wait: bool
+    timeout_s: float
+    after: int
+    """Ordinal of the last publication made before it: they leave in this order."""
+    awaited: bool = True
+    """Somebody wants the answer."""
+    sequence: int = 0
+
+    def frame(self) -> Request:
+        match self.kind:
+            case "advertise" | "subscribe":
+                assert self.filter is not None
+                make = AdvertiseRequest if self.kind == "advertise" else SubscribeRequest
+                return make(self.sequence, self.filter, self.wait, self.timeout_s)
+            case "unadvertise" | "unsubscribe":
+                assert self.target is not None
+                undo = UnadvertiseRequest if self.kind == "unadvertise" else UnsubscribeRequest
+                return undo(self.sequence, self.target.sequence, self.wait, self.timeout_s)
+
+
+ROUTES_REMEMBERED = 4096
+
+
+class Routes(dict[tuple[int, ...], tuple[int, ...]]):
+    """Sequences of subscriptions to their handles, remembered per combination."""
+
+    def __init__(self, subscribed: dict[int, Operation]) -> None:
+        self._subscribed = subscribed
+
+    def __missing__(self, sequences: tuple[int, ...]) -> tuple[int, ...]:
+        if len(self) >= ROUTES_REMEMBERED:
+            self.clear()
+        known = self._subscribed
+        handles = tuple(known[s].handle for s in sequences if s in known)
+        self[sequences] = handles
+        return handles

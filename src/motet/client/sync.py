@@ -1,0 +1,362 @@
+"""The client without `await`, for scripts and threads.
+
+    with motet.connect_sync("motet://127.0.0.1:7701", client_id="alice") as client:
+        client.advertise("process = 'p1'")
+        with client.subscribe("step > 1") as subscription:
+            client.publish({"process": "p1", "step": 2})
+            print(subscription.get(timeout=1.0))
+
+An event loop in a thread of its own does the work; any number of threads may use the client.
+Publications are handed over in bulk and events are taken straight out of the buffer, so the two
+threads meet once per burst, not once per event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from msgspec import Raw
+
+from motet.client.client import Client, Wait, connect
+from motet.client.loop_thread import LoopThread
+from motet.client.machine import DEFAULT_WINDOW
+from motet.client.outgoing import Outgoing, Publishable
+from motet.client.subscription import DEFAULT_BUFFER, Advertisement, Subscription
+from motet.errors import ClosedError, MisuseError, MotetError
+from motet.model import Event, Filter
+
+log = logging.getLogger("motet.client")
+
+T = TypeVar("T")
+
+
+class SyncReceipt:
+    """What `publish` returns; `wait` returns once the broker has accepted the event."""
+
+    __slots__ = ("_client", "ordinal")
+
+    def __init__(self, client: SyncClient, ordinal: int) -> None:
+        self._client = client
+        self.ordinal = ordinal
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Raises `NotAdvertised` or another refusal; `TimeoutError` if it takes longer."""
+        self._client._settled(self.ordinal, timeout)
+
+    def __repr__(self) -> str:
+        return f"<SyncReceipt {self.ordinal}>"
+
+
+class SyncAdvertisement:
+    def __init__(self, entry: Advertisement, call: Callable[[Coroutine[Any, Any, None]], None]):
+        self._entry = entry
+        self._call = call
+
+    @property
+    def filter(self) -> Filter:
+        return self._entry.filter
+
+    @property
+    def in_force(self) -> bool:
+        return self._entry.in_force
+
+    def unadvertise(self, *, wait: Wait = "overlay", timeout: float = 10.0) -> None:
+        self._call(self._entry._take_back(wait, timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._call(self._entry._take_back("overlay" if error is None else "local", 10.0))
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._entry)[1:]}"
+
+
+class SyncSubscription(SyncAdvertisement):
+    """Iterate over it, or `get` one event at a time, from any thread."""
+
+    def __init__(self, entry: Subscription, call: Callable[[Coroutine[Any, Any, None]], None]):
+        super().__init__(entry, call)
+        self._subscription = entry
+        self._arrival = threading.Condition()
+        self._waiting = 0
+        entry.bell = self._ring
+
+    def _ring(self) -> None:
+        # Seen without the lock: whoever waits has counted itself before it looked for an event,
+        # so either it saw what has just arrived, or we see it here.
+        if self._waiting:
+            with self._arrival:
+                self._arrival.notify_all()
+
+    def unsubscribe(self, *, wait: Wait = "overlay", timeout: float = 10.0) -> None:
+        """Take it back. What is buffered can still be read."""
+        self._call(self._entry._take_back(wait, timeout))
+
+    @property
+    def dropped(self) -> int:
+        return self._subscription.dropped
+
+    @property
+    def buffered(self) -> int:
+        return self._subscription.buffered
+
+    def get(self, timeout: float | None = None) -> Event:
+        """The next event; `TimeoutError` if none comes in time, `ClosedError` after the end."""
+        event = self._subscription.get_nowait()
+        if event is not None:
+            return event
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._arrival:
+            self._waiting += 1
+            try:
+                while True:
+                    over = not self._subscription.in_force
+                    event = self._subscription.get_nowait()
+                    if event is not None:
+                        return event
+                    if over:
+                        raise self._subscription.error or ClosedError("the subscription is over")
+                    left_s = None if deadline is None else deadline - time.monotonic()
+                    if left_s is not None and left_s <= 0:
+                        raise TimeoutError(f"no event within {timeout:g} s")
+                    self._arrival.wait(left_s)
+            finally:
+                self._waiting -= 1
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.events()
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Iterate until the end, or until no event has come for `timeout` seconds."""
+        while True:
+            try:
+                yield self.get(timeout)
+            except (ClosedError, TimeoutError):
+                return
+
+
+class SyncClient:
+    """Made by `connect_sync`. The verbs of `Client`, without `await`."""
+
+    def __init__(self, client: Client, thread: LoopThread, *, owns_thread: bool = True) -> None:
+        self._client = client
+        self._thread = thread
+        self._owns_thread = owns_thread
+        self._outgoing = Outgoing()
+        self._room = threading.Condition()
+        self._queue: list[Raw] = []
+        self._made = 0
+        self._pumping: asyncio.Task[None] | None = None
+        self._woken = False
+        self._error: MotetError | None = None
+
+    @property
+    def client_id(self) -> str:
+        return self._client.client_id
+
+    @property
+    def broker(self) -> str:
+        return self._client.broker
+
+    @property
+    def session_epoch(self) -> str:
+        return self._client.session_epoch
+
+    @property
+    def lost_sessions(self) -> int:
+        return self._client.lost_sessions
+
+    def status(self) -> dict[str, Any]:
+        return self._thread.call(self._client.status())
+
+    # ── advertisements and subscriptions ─────────────────────────────────────────────────
+
+    def advertise(
+        self, filter: str | Filter, *, wait: Wait = "overlay", timeout: float = 10.0
+    ) -> SyncAdvertisement:
+        async def opened() -> Advertisement:
+            return await self._client.advertise(filter, wait=wait, timeout=timeout)
+
+        return SyncAdvertisement(self._in_order(opened()), self._in_order)
+
+    def subscribe(
+        self,
+        filter: str | Filter,
+        *,
+        callback: Callable[[Event], object] | None = None,
+        wait: Wait = "overlay",
+        timeout: float = 10.0,
+        buffer: int = DEFAULT_BUFFER,
+    ) -> SyncSubscription:
+        """Iterate over the result, or give a callback, which runs in a thread of its own."""
+
+        async def opened() -> SyncSubscription:
+            entry = await self._client.subscribe(filter, wait=wait, timeout=timeout, buffer=buffer)
+            return SyncSubscription(entry, self._in_order)
+
+        if callback is not None and not callable(callback):
+            raise MisuseError(f"a callback must be callable, not a {type(callback).__name__}")
+        subscription = self._in_order(opened())
+        if callback is not None:
+            arguments = (subscription, callback)
+            threading.Thread(target=_call_back, args=arguments, daemon=True).start()
+        return subscription
+
+    def unadvertise(self, advertisement: SyncAdvertisement, **options: Any) -> None:
+        advertisement.unadvertise(**options)
+
+    def unsubscribe(self, subscription: SyncSubscription, **options: Any) -> None:
+        subscription.unsubscribe(**options)
+
+    def _in_order(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a request after everything that this client published before it."""
+
+        async def after_publications() -> T:
+            if self._pumping is not None:
+                await asyncio.wait({self._pumping})
+            return await work
+
+        try:
+            return self._thread.call(after_publications())
+        finally:
+            work.close()  # if it never ran
+
+    # ── publications ─────────────────────────────────────────────────────────────────────
+
+    def publish(self, event: Publishable, payload: bytes = b"") -> SyncReceipt:
+        """Hand an event over; waits only while too many are under way."""
+        body = self._outgoing.body(event, payload)
+        with self._room:
+            while len(self._queue) >= DEFAULT_WINDOW and self._error is None:
+                self._room.wait()
+            self._check_open()
+            self._queue.append(body)
+            self._made = ordinal = self._made + 1
+            asleep, self._woken = not self._woken, True
+        if asleep:
+            self._thread.loop.call_soon_threadsafe(self._wake)
+        return SyncReceipt(self, ordinal)
+
+    def publish_many(self, events: Iterable[Publishable]) -> SyncReceipt | None:
+        last = None
+        for event in events:
+            last = self.publish(event)
+        return last
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until the fate of everything published so far is known; raise the first refusal."""
+        self._in_order(self._client.flush(timeout))
+
+    def _settled(self, ordinal: int, timeout: float | None) -> None:
+        async def reach() -> None:
+            async with asyncio.timeout(timeout):
+                if self._pumping is not None:
+                    await asyncio.wait({self._pumping})
+                self._check_open_or_made(ordinal)
+                await self._client._ledger.reach(ordinal)
+            self._client._ledger.check(ordinal)
+
+        self._thread.call(reach())
+
+    def _check_open(self) -> None:
+        if self._error is None and self._client.closed:
+            self._error = self._client._conversation.error
+        if self._error is not None:
+            raise self._error
+
+    def _check_open_or_made(self, ordinal: int) -> None:
+        if ordinal > self._client._conversation.made:
+            self._check_open()
+
+    def _wake(self) -> None:
+        self._pumping = self._thread.loop.create_task(self._pump())
+
+    async def _pump(self) -> None:
+        """On the loop: stage what the threads have queued, as far as the window has room."""
+        talk = self._client._conversation
+        try:
+            while True:
+                with self._room:
+                    bodies, self._queue = self._queue, []
+                    self._woken = bool(bodies)
+                    self._room.notify_all()
+                if not bodies:
+                    return
+                for body in bodies:
+                    if not talk.has_room:
+                        await talk.room()
+                    talk.stage(body)
+        except MotetError as error:
+            with self._room:
+                self._error = error
+                self._room.notify_all()
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """Settle what was published, say goodbye. Twice is harmless."""
+        if not self._thread.running:
+            return
+        try:
+            self._in_order(self._client.close())
+        finally:
+            with self._room:
+                self._error = self._error or ClosedError(f"client {self.client_id!r} was closed")
+                self._room.notify_all()
+            if self._owns_thread:
+                self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._client)[1:]}"
+
+
+def connect_sync(address: str, *, client_id: str | None = None, **options: Any) -> SyncClient:
+    """Open a session and use it without `await`; options as for `connect`."""
+
+    async def opened() -> Client:
+        return await connect(address, client_id=client_id, **options)
+
+    thread = LoopThread()
+    try:
+        return SyncClient(thread.call(opened()), thread)
+    except BaseException:
+        thread.stop()
+        raise
+
+
+def _call_back(subscription: SyncSubscription, callback: Callable[[Event], object]) -> None:
+    entry = subscription._subscription
+    try:
+        for event in subscription:
+            try:
+                callback(event)
+            except Exception as error:
+                entry.callback_errors += 1
+                entry.last_callback_error = error
+                log.exception("the callback of %r failed", subscription)
+    except MotetError as error:
+        log.warning("%r ended: %s", subscription, error)

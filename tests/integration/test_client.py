@@ -1,0 +1,573 @@
+"""The asyncio client against real brokers, over TCP and in process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+import motet
+from motet.broker.config import BrokerConfig
+from motet.broker.core import BrokerCore
+from motet.broker.driver import BrokerDriver, Wiring
+from motet.client import conversation, ear
+from motet.errors import (
+    AddressError,
+    ClosedError,
+    Disconnected,
+    EventError,
+    Fenced,
+    FilterError,
+    MisuseError,
+    NoSuchOperation,
+    NotAdvertised,
+    NotEffective,
+)
+
+SOON_S = 5.0
+
+
+@asynccontextmanager
+async def broker(
+    address: str = "motet://127.0.0.1:0",
+    *,
+    heartbeat_s: float = 2.0,
+    lease_s: float = 30.0,
+    neighbours: tuple[str, ...] = (),
+    incarnation: int = 1,
+    max_backlog_bytes: int = 64 * 1024 * 1024,
+) -> AsyncIterator[BrokerDriver]:
+    config = BrokerConfig("B1", neighbours, incarnation=incarnation, lease_s=lease_s)
+    wiring = Wiring(address, heartbeat_s=heartbeat_s, max_backlog_bytes=max_backlog_bytes)
+    driver = BrokerDriver(BrokerCore(config), wiring)
+    await driver.start()
+    try:
+        yield driver
+    finally:
+        await driver.stop()
+
+
+def cut(driver: BrokerDriver, client: str | None = None) -> None:
+    """Break the connections of one client, or of all, without a word."""
+    for contact in list(driver.contacts.values()):
+        if client is None or contact.describe()["name"] == client:
+            contact.connection.abort("cut by the test")
+
+
+async def until(true: object, bound_s: float = SOON_S) -> None:
+    async with asyncio.timeout(bound_s):
+        while not true():  # type: ignore[operator]
+            await asyncio.sleep(0.005)
+
+
+async def steps(subscription: motet.Subscription, count: int) -> list[object]:
+    async with asyncio.timeout(SOON_S):
+        return [(await anext(subscription))["step"] for _ in range(count)]
+
+
+# ── the ordinary ─────────────────────────────────────────────────────────────────────────
+
+
+async def test_publish_and_subscribe_over_tcp() -> None:
+    async with (
+        broker() as driver,
+        motet.connect(driver.address, client_id="alice") as alice,
+        motet.connect(driver.address, client_id="bob") as bob,
+    ):
+        assert (alice.client_id, alice.broker, alice.connected) == ("alice", "B1", True)
+        await alice.advertise("process = 'p1'")
+        async with bob.subscribe("step > 1") as subscription:
+            receipt = await alice.publish({"process": "p1", "step": 2}, payload=b"two")
+            await receipt
+            assert receipt.settled
+            await alice.publish({"process": "p1", "step": 1})
+            await alice.publish(motet.Event.of(process="p1", step=3))
+            await alice.flush()
+            event = await anext(subscription)
+            assert (event["step"], event.payload) == (2, b"two")
+            assert (event.publisher, event.sequence) == ("alice", 1)
+            assert await steps(subscription, 1) == [3]
+
+
+async def test_clients_without_an_id_get_one_each() -> None:
+    async with broker() as driver:
+        one, two = await motet.connect(driver.address), await motet.connect(driver.address)
+        assert one.client_id != two.client_id
+        await one.close()
+        await two.close()
+        await two.close()
+
+
+async def test_union_filters_and_overlapping_subscriptions() -> None:
+    async with motet.local(1) as overlay:
+        alice, bob = await overlay.connect("alice"), await overlay.connect("bob")
+        await alice.advertise("step > 0")
+        union = await bob.subscribe("step = 1 or step >= 8")
+        plain = await bob.subscribe(motet.attr("step") > 7)
+        await alice.publish_many({"step": step} for step in range(1, 11))
+        await alice.flush()
+        assert await steps(union, 4) == [1, 8, 9, 10]
+        assert await steps(plain, 3) == [8, 9, 10]
+
+
+async def test_callbacks_plain_and_async_survive_their_own_errors(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "motet.client")
+    plain: list[object] = []
+    later: list[object] = []
+
+    def on_event(event: motet.Event) -> None:
+        plain.append(event["step"])
+        if event["step"] == 2:
+            raise ValueError("two")
+
+    async def on_event_later(event: motet.Event) -> None:
+        await asyncio.sleep(0)
+        later.append(event["step"])
+
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        await alice.advertise("step > 0")
+        one = await alice.subscribe("step > 0", callback=on_event)
+        await alice.subscribe("step > 0", callback=on_event_later)
+        await alice.publish_many({"step": step} for step in range(1, 4))
+        await until(lambda: len(plain) == len(later) == 3)
+        assert plain == later == [1, 2, 3]
+        assert one.callback_errors == 1
+        assert isinstance(one.last_callback_error, ValueError)
+        with pytest.raises(MisuseError, match="callback"):
+            one.__aiter__()
+
+
+async def test_unsubscribe_stops_delivery_and_keeps_what_arrived() -> None:
+    async with motet.local(2) as overlay:
+        alice = await overlay.connect("alice", broker="B1")
+        bob = await overlay.connect("bob", broker="B2")
+        await alice.advertise("step > 0")
+        subscription = await bob.subscribe("step > 0")
+        await alice.publish({"step": 1})
+        await alice.flush()
+        await until(lambda: subscription.buffered == 1)
+        await bob.unsubscribe(subscription)
+        await alice.publish({"step": 2})
+        await alice.flush()
+        await (await bob.advertise("x = 1")).unadvertise()  # a round trip through the overlay
+        assert [event["step"] async for event in subscription] == [1]
+        assert not subscription.in_force
+        with pytest.raises(NoSuchOperation):
+            await bob.unsubscribe(subscription)
+
+
+async def test_unadvertise_takes_the_right_away() -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        async with alice.advertise("step > 0") as advertisement:
+            await (await alice.publish({"step": 1}))
+        assert not advertisement.in_force
+        with pytest.raises(NotAdvertised, match="alice advertised nothing"):
+            await (await alice.publish({"step": 1}))
+
+
+async def test_flush_tells_how_many_were_refused() -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        await alice.advertise("step > 0")
+        await alice.publish_many({"step": step} for step in range(-3, 4))
+        with pytest.raises(NotAdvertised, match=r"4 of 7 publications failed.*step=-3"):
+            await alice.flush()
+        await alice.flush()
+
+
+async def test_the_window_holds_publishers_back() -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice", window=10) as alice:
+        await alice.advertise("step > 0")
+        for step in range(1, 11):
+            assert alice.publish_nowait({"step": step}) is not None
+        assert alice.publish_nowait({"step": 11}) is None
+        await alice.publish({"step": 11})
+        assert 0 < alice.unsettled < 10
+        await alice.publish_many({"step": step} for step in range(1, 500))
+        await alice.flush()
+        assert alice.unsettled == 0
+
+
+async def test_publishers_from_many_tasks() -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice", window=7) as alice:
+        await alice.advertise("step > 0")
+        subscription = await alice.subscribe("step > 0")
+
+        async def publish(base: int) -> None:
+            for step in range(base, base + 100):
+                await alice.publish({"step": step})
+
+        await asyncio.gather(*(publish(1000 * i) for i in range(1, 5)))
+        await alice.flush()
+        got = await steps(subscription, 400)
+        for i in range(1, 5):
+            assert [s for s in got if s // 1000 == i] == list(range(1000 * i, 1000 * i + 100))
+
+
+async def test_status_comes_from_the_broker() -> None:
+    async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
+        status = await alice.status()
+        assert status["broker"] == "B1"
+        assert status["sessions"]["alice"]["epoch"] == alice.session_epoch
+
+
+# ── bad use ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_nobody_there() -> None:
+    started = time.monotonic()
+    with pytest.raises(Disconnected, match=r"motet up.*motet://127.0.0.1:1\b"):
+        await motet.connect("motet://127.0.0.1:1")
+    assert time.monotonic() - started < SOON_S
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "http://127.0.0.1:80", "motet://", "motet://host", "motet://h:x", ""]
+)
+async def test_bad_addresses(address: str) -> None:
+    with pytest.raises(AddressError):
+        await motet.connect(address)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"client_id": ""},
+        {"client_id": 7},
+        {"client_id": "x" * 129},
+        {"client_id": "new\nline"},
+        {"window": 0},
+        {"heartbeat": 0},
+        {"heartbeat": float("nan")},
+        {"connect_timeout": "5"},
+    ],
+)
+async def test_bad_options(options: dict[str, object]) -> None:
+    with pytest.raises(MisuseError):
+        await motet.connect("motet://127.0.0.1:1", **options)  # type: ignore[arg-type]
+
+
+async def test_a_listener_that_never_welcomes() -> None:
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(Disconnected, match=r"no welcome within 0\.2 s"):
+        await motet.connect(f"motet://127.0.0.1:{port}", connect_timeout=0.2)
+    server.close()
+    await asyncio.sleep(0.01)
+
+
+async def test_a_listener_that_speaks_another_language() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(Disconnected):
+        await motet.connect(f"motet://127.0.0.1:{port}", connect_timeout=1.0)
+    server.close()
+
+
+async def test_bad_calls() -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        with pytest.raises(FilterError, match="column"):
+            await alice.subscribe("step >")
+        with pytest.raises(FilterError):
+            await alice.advertise(7)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError):
+            await alice.subscribe("step > 1", callback="no")  # type: ignore[arg-type]
+        with pytest.raises(MisuseError):
+            await alice.subscribe("step > 1", buffer=0)
+        with pytest.raises(MisuseError):
+            await alice.subscribe("step > 1", wait="everywhere")  # type: ignore[arg-type]
+        with pytest.raises(MisuseError):
+            await alice.subscribe("step > 1", timeout=-1)
+        with pytest.raises(EventError):
+            await alice.publish({"step": None})  # type: ignore[dict-item]
+        with pytest.raises(MisuseError):
+            await alice.publish("step")  # type: ignore[arg-type]
+        with pytest.raises(MisuseError):
+            await alice.unsubscribe("step")  # type: ignore[arg-type]
+        with pytest.raises(MisuseError):
+            await alice.unadvertise(await alice.subscribe("step > 1"))
+
+
+async def test_after_close_everything_says_so() -> None:
+    async with motet.local(1) as overlay:
+        alice = await overlay.connect("alice")
+        await alice.advertise("step > 0")
+        subscription = await alice.subscribe("step > 0")
+        waiting = asyncio.ensure_future(anext(subscription, None))
+        await asyncio.sleep(0)
+        await alice.close()
+        assert await waiting is None
+        assert alice.closed
+        for call in (
+            lambda: alice.publish({"step": 1}),
+            lambda: alice.advertise("step > 0"),
+            lambda: alice.subscribe("step > 0"),
+            lambda: alice.status(),
+        ):
+            with pytest.raises(ClosedError):
+                await call()
+        with pytest.raises(ClosedError):
+            alice.publish_nowait({"step": 1})
+        await subscription.unsubscribe()
+
+
+async def test_what_was_published_before_close_is_delivered() -> None:
+    async with motet.local(1) as overlay:
+        bob = await overlay.connect("bob")
+        subscription = await bob.subscribe("step > 0")
+        async with overlay.connect("alice") as alice:
+            await alice.advertise("step > 0")
+            await alice.publish_many({"step": step} for step in range(1, 1001))
+        assert await steps(subscription, 1000) == list(range(1, 1001))
+
+
+# ── patience ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_not_effective_names_the_broker_that_is_missing() -> None:
+    async with (
+        broker(neighbours=("B2",)) as driver,
+        motet.connect(driver.address, client_id="alice") as alice,
+    ):
+        with pytest.raises(NotEffective, match=r"advertise.*0\.1 s.*B2") as caught:
+            await alice.advertise("step > 0", timeout=0.1)
+        assert caught.value.missing == ("B2",)
+        await alice.advertise("step > 0", wait="local")
+        await (await alice.publish({"step": 1}))
+
+
+async def test_a_broker_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "ANSWER_GRACE_S", 0.1)
+    async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
+        monkeypatch.setattr(driver, "read", lambda *_: None)
+        with pytest.raises(NotEffective) as caught:
+            await alice.subscribe("step > 0", timeout=0.1)
+        assert caught.value.missing == ("B1",)
+        monkeypatch.undo()
+        cut(driver)
+        await until(lambda: alice.connected)
+        await alice.subscribe("step > 0")
+        assert (await alice.status())["tables"]["subscriptions"] == 1
+
+
+async def test_a_cancelled_subscribe_leaves_nothing_behind() -> None:
+    async with (
+        broker(neighbours=("B2",)) as driver,
+        motet.connect(driver.address, client_id="alice") as alice,
+    ):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await alice.advertise("step > 0")
+        await until(lambda: driver.core.status()["tables"]["advertisements"] == 0)
+
+
+# ── connections that break ───────────────────────────────────────────────────────────────
+
+
+async def test_a_cut_connection_is_resumed_and_nothing_published_is_lost() -> None:
+    async with (
+        broker() as driver,
+        motet.connect(driver.address, client_id="alice") as alice,
+        motet.connect(driver.address, client_id="bob") as bob,
+    ):
+        await alice.advertise("step > 0")
+        subscription = await bob.subscribe("step > 0")
+        epoch = alice.session_epoch
+        for step in range(1, 201):
+            await alice.publish({"step": step})
+            if step % 50 == 0:
+                cut(driver, "alice")
+                await asyncio.sleep(0.01)
+        await alice.flush(timeout=SOON_S)
+        assert (alice.session_epoch, alice.lost_sessions) == (epoch, 0)
+        assert await steps(subscription, 200) == list(range(1, 201))
+
+
+async def test_requests_survive_a_cut() -> None:
+    async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
+        asking = [asyncio.ensure_future(_subscribe(alice, f"step > {i}")) for i in range(20)]
+        await asyncio.sleep(0)
+        cut(driver)
+        subscriptions = await asyncio.gather(*asking)
+        assert len({subscription.handle for subscription in subscriptions}) == 20
+        assert (await alice.status())["tables"]["subscriptions"] == 20
+
+
+async def _subscribe(client: motet.Client, wanted: str) -> motet.Subscription:
+    return await client.subscribe(wanted)
+
+
+async def test_a_broker_that_forgot_us_gets_everything_again() -> None:
+    async with broker() as first:
+        address = first.address
+        alice = await motet.connect(address, client_id="alice")
+        bob = await motet.connect(address, client_id="bob")
+        await alice.advertise("step > 0")
+        subscription = await bob.subscribe("step > 1")
+        epoch = bob.session_epoch
+    with pytest.raises(Disconnected):
+        await alice.status()
+    pending = await alice.publish({"step": 5})  # while nobody is there: it waits
+    async with broker(address, incarnation=1000) as second:
+        await until(lambda: alice.lost_sessions == bob.lost_sessions == 1)
+        assert bob.session_epoch != epoch
+        await until(lambda: second.core.status()["tables"]["subscriptions"] == 1)
+        await asyncio.wait_for(_settle(pending), SOON_S)
+        await alice.publish({"step": 2})
+        # The event that waited is for bob only if he was back before it.
+        first = await steps(subscription, 1)
+        assert first == [2] or (first == [5] and await steps(subscription, 1) == [2])
+        await subscription.unsubscribe()
+        await until(lambda: second.core.status()["tables"]["subscriptions"] == 0)
+        await alice.close()
+        await bob.close()
+
+
+async def _settle(receipt: motet.Receipt) -> None:
+    await receipt
+
+
+async def test_an_expired_lease_is_a_lost_session() -> None:
+    async with broker(lease_s=0.02) as driver:
+        alice = await motet.connect(driver.address, client_id="alice")
+        await alice.advertise("step > 0")
+        cut(driver)
+        await until(lambda: alice.lost_sessions == 1 or alice.connected)
+        for _ in range(20):
+            if alice.lost_sessions:
+                break
+            cut(driver)
+            await asyncio.sleep(0.1)
+        assert alice.lost_sessions >= 1
+        await until(lambda: alice.connected)
+        await alice.flush()
+        await (await alice.publish({"step": 1}))
+        await alice.close()
+
+
+async def test_the_second_client_with_one_id_fences_the_first() -> None:
+    async with broker() as driver:
+        first = await motet.connect(driver.address, client_id="alice")
+        subscription = await first.subscribe("step > 0")
+        waiting = asyncio.ensure_future(anext(subscription))
+        async with motet.connect(driver.address, client_id="alice") as second:
+            with pytest.raises(Fenced, match="alice"):
+                await asyncio.wait_for(waiting, SOON_S)
+            with pytest.raises(Fenced):
+                await first.publish({"step": 1})
+            with pytest.raises(Fenced):
+                await first.subscribe("step > 0")
+            await asyncio.sleep(0.1)
+            assert second.connected
+            assert first.closed
+        await first.close()
+
+
+async def test_a_blocking_handler_does_not_cost_the_session() -> None:
+    """The broker runs in a thread of its own: it must hear us while our loop is stuck."""
+    heartbeat_s = 0.1
+    loop = asyncio.new_event_loop()
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    here = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    closings: list[str] = []
+
+    async def serve() -> None:
+        async with broker(heartbeat_s=heartbeat_s, lease_s=0.1) as driver:
+            refuse = driver.expel
+            driver.expel = lambda contact, error: (  # type: ignore[method-assign]
+                closings.append(str(error)),
+                refuse(contact, error),
+            )[1]
+            here.call_soon_threadsafe(ready.set_result, driver.address)
+            await stop.wait()
+
+    serving = asyncio.create_task(asyncio.to_thread(loop.run_until_complete, serve()))
+    address = await ready
+    async with motet.connect(address, client_id="alice", heartbeat=heartbeat_s) as alice:
+        await alice.advertise("step > 0")
+        done = asyncio.Event()
+
+        def block(event: motet.Event) -> None:
+            del event
+            time.sleep(10 * heartbeat_s)
+            done.set()
+
+        await alice.subscribe("step > 0", callback=block)
+        epoch = alice.session_epoch
+        await alice.publish({"step": 1})
+        await done.wait()
+        assert (alice.session_epoch, alice.lost_sessions, closings) == (epoch, 0, [])
+        assert alice.connected
+    loop.call_soon_threadsafe(stop.set)
+    await serving
+    loop.close()
+
+
+async def test_idle_clients_stay_connected() -> None:
+    async with motet.local(2, heartbeat_s=0.05) as overlay, broker(heartbeat_s=0.05) as driver:
+        inproc = await overlay.connect("alice", heartbeat=0.05)
+        async with motet.connect(driver.address, client_id="bob", heartbeat=0.05) as tcp:
+            before = inproc.session_epoch, tcp.session_epoch
+            contacts = set(driver.contacts)
+            await asyncio.sleep(0.5)
+            assert (inproc.session_epoch, tcp.session_epoch) == before
+            assert set(driver.contacts) == contacts
+
+
+async def test_a_silent_broker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ear, "SILENCE_S", 0.2)
+    async with (
+        broker(heartbeat_s=60.0) as driver,
+        motet.connect(driver.address, client_id="alice", heartbeat=0.05) as alice,
+    ):
+        contacts = set(driver.contacts)
+        await until(lambda: driver.contacts and not contacts & set(driver.contacts))
+        assert alice.lost_sessions == 0
+
+
+# ── consumers that do not read ───────────────────────────────────────────────────────────
+
+
+async def test_a_slow_iterator_loses_the_newest_and_counts() -> None:
+    async with motet.local(1) as overlay:
+        alice, bob = await overlay.connect("alice"), await overlay.connect("bob")
+        await alice.advertise("step > 0")
+        slow = await bob.subscribe("step > 0", buffer=100)
+        quick = await bob.subscribe("step > 0")
+        await alice.publish_many({"step": step} for step in range(1, 1001))
+        await alice.flush()
+        assert await steps(quick, 1000) == list(range(1, 1001))
+        assert (slow.buffered, slow.dropped) == (100, 900)
+        assert await steps(slow, 100) == list(range(1, 101))
+
+
+async def test_large_payloads_pass_and_stall_nobody() -> None:
+    async with (
+        broker() as driver,
+        motet.connect(driver.address, client_id="alice") as alice,
+        motet.connect(driver.address, client_id="bob") as bob,
+    ):
+        await alice.advertise("step > 0")
+        subscription = await bob.subscribe("step > 0")
+        payload = b"x" * 1_000_000
+        for step in range(1, 31):
+            await alice.publish({"step": step}, payload)
+        await alice.flush(timeout=SOON_S)
+        assert await steps(subscription, 30) == list(range(1, 31))

@@ -1,0 +1,108 @@
+"""An overlay inside one process: the same brokers, the same clients."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import motet
+from motet.errors import ClosedError, MisuseError, NotAdvertised, TopologyError
+
+
+async def test_content_is_routed_across_three_brokers() -> None:
+    async with motet.local(brokers=3) as overlay:
+        assert overlay.brokers == ("B1", "B2", "B3")
+        alice = await overlay.connect("alice", broker="B1")
+        bob = await overlay.connect("bob", broker="B2")
+        carol = await overlay.connect("carol", broker="B3")
+        assert (alice.broker, bob.broker, carol.broker) == overlay.brokers
+        await alice.advertise("process = 'p1' and step between 1 and 9")
+        low = await bob.subscribe("process = 'p1' and step < 4")
+        high = await carol.subscribe("step >= 8 or step = 2")
+        other = await carol.subscribe("process = 'p2'")
+        await alice.publish_many({"process": "p1", "step": step} for step in range(1, 10))
+        await alice.flush()
+        async with asyncio.timeout(5):
+            assert [(await anext(low))["step"] for _ in range(3)] == [1, 2, 3]
+            assert [(await anext(high))["step"] for _ in range(3)] == [2, 8, 9]
+        assert other.buffered == 0
+        assert overlay.status()["B3"]["tables"]["subscriptions"] >= 2
+        with pytest.raises(NotAdvertised):
+            await (await alice.publish({"process": "p1", "step": 10}))
+
+
+async def test_two_overlays_do_not_meet() -> None:
+    async with motet.local(1) as one, motet.local(1) as two:
+        alice, bob = await one.connect("alice"), await two.connect("bob")
+        await alice.advertise("x > 0")
+        subscription = await bob.subscribe("x > 0")
+        await (await alice.publish({"x": 1}))
+        await asyncio.sleep(0.01)
+        assert subscription.buffered == 0
+
+
+@pytest.mark.parametrize("covering", [False, True])
+async def test_any_tree(covering: bool) -> None:
+    shape = motet.Topology.tree(7)
+    async with motet.local(shape, covering=covering) as overlay:
+        publisher = await overlay.connect(broker="B4")
+        await publisher.advertise("x > 0")
+        readers = [await overlay.connect(broker=name) for name in overlay.brokers]
+        subscriptions = [await reader.subscribe("x > 1") for reader in readers]
+        await publisher.publish({"x": 1})
+        await (await publisher.publish({"x": 2}))
+        async with asyncio.timeout(5):
+            assert [(await anext(s))["x"] for s in subscriptions] == [2] * 7
+
+
+async def test_bad_shapes_and_names() -> None:
+    for bad in ("3", 2.5, True):
+        with pytest.raises(MisuseError):
+            await motet.local(bad)  # type: ignore[arg-type]
+    with pytest.raises(TopologyError):
+        await motet.local(0)
+    with pytest.raises(MisuseError, match="colour"):
+        await motet.local(1, colour="blue")
+    overlay = await motet.local(1)
+    with pytest.raises(TopologyError, match="B9"):
+        await overlay.connect(broker="B9")
+    await overlay.close()
+    await overlay.close()
+    with pytest.raises(ClosedError):
+        await overlay.connect()
+
+
+def test_without_await() -> None:
+    with motet.local_sync(2) as overlay:
+        with (
+            overlay.connect("alice", broker="B1") as alice,
+            overlay.connect("bob", broker="B2") as bob,
+        ):
+            alice.advertise("x > 0")
+            subscription = bob.subscribe("x > 1")
+            alice.publish({"x": 2})
+            assert subscription.get(timeout=5.0)["x"] == 2
+        assert overlay.brokers == ("B1", "B2")
+        assert overlay.status()["B1"]["broker"] == "B1"
+    overlay.close()
+
+
+async def test_a_broker_can_be_stopped_and_started_again() -> None:
+    async with (
+        motet.local(brokers=3) as overlay,
+        overlay.connect("p", broker="B1") as p,
+        overlay.connect("s", broker="B3") as s,
+    ):
+        await p.advertise("true")
+        subscription = await s.subscribe("x = 1")
+        await overlay.stop_broker("B2")
+        with pytest.raises(motet.NotEffective) as failure:
+            await p.advertise("y = 1", timeout=0.2)
+        assert failure.value.missing == ("B2",)
+        with pytest.raises(motet.MisuseError, match="B2 is not running"):
+            await overlay.stop_broker("B2")
+        await overlay.start_broker("B2")
+        await p.advertise("y = 1")  # its echo means that the way through B2 is whole again
+        await p.publish({"x": 1})
+        assert (await anext(subscription))["x"] == 1

@@ -1,0 +1,172 @@
+"""The synchronous facade: scripts, threads, interrupts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import motet
+from motet.errors import (
+    AddressError,
+    ClosedError,
+    Disconnected,
+    Fenced,
+    FilterError,
+    MisuseError,
+    NotAdvertised,
+)
+
+
+@pytest.fixture(scope="module")
+def overlay() -> Iterator[motet.SyncOverlay]:
+    with motet.local_sync(2) as overlay:
+        yield overlay
+
+
+@pytest.fixture
+def alice(overlay: motet.SyncOverlay) -> Iterator[motet.SyncClient]:
+    with overlay.connect("alice", broker="B1") as client:
+        client.advertise("step > 0")
+        yield client
+
+
+@pytest.fixture
+def bob(overlay: motet.SyncOverlay) -> Iterator[motet.SyncClient]:
+    with overlay.connect("bob", broker="B2") as client:
+        yield client
+
+
+def test_the_verbs(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
+    with bob.subscribe("step > 1") as subscription:
+        alice.publish({"step": 1})
+        receipt = alice.publish({"step": 2}, payload=b"two")
+        receipt.wait(timeout=5.0)
+        event = subscription.get(timeout=5.0)
+        assert (event["step"], event.payload, event.publisher) == (2, b"two", "alice")
+        with pytest.raises(TimeoutError):
+            subscription.get(timeout=0.01)
+        alice.publish_many({"step": step} for step in range(3, 6))
+        assert [e["step"] for e in subscription.events(timeout=0.5)] == [3, 4, 5]
+    with pytest.raises(ClosedError):
+        subscription.get()
+    assert list(subscription) == []
+    assert bob.status()["broker"] == bob.broker == "B2"
+    assert (alice.client_id, alice.lost_sessions) == ("alice", 0)
+    assert alice.session_epoch.startswith("B1-")
+
+
+def test_refusals(alice: motet.SyncClient) -> None:
+    with pytest.raises(NotAdvertised):
+        alice.publish({"step": 0}).wait(timeout=5.0)
+    alice.publish({"step": -1})
+    with pytest.raises(NotAdvertised, match="2 of 2"):
+        alice.flush(timeout=5.0)
+    with pytest.raises(FilterError):
+        alice.subscribe("step >")
+    with pytest.raises(MisuseError):
+        alice.publish("text")  # type: ignore[arg-type]
+    with pytest.raises(MisuseError):
+        alice.subscribe("step > 1", callback=7)  # type: ignore[arg-type]
+
+
+def test_many_threads_publish_and_read(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
+    subscription = bob.subscribe("step > 0")
+    got: list[int] = []
+    lock = threading.Lock()
+
+    def publish(base: int) -> None:
+        for step in range(base, base + 500):
+            alice.publish({"step": step})
+
+    def read() -> None:
+        for event in subscription.events(timeout=1.0):
+            with lock:
+                got.append(event["step"])  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=publish, args=(1000 * i,)) for i in range(1, 5)]
+    threads += [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    alice.flush(timeout=5.0)
+    assert sorted(got) == [1000 * i + k for i in range(1, 5) for k in range(500)]
+    assert subscription.dropped == 0
+
+
+def test_a_request_follows_what_was_published_before_it(alice: motet.SyncClient) -> None:
+    for _ in range(20):
+        for step in range(1, 400):
+            alice.publish({"step": step})
+        advertisement = alice.advertise("other > 0", wait="local")
+        alice.publish({"other": 1})
+        advertisement.unadvertise(wait="local")
+    alice.flush(timeout=10.0)
+
+
+def test_callbacks_run_in_a_thread_and_may_call_the_client(
+    alice: motet.SyncClient, bob: motet.SyncClient
+) -> None:
+    bob.advertise("echo > 0")
+    echoes = alice.subscribe("echo > 0")
+    bob.subscribe("step > 0", callback=lambda e: bob.publish({"echo": e["step"]}))
+    alice.publish({"step": 7})
+    assert echoes.get(timeout=5.0)["echo"] == 7
+
+
+def test_after_close(overlay: motet.SyncOverlay) -> None:
+    client = overlay.connect("carol")
+    subscription = client.subscribe("step > 0")
+    woken: list[str] = []
+
+    def wait() -> None:
+        try:
+            subscription.get()
+        except ClosedError:
+            woken.append("closed")
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.05)
+    client.close()
+    client.close()
+    thread.join(5.0)
+    assert woken == ["closed"]
+    with pytest.raises(ClosedError):
+        client.publish({"step": 1})
+    with pytest.raises(ClosedError):
+        client.advertise("step > 0")
+
+
+def test_fencing_reaches_a_waiting_thread(overlay: motet.SyncOverlay) -> None:
+    first = overlay.connect("dave")
+    subscription = first.subscribe("step > 0")
+    with overlay.connect("dave"), pytest.raises(Fenced):
+        subscription.get(timeout=5.0)
+    with pytest.raises(Fenced):
+        first.publish({"step": 1})
+    first.close()
+
+
+def test_keyboard_interrupt_ends_a_waiting_get(bob: motet.SyncClient) -> None:
+    subscription = bob.subscribe("step > 0")
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        subscription.get(timeout=10.0)
+    timer.join()
+    assert bob.status()["broker"] == "B2"
+
+
+def test_nobody_there() -> None:
+    threads = threading.active_count()
+    with pytest.raises(Disconnected, match="motet up"):
+        motet.connect_sync("motet://127.0.0.1:1")
+    with pytest.raises(AddressError):
+        motet.connect_sync("nowhere")
+    assert threading.active_count() <= threads

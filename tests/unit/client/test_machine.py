@@ -1,0 +1,504 @@
+"""The client's machine against hand-made frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from motet.client.happenings import (
+    Arrived,
+    Ended,
+    Failure,
+    Lapsed,
+    Parted,
+    Resolved,
+    Settled,
+    Welcomed,
+)
+from motet.client.machine import MAX_REQUESTS, MOVES, ClientMachine
+from motet.errors import ClosedError, InvariantError, MisuseError, NoSuchOperation, ProtocolError
+from motet.model import Filter
+from motet.protocol.frames import Beat, Frame
+from motet.protocol.publication import Publication
+from motet.protocol.session.messages import (
+    AdvertiseRequest,
+    ClientHello,
+    Deliver,
+    Delivery,
+    Done,
+    Failed,
+    Goodbye,
+    Goodnight,
+    Publish,
+    Published,
+    Refusal,
+    StatusRequest,
+    SubscribeRequest,
+    UnadvertiseRequest,
+    UnsubscribeRequest,
+    Welcome,
+)
+
+F = Filter.parse("x > 1")
+G = Filter.parse("y = 2")
+
+
+def bodies(*names: str) -> list[Raw]:
+    return [Raw(name.encode()) for name in names]
+
+
+def welcome(epoch: str = "B1-1", resumed: bool = False, published: int = 0) -> Welcome:
+    return Welcome("B1", epoch, resumed, published, 30.0)
+
+
+def happened(machine: ClientMachine) -> list[Any]:
+    machine.validate()
+    return machine.take().happened
+
+
+def sent(machine: ClientMachine) -> list[Any]:
+    machine.validate()
+    return machine.take().send
+
+
+def opened(epoch: str = "B1-1", **options: Any) -> ClientMachine:
+    machine = ClientMachine("alice", **options)
+    machine.opened()
+    machine.received(welcome(epoch))
+    machine.take()
+    return machine
+
+
+def reopen(machine: ClientMachine, answer: Welcome) -> tuple[list[Any], list[Any]]:
+    """Lose the connection, come back, be welcomed so; what was sent after the hello, and told."""
+    machine.closed()
+    machine.opened()
+    (hello,) = sent(machine)
+    assert isinstance(hello, ClientHello)
+    machine.received(answer)
+    machine.validate()
+    effects = machine.take()
+    return effects.send, effects.happened
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_hello_asks_for_the_session_it_had() -> None:
+    machine = ClientMachine("alice", credentials=b"secret")
+    machine.opened()
+    assert sent(machine) == [ClientHello(1, "alice", None, b"secret")]
+    machine.received(welcome("B1-7"))
+    assert happened(machine) == [Welcomed("fresh", "B1", "B1-7", 30.0)]
+    machine.closed()
+    machine.opened()
+    assert sent(machine) == [ClientHello(1, "alice", "B1-7", b"secret")]
+    machine.received(welcome("B1-7", resumed=True))
+    assert happened(machine) == [Welcomed("resumed", "B1", "B1-7", 30.0)]
+    assert (machine.broker, machine.epoch) == ("B1", "B1-7")
+
+
+def test_what_is_made_before_the_welcome_leaves_after_it_in_order() -> None:
+    machine = ClientMachine("alice")
+    machine.request("advertise", F)
+    machine.publish(bodies("a"))
+    machine.opened()
+    machine.request("subscribe", G, wait=False, timeout_s=3.0)
+    machine.publish(bodies("b", "c"))
+    assert sent(machine) == [ClientHello(1, "alice", None)]
+    machine.received(welcome())
+    assert sent(machine) == [
+        AdvertiseRequest(1, F),
+        Publish(1, bodies("a")),
+        SubscribeRequest(2, G, False, 3.0),
+        Publish(2, bodies("b", "c")),
+    ]
+
+
+def test_a_resumed_session_sends_unanswered_requests_again_under_the_same_sequence() -> None:
+    machine = opened()
+    machine.request("advertise", F)
+    machine.request("subscribe", F)
+    machine.request("subscribe", G)
+    machine.received(Done(2))
+    machine.take()
+    again, _ = reopen(machine, welcome(resumed=True))
+    assert again == [AdvertiseRequest(1, F), SubscribeRequest(3, G)]
+    machine.received(Done(1))
+    machine.received(Done(1))  # known already
+    assert happened(machine) == [Resolved(1, None)]
+
+
+def test_a_lost_session_renews_what_was_in_force_advertisements_first() -> None:
+    machine = opened("B1-1")
+    subscription = machine.request("subscribe", F)
+    advertisement = machine.request("advertise", G)
+    machine.received(Done(1))
+    machine.received(Done(2))
+    pending = machine.request("subscribe", G, timeout_s=4.0)
+    machine.take()
+    again, told = reopen(machine, welcome("B1-2"))
+    assert again == [
+        AdvertiseRequest(1, G, False),
+        SubscribeRequest(2, F, False),
+        SubscribeRequest(3, G, True, 4.0),
+    ]
+    assert told == [Welcomed("lost", "B1", "B1-2", 30.0)]
+    # Handles stay, deliveries find their way, and nobody hears of the renewal.
+    machine.received(Done(1))
+    machine.received(Done(2))
+    event = Publication("bob", 1, Raw(b"e"))
+    machine.received(Deliver([Delivery((2,), event), Delivery((2, 3), event)]))
+    machine.received(Done(3))
+    assert happened(machine) == [
+        Arrived([((subscription,), event), ((subscription, pending), event)], 0),
+        Resolved(pending, None),
+    ]
+    machine.request("unadvertise", target=advertisement)
+    assert sent(machine) == [UnadvertiseRequest(4, 1)]
+
+
+def test_a_session_lost_twice_during_renewal_renews_again() -> None:
+    machine = opened("B1-1")
+    machine.request("advertise", F)
+    machine.received(Done(1))
+    machine.take()
+    reopen(machine, welcome("B1-2"))
+    again, _ = reopen(machine, welcome("B1-3"))
+    assert again == [AdvertiseRequest(1, F, False)]
+
+
+def test_what_was_being_taken_back_is_gone_with_the_session() -> None:
+    machine = opened()
+    kept = machine.request("advertise", F)
+    gone = machine.request("subscribe", F)
+    machine.received(Done(1))
+    machine.received(Done(2))
+    doubtful = machine.request("subscribe", G)
+    first = machine.request("unsubscribe", target=gone)
+    second = machine.request("unsubscribe", target=doubtful)
+    machine.take()
+    again, told = reopen(machine, welcome("B1-2"))
+    assert again == [AdvertiseRequest(1, F, False)]
+    withdrawn = Failure("Withdrawn", "taken back before the answer")
+    assert told[:-1] == [
+        Resolved(doubtful, withdrawn),
+        Resolved(first, None),
+        Resolved(second, None),
+    ]
+    assert machine.in_force() == [kept]
+
+
+def test_a_renewal_that_fails_is_told() -> None:
+    machine = opened()
+    handle = machine.request("subscribe", F)
+    machine.received(Done(1))
+    machine.take()
+    reopen(machine, welcome("B1-2"))
+    machine.received(Failed(1, "FilterTooComplex", "too much"))
+    assert happened(machine) == [Lapsed(handle, Failure("FilterTooComplex", "too much"))]
+    assert machine.in_force() == []
+
+
+def test_after_session_expired_we_do_not_ask_for_it_again() -> None:
+    machine = opened()
+    machine.request("subscribe", F)
+    machine.received(Done(1))
+    machine.closed()
+    machine.opened()
+    machine.take()
+    machine.received(Goodnight("SessionExpired", "too late"))
+    assert happened(machine) == [Parted(Failure("SessionExpired", "too late"))]
+    machine.opened()
+    assert sent(machine) == [ClientHello(1, "alice", None)]
+    machine.received(welcome("B1-2"))
+    effects = machine.take()
+    assert effects.send == [SubscribeRequest(1, F, False)]
+    assert effects.happened == [Welcomed("lost", "B1", "B1-2", 30.0)]
+
+
+# ── the end ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "final"),
+    [
+        ("Fenced", True),
+        ("VersionError", True),
+        ("UnknownBroker", True),
+        ("MisuseError", True),
+        ("NotAdvertised", True),
+        ("Disconnected", False),
+        ("InvariantError", False),
+        ("ProtocolError", False),
+        ("", False),
+        ("NeverHeardOf", False),
+        ("annotations", False),  # an attribute of the module, but no error
+    ],
+)
+def test_which_goodnights_are_final(error: str, final: bool) -> None:
+    machine = opened()
+    handle = machine.request("subscribe", F)
+    machine.publish(bodies("a", "b"))
+    machine.take()
+    machine.received(Goodnight(error, "why"))
+    why = Failure(error, "why")
+    if final:
+        told = [Resolved(handle, why), Settled(2, (), why), Ended(why)]
+        assert (happened(machine), machine.state) == (told, "ended")
+        with pytest.raises(ClosedError):
+            machine.request("subscribe", F)
+        with pytest.raises(ClosedError):
+            machine.publish(bodies("c"))
+        assert not machine.can_publish
+        assert not machine.can_request
+    else:
+        assert (happened(machine), machine.state) == ([Parted(why)], "offline")
+    machine.closed()
+
+
+def test_goodbye_ends_everything_that_is_open() -> None:
+    machine = opened()
+    handle = machine.request("subscribe", F)
+    machine.publish(bodies("a"))
+    machine.take()
+    machine.goodbye()
+    machine.goodbye()
+    effects = machine.take()
+    closed = Failure("ClosedError", "the client was closed")
+    assert effects.send == [Goodbye()]
+    assert effects.happened == [Resolved(handle, closed), Settled(1, (), closed)]
+    for frame in (Done(1), Published(1), welcome(), Deliver([]), Goodnight("Fenced", "")):
+        machine.received(frame)
+    machine.closed()
+    machine.validate()
+    assert machine.take().happened == []
+
+
+# ── publications ─────────────────────────────────────────────────────────────────────────
+
+
+def test_publications_are_settled_in_ranges() -> None:
+    machine = opened()
+    assert machine.publish(bodies("a", "b", "c")) == range(1, 4)
+    machine.received(Published(2, (Refusal(2, "NotAdvertised", "no"),)))
+    machine.received(Published(2))
+    machine.received(Published(3))
+    assert happened(machine) == [
+        Settled(2, (Refusal(2, "NotAdvertised", "no"),)),
+        Settled(3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "settled", "again"),
+    [
+        (welcome(resumed=True, published=1), [], [Publish(2, bodies("b", "c"))]),
+        (welcome(resumed=True, published=2), [Settled(2)], [Publish(3, bodies("c"))]),
+        (welcome(resumed=True, published=3), [Settled(3)], []),
+        (welcome(resumed=True, published=-1), [Settled(3, (), "unknown")], []),
+        (welcome("B1-2"), [Settled(3, (), "unknown")], []),
+    ],
+)
+def test_the_fate_of_publications_under_way(
+    answer: Welcome, settled: list[Any], again: list[Frame]
+) -> None:
+    machine = opened()
+    machine.publish(bodies("a", "b", "c"))
+    machine.received(Published(1))
+    machine.take()
+    frames, told = reopen(machine, answer)
+    fate = [t for t in told if isinstance(t, Settled)]
+    fate = [t._replace(unknown="unknown") if t.unknown else t for t in fate]
+    assert (frames, fate) == (again, settled)
+
+
+def test_refusals_that_were_lost_with_the_connection_come_with_the_welcome() -> None:
+    machine = opened()
+    machine.publish(bodies("a", "b", "c", "d", "e"))
+    machine.received(Published(1, (Refusal(1, "NotAdvertised", "a"),)))
+    machine.take()
+    refused = (Refusal(1, "NotAdvertised", "a"), Refusal(3, "NotAdvertised", "c"))
+    answer = Welcome("B1", "B1-1", True, 4, 30.0, refused, 0)
+    frames, told = reopen(machine, answer)
+    assert frames == [Publish(5, bodies("e"))]
+    assert told[0] == Settled(4, refused[1:])
+
+
+def test_refusals_that_the_broker_forgot_leave_the_fate_unknown() -> None:
+    machine = opened()
+    machine.publish(bodies("a", "b", "c", "d"))
+    machine.take()
+    refused = (Refusal(3, "NotAdvertised", "c"),)
+    _, told = reopen(machine, Welcome("B1", "B1-1", True, 4, 30.0, refused, 2))
+    lost = Failure("Disconnected", "the answer was lost with the connection")
+    assert told[:2] == [Settled(2, (), lost), Settled(4, refused)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "first"), [(welcome(resumed=True, published=-1), 2), (welcome("B1-2"), 1)]
+)
+def test_what_was_never_sent_is_sent_whatever_happened(answer: Welcome, first: int) -> None:
+    machine = opened()
+    machine.publish(bodies("sent"))
+    machine.closed()
+    assert machine.publish(bodies("unsent")) == range(2, 3)
+    machine.opened()
+    machine.take()
+    machine.received(answer)
+    assert sent(machine) == [Publish(first, bodies("unsent"))]
+    machine.received(Published(first))
+    assert happened(machine) == [Settled(2)]
+
+
+def test_the_window_bounds_what_is_open() -> None:
+    machine = opened(window=3)
+    machine.publish(bodies("a", "b"))
+    assert (machine.room, machine.can_publish) == (1, True)
+    with pytest.raises(MisuseError, match="more than 3"):
+        machine.publish(bodies("c", "d"))
+    machine.publish(bodies("c"))
+    assert (machine.room, machine.can_publish) == (0, False)
+    machine.received(Published(2))
+    assert machine.room == 2
+
+
+def test_large_batches_are_cut() -> None:
+    machine = opened()
+    machine.publish([Raw(b"x")] * 600)
+    assert [(f.first, len(f.bodies)) for f in sent(machine)] == [(1, 256), (257, 256), (513, 88)]
+    machine.publish([Raw(b"x" * 100_000)] * 5)
+    assert [len(f.bodies) for f in sent(machine)] == [2, 2, 1]
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_requests_are_resolved_in_any_order() -> None:
+    machine = opened()
+    one, two = machine.request("advertise", F), machine.request("subscribe", F)
+    machine.received(Failed(2, "NotEffective", "slow", ("B3",)))
+    machine.received(Done(1))
+    assert happened(machine) == [
+        Resolved(two, Failure("NotEffective", "slow", ("B3",))),
+        Resolved(one, None),
+    ]
+    assert machine.in_force() == [one]
+
+
+def test_only_what_is_in_force_can_be_taken_back_and_only_once() -> None:
+    machine = opened()
+    handle = machine.request("subscribe", F)
+    with pytest.raises(NoSuchOperation):
+        machine.request("unadvertise", target=handle)
+    machine.received(Done(1))
+    machine.request("unsubscribe", target=handle)
+    with pytest.raises(NoSuchOperation):
+        machine.request("unsubscribe", target=handle)
+    machine.received(Done(2))
+    with pytest.raises(NoSuchOperation):
+        machine.request("unsubscribe", target=handle)
+    event = Publication("bob", 1, Raw(b"e"))
+    machine.take()
+    machine.received(Deliver([Delivery((1,), event)]))  # it was under way
+    assert happened(machine) == [Arrived([((), event)], 0)]
+
+
+def test_an_abandoned_subscription_is_taken_back_quietly() -> None:
+    machine = opened()
+    handle = machine.request("subscribe", F)
+    machine.take()
+    machine.abandon(handle)
+    machine.abandon(handle)
+    assert sent(machine) == [UnsubscribeRequest(2, 1, False)]
+    machine.received(Failed(1, "Withdrawn", ""))
+    machine.received(Done(2))
+    assert happened(machine) == []
+    assert machine.in_force() == []
+
+
+def test_too_many_requests_are_refused() -> None:
+    machine = opened()
+    for _ in range(MAX_REQUESTS):
+        machine.request("subscribe", F)
+    assert not machine.can_request
+    with pytest.raises(MisuseError):
+        machine.request("subscribe", F)
+    machine.received(Done(1))
+    assert machine.can_request
+
+
+def test_a_request_without_a_filter_is_misuse() -> None:
+    with pytest.raises(MisuseError, match="needs a filter"):
+        opened().request("subscribe")
+
+
+# ── deliveries ───────────────────────────────────────────────────────────────────────────
+
+
+def test_the_count_of_dropped_events_begins_again_with_the_connection() -> None:
+    machine = opened()
+    machine.received(Deliver([], 3))
+    machine.received(Deliver([], 5))
+    assert happened(machine) == [Arrived([], 3), Arrived([], 2)]
+    reopen(machine, welcome(resumed=True))
+    machine.received(Deliver([], 1))
+    assert happened(machine) == [Arrived([], 1)]
+
+
+# ── misbehaviour ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Done(1),
+        Failed(9, "x", "y"),
+        Published(1),
+        welcome(),
+        StatusRequest(),
+        ClientHello(1, "bob"),
+    ],
+)
+def test_a_broker_that_says_what_it_must_not_is_blamed(frame: Frame) -> None:
+    machine = opened()
+    with pytest.raises(ProtocolError):
+        machine.received(frame)
+    machine.closed()
+    machine.validate()
+
+
+@pytest.mark.parametrize(
+    "answer", [welcome("B1-9", resumed=True), welcome(resumed=True, published=2), Deliver([])]
+)
+def test_a_welcome_must_fit_the_hello(answer: Frame) -> None:
+    machine = opened()
+    machine.publish(bodies("a"))
+    machine.closed()
+    machine.opened()
+    with pytest.raises(ProtocolError):
+        machine.received(answer)
+    machine.closed()
+    machine.opened()
+    machine.received(welcome(resumed=True, published=1))
+    assert [t for t in happened(machine) if isinstance(t, Settled)] == [Settled(1)]
+
+
+def test_a_driver_that_opens_twice_is_blamed() -> None:
+    machine = opened()
+    with pytest.raises(InvariantError):
+        machine.opened()
+
+
+def test_a_beat_changes_nothing() -> None:
+    machine = ClientMachine("alice")
+    machine.received(Beat())
+    assert machine.state == "offline"
+
+
+def test_every_state_is_listed_and_every_move_leads_to_one() -> None:
+    assert set(MOVES) == {"offline", "greeting", "open", "ended"}
+    assert all(after in MOVES for moves in MOVES.values() for after in moves.values())
+    assert set(MOVES["ended"].values()) == {"ended"}

@@ -1,0 +1,214 @@
+"""Whatever the connection does, every request and every publication meets one fate.
+
+A model broker answers, forgets, refuses and disappears at hypothesis's will.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import Raw
+
+from motet.client.happenings import Resolved, Settled
+from motet.client.machine import ClientMachine
+from motet.model import Filter
+from motet.protocol.frames import Frame
+from motet.protocol.session.messages import (
+    ClientHello,
+    Done,
+    Failed,
+    Goodbye,
+    Goodnight,
+    Publish,
+    Published,
+    Refusal,
+    Request,
+    Welcome,
+)
+
+F = Filter.parse("x > 1")
+
+
+class ModelBroker:
+    """One session at a time, as `protocol.session` promises it."""
+
+    def __init__(self) -> None:
+        self.issued = 0
+        self.epoch = ""
+        self.requests = 0
+        self.unanswered: list[int] = []
+        self.answered: dict[int, Frame] = {}
+        self.published = 0
+        self.accepted: list[bytes] = []
+
+    def welcome(self, hello: ClientHello, forget: bool) -> Welcome:
+        resumed = bool(self.epoch) and hello.resume == self.epoch and not forget
+        if not resumed:
+            self.issued += 1
+            self.epoch = f"B-{self.issued}"
+            self.requests, self.published = 0, 0
+            self.unanswered, self.answered = [], {}
+        return Welcome("B", self.epoch, resumed, self.published, 30.0)
+
+    def take(self, frame: Frame) -> list[Frame]:
+        if isinstance(frame, Publish):
+            if self.published < 0:
+                self.published = frame.first - 1
+            assert frame.first <= self.published + 1
+            for sequence, body in enumerate(frame.bodies, frame.first):
+                if sequence > self.published:
+                    self.accepted.append(bytes(body))
+                    self.published = sequence
+            return []
+        if isinstance(frame, Goodbye):
+            return []
+        assert isinstance(frame, Request)
+        assert frame.sequence <= self.requests + 1
+        if frame.sequence == self.requests + 1:
+            self.requests += 1
+            self.unanswered.append(frame.sequence)
+        elif frame.sequence in self.answered:
+            return [self.answered[frame.sequence]]
+        return []
+
+
+class Fates(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = ClientMachine("alice", window=20)
+        self.broker = ModelBroker()
+        self.wire: list[Frame] = []
+        self.asked: set[int] = set()
+        self.resolved: set[int] = set()
+        self.abandoned: set[int] = set()
+        self.settled = 0
+        self.made = 0
+
+    # ── the application ──────────────────────────────────────────────────────────────────
+
+    @rule(kind=st.sampled_from(["advertise", "subscribe"]), wait=st.booleans())
+    def ask(self, kind: str, wait: bool) -> None:
+        if self.client.can_request:
+            self.asked.add(self.client.request(kind, F, wait=wait))  # type: ignore[arg-type]
+
+    @precondition(lambda self: self.client.in_force())
+    @rule(data=st.data())
+    def take_back(self, data: st.DataObject) -> None:
+        operation = self.client._standing[data.draw(st.sampled_from(self.client.in_force()))]
+        kind = "unadvertise" if operation.kind == "advertise" else "unsubscribe"
+        self.asked.add(self.client.request(kind, target=operation.handle))  # type: ignore[arg-type]
+
+    @precondition(lambda self: self.asked - self.resolved)
+    @rule(data=st.data())
+    def abandon(self, data: st.DataObject) -> None:
+        handle = data.draw(st.sampled_from(sorted(self.asked - self.resolved)))
+        self.abandoned.add(handle)
+        self.client.abandon(handle)
+
+    @rule(count=st.integers(1, 4))
+    def publish(self, count: int) -> None:
+        if self.client.can_publish and self.client.room >= count:
+            names = [Raw(str(self.made + i + 1).encode()) for i in range(count)]
+            assert self.client.publish(names) == range(self.made + 1, self.made + count + 1)
+            self.made += count
+
+    # ── the connection ───────────────────────────────────────────────────────────────────
+
+    @precondition(lambda self: self.client.state == "offline")
+    @rule()
+    def open(self) -> None:
+        self.wire.clear()
+        self.client.opened()
+
+    @precondition(lambda self: self.client.state in ("greeting", "open"))
+    @rule()
+    def close(self) -> None:
+        self.wire.clear()
+        self.client.closed()
+
+    @precondition(lambda self: self.wire)
+    @rule(count=st.integers(1, 5), forget=st.sampled_from([False, False, False, True]))
+    def hear(self, count: int, forget: bool) -> None:
+        """The broker reads some frames; what it answers arrives at once."""
+        for _ in range(min(count, len(self.wire))):
+            frame = self.wire.pop(0)
+            if isinstance(frame, ClientHello):
+                self.client.received(self.broker.welcome(frame, forget))
+                self.collect()
+            else:
+                for answer in self.broker.take(frame):
+                    self.client.received(answer)
+
+    @precondition(lambda self: self.broker.unanswered)
+    @rule(data=st.data(), good=st.booleans())
+    def answer(self, data: st.DataObject, good: bool) -> None:
+        """The answer may be lost, if nobody is connected."""
+        sequence = data.draw(st.sampled_from(self.broker.unanswered))
+        self.broker.unanswered.remove(sequence)
+        reply = Done(sequence) if good else Failed(sequence, "NotEffective", "", ("C",))
+        self.broker.answered[sequence] = reply
+        if self.client.state == "open":
+            self.client.received(reply)
+
+    @precondition(lambda self: self.client.state == "open" and self.broker.published > 0)
+    @rule(refuse=st.booleans())
+    def acknowledge(self, refuse: bool) -> None:
+        upto = self.broker.published
+        refused = (Refusal(upto, "NotAdvertised", ""),) if refuse else ()
+        self.client.received(Published(upto, refused))
+
+    @precondition(lambda self: self.client.state in ("open", "offline") and self.broker.epoch)
+    @rule()
+    def restart(self) -> None:
+        """The broker dies and recovers from its journal, which has no publications."""
+        self.wire.clear()
+        self.broker.published = -1
+        self.client.closed()
+
+    @precondition(lambda self: self.client.state == "open")
+    @rule(error=st.sampled_from(["Disconnected", "SessionExpired"]))
+    def goodnight(self, error: str) -> None:
+        self.wire.clear()
+        self.client.received(Goodnight(error, ""))
+
+    @precondition(lambda self: self.made > 15 and self.client.state == "open")
+    @rule(fenced=st.booleans())
+    def end(self, fenced: bool) -> None:
+        if fenced:
+            self.client.received(Goodnight("Fenced", ""))
+        else:
+            self.client.goodbye()
+
+    # ── what must hold ───────────────────────────────────────────────────────────────────
+
+    def collect(self) -> None:
+        effects = self.client.take()
+        self.wire += effects.send
+        for told in effects.happened:
+            if isinstance(told, Resolved):
+                assert told.handle in self.asked
+                assert told.handle not in self.resolved, "resolved twice"
+                assert told.handle not in self.abandoned
+                self.resolved.add(told.handle)
+            elif isinstance(told, Settled):
+                assert self.settled < told.upto <= self.made
+                self.settled = told.upto
+
+    @invariant()
+    def consistent(self) -> None:
+        self.collect()
+        self.client.validate()
+        assert self.client.settled == self.settled
+        accepted = [int(body) for body in self.broker.accepted]
+        assert accepted == sorted(set(accepted)), "doubled or out of order"
+
+    def teardown(self) -> None:
+        self.client.goodbye()
+        self.collect()
+        assert self.asked == self.resolved | self.abandoned
+        assert self.settled == self.made
+
+
+Fates.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestFates = Fates.TestCase
