@@ -15,13 +15,10 @@ does not is refused with the cycle or the parts it falls into.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any
 
 from motet.broker.config import BrokerConfig
 from motet.broker.driver import Wiring
@@ -68,12 +65,9 @@ class Topology:
 
     @staticmethod
     def parse(text: str, source: str = "topology") -> Topology:
-        try:
-            file = _File.model_validate(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as problem:
-            raise TopologyError(f"{source}: is not TOML: {problem}") from None
-        except ValidationError as problem:
-            raise TopologyError(f"{source}: {_explain(problem)}") from None
+        from motet.broker.topology_file import read  # pydantic is slow to import; few need it
+
+        file = read(text, source)
         places = tuple(
             BrokerPlace(name, _full_address(place.listen), tuple(place.links))
             for name, place in file.brokers.items()
@@ -157,45 +151,6 @@ class Topology:
                 links = ", ".join(f'"{link}"' for link in place.links)
                 lines.append(f"links = [{links}]")
         return "\n".join(lines) + "\n"
-
-
-# ── the file ─────────────────────────────────────────────────────────────────────────────
-
-_Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Overlay(_Strict):
-    name: str = "overlay"
-    covering: bool = False
-    lease_s: _Seconds = 30.0
-    heartbeat_s: _Seconds = 2.0
-
-
-class _Place(_Strict):
-    listen: str
-    links: list[str] = []
-
-
-class _File(_Strict):
-    overlay: _Overlay = _Overlay()
-    brokers: dict[str, _Place]
-
-
-def _explain(problem: ValidationError) -> str:
-    parts = []
-    for error in problem.errors(include_url=False):
-        key = ".".join(str(part) for part in error["loc"]) or "the file"
-        if error["type"] == "extra_forbidden":
-            parts.append(f"{key}: is not known here; remove it or mend its spelling")
-        elif error["type"] == "missing":
-            parts.append(f"{key}: is missing; add it")
-        else:
-            parts.append(f"{key}: {error['msg']}, not {error['input']!r}")
-    return "; ".join(parts)
 
 
 def _full_address(listen: str) -> str:

@@ -1,0 +1,26 @@
+"""The command line: `motet up`, `broker`, `pub`, `sub`, `status`, `sim`, `bench`, `demo`.
+
+What lives here
+    main          the list of commands, and the one place where errors become exit statuses
+    one file per command, named after it
+    voice         how anything is printed: for people, or one JSON value per line
+    ending        exit statuses; errors as one clear line and a hint
+    notation      events as `name=value` words and as JSON lines, both ways
+    supervisor    the broker processes of `motet up`: started, watched, restarted, stopped
+    trials        the seeds and mutations of `motet sim`, over processes
+    looking       asking brokers for their status
+    overview      the tables of `motet status`
+
+May import: everything but `motet.testing`'s internals (only what it exports). Nothing imports it.
+
+Must never: hold logic that a program would want; that belongs into the rooms. Never print a
+traceback unless asked with `--debug`, never leave a process behind.
+
+Invariants owned here
+    - Exit status 0: fine; 1: something failed or a promise is broken; 2: misuse.
+    - Standard output carries results only, line by line as they come; everything else goes to
+      standard error. With `--json` every line of standard output is one JSON value.
+    - Broker processes never outlive the command that started them, however it ends.
+
+Test only this room: `pytest tests/unit/cli tests/integration/test_cli.py`
+"""

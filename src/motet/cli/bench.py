@@ -1,0 +1,72 @@
+"""`motet bench`: figures beside their floors and their goals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from motet.bench import figures
+from motet.bench.figures import Figure, Progress
+from motet.cli.ending import FAILED, FINE
+from motet.cli.options import Json
+from motet.cli.voice import err, out, say, say_json
+
+
+class What(StrEnum):
+    ROUTE = "route"
+    MATCH = "match"
+    ALL = "all"
+
+
+def bench(
+    what: Annotated[What, typer.Argument(help="Which benchmarks.")] = What.ALL,
+    short: Annotated[
+        bool, typer.Option("--short", help="About a minute each, with fewer rounds.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Measure brokers on the way (route), the matching engines alone (match), or all.
+
+    Every figure is printed beside the floor measured in the same run: what the machine allows
+    without motet. The exit status is 1 if events were lost; a missed goal is shown, not punished,
+    because it depends on the machine.
+    """
+    chosen = [kind for kind in _BENCHMARKS if what in (What.ALL, kind)]
+    results: list[Figure] = []
+    with err().status("") as line:
+        for kind in chosen:
+
+            def tell(text: str, kind: What = kind) -> None:
+                line.update(f"{kind}: {text}")
+
+            results += _BENCHMARKS[kind](short, tell)
+    if json:
+        say_json(figures.report(results))
+    else:
+        out().print(figures.table(results))
+        say(f"\n{figures.describe_machine()}")
+    return FINE if all(figure.counts for figure in results) else FAILED
+
+
+# Imported when called: the other commands start faster without them.
+
+
+def _route(short: bool, progress: Progress) -> list[Figure]:
+    from motet.bench import route
+
+    return route.run(short, progress)
+
+
+def _match(short: bool, progress: Progress) -> list[Figure]:
+    from motet.bench import match
+
+    return match.run(short, progress)
+
+
+_BENCHMARKS: dict[What, Callable[[bool, Progress], list[Figure]]] = {
+    What.ROUTE: _route,
+    What.MATCH: _match,
+}

@@ -1,0 +1,108 @@
+"""`motet broker`: one broker in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motet.broker.config import BrokerConfig
+from motet.broker.driver import BrokerDriver, Wiring, serve
+from motet.broker.topology import LEGAL_NAME, Topology
+from motet.cli.ending import Misuse
+from motet.cli.options import Json
+from motet.cli.voice import say, say_json
+from motet.runtime.clock import fresh_incarnation
+from motet.runtime.loop import run
+
+
+def broker(
+    name: Annotated[str, typer.Option(help="The broker's name in the overlay.")],
+    listen: Annotated[
+        str, typer.Option(help="Where to listen, like motet://127.0.0.1:7701; port 0 is any.")
+    ] = "",
+    link: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A neighbour: NAME=URL if this broker dials, NAME alone if the other one does."
+        ),
+    ] = None,
+    topology: Annotated[
+        Path | None, typer.Option(help="Take everything from this topology file instead.")
+    ] = None,
+    covering: Annotated[bool, typer.Option(help="Let covering filters suppress others.")] = False,
+    lease: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that the session of an absent client lives.")
+    ] = 30.0,
+    while_stdin: Annotated[
+        bool, typer.Option("--while-stdin", help="Stop when standard input ends.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Run one broker until SIGTERM or Ctrl-C.
+
+    Either --listen and --link say where it stands, or --topology FILE with --name.
+    """
+    incarnation = fresh_incarnation()
+    if topology is not None:
+        if listen or link or covering:
+            raise Misuse("--topology says everything; leave --listen, --link and --covering out")
+        plan = Topology.load(topology)
+        config, wiring = plan.config(name, incarnation), plan.wiring(name)
+    else:
+        config, wiring = _alone(name, listen, link or [], covering, lease, incarnation)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+
+    def ready(driver: BrokerDriver) -> None:
+        if json:
+            say_json({"broker": name, "address": driver.address, "pid": os.getpid()})
+        else:
+            say(f"{name} listens on {driver.address} (pid {os.getpid()}); Ctrl-C stops it")
+        if while_stdin:
+            threading.Thread(target=_stop_with_stdin, daemon=True).start()
+
+    return run(serve(config, wiring, ready=ready))
+
+
+def _alone(
+    name: str, listen: str, links: list[str], covering: bool, lease_s: float, incarnation: int
+) -> tuple[BrokerConfig, Wiring]:
+    if not LEGAL_NAME.fullmatch(name):
+        raise Misuse(f"{name!r} cannot name a broker", "use letters, digits, '-' and '_'")
+    if not listen:
+        raise Misuse("where shall it listen?", "--listen motet://127.0.0.1:7701, or --topology")
+    dial: dict[str, str] = {}
+    neighbours: list[str] = []
+    for given in links:
+        neighbour, separator, address = given.partition("=")
+        if not LEGAL_NAME.fullmatch(neighbour) or (separator and not address):
+            raise Misuse(f"{given!r} is not a link", "--link B2=motet://127.0.0.1:7702")
+        if neighbour == name or neighbour in neighbours:
+            raise Misuse(f"{neighbour!r} is linked twice, or to itself")
+        neighbours.append(neighbour)
+        if separator:
+            dial[neighbour] = _full(address)
+    config = BrokerConfig(
+        name, tuple(neighbours), incarnation=incarnation, covering=covering, lease_s=lease_s
+    )
+    return config, Wiring(_full(listen), dial)
+
+
+def _full(address: str) -> str:
+    return address if "://" in address else f"motet://{address}"
+
+
+def _stop_with_stdin() -> None:
+    """Whoever started this broker holds the other end: when it is gone, however it went, so
+    are we. On a thread, because a regular file or a terminal cannot be watched by a loop."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,70 @@
+"""Exit statuses, and errors as one clear line with a hint."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from motet import errors
+from motet.cli.voice import remark
+
+FINE = 0
+FAILED = 1
+MISUSE = 2
+INTERRUPTED = 130
+
+
+class Misuse(errors.MisuseError):
+    """The command was called in a way that cannot be; `hint` says what to do instead."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem)
+        self.hint = hint
+
+
+class Failure(errors.MotetError):
+    """The command could not do its work."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem)
+        self.hint = hint
+
+
+HINTS: tuple[tuple[type[errors.MotetError], str], ...] = (
+    (errors.FilterError, "filters look like: process = 'p1' and step between 1 and 9"),
+    (errors.TopologyError, "`motet up --help` shows what a topology file looks like"),
+    (errors.AddressError, "addresses look like motet://127.0.0.1:7701; each needs a free port"),
+    (errors.NotAdvertised, "advertise a space that holds the event: --advertise FILTER"),
+    (errors.Disconnected, "is the overlay running? `motet up` starts one, `motet status` shows it"),
+    (errors.Fenced, "choose another --client"),
+    (errors.NotEffective, "`motet status` shows which brokers and links are down"),
+    (errors.VersionError, "use the same release of motet on both sides"),
+    (errors.InvariantError, "this is a bug in motet; please report it with the output of --debug"),
+)
+"""What to say to errors that bring no hint of their own; the first that fits."""
+
+
+def complain(problem: str, hint: str = "") -> None:
+    remark(f"error: {problem}")
+    if hint:
+        remark(f"hint: {hint}")
+
+
+def status_of(error: errors.MotetError) -> int:
+    """Say what went wrong, and return the exit status that belongs to it."""
+    complain(str(error), hint_for(error))
+    return MISUSE if isinstance(error, errors.MisuseError) else FAILED
+
+
+def hint_for(error: Exception) -> str:
+    own: str = getattr(error, "hint", "")
+    return own or next((text for kind, text in HINTS if isinstance(error, kind)), "")
+
+
+def go_silently() -> None:
+    """Whoever read our output has gone: that is no error, and flushing must not make it one."""
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

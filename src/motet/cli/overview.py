@@ -1,0 +1,128 @@
+"""The tables of `motet status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from motet.cli.looking import Answer
+from motet.cli.voice import table
+from motet.errors import MotetError
+
+LISTED_CONNECTIONS = 20
+
+
+def of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> RenderableType:
+    """Everything on one page."""
+    states = [answer for answer in answers.values() if not isinstance(answer, MotetError)]
+    parts: list[RenderableType] = []
+    for shown in (_brokers(states), _tables(states), _links(states), _queues(states)):
+        if shown.row_count:
+            parts += [shown, Text()]
+    for name, answer in answers.items():
+        if isinstance(answer, MotetError):
+            who = "" if name == addresses[name] else f"{name}: "
+            parts.append(Text(f"{who}{answer}", style="bold red"))
+    return Group(*parts)
+
+
+def _brokers(states: list[dict[str, Any]]) -> Table:
+    numbers = ("pid", "up", "events in/s", "events out/s", "in", "out", "dropped", "refused")
+    shown = table("brokers", "broker", "address", "engine", "loop", *numbers, right=numbers)
+    for state in states:
+        process, traffic = state["process"], state["traffic"]
+        shown.add_row(
+            state["broker"],
+            process["address"],
+            process["engine"],
+            process["loop"],
+            str(process["pid"]),
+            _span(process["uptime_s"]),
+            f"{traffic['events_in_per_s']:,.0f}",
+            f"{traffic['events_out_per_s']:,.0f}",
+            f"{traffic['events_in']:,}",
+            f"{traffic['events_out']:,}",
+            f"{state['dropped_events']:,}",
+            f"{state['counts']['refused']:,}",
+        )
+    return shown
+
+
+def _tables(states: list[dict[str, Any]]) -> Table:
+    names = (
+        "advertisements",
+        "subscriptions",
+        "buffered_subscriptions",
+        "clients",
+        "waiting_operations",
+    )
+    heads = tuple(name.replace("_", " ") for name in names)
+    shown = table(
+        "tables", "broker", *heads, "sessions", "away", right=(*heads, "sessions", "away")
+    )
+    for state in states:
+        sessions = state["sessions"].values()
+        away = sum(not session["connected"] for session in sessions)
+        counts = (f"{state['tables'][name]:,}" for name in names)
+        shown.add_row(state["broker"], *counts, str(len(sessions)), str(away))
+    return shown
+
+
+def _links(states: list[dict[str, Any]]) -> Table:
+    numbers = ("sent", "received", "unacknowledged", "lost events")
+    shown = table("links", "broker", "neighbour", "phase", *numbers, right=numbers)
+    for state in states:
+        for neighbour, link in state["links"].items():
+            phase = Text(link["phase"], style="" if link["phase"] == "up" else "bold red")
+            shown.add_row(
+                state["broker"],
+                neighbour,
+                phase,
+                f"{link['sent']:,}",
+                f"{link['received']:,}",
+                f"{link['unacknowledged']:,}",
+                f"{link['lost_publications'] + link['overtaken_publications']:,}",
+            )
+    return shown
+
+
+def _queues(states: list[dict[str, Any]]) -> Table:
+    numbers = ("backlog", "dropped", "frames out", "bytes in")
+    shown = table("queues", "broker", "connection", "peer", *numbers, right=numbers)
+    for broker, connection in _fullest(states):
+        who = f"{connection['kind']} {connection['name']}".strip()
+        shown.add_row(
+            broker,
+            Text(f"{who} (slow)", style="bold red") if connection["slow"] else Text(who),
+            connection["peer"],
+            f"{connection['backlog_bytes']:,}",
+            f"{connection['dropped_events']:,}",
+            f"{connection['frames_out']:,}",
+            f"{connection['bytes_in']:,}",
+        )
+    return shown
+
+
+def _fullest(states: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The connections that matter most: those with the longest queues. Not our own question."""
+    found = [
+        (state["broker"], connection)
+        for state in states
+        for connection in state["connections"]
+        if connection["kind"] != "unknown"
+    ]
+    found.sort(key=lambda pair: (-pair[1]["backlog_bytes"], -pair[1]["dropped_events"]))
+    return iter(found[:LISTED_CONNECTIONS])
+
+
+def _span(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02} h"

@@ -1,0 +1,157 @@
+"""Commands that need no overlay: what they refuse, and how they say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from motet import __version__
+from motet.bench.figures import Figure, machine, report
+from motet.cli import ending
+from motet.cli.ending import Misuse
+from motet.cli.main import run
+from motet.cli.sim import parse_seeds
+from motet.errors import Disconnected, FilterError
+
+CYCLE = """
+[brokers.B1]
+listen = "127.0.0.1:7901"
+links = ["B2"]
+[brokers.B2]
+listen = "127.0.0.1:7902"
+links = ["B3"]
+[brokers.B3]
+listen = "127.0.0.1:7903"
+links = ["B1"]
+"""
+URL = "motet://127.0.0.1:1"
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"motet {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["up", "broker", "pub", "sub", "status", "sim", "bench", "demo"]
+)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    help_text = capsys.readouterr().out
+    assert "Usage: motet " + command in help_text
+    assert "--json" in help_text
+
+
+def test_nothing_asked_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == ending.MISUSE
+    assert "Usage: motet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["frob"], "frob"),
+        (["up", "--frob"], "--frob"),
+        (["up", "--brokers", "0"], "--brokers"),
+        (["up", "missing.toml"], "missing.toml"),
+        (["up", "missing.toml", "--brokers", "3"], "FILE"),
+        (["up", "--brokers", "64", "--port", "65500"], "do not fit"),
+        (["broker"], "--name"),
+        (["broker", "--name", "B 1", "--listen", "127.0.0.1:0"], "B 1"),
+        (["broker", "--name", "B1"], "listen"),
+        (["broker", "--name", "B1", "--listen", "nowhere"], "nowhere"),
+        (["broker", "--name", "B1", "--listen", "127.0.0.1:0", "--link", "=x"], "=x"),
+        (["broker", "--name", "B1", "--listen", "127.0.0.1:0", "--link", "B1"], "B1"),
+        (["broker", "--name", "B1", "--topology", "missing.toml"], "missing.toml"),
+        (["broker", "--name", "B1", "--topology", "x", "--listen", "127.0.0.1:0"], "--topology"),
+        (["pub"], "URL"),
+        (["pub", "ftp://x", "a=1"], "ftp://x"),
+        (["pub", URL, "a"], "name=value"),
+        (["pub", URL, "9lives=1"], "9lives"),
+        (["pub", URL, "a=99999999999999999999"], "64 bits"),
+        (["pub", URL, "a=1", "--advertise", "a >"], "column"),
+        (["pub", URL, "a=1", "--count", "0"], "--count"),
+        (["pub", URL, "--count", "2"], "--count"),
+        (["sub", URL], "FILTER"),
+        (["sub", URL, "price >"], "column"),
+        (["sub", URL, "price > 'x' and price > 3 and"], "column"),
+        (["status", "missing.toml"], "missing.toml"),
+        (["status", "--every", "0"], "--every"),
+        (["sim", "--seeds", "nine"], "nine"),
+        (["sim", "--seeds", "5-1"], "5-1"),
+        (["sim", "--profile", "sunny"], "sunny"),
+        (["sim", "--jobs", "-1"], "--jobs"),
+        (["bench", "frob"], "frob"),
+    ],
+)
+def test_misuse_is_one_clear_line_and_status_2(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ending.MISUSE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert lines[0].startswith("error: ")
+    assert problem in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_a_cycle_in_a_topology_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "cycle.toml"
+    file.write_text(CYCLE)
+    assert run(["up", str(file), "--dir", str(tmp_path)]) == ending.MISUSE
+    assert "cycle" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback() -> None:
+    with pytest.raises(FilterError):
+        run(["sub", URL, "price >", "--debug"])
+
+
+@pytest.mark.parametrize("command", [["pub", URL, "a=1"], ["sub", URL, "a = 1"], ["status", URL]])
+def test_nobody_there_is_status_1(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command) == ending.FAILED
+    captured = capsys.readouterr()
+    assert "nobody answers" in captured.err + captured.out
+
+
+def test_hints_follow_the_kind_of_error() -> None:
+    assert ending.hint_for(Misuse("x", "do y")) == "do y"
+    assert "motet up" in ending.hint_for(Disconnected("x"))
+    assert ending.status_of(Disconnected("x")) == ending.FAILED
+
+
+def test_seeds() -> None:
+    assert parse_seeds("7") == [7]
+    assert parse_seeds("0-3") == [0, 1, 2, 3]
+    assert parse_seeds("3, 1-2,2") == [3, 1, 2]
+    for wrong in ("", "-", "1-", "-1", "1-2-3", "a", "1,,2", "0-99999999"):
+        with pytest.raises(Misuse):
+            parse_seeds(wrong)
+
+
+def test_figures_have_one_shape() -> None:
+    fine = Figure("hop", 4.0, "µs", 2.0, 6.0)
+    poor = Figure("rate", 10.0, "events/s", None, 100.0, "at least")
+    told = report([fine, poor, Figure("p99", 9.0, "µs")])
+    assert set(told) == {"results", "machine"}
+    assert told["results"][0] == {
+        "name": "hop",
+        "value": 4.0,
+        "unit": "µs",
+        "floor": 2.0,
+        "ratio": 2.0,
+        "goal": 6.0,
+        "holds": True,
+    }
+    assert told["results"][1]["holds"] is False
+    assert told["results"][1]["ratio"] is None
+    assert told["results"][2]["holds"] is None
+    assert {"cpu", "cores", "python", "platform", "engine", "loop", "load_average"} <= set(
+        machine()
+    )
+
+
+def test_a_figure_with_losses_does_not_count() -> None:
+    assert Figure("rate", 1e9, "events/s", None, 1.0, "at least", counts=False).holds is False
