@@ -1,0 +1,80 @@
+"""The interface of a filter index, and the choice of the engine behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final, Protocol
+
+from motet.errors import MisuseError
+from motet.matching.naive import surely_covers
+from motet.matching.python_index import PythonIndex
+from motet.model.filters import Filter, Value
+
+_NATIVE_IS_BUILT: Final = find_spec("motet.matching._native") is not None
+
+ENGINE: Final = os.environ.get("MOTET_MATCHER") or ("native" if _NATIVE_IS_BUILT else "python")
+"""The engine that `create_index()` uses: the one of MOTET_MATCHER, else the fastest there is."""
+
+
+class FilterIndex(Protocol):
+    """Filters under keys, each of which leads to a hop.
+
+    Keys are ints from 0 to 2**63 - 1; a hop is the number of a bit. Events are exact dicts with
+    str keys. Values of attributes that no filter constrains are not looked at; a value that is
+    looked at and is none (None, bytes, a naive datetime) is a TypeError, an int beyond 64 bits
+    an OverflowError.
+    """
+
+    def add(self, key: int, filter: Filter, hop: int) -> None:
+        """Add a filter. A key that is present is a ValueError; the index is unchanged."""
+
+    def remove(self, key: int) -> None:
+        """Remove what was added under the key; KeyError when there is nothing."""
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, key: object) -> bool: ...
+
+    def match(self, attributes: Mapping[str, Value]) -> list[int]:
+        """The keys of the filters that match, ascending."""
+
+    def hops(self, attributes: Mapping[str, Value]) -> int:
+        """The hops of the filters that match, as a mask of bits."""
+
+    def hops_encoded(self, body: bytes | memoryview) -> int | None:
+        """Like `hops`, for the encoded body of an event; None when it is not well formed."""
+
+    def overlapping(self, filter: Filter) -> list[int]:
+        """The keys of the filters that some event matches together with this one, ascending."""
+
+    def overlapping_hops(self, filter: Filter) -> int:
+        """The hops of the filters that overlap with this one, as a mask of bits."""
+
+    def covering(self, filter: Filter) -> list[int]:
+        """The keys of the filters that match whatever this one matches, ascending.
+
+        Where unions make the question too expensive, the answer leaves the filter out.
+        """
+
+    def covered(self, filter: Filter) -> list[int]:
+        """The keys of the filters that match nothing but what this one matches, ascending."""
+
+
+def create_index(engine: str | None = None) -> FilterIndex:
+    """A new, empty index: "native" (C), "python", or None for `ENGINE`."""
+    match engine or ENGINE:
+        case "python":
+            return PythonIndex()
+        case "native":
+            if not _NATIVE_IS_BUILT:
+                raise MisuseError(
+                    "the native matcher is not built; run `python setup.py build_ext --inplace` "
+                    "with a C compiler at hand, or unset MOTET_MATCHER"
+                )
+            from motet.matching._native import NativeIndex
+
+            return NativeIndex(surely_covers)
+        case unknown:
+            raise MisuseError(f"no matcher is called {unknown!r}; use 'native' or 'python'")

@@ -1,0 +1,139 @@
+/* The index: entries, hops, attributes, homes, and blocks of reject rows.
+ *
+ * Each clause lives in one home, chosen when it is added, and an event visits only the homes
+ * that concern it:
+ *   - the home of a point: clauses that want one value of an attribute with many values;
+ *   - the home of an attribute: clauses that want an attribute few others ask for;
+ *   - the home of a hop: skipped as soon as that hop is found;
+ *   - the common home: all others, for every event.
+ *
+ * A home keeps a few clauses loose, to be tried one by one; when they become more, in blocks. A
+ * block has a slot for each clause and, per attribute they constrain, a column: a row of bits for
+ * absent, one for NaN, and one per cell of the value range. A bit says: the clause in this slot
+ * rejects such values. One more row, the last, says who constrains the attribute at all. Blocks
+ * double up to 16384 slots, so that few clauses need little room, and long rows stream well.
+ * A constraint on an attribute that is rare in the index need not be in a column: rows only rule
+ * out, and what they leave is verified.
+ * The cells of an attribute are the same in all blocks and are learnt again, from the clauses
+ * that are there then, after half as many changes as there are clauses.
+ */
+#ifndef MOTET_INDEX_H
+#define MOTET_INDEX_H
+
+#include "clause.h"
+
+enum {
+    MOST_WORDS = 256,        /* of 64 bits per row */
+    SMALL_WORDS = 2,         /* blocks up to here have columns for all attributes */
+    MOST_BOUNDS = 64,        /* learnt per attribute, on top of the fixed ones */
+    FIXED_BOUNDS = 5,        /* where families start, and true */
+    LEAST_CHANGES = 16,      /* before cells are learnt */
+    MOST_SAMPLES = 4096,     /* to learn from */
+    MOST_LOOSE = 16,         /* clauses tried one by one, before a home has blocks */
+    HOP_HOME_AT = 256,       /* clauses of a hop, before it gets a home of its own */
+    RARE_AT = 1024,          /* clauses in the index, before rare attributes get homes */
+    RARE = 16,               /* rare: at most one in so many clauses constrains it */
+    SPARSE = 64,             /* too rare for columns outside of its home */
+    DIVERSE_AT = 1024,       /* points seen of an attribute, before points get homes */
+    DIVERSE = 256,           /* … if two clauses have the same point once in so many pairs */
+    ABSENT_ROW = 0,
+    NAN_ROW = 1,
+};
+
+typedef struct {
+    uint64_t *rows; /* each of block->words words */
+    uint32_t attribute;
+    uint32_t users; /* clauses of the block that have a bit in the last row */
+    uint32_t place; /* of the block in the attribute's list of blocks */
+} Column;
+
+struct Block {
+    uint32_t words;
+    uint32_t top; /* words from here on are empty */
+    uint32_t live;
+    uint32_t hidden;  /* constraints that are in no column */
+    uint64_t *alive;  /* one row */
+    uint64_t *unions; /* one row: clauses of filters that have several */
+    Clause **clauses;
+    uint32_t *hops;
+    Column *columns;
+    size_t column_count, column_capacity;
+    Home *home;
+    Block *next, *previous; /* in the home: blocks with free slots come first */
+};
+
+typedef enum { COMMON, OF_HOP, OF_ATTRIBUTE, OF_POINT } HomeKind;
+
+struct Home {
+    Block *blocks, *last_block;
+    Clause *loose;
+    uint32_t loose_count;
+    uint32_t owner; /* attribute or hop */
+    HomeKind kind;
+    Point point;
+};
+
+/* The bounds of one family but its first, as plain doubles: two lines of cache to look at. */
+typedef struct {
+    double rungs[8]; /* the last of each eight steps */
+    double steps[MOST_BOUNDS];
+} Ladder;
+
+typedef struct {
+    PyObject *object; /* its name, a str; strong */
+    Point name;       /* … as UTF-8, borrowed from the object */
+    size_t uses;       /* constraints in the index */
+    size_t members;    /* … of clauses in blocks */
+    size_t changes;    /* members that came since the cells were learnt */
+    Point *bounds;     /* sorted; the cells lie between them */
+    Ladder *ladders;   /* to find a place among them, one per family; NULL: nothing learnt */
+    uint32_t starts[FAMILIES + 1]; /* where in bounds each family begins */
+    uint32_t row_count;
+    bool is_diverse; /* its points deserve homes */
+    Block **blocks;  /* that have a column for it */
+    size_t block_count, block_capacity;
+    Home *home;
+    Table points; /* homes by point */
+} Attribute;
+
+typedef struct {
+    int64_t number;
+    size_t uses;
+    Home *home;
+} Hop;
+
+struct Entry {
+    int64_t key;
+    PyObject *filter;
+    uint64_t stamp; /* the question that last found it */
+    uint32_t hop;
+    uint32_t count;
+    Clause *clauses[];
+};
+
+struct Index {
+    PyObject_HEAD
+    PyObject *covers; /* decides for unions whether one filter covers another */
+    Table entries, hop_numbers;
+    Table names;   /* attributes by the hash of the UTF-8 */
+    Table objects; /* … and by the hash that Python keeps with a str */
+    Attribute **attributes; /* by number; NULL: free */
+    size_t attribute_count, attribute_capacity;
+    uint32_t *free_attributes; /* a stack of numbers to use again */
+    size_t free_attribute_count;
+    Hop *hops; /* by number; uses == 0: free, and number is the next free one */
+    size_t hop_count, hop_capacity, hops_in_use;
+    int64_t free_hop; /* -1: none */
+    int64_t highest_hop; /* ever */
+    Home common;
+    size_t clause_count, union_count, void_count;
+    uint64_t stamp;
+    /* What an event says, by attribute: its row (0: absent) and its value. */
+    uint32_t *hit;
+    Point *values;
+    uint32_t *present; /* the attributes of the event */
+    size_t present_count;
+    uint64_t *found; /* hops found, as bits */
+};
+
+#endif
