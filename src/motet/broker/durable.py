@@ -7,6 +7,7 @@ and the same outputs, numbered the same way.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -242,7 +243,7 @@ def deadline_key(op: OpId) -> TimerKey:
     return ("deadline", *op)
 
 
-MOVES = {
+MOVES: dict[type, Callable[[Durable, Any], None]] = {
     facts.SessionOpened: Durable._session_opened,
     facts.SessionDropped: Durable._session_dropped,
     facts.SessionEnded: Durable._session_ended,

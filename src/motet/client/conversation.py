@@ -239,7 +239,10 @@ class Conversation:
         staged.append(body)
         self._made = made = self._made + 1
         if len(staged) == 1:
-            self._loop.call_soon(self._flush)
+            if made - 1 == self.ledger.settled:
+                self._flush()  # nothing is under way: a lone event should not wait for a batch
+            else:
+                self._loop.call_soon(self._flush)
         elif len(staged) >= BATCH_EVENTS:
             self._flush()
         return made

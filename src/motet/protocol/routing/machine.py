@@ -13,8 +13,8 @@ One door: `apply`, `forget`, `join` and `end` change the state; nobody else does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
@@ -365,7 +365,7 @@ class Routing:
                 raise InvariantError(f"{wait.op} waits for nobody")
 
 
-MOVES = {
+MOVES: dict[type, Callable[[Routing, Any, Hop], None]] = {
     Advertise: Routing._advertise,
     Unadvertise: Routing._unadvertise,
     Subscribe: Routing._subscribe,

@@ -80,14 +80,17 @@ class StatusRequest(Struct, tag="status?", array_like=True, frozen=True):
 
 
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
-    """`published` is the last publication accepted from this session, -1 if not known any more:
-    then the client must not send unacknowledged publications again."""
+    """`published` is the last publication handled in this session, -1 if not known any more:
+    then the client must not send unacknowledged publications again. `refused` are those up to
+    it that went nowhere; all of them, but for any up to `forgotten`."""
 
     broker: str
     epoch: str
     resumed: bool
     published: int
     lease_s: float
+    refused: tuple[Refusal, ...] = ()
+    forgotten: int = 0
 
 
 class Done(Struct, tag="done", array_like=True, frozen=True):

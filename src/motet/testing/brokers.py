@@ -1,0 +1,310 @@
+"""A simulated broker: the real core, carried out in virtual time, killed and restarted.
+
+The twin of `motet.broker.driver`, and as strict: the order of `contract.Output` holds, nothing
+leaves before its facts are durable, and per connection everything leaves in step order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from motet.broker.config import BrokerConfig
+from motet.broker.core import BrokerCore
+from motet.errors import InvariantError
+from motet.protocol.contract import (
+    Closed,
+    Dialled,
+    Input,
+    Output,
+    Received,
+    SetTimer,
+    TimerFired,
+)
+from motet.protocol.frames import Frame
+from motet.protocol.session.messages import Deliver, Done, Goodnight
+from motet.runtime.outbox import SOFT
+from motet.testing.clock import Timers, VirtualClock
+from motet.testing.journal import SimulatedJournal
+from motet.testing.transport import Connection, End, Wire
+
+if TYPE_CHECKING:
+    from motet.testing.cluster import Cluster
+
+VALIDATE_EVERY = 97
+"""Steps of the whole cluster between two looks at the invariants of the broker that steps."""
+MOST_STEPS = 60_000
+"""Far above what any run needs: beyond it, somebody goes round in circles."""
+REDIAL_S = (0.02, 0.6)
+
+
+class SimulatedBroker:
+    def __init__(self, cluster: Cluster, name: str, lease_s: float) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.ends: dict[int, End] = {}
+        self.wires: dict[str, Wire] = {}
+        """By neighbour."""
+        self.clock = VirtualClock(cluster.agenda)
+        self.timers = Timers(cluster.agenda, self.clock, self._ring)
+        self.core: BrokerCore | None = None
+        self.digests: dict[int, str] | None = None
+        """By journal position, while somebody is about to kill this broker."""
+        self.doomed = False
+        """Dies in its next step, after the facts went to the journal."""
+        self._lease_s = lease_s
+        self._incarnation = 0
+        self._connections = 0
+        self._dialling: set[str] = set()
+        self._holding: dict[int, End] = {}
+        self._new_journal()
+
+    def _new_journal(self) -> None:
+        self.journal = SimulatedJournal(self.cluster.agenda, self.cluster.sync_s)
+        self.journal.watch(self._facts_durable, _never)
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────
+
+    def start(self, *, remember: bool) -> None:
+        """Begin, or come back: with the journal, or as a new incarnation with nothing."""
+        if not remember:
+            self._new_journal()
+            self._incarnation = int(self.clock.now() * 1000) + 1
+        self.core = self._replayed()
+        self.cluster.trace.note(
+            self.cluster.agenda.now,
+            f"{self.name} starts, incarnation {self._incarnation}, "
+            f"with {len(self.journal.facts)} facts",
+        )
+        self.carry(self.core.recover(self.clock.now()))
+        for neighbour, wire in self.wires.items():
+            if wire.dialler == self.name:
+                self._dial_soon(neighbour)
+
+    def _replayed(self) -> BrokerCore:
+        config = BrokerConfig(
+            self.name,
+            self.cluster.tree.neighbours[self.name],
+            self._incarnation,
+            covering=self.cluster.plan.covering,
+            lease_s=self._lease_s,
+        )
+        core = BrokerCore(config)
+        core.replay(self.journal.facts)
+        return core
+
+    def foresee_death(self) -> None:
+        """From now on remember what the durable state was at every journal position."""
+        if self.core is not None and self.digests is None:
+            self.digests = {self.journal.appended: self.core.durable.digest()}
+
+    def kill(self) -> None:
+        """Die now. What was not synced is lost, but for what the disk took anyway."""
+        if self.core is None:
+            return
+        self.doomed = False
+        journal, random = self.journal, self.cluster.random
+        survivors = random.randint(journal.durable, journal.appended)
+        expected = (self.digests or {}).get(survivors)
+        if expected is None and survivors == journal.appended:
+            expected = self.core.durable.digest()
+        self.digests = None
+        self.core = None
+        self.timers.clear()
+        self._holding.clear()
+        for end in self.ends.values():
+            self.cluster.network.abandon(end)
+            if end.connection.wire is None:
+                self.cluster.troubled(end)
+        self.ends.clear()
+        for wire in self.wires.values():
+            wire.trouble.begin(self.cluster.agenda.now)
+        journal.crash(survivors)
+        if expected is not None:
+            self.cluster.check_replay(self.name, survivors, expected, self._replayed())
+
+    def audit_journal(self) -> None:
+        """Whether the journal would bring back exactly what is here."""
+        if self.core is not None:
+            now = self.core.durable.digest()
+            self.cluster.check_replay(self.name, self.journal.appended, now, self._replayed())
+
+    # ── connections ──────────────────────────────────────────────────────────────────────
+
+    def new_number(self) -> int:
+        self._connections += 1
+        return self._connections
+
+    def accept(self, end: End) -> None:
+        self.ends[end.number] = end
+
+    def _dial_soon(self, neighbour: str) -> None:
+        if neighbour not in self._dialling:
+            self._dialling.add(neighbour)
+            delay_s = self.cluster.random.uniform(*REDIAL_S)
+            self.cluster.agenda.after(delay_s, self._dial, neighbour)
+
+    def _dial(self, neighbour: str) -> None:
+        self._dialling.discard(neighbour)
+        other, wire = self.cluster.brokers[neighbour], self.wires[neighbour]
+        if self.core is None or any(end.connection.wire is wire for end in self.ends.values()):
+            return
+        if other.core is None or wire.cut:
+            self._dial_soon(neighbour)
+            return
+        connection = Connection(self, self.new_number(), other, other.new_number(), wire)
+        mine, theirs = connection.ends
+        other.accept(theirs)
+        self.accept(mine)
+        self.step(Dialled(mine.number, neighbour))
+
+    def receive(self, end: End, frame: Frame) -> None:
+        if self.core is None or end.ended:
+            return
+        if type(frame) is Goodnight:
+            self.cluster.network.close(end)
+            self.lost(end)
+            return
+        self.step(Received(end.number, frame))
+
+    def lost(self, end: End) -> None:
+        self.ends.pop(end.number, None)
+        self._holding.pop(end.number, None)
+        wire = end.connection.wire
+        if wire is not None:
+            wire.trouble.begin(self.cluster.agenda.now)
+            if wire.dialler == self.name and self.core is not None:
+                self._dial_soon(end.peer.owner.name)
+        if self.core is not None and not end.ended:
+            self.step(Closed(end.number))
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────
+
+    def _ring(self, key: tuple[object, ...]) -> None:
+        if self.core is not None:
+            self.step(TimerFired(key))
+
+    def step(self, given: Input) -> None:
+        core, cluster = self.core, self.cluster
+        assert core is not None
+        if cluster.trace.steps > MOST_STEPS:
+            cluster.runaway()
+        try:
+            out = core.step(given, self.clock.now())
+            if not cluster.trace.steps % VALIDATE_EVERY:
+                core.validate()
+                cluster.validated += 1
+        except Exception as problem:
+            # Whatever escapes from a core is a finding, and a broken core cannot go on.
+            cluster.broken(self.name, given, problem)
+            return
+        cluster.trace.broker(cluster.agenda.now, self.name, given, out)
+        if cluster.trace.story is not None:
+            self._tell(given, out)
+        if out.close:
+            self._suspect(out)
+        if self.doomed:
+            self.journal.append(out.persist)
+            self._remember_digest()
+            cluster.kill_broker(self)
+            return
+        self.carry(out)
+        self._look_at_links()
+
+    def _suspect(self, out: Output) -> None:
+        """All peers here are correct ones: whoever is expelled shows a bug on one side."""
+        for close in out.close:
+            if close.error not in ("", "Fenced"):
+                end = self.ends.get(close.connection)
+                who = end.peer.owner.name if end else "somebody"
+                self.cluster.history.odd(
+                    "invariants", f"{self.name} expelled {who}: {close.error}: {close.text}"
+                )
+
+    def _remember_digest(self) -> None:
+        if self.digests is not None and self.core is not None:
+            self.digests[self.journal.appended] = self.core.durable.digest()
+
+    def _look_at_links(self) -> None:
+        """A troubled link is well again once both sides are up and owe each other nothing."""
+        for neighbour, wire in self.wires.items():
+            if wire.trouble.open and not wire.strays and not wire.cut:
+                other = self.cluster.brokers[neighbour]
+                if self._is_well(neighbour) and other._is_well(self.name):
+                    wire.trouble.end(self.cluster.agenda.now)
+
+    def _is_well(self, neighbour: str) -> bool:
+        if self.core is None:
+            return False
+        link = self.core.links[neighbour]
+        end = self.ends.get(link.soft.connection)
+        return (
+            link.up and end is not None and end.connection.alive and not link.ledger.record.outbox
+        )
+
+    # ── carrying out ─────────────────────────────────────────────────────────────────────
+
+    def carry(self, out: Output) -> None:
+        """In the order of the fields of `Output`."""
+        own = 0
+        if out.persist:
+            own = self.journal.append(out.persist)
+            self._remember_digest()
+        for number, frame in out.send:
+            self._put(number, frame, own)
+        for number, frame in out.deliver:
+            self._put(number, frame, own)
+        for timer in out.timers:
+            if type(timer) is SetTimer:
+                self.timers.set(timer.key, timer.at)
+            else:
+                self.timers.cancel(timer.key)
+        for close in out.close:
+            if close.connection in self.ends:
+                self._put(close.connection, Goodnight(close.error, close.text), own)
+
+    def _put(self, number: int, frame: Frame, own: int) -> None:
+        """What tells of durable state waits for all facts so far, the rest for its own step's."""
+        end = self.ends.get(number)
+        if end is None or end.ended:
+            return
+        if type(frame) is Goodnight:
+            end.ended = True
+        position = own if type(frame) in SOFT else self.journal.appended
+        if end.held or position > self.journal.durable:
+            end.held.append((position, frame))
+            self._holding[number] = end
+        else:
+            self._release(end, frame)
+
+    def _facts_durable(self) -> None:
+        for number, end in list(self._holding.items()):
+            held = end.held
+            while held and held[0][0] <= self.journal.durable:
+                self._release(end, held.popleft()[1])
+            if not held:
+                self._holding.pop(number, None)
+
+    def _release(self, end: End, frame: Frame) -> None:
+        network = self.cluster.network
+        if type(frame) is Deliver:
+            if not network.deliver(end, frame):
+                self.cluster.overflowed(end)
+            return
+        if type(frame) is Done:
+            self.cluster.answer_leaves(end, frame)
+        network.carry(end, frame)
+        if type(frame) is Goodnight:
+            network.close(end)
+            self.lost(end)
+
+    # ── words ────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, given: Input, out: Output) -> None:
+        peers = {number: end.peer.owner.name for number, end in self.ends.items()}
+        if isinstance(given, Closed):
+            peers[given.connection] = "someone"
+        self.cluster.trace.tell_broker(self.cluster.agenda.now, self.name, given, out, peers)
+
+
+def _never(failure: Exception) -> None:
+    raise InvariantError(f"a simulated journal failed: {failure}")

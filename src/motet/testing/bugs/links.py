@@ -1,0 +1,82 @@
+"""Bugs in what is sent again, taken once, and taken in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from motet.protocol.link.machine import Ledger, Link
+from motet.testing.bugs.catalogue import mutation, nothing
+from motet.testing.patches import Patch
+
+
+@mutation("lossy", "invariants", "routing")
+def control_is_taken_twice() -> list[Patch]:
+    """A control message that comes again is applied again."""
+
+    def all_of_it(self: Any, control: Any) -> Any:
+        have = self.record.received
+        return control.messages if control.first <= have + 1 else ()
+
+    return [Patch(Ledger, "fresh", all_of_it)]
+
+
+@mutation("lossy", "routing", "invariants", "completeness", "answers")
+def control_is_taken_out_of_order() -> list[Patch]:
+    """A gap in the numbers is ignored."""
+    original = Ledger.fresh
+
+    def whatever_comes(self: Any, control: Any) -> Any:
+        if control.first > self.record.received + 1:
+            self.record.received = control.first - 1
+        return original(self, control)
+
+    return [Patch(Ledger, "fresh", whatever_comes)]
+
+
+@mutation("lossy", "invariants", "routing")
+def outbox_is_dropped_on_disconnect() -> list[Patch]:
+    """What was not acknowledged is forgotten with the connection."""
+    original = Link.drop
+
+    def careless(self: Any, out: Any) -> None:
+        self.ledger.record.outbox.clear()
+        original(self, out)
+
+    return [Patch(Link, "drop", careless)]
+
+
+@mutation("lossy", "duplicates", "order")
+def late_frames_are_admitted() -> list[Patch]:
+    """Publications that come doubled or late are passed on."""
+    return [Patch(Link, "admit", lambda *_: True)]
+
+
+@mutation("lossy", "settles", "routing", "answers")
+def nothing_is_sent_again() -> list[Patch]:
+    """A link that hears nothing goes on waiting."""
+    return [Patch(Link, "alarm", nothing)]
+
+
+@mutation("lossy", "invariants", "routing", "answers")
+def a_new_connection_is_taken_for_the_old() -> list[Patch]:
+    """A link that looks up, because nobody noticed that its connection died, is not resumed
+    when the neighbour says hello on a new one."""
+    begin, greet, resume = Link.open, Link.greet, Link.resume
+
+    def note(self: Any, connection: int) -> None:
+        self.looked_up = self.up
+        begin(self, connection)
+
+    def begin_anew(self: Any, out: Any, now: float, *, heard: bool) -> None:
+        self.looked_up = self.looked_up and heard
+        greet(self, out, now, heard=heard)
+
+    def trusting(self: Any, hello: Any, out: Any, now: float) -> None:
+        if not self.looked_up:
+            resume(self, hello, out, now)
+
+    return [
+        Patch(Link, "open", note),
+        Patch(Link, "greet", begin_anew),
+        Patch(Link, "resume", trusting),
+    ]

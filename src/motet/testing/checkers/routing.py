@@ -1,0 +1,214 @@
+"""After quiet, every broker's tables equal those of a one-broker oracle, seen from that broker.
+
+The oracle knows the tree and what the living sessions have in force, and nothing else; it uses
+`overlap` and `covers` of the model, never the index. With covering on, tables are not unique:
+then what was sent over a link must cover what is wanted beyond it, contain nothing that is not,
+and be exactly what the neighbour holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from motet.broker.core import BrokerCore
+from motet.model import Filter, Hop, OpId, covers, overlap
+from motet.protocol.routing.state import Table
+from motet.testing.checkers.verdict import Verdict
+from motet.testing.history import History, Operation
+
+Rows = dict[OpId, Hop]
+
+
+def check(history: History, cores: Mapping[str, BrokerCore]) -> Verdict:
+    return _Check(history, cores).run()
+
+
+@dataclass(slots=True)
+class _Check:
+    history: History
+    cores: Mapping[str, BrokerCore]
+    verdict: Verdict = field(default_factory=lambda: Verdict("routing"))
+    _answers: dict[tuple[bool, Filter, Filter], bool] = field(default_factory=dict)
+
+    def run(self) -> Verdict:
+        in_force = self.history.in_force()
+        advertisements = [o for o in in_force if o.kind == "advertise"]
+        subscriptions = [o for o in in_force if o.kind == "subscribe"]
+        for name, core in self.cores.items():
+            self._check_clients(name, core)
+            self._check_waits(name, core)
+            if not self.history.covering:
+                state = core.durable.routing.state
+                advertised = self._flooded(name, advertisements)
+                subscribed = self._followed(name, subscriptions, advertisements)
+                self._same(name, "SRT", advertised, _rows(state.advertisements))
+                self._same(name, "PRT", subscribed, _rows(state.subscriptions))
+        for one, two in self.history.tree.edges:
+            self._check_edge(one, two, advertisements, subscriptions)
+            self._check_edge(two, one, advertisements, subscriptions)
+        if self.history.covering:
+            self._check_edges_of_clients(in_force)
+        return self.verdict
+
+    # ── exactly ──────────────────────────────────────────────────────────────────────────
+
+    def _flooded(self, broker: str, advertisements: Iterable[Operation]) -> Rows:
+        return {a.id: self.history.source_at(broker, a.session) for a in advertisements}
+
+    def _followed(
+        self, broker: str, subscriptions: Iterable[Operation], advertisements: list[Operation]
+    ) -> Rows:
+        path = self.history.tree.path
+        return {
+            s.id: self.history.source_at(broker, s.session)
+            for s in subscriptions
+            if s.session.broker == broker
+            or any(
+                broker in path(s.session.broker, a.session.broker)
+                for a in advertisements
+                if self._overlap(s, a)
+            )
+        }
+
+    def _same(self, broker: str, table: str, wanted: Rows, found: Rows) -> None:
+        for op, hop in wanted.items():
+            have = found.get(op)
+            self.verdict.expect(
+                have == hop,
+                "{} of {}: {} should come from {}, not from {}",
+                table,
+                broker,
+                op,
+                hop,
+                have,
+            )
+        for op in found:
+            self.verdict.expect(op in wanted, "{} of {}: {} should not be there", table, broker, op)
+
+    def _check_clients(self, broker: str, core: BrokerCore) -> None:
+        found = core.durable.routing.state.clients
+        wanted = {
+            (session.client, session.epoch): self.history.source_at(broker, session)
+            for session in self.history.living
+        }
+        for key in dict.fromkeys((*wanted, *found)):
+            self.verdict.expect(
+                wanted.get(key) == found.get(key),
+                "CRT of {}: {} should be at {}, not at {}",
+                broker,
+                "/".join(key),
+                wanted.get(key),
+                found.get(key),
+            )
+
+    def _check_waits(self, broker: str, core: BrokerCore) -> None:
+        durable = core.durable
+        for wait in durable.routing.state.waits.values():
+            self.verdict.expect(False, "{} still waits for echoes of {}", broker, wait.op)
+        for name, link in core.links.items():
+            self.verdict.expect(
+                link.up and not link.ledger.record.outbox,
+                "the link of {} to {} is {} with {} unacknowledged messages",
+                broker,
+                name,
+                link.soft.phase.value,
+                len(link.ledger.record.outbox),
+            )
+        self.verdict.expect(
+            sorted((s.client, s.epoch) for s in durable.sessions)
+            == sorted((s.client, s.epoch) for s in self.history.living if s.broker == broker),
+            "the sessions of {} are not those that live there",
+            broker,
+        )
+
+    # ── by meaning ───────────────────────────────────────────────────────────────────────
+
+    def _check_edge(
+        self, near: str, far: str, advertisements: list[Operation], subscriptions: list[Operation]
+    ) -> None:
+        """What crosses one edge in one direction."""
+        behind = set(self.history.tree.behind(near, far))
+        here = [a for a in advertisements if a.session.broker not in behind]
+        there = [a for a in advertisements if a.session.broker in behind]
+        followers = [
+            s
+            for s in subscriptions
+            if s.session.broker not in behind and any(self._overlap(s, a) for a in there)
+        ]
+        near_state = self.cores[near].durable.routing.state
+        far_state = self.cores[far].durable.routing.state
+        pairs = (
+            ("SRT", here, near_state.advertisements, far_state.advertisements),
+            ("PRT", followers, near_state.subscriptions, far_state.subscriptions),
+        )
+        bit = near_state.bits.bit(Hop.broker(far))
+        for name, wanted, ours, theirs in pairs:
+            sent = {entry.id: entry.filter for entry in ours if entry.sent & bit}
+            held = {e.id: e.filter for e in theirs.from_source(Hop.broker(near))}
+            self.verdict.expect(
+                sent == held,
+                "{}: {} has told {} of {}, but {} holds {}",
+                name,
+                near,
+                far,
+                _names(sent),
+                far,
+                _names(held),
+            )
+            if self.history.covering:
+                self._check_meaning(f"{name} from {near} to {far}", wanted, sent)
+
+    def _check_meaning(self, what: str, wanted: list[Operation], sent: dict[OpId, Filter]) -> None:
+        ids = {operation.id for operation in wanted}
+        for op in sent:
+            self.verdict.expect(op in ids, "{}: {} is not needed", what, op)
+        for operation in wanted:
+            assert operation.filter is not None
+            self.verdict.expect(
+                operation.id in sent
+                or any(self._covers(wide, operation.filter) for wide in sent.values()),
+                "{}: nothing that was sent covers {}",
+                what,
+                operation,
+            )
+
+    def _check_edges_of_clients(self, in_force: list[Operation]) -> None:
+        """A client's own broker holds all its operations, covered or not, and no others."""
+        for name, core in self.cores.items():
+            state = core.durable.routing.state
+            for kind, table in (
+                ("advertise", state.advertisements),
+                ("subscribe", state.subscriptions),
+            ):
+                wanted = {
+                    o.id: Hop.client(o.session.client)
+                    for o in in_force
+                    if o.kind == kind and o.session.broker == name
+                }
+                found = {op: hop for op, hop in _rows(table).items() if not hop.is_broker}
+                self._same(name, f"local {kind}", wanted, found)
+
+    # ── the model's word ─────────────────────────────────────────────────────────────────
+
+    def _overlap(self, one: Operation, two: Operation) -> bool:
+        assert one.filter is not None
+        assert two.filter is not None
+        key = (False, one.filter, two.filter)
+        if key not in self._answers:
+            self._answers[key] = overlap(one.filter, two.filter)
+        return self._answers[key]
+
+    def _covers(self, wide: Filter, narrow: Filter) -> bool:
+        key = (True, wide, narrow)
+        if key not in self._answers:
+            self._answers[key] = covers(wide, narrow)
+        return self._answers[key]
+
+
+def _rows(table: Table) -> Rows:
+    return {entry.id: entry.source for entry in table}
+
+
+def _names(sent: dict[OpId, Filter]) -> str:
+    return ", ".join(map(str, sent)) or "nothing"

@@ -1,0 +1,62 @@
+"""Nothing is delivered but what was published, was advertised, and matches its subscription.
+
+An event lies in the advertised space if its session sent a matching advertisement before it and
+did not send the withdrawal before it: the link from client to broker keeps that order. Where an
+advertisement failed, the broker took it back at a moment that nobody outside can know; then both
+acceptance and refusal are right.
+"""
+
+from __future__ import annotations
+
+from motet.testing.checkers.verdict import Verdict
+from motet.testing.history import Event, History
+
+
+def check(history: History) -> Verdict:
+    verdict = Verdict("soundness")
+    spaces: dict[Event, tuple[bool, bool]] = {}
+    for made in history.events:
+        if made.session is None:
+            continue
+        surely, maybe = spaces[made] = _advertised(made)
+        if made.fate == "refused":
+            verdict.expect(not surely, "{} was refused, though it was advertised", made)
+        elif made.fate == "accepted":
+            verdict.expect(maybe, "{} was accepted, though it was never advertised", made)
+    for delivery in history.deliveries:
+        event, operation = delivery.event, delivery.operation
+        who = f"client {delivery.instance}"
+        if event is None:
+            verdict.expect(False, "{} got an event that nobody published", who)
+        elif operation is None or operation.filter is None:
+            verdict.expect(False, "{} got {} for no subscription of its session", who, event)
+        else:
+            verdict.expect(
+                operation.filter.matches(event.attributes) and delivery.publisher == event.client,
+                "{} was delivered as {}'s for {}",
+                event,
+                delivery.publisher,
+                operation,
+            )
+            verdict.expect(
+                spaces.get(event, (False, False))[1] and event.fate != "refused",
+                "{} was delivered for {}, though it was not advertised",
+                event,
+                operation,
+            )
+    return verdict
+
+
+def _advertised(event: Event) -> tuple[bool, bool]:
+    """Whether an event lay in its session's space when it was sent: surely, and maybe."""
+    surely = maybe = False
+    assert event.session is not None
+    for operation in event.session.operations.values():
+        if operation.kind != "advertise" or operation.filter is None:
+            continue
+        if not operation.position < event.position < operation.ended_position:
+            continue
+        if operation.filter.matches(event.attributes):
+            maybe = True
+            surely = surely or operation.answer in ("Done", "")
+    return surely, maybe

@@ -1,0 +1,98 @@
+"""Virtual time: an agenda of what happens when, clocks that read it, timers that wait on it.
+
+The twins of `motet.runtime.clock` and `motet.runtime.timers`. Nothing here waits: time jumps
+from one happening to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from heapq import heappop, heappush
+from typing import Any
+
+TimerKey = tuple[Hashable, ...]
+
+
+class Agenda:
+    """All happenings to come, in the order of their time; ties in the order they were put in."""
+
+    __slots__ = ("_heap", "_serial", "now")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def at(self, when: float, action: Callable[..., None], *args: Any) -> None:
+        """Nothing happens in the past: what is overdue happens now."""
+        self._serial += 1
+        heappush(self._heap, (max(when, self.now), self._serial, action, args))
+
+    def after(self, delay_s: float, action: Callable[..., None], *args: Any) -> None:
+        self.at(self.now + delay_s, action, *args)
+
+    def run(self, until: float) -> bool:
+        """Let everything happen up to a time; true if nothing is left at all."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, action, args = heappop(heap)
+            action(*args)
+        if not heap:
+            return True
+        self.now = until
+        return False
+
+
+class VirtualClock:
+    """One broker's own time: the agenda's, plus what the clock has jumped ahead so far."""
+
+    __slots__ = ("_agenda", "ahead_s")
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return self._agenda.now + self.ahead_s
+
+
+class Timers:
+    """Alarms by key on one broker's clock: setting a key again replaces it."""
+
+    def __init__(
+        self, agenda: Agenda, clock: VirtualClock, ring: Callable[[TimerKey], None]
+    ) -> None:
+        self._agenda = agenda
+        self._clock = clock
+        self._ring = ring
+        self._count = 0
+        self._set: dict[TimerKey, tuple[float, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._set)
+
+    def set(self, key: TimerKey, at: float) -> None:
+        # The agenda keeps what was replaced or cancelled; its number tells it apart.
+        self._count += 1
+        self._set[key] = (at, self._count)
+        self._agenda.at(at - self._clock.ahead_s, self._due, key, self._count)
+
+    def cancel(self, key: TimerKey) -> None:
+        self._set.pop(key, None)
+
+    def clear(self) -> None:
+        self._set.clear()
+
+    def jump(self, ahead_s: float) -> None:
+        """The clock jumps ahead: whatever is overdue now rings at once."""
+        self._clock.ahead_s += ahead_s
+        for key, (at, _) in list(self._set.items()):
+            self.set(key, at)
+
+    def _due(self, key: TimerKey, number: int) -> None:
+        if self._set.get(key, (0.0, 0))[1] == number:
+            del self._set[key]
+            self._ring(key)

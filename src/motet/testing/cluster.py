@@ -1,0 +1,291 @@
+"""A whole overlay in virtual time: brokers, clients, network, faults, and one source of chance.
+
+One agenda, one `random.Random`, no wall clock, no set order: the same seed gives the same run,
+step for step, in any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from motet.broker.core import BrokerCore
+from motet.errors import InvariantError
+from motet.protocol.contract import Input
+from motet.protocol.session.messages import Done
+from motet.testing.brokers import SimulatedBroker
+from motet.testing.checkers import effective
+from motet.testing.clients import SimulatedClient
+from motet.testing.clock import Agenda
+from motet.testing.faults import FaultMenu
+from motet.testing.history import ADDITIONS, Event, History
+from motet.testing.mishaps import Mishaps
+from motet.testing.trace import Trace
+from motet.testing.transport import End, Network, Wire
+from motet.testing.workload import Workload, draw_plan, draw_tree
+
+QUIET_S = 400.0
+"""Virtual time within which everything must come to rest once faults have stopped."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+LOOKS_FOR_A_PUBLISHER = 1
+"""Who publishes has mostly advertised something; not always, since that must be refused."""
+PROBES = 3
+PROBE_S = 0.005
+"""Time between two probes: enough that no queue overflows."""
+
+
+class Halt(Exception):
+    """A core is broken: what it would do next means nothing."""
+
+
+class Cluster:
+    def __init__(
+        self,
+        seed: int,
+        menu: FaultMenu,
+        *,
+        needs: Mapping[str, Any] = NOTHING,
+        story: bool = False,
+    ) -> None:
+        """`needs` overrides what the seed would have drawn for the plan of the run."""
+        self.random = Random(seed)
+        self.menu = menu
+        self.tree = draw_tree(self.random)
+        self.plan = replace(draw_plan(self.random), **needs)
+        self.agenda = Agenda()
+        self.trace = Trace(story=story)
+        self.faults: dict[str, int] = {}
+        self._sync_s = self.menu.sync_s * self.plan.sync
+        hop_s = self.plan.hop_s[1] + self._sync_s
+        self.history = History(self.tree, self.plan.covering, hop_s)
+        self.network = Network(self.agenda, self.random, self.faults, self.plan.hop_s)
+        self.workload = Workload(self.random, self.plan)
+        self.bodies: dict[bytes, Event] = {}
+        self.epochs: set[str] = set()
+        self.validated = 0
+        self.replayed = 0
+        self.effective = effective.Checker(self.history, self.tables_of)
+        self.clients: list[SimulatedClient] = []
+        self.wires: dict[tuple[str, str], Wire] = {}
+        self.brokers = {
+            name: SimulatedBroker(self, name, self.plan.lease_s) for name in self.tree.brokers
+        }
+        for edge in self.tree.edges:
+            wire = self.network.wire(edge, menu, self.history.disturbed[edge])
+            wire.trouble.begin(0.0)
+            self.wires[edge] = wire
+            one, two = edge
+            self.brokers[one].wires[two] = self.brokers[two].wires[one] = wire
+        self.mishaps = Mishaps(self)
+        self._acting = True
+
+    # ── the stages of a run ──────────────────────────────────────────────────────────────
+
+    def run(self) -> None:
+        """Chaos, quiet, probes. The history is complete afterwards."""
+        try:
+            self._chaos()
+            self._quiet("after the faults")
+            self._note_what_lives()
+            self._probe()
+        except Halt:
+            self.history.odd("invariants", "the run ended early")
+
+    def farewell(self) -> None:
+        """Some leave for good; what they had must be gone everywhere."""
+        try:
+            self.trace.note(self.agenda.now, "half of the clients leave")
+            for client in self._living()[::2]:
+                client.goodbye()
+            self._quiet("after the farewell")
+            self._note_what_lives()
+        except Halt:
+            self.history.odd("invariants", "the run ended early")
+
+    def _chaos(self) -> None:
+        self.trace.note(0.0, self._cast())
+        for broker in self.brokers.values():
+            broker.start(remember=False)
+        for _ in range(self.plan.clients):
+            self.arrive()
+        self.agenda.after(0.05, self._act)
+        self.mishaps.begin()
+        self.agenda.run(self.plan.chaos_s)
+        self._acting = False
+        self.trace.note(self.agenda.now, "faults stop, links heal")
+        self.mishaps.stop()
+
+    def _cast(self) -> str:
+        rough = [f"{'-'.join(wire.edge)}" for wire in self.wires.values() if wire.rates]
+        return (
+            f"the overlay: {' '.join('-'.join(edge) for edge in self.tree.edges)}; "
+            f"covering {'on' if self.plan.covering else 'off'}; "
+            f"leases of {self.plan.lease_s:g} s; "
+            f"rough links: {', '.join(rough) or 'none'}"
+        )
+
+    def _quiet(self, when: str) -> None:
+        bound = self.agenda.now + QUIET_S
+        if not self.agenda.run(bound):
+            self.history.odd("settles", f"not at rest {QUIET_S:g} s {when}")
+        for client in self.clients:
+            if not client.over and not client.open:
+                self.history.odd("settles", f"{client.name} has no session {when}")
+        for name, broker in self.brokers.items():
+            self._validate(name, broker.core)
+        self.history.settled_at = min(self.history.settled_at, self.agenda.now)
+
+    def _validate(self, name: str, core: BrokerCore | None) -> None:
+        self.validated += 1
+        try:
+            if core is not None:
+                core.validate()
+        except InvariantError as problem:
+            self.history.odd("invariants", f"{name} at rest: {problem}")
+
+    def _note_what_lives(self) -> None:
+        self.history.living = [
+            client.session for client in self._living() if client.session is not None
+        ]
+
+    def _probe(self) -> None:
+        """Everything is at rest: whatever is published now must arrive everywhere it should."""
+        self.trace.note(self.agenda.now, "probes")
+        for _ in range(PROBES):
+            for client in self._living():
+                self._publish(client)
+                self.agenda.run(self.agenda.now + PROBE_S)
+        self._quiet("after the probes")
+
+    def _living(self) -> list[SimulatedClient]:
+        return [client for client in self.clients if client.open]
+
+    # ── what clients do ──────────────────────────────────────────────────────────────────
+
+    def arrive(self, name: str = "", home: str = "") -> SimulatedClient:
+        """A new client, or a new process of a known one."""
+        instance = len(self.clients)
+        client = SimulatedClient(
+            self, instance, name or f"c{instance}", home or self.random.choice(self.tree.brokers)
+        )
+        self.clients.append(client)
+        client.connect()
+        return client
+
+    def fence(self, newcomer: SimulatedClient) -> None:
+        """Whoever else has this name may lose its session from now on."""
+        for other in self.clients:
+            if other.name == newcomer.name and other is not newcomer:
+                other.fenced(self.agenda.now)
+
+    def able(self) -> list[SimulatedClient]:
+        """Clients whose application runs, connected or not."""
+        return [client for client in self.clients if not client.over and not client.paused]
+
+    def _act(self) -> None:
+        if not self._acting:
+            return
+        self.agenda.after(self.workload.next_action_s(), self._act)
+        action = self.workload.draw_action()
+        able = self.able()
+        if action == "arrive" or not able:
+            if len(able) < 14:
+                self.arrive()
+            return
+        client = self.random.choice(able)
+        if action == "publish":
+            for _ in range(LOOKS_FOR_A_PUBLISHER):
+                if client.standing("advertise"):
+                    break
+                client = self.random.choice(able)
+            self._publish(client)
+        elif action in ADDITIONS:
+            client.ask(
+                action,  # type: ignore[arg-type]
+                self.workload.draw_filter(),
+                wait=self.workload.draw_wait(),
+                timeout_s=self.workload.draw_timeout_s(),
+            )
+        elif action == "goodbye":
+            client.goodbye()
+        else:
+            self._take_back(client, action)
+
+    def _publish(self, client: SimulatedClient) -> None:
+        if client.machine.can_publish:
+            advertised = [
+                filter
+                for handle in client.standing("advertise")
+                if (filter := client.operations[handle].filter) is not None
+            ]
+            client.publish(self.workload.draw_event(advertised))
+
+    def _take_back(self, client: SimulatedClient, action: str) -> None:
+        standing = client.standing("subscribe" if action == "unsubscribe" else "advertise")
+        if standing:
+            client.take_back(
+                self.random.choice(standing),
+                wait=self.workload.draw_wait(),
+                timeout_s=self.workload.draw_timeout_s(),
+            )
+
+    # ── what brokers report ──────────────────────────────────────────────────────────────
+
+    def sync_s(self) -> float:
+        return self._sync_s * self.random.random() if self._sync_s else 0.0
+
+    def tables_of(self, broker: str) -> BrokerCore | None:
+        return self.brokers[broker].core
+
+    def answer_leaves(self, end: End, frame: Done) -> None:
+        """A broker says that an operation is effective: at this instant it must be true."""
+        client = end.peer.owner
+        assert isinstance(client, SimulatedClient)
+        if client.session is None:
+            return
+        operation = client.session.operations.get(frame.sequence)
+        if operation is not None and operation.kind in ADDITIONS:
+            self.effective.claimed(operation, self.agenda.now)
+
+    def check_replay(self, name: str, position: int, expected: str, replayed: BrokerCore) -> None:
+        self.replayed += 1
+        if replayed.durable.digest() != expected:
+            self.history.odd(
+                "replay",
+                f"{name} at {self.agenda.now:.4f} s: replaying its {position} facts gives "
+                "another state than it had after the last of them",
+            )
+
+    def kill_broker(self, broker: SimulatedBroker) -> None:
+        self.trace.note(self.agenda.now, f"{broker.name} dies")
+        self.history.disturbed[broker.name].begin(self.agenda.now)
+        broker.kill()
+
+    def broken(self, name: str, given: Input | str, problem: Exception) -> None:
+        self.history.odd(
+            "invariants", f"{name} broke on {given}: {type(problem).__name__}: {problem}"
+        )
+        raise Halt from problem
+
+    def runaway(self) -> None:
+        self.history.odd("settles", f"no end after {self.trace.steps} steps")
+        raise Halt
+
+    def troubled(self, end: End) -> None:
+        """The connection of a client is dead, whether the client knows it or not."""
+        client = end.peer.owner
+        assert isinstance(client, SimulatedClient)
+        self.history.disturbed[client.instance].begin(self.agenda.now)
+
+    def overflowed(self, end: End) -> None:
+        client = end.peer.owner
+        assert isinstance(client, SimulatedClient)
+        self.history.disturbed[client.instance].touch(self.agenda.now, self.agenda.now)
+
+    def audit_journal(self) -> None:
+        """One broker per run, by chance: replaying costs as much as the run itself."""
+        self.random.choice(list(self.brokers.values())).audit_journal()

@@ -1,0 +1,116 @@
+"""The fault menu: what may go wrong in a simulated overlay, and how often.
+
+Rates are chances per frame on the links that are rough. Weights are relative to each other:
+about every `pace_s` one of them is drawn. Every fault that really happened is counted by kind.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from motet.errors import MisuseError
+
+
+class FaultMenu(Struct, frozen=True):
+    """All zeros: nothing ever goes wrong. Not even the disk takes time."""
+
+    # ── frames between brokers, below the link layer ─────────────────────────────────────
+    rough_links: float = 0.0
+    """The share of links on which the next four rates hold."""
+    loss: float = 0.0
+    doubling: float = 0.0
+    delay: float = 0.0
+    reordering: float = 0.0
+
+    # ── one of these about every `pace_s` ────────────────────────────────────────────────
+    pace_s: float = 0.5
+    cut: float = 0.0
+    """A link is cut, each side notices in its own time, and later it heals."""
+    kill: float = 0.0
+    """A broker dies at some step and comes back with what its journal kept."""
+    amnesia: float = 0.0
+    """A broker dies and comes back with nothing, in a new incarnation."""
+    clock_jump: float = 0.0
+    drop_client: float = 0.0
+    """A client's connection breaks; the client connects again."""
+    kill_client: float = 0.0
+    """A client dies without a word; its lease runs out, or a successor comes before."""
+    pause_client: float = 0.0
+    """A client stands still: it reads nothing and does nothing."""
+    twin_client: float = 0.0
+    """A second client with the same id takes over."""
+    slow_client: float = 0.0
+    """A client acts but does not read, and its queue overflows."""
+
+    sync_s: float = 0.0
+    """The longest a journal takes to make facts durable."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {kind: getattr(self, kind) for kind in DRAWN}
+
+
+DRAWN = (
+    "cut",
+    "kill",
+    "amnesia",
+    "clock_jump",
+    "drop_client",
+    "kill_client",
+    "pause_client",
+    "twin_client",
+    "slow_client",
+)
+
+FRAME_FAULTS = ("loss", "doubling", "delay", "reordering")
+
+PROFILES: dict[str, FaultMenu] = {
+    "calm": FaultMenu(sync_s=0.004),
+    "lossy": FaultMenu(
+        rough_links=0.6,
+        loss=0.03,
+        doubling=0.08,
+        delay=0.02,
+        reordering=0.03,
+        cut=1.0,
+        pace_s=1.0,
+        sync_s=0.004,
+    ),
+    "crash": FaultMenu(kill=3.0, amnesia=1.0, clock_jump=0.5, cut=0.5, pace_s=0.8, sync_s=0.02),
+    "clients": FaultMenu(
+        drop_client=3.0,
+        kill_client=1.5,
+        pause_client=1.0,
+        twin_client=1.0,
+        slow_client=1.5,
+        clock_jump=0.5,
+        pace_s=0.3,
+        sync_s=0.004,
+    ),
+    "mixed": FaultMenu(
+        rough_links=0.35,
+        loss=0.02,
+        doubling=0.05,
+        delay=0.01,
+        reordering=0.02,
+        cut=1.0,
+        kill=1.2,
+        amnesia=0.4,
+        clock_jump=0.5,
+        drop_client=1.0,
+        kill_client=0.5,
+        pause_client=0.5,
+        twin_client=0.5,
+        slow_client=0.5,
+        pace_s=0.5,
+        sync_s=0.01,
+    ),
+}
+DEFAULT_PROFILE = "mixed"
+
+
+def profile(name: str) -> FaultMenu:
+    menu = PROFILES.get(name)
+    if menu is None:
+        raise MisuseError(f"no fault profile is called {name!r}; there are {', '.join(PROFILES)}")
+    return menu

@@ -1,0 +1,211 @@
+"""What happened, as clients saw it, and where something was broken at the time.
+
+The cluster writes it, the checkers read it. It knows nothing of protocols: only who asked for
+what, who was answered what, which events went in and which came out, each with its virtual time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from motet.model import Filter, Hop, OpId, Value
+from motet.testing.topology import Edge, Tree
+
+ADDITIONS = ("advertise", "subscribe")
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One request of one session. A request renewed in a new session is another operation."""
+
+    session: Session
+    sequence: int
+    handle: int
+    kind: str
+    filter: Filter | None
+    target: Operation | None
+    wait: bool
+    timeout_s: float
+    position: int
+    """Among all that its session sent: the link to the broker keeps this order."""
+    requested_at: float
+    answered_at: float = inf
+    answer: str = ""
+    """"Done", or the name of the error."""
+    missing: tuple[str, ...] = ()
+    effective_at: float = inf
+    """When its broker said that it is effective across the overlay."""
+    ended_at: float = inf
+    """When its end began: taken back, or its session ended, or could have."""
+    ended_position: int = 1 << 60
+    gone: bool = False
+    """Its removal, or its failure, has been answered."""
+
+    @property
+    def id(self) -> OpId:
+        return OpId(self.session.client, self.session.epoch, self.sequence)
+
+    def __str__(self) -> str:
+        what = f"({self.filter})" if self.filter is not None else ""
+        return f"{self.kind} {self.id} {what} at {self.session.broker}".replace("  ", " ")
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One epoch, as its client knew it. `instance` tells two clients with one id apart."""
+
+    client: str
+    instance: int
+    epoch: str
+    broker: str
+    opened_at: float
+    ended_at: float = inf
+    sent: int = 0
+    """How many things the client has sent in it: the next position."""
+    operations: dict[int, Operation] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request as the application made it, with every answer it got (one, we hope)."""
+
+    client: str
+    instance: int
+    handle: int
+    kind: str
+    at: float
+    answers: list[tuple[float, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """One publication. `fate` is "accepted", "refused" or "unknown" once it is settled."""
+
+    number: int
+    client: str
+    instance: int
+    attributes: dict[str, Value]
+    session: Session | None = None
+    position: int = -1
+    sent_at: float = inf
+    fate: str = ""
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
+        return f"event {self.number} {{{shown}}} of {self.client}"
+
+
+class Delivery(NamedTuple):
+    """An event handed to the application, for one of its subscriptions."""
+
+    at: float
+    instance: int
+    handle: int
+    operation: Operation | None
+    event: Event | None
+    publisher: str
+
+
+class Spans:
+    """Stretches of time at one place, in order, none overlapping."""
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._ends: list[float] = []
+        self._at_least = 0.0
+        self.open = False
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def begin(self, at: float) -> None:
+        """A stretch whose end nobody knows yet; joins the last one if that is not over."""
+        self.open = True
+        if self._ends and at <= self._ends[-1]:
+            self._ends[-1] = inf
+        else:
+            self._starts.append(at)
+            self._ends.append(inf)
+
+    def end(self, at: float) -> None:
+        if self.open:
+            self.open = False
+            self._ends[-1] = max(at, self._at_least)
+
+    def touch(self, since: float, until: float) -> None:
+        """A stretch whose end is known already."""
+        self._at_least = max(self._at_least, until)
+        if self._ends and since <= self._ends[-1]:
+            self._ends[-1] = max(self._ends[-1], until)
+        else:
+            self._starts.append(since)
+            self._ends.append(until)
+
+    def meets(self, since: float, until: float) -> bool:
+        """Whether any stretch has a moment in common with this one."""
+        first = bisect_left(self._ends, since)
+        return first < len(self._starts) and self._starts[first] <= until
+
+
+class Places(dict[str | Edge | int, Spans]):
+    """Spans by broker name, by edge, or by client instance."""
+
+    def __missing__(self, place: str | Edge | int) -> Spans:
+        spans = self[place] = Spans()
+        return spans
+
+
+@dataclass(slots=True, eq=False)
+class History:
+    """One run."""
+
+    tree: Tree
+    covering: bool
+    hop_s: float
+    """The longest one undisturbed hop takes, waiting for the journal included."""
+    sessions: list[Session] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    disturbed: Places = field(default_factory=Places)
+    """Where frames could be lost or late, or nobody was there."""
+    amnesia: Places = field(default_factory=Places)
+    """When a broker lost its state."""
+    jumps: Places = field(default_factory=Places)
+    """When a broker's clock jumped ahead."""
+    oddities: list[tuple[str, str]] = field(default_factory=list)
+    """What the recorder itself found wrong: guarantee and detail."""
+    settled_at: float = inf
+    """When everything was quiet: from here on all that is in force is effective."""
+    living: list[Session] = field(default_factory=list)
+    """Sessions that are open in the end."""
+    departed: set[int] = field(default_factory=set)
+    """Instances whose process was killed: nobody there to hear an answer."""
+
+    def odd(self, guarantee: str, detail: str) -> None:
+        self.oddities.append((guarantee, detail))
+
+    def source_at(self, broker: str, session: Session) -> Hop:
+        """Where a broker hears of a session from: a neighbour, or the client itself."""
+        path = self.tree.path(broker, session.broker)
+        return Hop.broker(path[1]) if len(path) > 1 else Hop.client(session.client)
+
+    def operations(self, kind: str) -> list[Operation]:
+        return [
+            operation
+            for session in self.sessions
+            for operation in session.operations.values()
+            if operation.kind == kind
+        ]
+
+    def in_force(self) -> list[Operation]:
+        """What the living sessions have asked for and neither lost nor taken back."""
+        return [
+            operation
+            for session in self.living
+            for operation in session.operations.values()
+            if operation.kind in ADDITIONS and not operation.gone
+        ]

@@ -1,0 +1,226 @@
+"""Faults that are drawn from the menu while a cluster runs, and mended afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from motet.testing.faults import DRAWN
+
+if TYPE_CHECKING:
+    from motet.testing.brokers import SimulatedBroker
+    from motet.testing.clients import SimulatedClient
+    from motet.testing.cluster import Cluster
+    from motet.testing.transport import Wire
+
+FORESIGHT_S = 0.05
+"""From a death sentence to the death: longer than any fact takes to become durable."""
+CUT_S = (0.1, 4.0)
+DOWN_S = (0.05, 3.0)
+PAUSE_S = (0.2, 4.0)
+SILENCE_S = 2.0
+"""A client that pauses longer than this is taken for dead by its broker."""
+JUMP_S = (0.5, 20.0)
+SUCCESSOR = 0.6
+"""The chance that a killed client is started again under the same id."""
+
+
+class Mishaps:
+    """Draws, injects and counts; `stop` mends all that can be mended."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._weights = [cluster.menu.weights[kind] for kind in DRAWN]
+        self._running = False
+
+    def begin(self) -> None:
+        self._running = any(self._weights)
+        if self._running:
+            self._next()
+
+    def stop(self) -> None:
+        """No more faults: the weather clears, links heal, brokers come back, clients wake up."""
+        self._running = False
+        cluster = self._cluster
+        for wire in cluster.wires.values():
+            wire.rates = ()
+            wire.cut = 0
+        for broker in cluster.brokers.values():
+            broker.doomed = False
+            if broker.core is None:
+                self._restart(broker, remember=True)
+        for client in cluster.clients:
+            while client.paused:
+                client.read_again(entirely=True)
+            while client.deaf:
+                client.read_again(entirely=False)
+
+    def _next(self) -> None:
+        cluster = self._cluster
+        pace_s = cluster.menu.pace_s
+        cluster.agenda.after(cluster.random.expovariate(1.0 / pace_s), self._strike)
+
+    def _strike(self) -> None:
+        if not self._running:
+            return
+        self._next()
+        kind = self._cluster.random.choices(DRAWN, self._weights)[0]
+        if STRIKES[kind](self):
+            self._count(kind)
+
+    def _count(self, kind: str) -> None:
+        faults = self._cluster.faults
+        faults[kind] = faults.get(kind, 0) + 1
+
+    def _note(self, text: str) -> None:
+        self._cluster.trace.note(self._cluster.agenda.now, text)
+
+    # ── links ────────────────────────────────────────────────────────────────────────────
+
+    def cut(self) -> bool:
+        cluster = self._cluster
+        if not cluster.wires:
+            return False
+        wire = cluster.random.choice(list(cluster.wires.values()))
+        wire.cut += 1
+        wire.trouble.begin(cluster.agenda.now)
+        self._note(f"the link {'-'.join(wire.edge)} is cut")
+        for end in list(cluster.brokers[wire.edge[0]].ends.values()):
+            if end.connection.wire is wire:
+                cluster.network.sever(end.connection)
+        cluster.agenda.after(cluster.random.uniform(*CUT_S), self._heal, wire)
+        return True
+
+    def _heal(self, wire: Wire) -> None:
+        if wire.cut:
+            wire.cut -= 1
+            self._note(f"the link {'-'.join(wire.edge)} is whole again")
+
+    # ── brokers ──────────────────────────────────────────────────────────────────────────
+
+    def kill(self, *, remember: bool = True) -> bool:
+        """Sentence a broker. It dies between two steps, or in the middle of one."""
+        cluster = self._cluster
+        broker = self._some_broker()
+        if broker is None or broker.digests is not None:
+            return False
+        broker.foresee_death()
+        in_step = cluster.random.random() < 0.5
+        cluster.agenda.after(FORESIGHT_S, self._execute, broker, remember, in_step)
+        return True
+
+    def amnesia(self) -> bool:
+        return self.kill(remember=False)
+
+    def _execute(self, broker: SimulatedBroker, remember: bool, in_step: bool) -> None:
+        cluster = self._cluster
+        if not self._running or broker.core is None:
+            broker.digests = None
+            return
+        if in_step:
+            broker.doomed = True
+        else:
+            cluster.kill_broker(broker)
+        down_s = cluster.random.uniform(*DOWN_S)
+        cluster.agenda.after(down_s, self._restart, broker, remember)
+
+    def _restart(self, broker: SimulatedBroker, remember: bool) -> None:
+        if broker.core is not None:
+            # It was to die in a step, but had none; or the run is mended already.
+            broker.doomed, broker.digests = False, None
+            return
+        cluster = self._cluster
+        if not remember:
+            cluster.history.amnesia[broker.name].touch(cluster.agenda.now, cluster.agenda.now)
+        broker.start(remember=remember)
+        cluster.history.disturbed[broker.name].end(cluster.agenda.now)
+
+    def clock_jump(self) -> bool:
+        broker = self._some_broker()
+        if broker is None:
+            return False
+        cluster = self._cluster
+        ahead_s = cluster.random.uniform(*JUMP_S)
+        now = cluster.agenda.now
+        self._note(f"the clock of {broker.name} jumps {ahead_s:.3f} s ahead")
+        cluster.history.jumps[broker.name].touch(now, now)
+        broker.timers.jump(ahead_s)
+        return True
+
+    def _some_broker(self) -> SimulatedBroker | None:
+        cluster = self._cluster
+        up = [broker for broker in cluster.brokers.values() if broker.core is not None]
+        return cluster.random.choice(up) if up else None
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def drop_client(self) -> bool:
+        client = self._some_client()
+        if client is None or client.end is None:
+            return False
+        self._note(f"the connection of {client.name} breaks")
+        client.drop()
+        return True
+
+    def kill_client(self) -> bool:
+        client = self._some_client()
+        if client is None:
+            return False
+        cluster = self._cluster
+        self._note(f"{client.name} is killed")
+        client.kill()
+        if cluster.random.random() < SUCCESSOR:
+            delay_s = cluster.random.uniform(0.0, 2.0)
+            cluster.agenda.after(delay_s, self._arrive, client.name, client.home)
+        return True
+
+    def _arrive(self, name: str, home: str) -> None:
+        if self._running:
+            self._cluster.arrive(name, home)
+
+    def twin_client(self) -> bool:
+        client = self._some_client()
+        if client is None:
+            return False
+        self._note(f"a second {client.name} comes")
+        self._cluster.arrive(client.name, client.home)
+        return True
+
+    def pause_client(self) -> bool:
+        return self._silence(entirely=True)
+
+    def slow_client(self) -> bool:
+        return self._silence(entirely=False)
+
+    def _silence(self, *, entirely: bool) -> bool:
+        client = self._some_client()
+        if client is None:
+            return False
+        cluster = self._cluster
+        self._note(f"{client.name} {'stands still' if entirely else 'stops reading'}")
+        client.stop_reading(entirely=entirely)
+        pause_s = cluster.random.uniform(*PAUSE_S)
+        if entirely and pause_s > SILENCE_S:
+            cluster.agenda.after(SILENCE_S, client.drop)
+        cluster.agenda.after(pause_s, self._wake, client, entirely)
+        return True
+
+    def _wake(self, client: SimulatedClient, entirely: bool) -> None:
+        if self._running:  # else everybody is awake already
+            client.read_again(entirely=entirely)
+
+    def _some_client(self) -> SimulatedClient | None:
+        able = self._cluster.able()
+        return self._cluster.random.choice(able) if able else None
+
+
+STRIKES = {
+    "cut": Mishaps.cut,
+    "kill": Mishaps.kill,
+    "amnesia": Mishaps.amnesia,
+    "clock_jump": Mishaps.clock_jump,
+    "drop_client": Mishaps.drop_client,
+    "kill_client": Mishaps.kill_client,
+    "pause_client": Mishaps.pause_client,
+    "twin_client": Mishaps.twin_client,
+    "slow_client": Mishaps.slow_client,
+}

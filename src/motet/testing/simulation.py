@@ -1,0 +1,310 @@
+"""Running seeds: one cluster each, all checkers on what came out, one report for all.
+
+simulate(7, "lossy")            one seed
+run_seeds(range(1000))          many, over several processes if asked
+tell_story(7, "lossy")          one seed, told step by step
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct
+
+from motet.broker.core import BrokerCore
+from motet.matching import index as matching_index
+from motet.matching import python_index
+from motet.matching.naive import surely_covers
+from motet.protocol.link import machine as link_machine
+from motet.testing.checkers import (
+    answers,
+    completeness,
+    duplicates,
+    order,
+    routing,
+    sessions,
+    soundness,
+)
+from motet.testing.checkers.verdict import Verdict
+from motet.testing.cluster import Cluster
+from motet.testing.faults import DEFAULT_PROFILE, profile
+from motet.testing.mutations import MUTATIONS, planted
+from motet.testing.patches import Patch, patched
+
+GUARANTEES = (
+    "routing",
+    "completeness",
+    "duplicates",
+    "order",
+    "soundness",
+    "effective",
+    "answers",
+    "sessions",
+    "replay",
+    "invariants",
+    "settles",
+)
+_surely_covers = lru_cache(maxsize=1 << 16)(surely_covers)
+SHOWN = 5
+"""Violations of one guarantee that one seed reports; the rest are usually its echoes."""
+
+
+class Violation(Struct, frozen=True):
+    seed: int
+    guarantee: str
+    detail: str
+
+
+class Result(Struct, frozen=True):
+    """What one seed, or many together, came to."""
+
+    seeds: int
+    steps: int
+    faults: dict[str, int]
+    checked: dict[str, int]
+    violations: tuple[Violation, ...]
+    trace_hash: str
+    profile: str = DEFAULT_PROFILE
+    story: tuple[str, ...] = ()
+
+    def to_json(self, mutations: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+        """The shape that every run of the simulator prints."""
+        planted_count, caught = mutations
+        return {
+            "seeds": self.seeds,
+            "steps": self.steps,
+            "faults": self.faults,
+            "checked": self.checked,
+            "violations": [
+                {"seed": v.seed, "guarantee": v.guarantee, "detail": v.detail}
+                for v in self.violations
+            ],
+            "mutations": {"planted": planted_count, "caught": caught},
+            "trace_hash": self.trace_hash,
+        }
+
+    def complaints(self) -> list[str]:
+        """Every violation with the command that shows how it came to be."""
+        return [
+            f"seed {v.seed}: {v.guarantee}: {v.detail}\n  {replay_command(v.seed, self.profile)}"
+            for v in self.violations
+        ]
+
+
+def replay_command(seed: int, profile_name: str) -> str:
+    return f"motet sim --replay {seed} --profile {profile_name}"
+
+
+# ── one seed ─────────────────────────────────────────────────────────────────────────────
+
+
+def simulate(
+    seed: int,
+    profile_name: str = DEFAULT_PROFILE,
+    mutation: str | None = None,
+    *,
+    story: bool = False,
+) -> Result:
+    """Run one seed and check everything. The same arguments give the same result, always."""
+    with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
+        needs = bug.needs if bug else {}
+        cluster = Cluster(seed, profile(profile_name), needs=needs, story=story)
+        with patched(_surroundings(cluster)):
+            cluster.run()
+            verdicts = _verdicts(cluster)
+            if not any(verdict.violations for verdict in verdicts):
+                cluster.farewell()
+                verdicts += [_tables(cluster), *_oddities(cluster)]
+    return _result(seed, profile_name, cluster, verdicts)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A run keeps nearly all it makes until its end: looking for garbage before finds none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _surroundings(cluster: Cluster) -> list[Patch]:
+    """What holds for one run only. Filters come from a small space: answers are remembered."""
+    return [
+        Patch(link_machine, "CONTROL_CHUNK", cluster.plan.control_chunk),
+        Patch(matching_index, "surely_covers", _surely_covers),
+        Patch(python_index, "surely_covers", _surely_covers),
+    ]
+
+
+def _verdicts(cluster: Cluster) -> list[Verdict]:
+    history = cluster.history
+    cluster.audit_journal()
+    return [
+        *_oddities(cluster),  # first: they were noticed when they happened
+        _tables(cluster),
+        *(
+            checker.check(history)
+            for checker in (completeness, duplicates, order, soundness, answers, sessions)
+        ),
+        cluster.effective.verdict,
+        Verdict("replay", cluster.replayed),
+        Verdict("invariants", cluster.validated),
+        Verdict("settles", 1),
+    ]
+
+
+def _tables(cluster: Cluster) -> Verdict:
+    cores: dict[str, BrokerCore] = {}
+    for name, broker in cluster.brokers.items():
+        if broker.core is None:
+            return Verdict("routing")  # the run ended early, and says so itself
+        cores[name] = broker.core
+    return routing.check(cluster.history, cores)
+
+
+def _oddities(cluster: Cluster) -> list[Verdict]:
+    """What the recorder found on the way."""
+    found: dict[str, Verdict] = {}
+    for guarantee, detail in cluster.history.oddities:
+        found.setdefault(guarantee, Verdict(guarantee)).violations.append(detail)
+    cluster.history.oddities.clear()
+    return list(found.values())
+
+
+def _result(seed: int, profile_name: str, cluster: Cluster, verdicts: Sequence[Verdict]) -> Result:
+    checked = dict.fromkeys(GUARANTEES, 0)
+    found: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        checked[verdict.guarantee] += verdict.checked
+        if verdict.violations:
+            found.setdefault(verdict.guarantee, []).extend(verdict.violations)
+    return Result(
+        seeds=1,
+        steps=cluster.trace.steps,
+        faults=dict(sorted(cluster.faults.items())),
+        checked=checked,
+        violations=tuple(
+            Violation(seed, guarantee, detail)
+            for guarantee, details in found.items()
+            for detail in details[:SHOWN]
+        ),
+        trace_hash=cluster.trace.digest(),
+        profile=profile_name,
+        story=tuple(cluster.trace.story or ()),
+    )
+
+
+def tell_story(seed: int, profile_name: str = DEFAULT_PROFILE) -> Iterator[str]:
+    """One seed step by step: who, what came in, what went out, and what was wrong in the end."""
+    result = simulate(seed, profile_name, story=True)
+    yield f"seed {seed}, profile {profile_name}: {result.steps} steps, trace {result.trace_hash}"
+    yield "times are virtual seconds; ** marks what was done to the overlay"
+    yield from result.story
+    yield ""
+    yield "faults: " + (", ".join(f"{k} {n}" for k, n in result.faults.items()) or "none")
+    yield "checked: " + ", ".join(f"{k} {n}" for k, n in result.checked.items())
+    if not result.violations:
+        yield "nothing is violated"
+    for violation in result.violations:
+        yield f"VIOLATED {violation.guarantee}: {violation.detail}"
+
+
+# ── many seeds ───────────────────────────────────────────────────────────────────────────
+
+
+def run_seeds(
+    seeds: Iterable[int],
+    profile_name: str = DEFAULT_PROFILE,
+    mutation: str | None = None,
+    *,
+    processes: int = 1,
+    until_violation: bool = False,
+) -> Result:
+    """All seeds together. The result does not depend on how many processes share the work."""
+    jobs = [(seed, profile_name, mutation) for seed in seeds]
+    results: list[Result] = []
+    if processes > 1 and len(jobs) > 1:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(processes) as pool:
+            chunk = max(1, min(16, len(jobs) // (4 * processes)))
+            for result in pool.imap(_job, jobs, chunksize=chunk):
+                results.append(result)
+                if until_violation and result.violations:
+                    break
+    else:
+        for job in jobs:
+            results.append(_job(job))
+            if until_violation and results[-1].violations:
+                break
+    return merge(results, profile_name)
+
+
+def _job(job: tuple[int, str, str | None]) -> Result:
+    return simulate(*job)
+
+
+def merge(results: Sequence[Result], profile_name: str = DEFAULT_PROFILE) -> Result:
+    """In the order of the seeds, so that the hash of all is as reproducible as that of one."""
+    together = blake2b(digest_size=16)
+    for result in results:
+        together.update(result.trace_hash.encode())
+    return Result(
+        seeds=len(results),
+        steps=sum(result.steps for result in results),
+        faults=dict(sorted(_sum(result.faults for result in results).items())),
+        checked=_sum(result.checked for result in results),
+        violations=tuple(v for result in results for v in result.violations),
+        trace_hash=results[0].trace_hash if len(results) == 1 else together.hexdigest(),
+        profile=profile_name,
+    )
+
+
+def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for kind, count in each.items():
+            total[kind] = total.get(kind, 0) + count
+    return total
+
+
+# ── mutations ────────────────────────────────────────────────────────────────────────────
+
+
+class Catch(Struct, frozen=True):
+    """How a planted mutation fared. `seeds` is how many it took."""
+
+    mutation: str
+    caught: bool
+    guarantees: tuple[str, ...]
+    profile: str
+    seeds: int
+    detail: str = ""
+
+
+def catch(mutation: str, most_seeds: int = 40) -> Catch:
+    """Run seeds of the mutation's profile until a checker objects."""
+    chosen = MUTATIONS[mutation]
+    for count, seed in enumerate(range(most_seeds), 1):
+        result = simulate(seed, chosen.profile, mutation)
+        if result.violations:
+            guarantees = tuple(dict.fromkeys(v.guarantee for v in result.violations))
+            detail = result.violations[0].detail
+            return Catch(mutation, True, guarantees, chosen.profile, count, detail)
+    return Catch(mutation, False, (), chosen.profile, most_seeds)
+
+
+def catch_all(most_seeds: int = 40, *, processes: int = 1) -> list[Catch]:
+    jobs = [(name, most_seeds) for name in MUTATIONS]
+    if processes > 1:
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+            return pool.starmap(catch, jobs, chunksize=1)
+    return [catch(*job) for job in jobs]

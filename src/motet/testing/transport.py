@@ -1,0 +1,241 @@
+"""The twin of `motet.runtime.transport`: connections in virtual time, and what befalls them.
+
+A connection has two ends, each with a number that its owner counts. Frames pass as objects; a
+share of them goes through the codec, so that what could not travel is found out. Links to
+clients keep their order and break. Links between brokers may also lose, double, delay and
+reorder single frames, below the link layer, where the fault menu says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Protocol
+
+from motet.protocol.frames import Frame
+from motet.protocol.session.messages import Deliver
+from motet.runtime.codec import decode, encode
+from motet.testing.clock import Agenda
+from motet.testing.faults import FaultMenu
+from motet.testing.history import Spans
+from motet.testing.topology import Edge
+
+THROUGH_CODEC = 16
+"""One frame out of so many is encoded and decoded again."""
+BACKLOG_FRAMES = 24
+"""Frames that wait for a client that does not read, before events are dropped."""
+
+CLIENT_HOP_S = (0.0005, 0.003)
+NOTICE_S = (0.0, 1.5)
+"""How long it takes an end to notice that a connection is dead."""
+DELAY_S = (0.05, 2.0)
+STRAY_S = (0.005, 0.3)
+
+
+class Owner(Protocol):
+    """A broker or a client."""
+
+    name: str
+
+    def receive(self, end: End, frame: Frame) -> None: ...
+
+    def lost(self, end: End) -> None:
+        """The connection is gone; called once, unless the owner closed it itself."""
+
+
+class End:
+    """One side of a connection, with what its owner has not sent yet."""
+
+    __slots__ = (
+        "backlog",
+        "connection",
+        "deaf",
+        "dropped",
+        "ended",
+        "held",
+        "last_arrival",
+        "number",
+        "open",
+        "owner",
+        "peer",
+    )
+
+    def __init__(self, owner: Owner, number: int, connection: Connection) -> None:
+        self.owner = owner
+        self.number = number
+        self.connection = connection
+        self.peer: End = self
+        self.open = True
+        self.deaf = False
+        """Nothing arrives here any more, though the owner may not know it yet."""
+        self.ended = False
+        """The owner has said its last word."""
+        self.held: deque[tuple[int, Frame]] = deque()
+        """What waits for the owner's journal."""
+        self.last_arrival = 0.0
+        """Of what was sent from here: nothing may arrive before it where order is kept."""
+        self.backlog = 0
+        """Frames sent from here that the peer has not taken."""
+        self.dropped = 0
+        """Events not sent because the peer does not read."""
+
+
+class Wire:
+    """One edge of the tree: its weather, and whether it stands."""
+
+    __slots__ = ("cut", "dialler", "edge", "rates", "strays", "trouble")
+
+    def __init__(self, edge: Edge, dialler: str, rates: tuple[float, ...], trouble: Spans) -> None:
+        self.edge = edge
+        self.dialler = dialler
+        self.rates = rates
+        """Running sums of the chances of loss, doubling, delay and reordering; or nothing."""
+        self.trouble = trouble
+        self.cut = 0
+        """How many cuts are not healed."""
+        self.strays = 0
+        """Frames under way that later ones may overtake."""
+
+
+class Connection:
+    __slots__ = ("alive", "ends", "wire")
+
+    def __init__(
+        self, one: Owner, number: int, two: Owner, other_number: int, wire: Wire | None
+    ) -> None:
+        self.wire = wire
+        self.alive = True
+        self.ends = (End(one, number, self), End(two, other_number, self))
+        self.ends[0].peer, self.ends[1].peer = self.ends[1], self.ends[0]
+
+
+class Network:
+    """Carries frames from end to end. All chance comes from the one generator it is given."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        random: Random,
+        faults: dict[str, int],
+        hop_s: tuple[float, float],
+    ) -> None:
+        self._agenda = agenda
+        self._hop_s = hop_s
+        self._random = random
+        self._faults = faults
+        self._carried = 0
+
+    def wire(self, edge: Edge, menu: FaultMenu, trouble: Spans) -> Wire:
+        """An edge and its weather. One side dials, as configured; here chance configures."""
+        random = self._random
+        dialler = random.choice(edge)
+        rates: tuple[float, ...] = ()
+        if random.random() < menu.rough_links:
+            chances = (menu.loss, menu.doubling, menu.delay, menu.reordering)
+            rates = tuple(sum(chances[: n + 1]) for n in range(len(chances)))
+        return Wire(edge, dialler, rates, trouble)
+
+    # ── frames ───────────────────────────────────────────────────────────────────────────
+
+    def carry(self, end: End, frame: Frame) -> None:
+        """Put a frame on its way. After the end of a connection it goes nowhere."""
+        connection = end.connection
+        if not connection.alive:
+            return
+        self._carried += 1
+        if not self._carried % THROUGH_CODEC:
+            frame = decode(encode(frame))
+        wire = connection.wire
+        if wire is None:
+            self._in_order(end, frame, CLIENT_HOP_S)
+        elif not wire.rates or (chance := self._random.random()) >= wire.rates[-1]:
+            self._in_order(end, frame, self._hop_s)
+        else:
+            self._in_bad_weather(end, frame, wire, chance)
+
+    def deliver(self, end: End, frame: Deliver) -> bool:
+        """Events for a client: dropped and counted if it does not read; false if they were."""
+        if end.backlog > BACKLOG_FRAMES:
+            end.dropped += len(frame.batch)
+            self._count("overflow", len(frame.batch))
+            return False
+        if end.dropped:
+            frame = Deliver(frame.batch, frame.dropped + end.dropped)
+        self.carry(end, frame)
+        return True
+
+    def _in_order(self, end: End, frame: Frame, hop_s: tuple[float, float]) -> None:
+        agenda = self._agenda
+        arrival = agenda.now + hop_s[0] + (hop_s[1] - hop_s[0]) * self._random.random()
+        if arrival < end.last_arrival:
+            arrival = end.last_arrival
+        end.last_arrival = arrival
+        end.backlog += 1
+        agenda.at(arrival, self._arrive, end.peer, frame)
+
+    def _in_bad_weather(self, end: End, frame: Frame, wire: Wire, chance: float) -> None:
+        now, random = self._agenda.now, self._random
+        loss, doubling, delay, _ = wire.rates
+        if chance < loss:
+            self._count("loss")
+            wire.trouble.begin(now)
+        elif chance < doubling:
+            # The copy comes whenever it likes. That must do no harm at all: no trouble is noted.
+            self._count("doubling")
+            self._in_order(end, frame, self._hop_s)
+            self._agenda.after(random.uniform(*STRAY_S), self._arrive, end.peer, frame)
+        elif chance < delay:
+            self._count("delay")
+            late_s = random.uniform(*DELAY_S)
+            wire.trouble.touch(now, now + late_s + self._hop_s[1])
+            self._in_order(end, frame, (late_s, late_s + self._hop_s[1]))
+        else:
+            self._count("reordering")
+            wire.trouble.begin(now)
+            wire.strays += 1
+            self._agenda.after(random.uniform(*STRAY_S), self._stray, end.peer, frame, wire)
+
+    def _stray(self, end: End, frame: Frame, wire: Wire) -> None:
+        wire.strays -= 1
+        self._arrive(end, frame)
+
+    def _arrive(self, end: End, frame: Frame) -> None:
+        if end.open and not end.deaf:
+            end.owner.receive(end, frame)
+
+    # ── connections ──────────────────────────────────────────────────────────────────────
+
+    def sever(self, connection: Connection) -> None:
+        """The cable is pulled: what is under way is lost, and each end notices in its time."""
+        if connection.alive:
+            connection.alive = False
+            for end in connection.ends:
+                end.deaf = True
+                self._notice(end, self._random.uniform(*NOTICE_S))
+
+    def abandon(self, end: End) -> None:
+        """The owner of this end died. What it had sent still arrives."""
+        end.open = False
+        if end.connection.alive:
+            end.connection.alive = False
+            self._notice(end.peer, self._random.uniform(*NOTICE_S))
+
+    def close(self, end: End) -> None:
+        """The owner hangs up; the other end hears all that was sent before, and then that."""
+        end.open = False
+        connection = end.connection
+        if connection.alive:
+            connection.alive = False
+            at = max(end.last_arrival, self._agenda.now + CLIENT_HOP_S[0])
+            self._agenda.at(at, self._gone, end.peer)
+
+    def _notice(self, end: End, delay_s: float) -> None:
+        self._agenda.after(delay_s, self._gone, end)
+
+    def _gone(self, end: End) -> None:
+        if end.open:
+            end.open = False
+            end.owner.lost(end)
+
+    def _count(self, kind: str, times: int = 1) -> None:
+        self._faults[kind] = self._faults.get(kind, 0) + times

@@ -1,0 +1,31 @@
+"""Whole overlays under every fault profile: nothing is violated, and plenty was checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from motet.testing.faults import DRAWN, FRAME_FAULTS, PROFILES
+from motet.testing.simulation import GUARANTEES, run_seeds
+
+SEEDS = range(1000, 1014)
+
+
+@pytest.mark.parametrize("profile", list(PROFILES))
+def test_a_handful_of_seeds(profile: str) -> None:
+    result = run_seeds(SEEDS, profile)
+    assert not result.violations, "\n".join(result.complaints())
+    for guarantee in GUARANTEES:
+        assert result.checked[guarantee] >= len(SEEDS), guarantee
+    # Excuses are there to be rare: most of what could be owed is.
+    assert result.checked["completeness"] > 100 * len(SEEDS), result.checked
+    menu = PROFILES[profile]
+    for kind in (*DRAWN, *FRAME_FAULTS):
+        asked = getattr(menu, kind) and (kind in DRAWN or menu.rough_links)
+        assert bool(asked) == bool(result.faults.get(kind)), f"{kind}: {result.faults}"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("profile", list(PROFILES))
+def test_many_seeds(profile: str) -> None:
+    result = run_seeds(range(2000, 3000), profile, processes=2)
+    assert not result.violations, "\n".join(result.complaints())

@@ -1,0 +1,136 @@
+"""Answers and sessions: each can be content, and each can object."""
+
+from __future__ import annotations
+
+import pytest
+
+from motet.testing.checkers import answers, sessions
+from motet.testing.history import Call, Operation
+from tests.unit.testing.past import Past
+
+
+def call(past: Past, *said: str) -> Call:
+    made = Call("alice", 0, 1, "subscribe", 1.0, [(2.0, word) for word in said])
+    past.history.calls.append(made)
+    return made
+
+
+def test_one_answer_is_right() -> None:
+    past = Past()
+    call(past, "Done")
+    verdict = answers.check(past.history)
+    assert (verdict.checked, verdict.violations) == (2, [])
+
+
+def test_two_answers_are_wrong() -> None:
+    past = Past()
+    call(past, "Done", "Done")
+    assert "was answered [(2.0, 'Done')" in answers.check(past.history).violations[0]
+
+
+def test_no_answer_is_wrong() -> None:
+    past = Past()
+    call(past)
+    assert "was never answered" in answers.check(past.history).violations[0]
+
+
+def test_a_killed_client_hears_nothing() -> None:
+    past = Past()
+    call(past)
+    past.history.departed.add(0)
+    assert not answers.check(past.history).violations
+
+
+@pytest.mark.parametrize("fate", ["accepted", "refused", "unknown"])
+def test_a_publication_with_a_fate_is_right(fate: str) -> None:
+    past = Past()
+    past.publish(past.session("alice", "A"), 1.0, fate)
+    assert not answers.check(past.history).violations
+
+
+def test_a_publication_without_one_is_wrong() -> None:
+    past = Past()
+    past.publish(past.session("alice", "A"), 1.0, "")
+    assert "what became of event 0" in answers.check(past.history).violations[0]
+
+
+def late(past: Past, *missing: str, timeout_s: float = 3.0) -> Operation:
+    return past.ask(
+        past.session("alice", "A"),
+        "subscribe",
+        "x = 1",
+        1.0,
+        answer="NotEffective",
+        answered_at=1.0 + timeout_s,
+        missing=missing,
+        timeout_s=timeout_s,
+    )
+
+
+def test_a_timeout_must_name_somebody() -> None:
+    past = Past()
+    late(past)
+    assert "nobody is named" in answers.check(past.history).violations[0]
+
+
+@pytest.mark.parametrize("name", ["A", "Z"])
+def test_a_timeout_must_name_other_brokers(name: str) -> None:
+    past = Past()
+    late(past, name)
+    assert "not all are other brokers" in answers.check(past.history).violations[0]
+
+
+def test_an_innocent_must_not_be_blamed() -> None:
+    past = Past()
+    late(past, "B")
+    assert "nothing was wrong there" in answers.check(past.history).violations[0]
+
+
+@pytest.mark.parametrize("place", ["B", "C", ("A", "B"), ("B", "C")])
+def test_trouble_on_the_way_or_behind_is_a_reason(place: str | tuple[str, str]) -> None:
+    past = Past()
+    late(past, "B")
+    past.history.disturbed[place].touch(2.0, 4.0)
+    assert not answers.check(past.history).violations
+
+
+def test_trouble_that_was_over_long_before_is_none() -> None:
+    past = Past()
+    late(past, "B")
+    past.history.disturbed["B"].touch(1.0, 2.0)
+    assert answers.check(past.history).violations
+
+
+def test_a_clock_that_jumped_is_a_reason() -> None:
+    past = Past()
+    late(past, "B")
+    past.history.jumps["A"].touch(2.0, 2.0)
+    assert not answers.check(past.history).violations
+
+
+def test_a_timeout_shorter_than_the_way_is_a_reason() -> None:
+    past = Past()
+    late(past, "B", timeout_s=0.02)
+    assert not answers.check(past.history).violations
+
+
+def test_every_session_has_its_epoch() -> None:
+    past = Past()
+    past.session("alice", "A")
+    past.session("bob", "A")
+    verdict = sessions.check(past.history)
+    assert (verdict.checked, verdict.violations) == (4, [])
+
+
+def test_an_epoch_that_two_clients_have() -> None:
+    past = Past()
+    past.session("alice", "A", epoch="A-1")
+    past.session("bob", "A", epoch="A-1")
+    assert "epoch A-1 belongs to" in sessions.check(past.history).violations[0]
+
+
+def test_two_clients_with_one_name() -> None:
+    past = Past()
+    past.session("alice", "A")
+    past.session("alice", "A")
+    assert "alice lives in" in sessions.check(past.history).violations[0]
