@@ -22,6 +22,7 @@ from motet.broker.inquiry import Inquiries
 from motet.broker.router import Router
 from motet.errors import MotetError, PeerError, ProtocolError, UnknownBroker, VersionError
 from motet.model import OpId
+from motet.model.limits import MAX_CLIENT_ID_CHARS
 from motet.protocol.contract import (
     Close,
     Closed,
@@ -49,15 +50,12 @@ from motet.protocol.session.messages import (
     Publish,
     Refusal,
     Request,
-    Status,
-    StatusRequest,
     SubscribeRequest,
     UnadvertiseRequest,
     UnsubscribeRequest,
     Welcome,
 )
 
-LONGEST_NAME = 128
 REMEMBERED_REFUSALS = 64
 LAST_SEQUENCE = 2**53
 LONG_LISTING = 1000
@@ -158,12 +156,11 @@ class BrokerCore:
                 f"{hello.broker!r} is not a neighbour of {self.config.name} (it has: {known}); "
                 "add the link to the topology of both"
             )
-        # A new connection meets anew, even if nobody has noticed yet that the old one is dead.
-        known_here = link.up and peer is not None
         if peer is None:
             self._bind_link(connection, link, out)
         elif peer.name != hello.broker:
             raise ProtocolError(f"dialled {peer.name}, but {hello.broker} answered")
+        known_here = link.up
         if link.ledger.record.incarnation != hello.incarnation:
             if known_here:
                 raise ProtocolError(f"{hello.broker} changed its incarnation while connected")
@@ -227,8 +224,8 @@ class BrokerCore:
                 f"client speaks version {hello.version}, {self.config.name} speaks "
                 f"{PROTOCOL_VERSION}: use the same release of motet on both sides"
             )
-        if not 0 < len(hello.client) <= LONGEST_NAME or not hello.client.isprintable():
-            raise ProtocolError(f"a client id is 1 to {LONGEST_NAME} printable characters")
+        if not 0 < len(hello.client) <= MAX_CLIENT_ID_CHARS or not hello.client.isprintable():
+            raise ProtocolError(f"a client id is 1 to {MAX_CLIENT_ID_CHARS} printable characters")
         before = self.clients.get(hello.client)
         self._journal(facts.SessionOpened(hello.client, hello.resume), out, now)
         session = self.durable.sessions.get(hello.client)
@@ -302,12 +299,6 @@ class BrokerCore:
         self._unbind(connection)
         self._end_session(peer.name, soft.epoch, out, now)
         out.close.append(Close(connection, "", "goodbye"))
-
-    def _status(
-        self, connection: int, peer: Peer | None, frame: StatusRequest, out: Output, now: float
-    ) -> None:
-        del peer, frame, now
-        out.deliver.append((connection, Status(self.status())))
 
     # ── connections ──────────────────────────────────────────────────────────────────────
 
@@ -429,6 +420,7 @@ class BrokerCore:
                 for name, soft in sorted(islice(self.clients.items(), LONG_LISTING))
             },
             "session_count": len(self.clients),
+            "sessions_away": sum(not soft.connection for soft in self.clients.values()),
             "counts": {
                 "steps": self.counts.steps,
                 "published": self.counts.published,
@@ -453,7 +445,7 @@ class Counts(Struct):
     expelled: dict[str, int] = field(default_factory=dict)
 
 
-LINK, CLIENT, NOBODY, ANYBODY = ("broker",), ("client",), ("nobody",), ("nobody", "client")
+LINK, CLIENT, NOBODY = ("broker",), ("client",), ("nobody",)
 
 MOVES: dict[type, tuple[tuple[str, ...], Any]] = {
     LinkHello: (("nobody", "broker"), BrokerCore._link_hello),
@@ -469,6 +461,6 @@ MOVES: dict[type, tuple[tuple[str, ...], Any]] = {
     UnsubscribeRequest: (CLIENT, BrokerCore._request),
     Publish: (CLIENT, BrokerCore._publish),
     Goodbye: (CLIENT, BrokerCore._goodbye),
-    StatusRequest: (ANYBODY, BrokerCore._status),
 }
-"""Which frame a broker takes from whom, and what it does with it."""
+"""Which frame a broker takes from whom, and what it does with it. `Beat`, `StatusRequest` and
+`Goodnight` are missing: they concern the connection, and the driver sees to them."""

@@ -214,10 +214,16 @@ class Durable:
     # ── looking in ───────────────────────────────────────────────────────────────────────
 
     def digest(self) -> str:
-        """A hash of everything durable; equal after replay, or the journal lied."""
+        """A hash of everything durable; equal after replay, or the journal lied.
+
+        Not in it: the outboxes, from which acknowledgements take things at any time."""
         state = self.routing.state
         parts: list[Any] = [
-            [(s.client, s.epoch, s.requests, sorted(s.unanswered)) for s in self.sessions],
+            self.sessions.issued,
+            [
+                (s.client, s.epoch, s.requests, sorted(s.unanswered), list(s.failures.items()))
+                for s in self.sessions
+            ],
             [
                 (r.neighbour, r.incarnation, r.sent, r.received)
                 for r in (ledger.record for ledger in self.ledgers.values())
@@ -227,7 +233,9 @@ class Durable:
                 for table in (state.advertisements, state.subscriptions)
             ],
             list(state.clients.items()),
-            [(w.op, w.what, w.requester, w.missing) for w in state.waits.values()],
+            [(w.op, w.what, w.requester, w.missing, str(w.probe)) for w in state.waits.values()],
+            [table.next_key for table in (state.advertisements, state.subscriptions)],
+            state.bits.in_use(),
             list(self.deadlines.items()),
         ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Raw
 
 from motet.errors import EventError, FrameError, InvariantError, MotetError, NotAdvertised
-from motet.model import Hop, check_attributes, decode_attributes
+from motet.model import Hop, Value, check_attributes, decode_attributes
 from motet.model.limits import MAX_EVENT_BYTES
 from motet.protocol.contract import Output
 from motet.protocol.link.machine import Link
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 KEPT_PLANS = 4096
+LONGEST_REFUSAL = 1024
 
 
 class Plan(NamedTuple):
@@ -62,7 +63,8 @@ class Router:
                 batch.append(Publication(client, sequence, body))
             else:
                 error = self._objection(client, body)
-                refused.append(Refusal(sequence, type(error).__name__, str(error)))
+                text = _short(str(error), LONGEST_REFUSAL)
+                refused.append(Refusal(sequence, type(error).__name__, text))
         self.refused += len(refused)
         self._route(batch, ~0, out)
         return Published(first + len(bodies) - 1, tuple(refused))
@@ -172,15 +174,23 @@ class Router:
         size = len(memoryview(body))
         if size > MAX_EVENT_BYTES:
             return EventError(f"an event has at most {MAX_EVENT_BYTES} bytes, this one {size}")
+        return NotAdvertised(self._outside(client, attributes))
+
+    def _outside(self, client: str, attributes: dict[str, Value]) -> str:
+        """Short whatever the event and the filters are: it is sent back, and remembered."""
         own = self._state.advertisements.from_source(Hop.client(client))
-        space = " or ".join(f"({entry.filter})" for entry in own[:3]) or "nothing"
+        space = " or ".join(f"({_short(str(entry.filter), 120)})" for entry in own[:3])
         more = f" or {len(own) - 3} more" if len(own) > 3 else ""
-        shown = ", ".join(f"{name}={value!r}" for name, value in list(attributes.items())[:8])
-        return NotAdvertised(
-            f"{client} advertised {space}{more}; the event {{{shown}}} lies outside"
-        )
+        shown = [f"{name}={_short(repr(v), 40)}" for name, v in list(attributes.items())[:8]]
+        rest = ", …" if len(attributes) > 8 else ""
+        event = "{" + ", ".join(shown) + rest + "}"
+        return f"{client} advertised {space or 'nothing'}{more}; the event {event} lies outside"
 
     def validate(self) -> None:
         for mask in self._plans:
             if self._plans[mask] != self._make_plan(mask):
                 raise InvariantError("a cached plan is out of date")
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -59,16 +59,19 @@ def _tables(states: list[dict[str, Any]]) -> Table:
         "buffered_subscriptions",
         "clients",
         "waiting_operations",
+        "ignored_messages",
     )
     heads = tuple(name.replace("_", " ") for name in names)
     shown = table(
         "tables", "broker", *heads, "sessions", "away", right=(*heads, "sessions", "away")
     )
     for state in states:
-        sessions = state["sessions"].values()
-        away = sum(not session["connected"] for session in sessions)
-        counts = (f"{state['tables'][name]:,}" for name in names)
-        shown.add_row(state["broker"], *counts, str(len(sessions)), str(away))
+        counts = [state["tables"][name] for name in names]
+        counts += [state["session_count"], state["sessions_away"]]
+        # None: too many to look at each, see `BrokerCore.status`.
+        shown.add_row(
+            state["broker"], *("–" if count is None else f"{count:,}" for count in counts)
+        )
     return shown
 
 

@@ -93,7 +93,12 @@ def disjoin(operands: Iterable[Clauses]) -> Clauses:
 
 
 def normal(clauses: Sequence[Clause]) -> Clauses:
-    """Each clause once, in one order, within the limits."""
+    """Each clause that some event can match, once, in one order, within the limits."""
+    clauses = [
+        clause
+        for clause in clauses
+        if all(c.intervals or c.nan or c.absent for _, c in clause.constraints)
+    ]
     if len(clauses) > 1:
         if any(not clause.constraints for clause in clauses):
             return EVERYTHING

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+# ── clients ──────────────────────────────────────────────────────────────────────────────
+
+MAX_CLIENT_ID_CHARS: Final = 128
+
 # ── events ───────────────────────────────────────────────────────────────────────────────
 
 INT_MIN: Final = -(2**63)
@@ -22,7 +26,7 @@ MAX_CLAUSES: Final = 64
 MAX_PREDICATES: Final = 1024
 """Predicates of one filter: as written, and again as printed after distribution."""
 MAX_IN_LIST: Final = 1024
-MAX_INTERVALS: Final = 4096
+MAX_INTERVALS: Final = 1024
 """Intervals of one filter over all its clauses: what an index must store for it."""
 MAX_COVER_STEPS: Final = 20_000
 """Interval operations one `covers` on unions may cost before it gives up."""

@@ -62,7 +62,8 @@ def parse(text: str) -> Clauses:
         text.encode()
     except UnicodeEncodeError as error:
         problem = "a lone surrogate cannot be encoded as UTF-8"
-        raise FilterError(problem, ascii(text), error.start + 1) from None
+        shown = text.encode(errors="replace").decode()  # one sign for one: columns stay right
+        raise FilterError(problem, shown, error.start + 1) from None
     return _Parser(text).whole()
 
 

@@ -132,6 +132,7 @@ def test_whatever_the_network_does_control_arrives_once_in_order(
         if fate == "break":
             wire.clear()
             sender.open(sender.soft.connection + 1)
+            sender.move("hello")
             hello = LinkHello(1, "B", 1, known=7, received=receiver.ledger.record.received)
             sender.resume(hello, out, now=0.0)
             return

@@ -115,8 +115,9 @@ class Link:
     # ── the hello ────────────────────────────────────────────────────────────────────────
 
     def open(self, connection: int) -> None:
-        """A connection takes over; its counters start again."""
+        """A connection takes over: nobody has greeted on it yet, its counters start again."""
         soft = self.soft
+        soft.phase = Phase.DOWN
         soft.connection = connection
         soft.transmitted = soft.number = soft.seen = 0
         soft.patience_s = FIRST_PATIENCE_S

@@ -83,6 +83,9 @@ class HopBits:
             yield hop
             mask ^= low
 
+    def in_use(self) -> list[tuple[Hop, int]]:
+        return list(self._numbers.items())
+
     def names(self, mask: int) -> list[str]:
         return [hop.name for hop in self.hops(mask)]
 
@@ -96,7 +99,7 @@ class Table:
         self._entries: dict[OpId, Entry] = {}
         self._by_key: dict[int, Entry] = {}
         self._by_source: dict[Hop, dict[OpId, Entry]] = {}
-        self._next_key = 0
+        self.next_key = 0
         self.index: FilterIndex = create_index()
 
     def __len__(self) -> int:
@@ -121,9 +124,9 @@ class Table:
         return len(self._by_source.get(source, ()))
 
     def add(self, op: OpId, filter: Filter, source: Hop) -> Entry:
-        entry = Entry(op, filter, source, self._next_key)
+        entry = Entry(op, filter, source, self.next_key)
         self.index.add(entry.key, filter, self._bits.number(source))
-        self._next_key += 1
+        self.next_key += 1
         self._entries[op] = entry
         self._by_key[entry.key] = entry
         self._by_source.setdefault(source, {})[op] = entry

@@ -17,7 +17,8 @@ class Sessions:
 
     def __init__(self, broker: str, incarnation: int) -> None:
         self._broker = broker
-        self._issued = incarnation
+        self.issued = incarnation
+        """The number of the last epoch."""
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -38,8 +39,8 @@ class Sessions:
         that lost its state never issues an epoch again."""
         if client in self._sessions:
             raise InvariantError(f"{client} has a session already")
-        self._issued += 1
-        session = Session(client, f"{self._broker}-{self._issued}")
+        self.issued += 1
+        session = Session(client, f"{self._broker}-{self.issued}")
         self._sessions[client] = session
         return session
 
