@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ASYNC = ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -35,10 +36,13 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize(("place", "code"), PYTHON, ids=[place for place, _ in PYTHON])
 def test_python_example(place: str, code: str, tmp_path: Path) -> None:
-    script = tmp_path / "example.py"
+    is_test = re.search(r"^(async )?def test_", code, re.MULTILINE)
+    script = tmp_path / ("test_example.py" if is_test else "example.py")
     script.write_text(code)
+    runner = ["-m", "pytest", "-q", *ASYNC] if is_test else []
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", str(script)],
+        [sys.executable, "-X", "dev", "-W", "error", *runner, str(script)],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=60,

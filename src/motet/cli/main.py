@@ -24,7 +24,7 @@ from motet.errors import MotetError
 
 app = typer.Typer(
     name="motet",
-    help="Transactional, content-based publish/subscribe.",
+    help="Content-based publish/subscribe: brokers, events by hand, the simulator, benchmarks.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

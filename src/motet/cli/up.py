@@ -39,16 +39,16 @@ def up(
     ] = DEFAULT_DIRECTORY,
     json: Json = False,
 ) -> int:
-    """Start an overlay and keep it up until Ctrl-C or SIGTERM.
+    r"""Start an overlay and keep it up until Ctrl-C or SIGTERM.
 
     Brokers run as processes of their own; one that dies is reported and restarted, after a pause
     that doubles while it keeps dying. With --json, one line is printed when all links are up.
 
     A topology file says who listens where and who dials whom; the links form one tree:
 
-        [brokers.B1]
+        \[brokers.B1]
         listen = "127.0.0.1:7701"
-        [brokers.B2]
+        \[brokers.B2]
         listen = "127.0.0.1:7702"
         links = ["B1"]
     """

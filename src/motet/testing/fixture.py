@@ -4,7 +4,7 @@ Installed with Motet, so it costs every pytest run its import: nothing heavy up 
 
     async def test_orders(motet_overlay):
         async with motet_overlay(brokers=3) as overlay:
-            async with overlay.connect("B1", client_id="shop") as shop:
+            async with overlay.connect("shop", broker="B1") as shop:
                 ...
 
     def test_my_change(motet_simulation):
