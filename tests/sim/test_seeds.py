@@ -7,7 +7,7 @@ import pytest
 from motet.testing.faults import DRAWN, FRAME_FAULTS, PROFILES
 from motet.testing.simulation import GUARANTEES, run_seeds
 
-SEEDS = range(1000, 1014)
+SEEDS = range(1000, 1012)
 
 
 @pytest.mark.parametrize("profile", list(PROFILES))
@@ -16,8 +16,9 @@ def test_a_handful_of_seeds(profile: str) -> None:
     assert not result.violations, "\n".join(result.complaints())
     for guarantee in GUARANTEES:
         assert result.checked[guarantee] >= len(SEEDS), guarantee
-    # Excuses are there to be rare: most of what could be owed is.
-    assert result.checked["completeness"] > 100 * len(SEEDS), result.checked
+    # Excuses must not eat up what is owed: per seed, so many events had to arrive.
+    owed = 500 if profile == "calm" else 50
+    assert result.checked["completeness"] > owed * len(SEEDS), result.checked
     menu = PROFILES[profile]
     for kind in (*DRAWN, *FRAME_FAULTS):
         asked = getattr(menu, kind) and (kind in DRAWN or menu.rough_links)

@@ -236,6 +236,7 @@ class Durable:
             [(w.op, w.what, w.requester, w.missing, str(w.probe)) for w in state.waits.values()],
             [table.next_key for table in (state.advertisements, state.subscriptions)],
             state.bits.in_use(),
+            (state.met, state.complete, state.declared),
             list(self.deadlines.items()),
         ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -57,27 +57,23 @@ answer_free(Answer *answer)
     PyMem_Free(answer->findings);
 }
 
-static int
-by_key(const void *one, const void *two)
-{
-    int64_t a = ((const Finding *)one)->key, b = ((const Finding *)two)->key;
-    return (a > b) - (a < b);
-}
-
+/* By key. Shell's sort: answers are short, and calls to compare would be felt. */
 static void
 sort_findings(Finding *findings, size_t count)
 {
-    if (count > 32) {
-        qsort(findings, count, sizeof(Finding), by_key);
-        return;
+    size_t gap = 1;
+    while (gap < count / 3) {
+        gap = 3 * gap + 1;
     }
-    for (size_t i = 1; i < count; i++) {
-        Finding finding = findings[i];
-        size_t j = i;
-        for (; j > 0 && findings[j - 1].key > finding.key; j--) {
-            findings[j] = findings[j - 1];
+    for (; gap > 0; gap /= 3) {
+        for (size_t i = gap; i < count; i++) {
+            Finding finding = findings[i];
+            size_t j = i;
+            for (; j >= gap && findings[j - gap].key > finding.key; j -= gap) {
+                findings[j] = findings[j - gap];
+            }
+            findings[j] = finding;
         }
-        findings[j] = finding;
     }
 }
 

@@ -30,35 +30,35 @@ class FilterIndex(Protocol):
     def add(self, key: int, filter: Filter, hop: int) -> None:
         """Add a filter. A key that is present is a ValueError; the index is unchanged."""
 
-    def remove(self, key: int) -> None:
+    def remove(self, key: int, /) -> None:
         """Remove what was added under the key; KeyError when there is nothing."""
 
     def __len__(self) -> int: ...
 
     def __contains__(self, key: object) -> bool: ...
 
-    def match(self, attributes: Mapping[str, Value]) -> list[int]:
+    def match(self, attributes: Mapping[str, Value], /) -> list[int]:
         """The keys of the filters that match, ascending."""
 
-    def hops(self, attributes: Mapping[str, Value]) -> int:
+    def hops(self, attributes: Mapping[str, Value], /) -> int:
         """The hops of the filters that match, as a mask of bits."""
 
-    def hops_encoded(self, body: bytes | memoryview) -> int | None:
+    def hops_encoded(self, body: bytes | memoryview, /) -> int | None:
         """Like `hops`, for the encoded body of an event; None when it is not well formed."""
 
-    def overlapping(self, filter: Filter) -> list[int]:
+    def overlapping(self, filter: Filter, /) -> list[int]:
         """The keys of the filters that some event matches together with this one, ascending."""
 
-    def overlapping_hops(self, filter: Filter) -> int:
+    def overlapping_hops(self, filter: Filter, /) -> int:
         """The hops of the filters that overlap with this one, as a mask of bits."""
 
-    def covering(self, filter: Filter) -> list[int]:
+    def covering(self, filter: Filter, /) -> list[int]:
         """The keys of the filters that match whatever this one matches, ascending.
 
         Where unions make the question too expensive, the answer leaves the filter out.
         """
 
-    def covered(self, filter: Filter) -> list[int]:
+    def covered(self, filter: Filter, /) -> list[int]:
         """The keys of the filters that match nothing but what this one matches, ascending."""
 
 

@@ -12,9 +12,9 @@ from functools import reduce
 from typing import Final, NamedTuple
 
 from motet.errors import FilterTooComplex
-from motet.model.limits import MAX_CLAUSES, MAX_INTERVALS, MAX_PREDICATES
+from motet.model.limits import MAX_CLAUSES, MAX_FILTER_CHARS, MAX_INTERVALS, MAX_PREDICATES
 from motet.model.sets import Constraint, intersect, written_predicates
-from motet.model.values import Attributes
+from motet.model.values import Attributes, Family
 
 
 class Clause(NamedTuple):
@@ -118,11 +118,19 @@ def _check_size(clauses: Sequence[Clause]) -> None:
             f"a filter has at most {MAX_CLAUSES} alternatives, this one {len(clauses)}: "
             "use 'in (...)' for several values of one attribute, or several subscriptions"
         )
-    predicates = intervals = 0
+    predicates = intervals = chars = 0
     for clause in clauses:
-        for _, constraint in clause.constraints:
+        for name, constraint in clause.constraints:
             predicates += written_predicates(constraint)
             intervals += len(constraint.intervals)
+            chars += len(name)
+            for piece in constraint.intervals:
+                if piece.family is Family.TEXT:
+                    chars += len(str(piece.low or "")) + len(str(piece.high or ""))
+    if chars > 2 * MAX_FILTER_CHARS:  # both ends of what was written once
+        raise FilterTooComplex(
+            f"a filter has at most {MAX_FILTER_CHARS} characters of text, this one {chars}"
+        )
     if predicates > MAX_PREDICATES or intervals > MAX_INTERVALS:
         raise FilterTooComplex(
             f"a filter has at most {MAX_PREDICATES} predicates and {MAX_INTERVALS} values, "

@@ -8,6 +8,11 @@ from typing import Final
 
 MAX_CLIENT_ID_CHARS: Final = 128
 
+# ── connections ──────────────────────────────────────────────────────────────────────────
+
+MIN_HEARTBEAT_S: Final = 0.01
+MAX_HEARTBEAT_S: Final = 3600.0
+
 # ── events ───────────────────────────────────────────────────────────────────────────────
 
 INT_MIN: Final = -(2**63)

@@ -18,8 +18,16 @@ from sys import intern
 from typing import Final
 
 from motet.errors import EventError, FilterError, FilterTooComplex
-from motet.model.clauses import Clause, Clauses, conjoin, normal
-from motet.model.limits import INT_MAX, INT_MIN, MAX_CLAUSES, MAX_IN_LIST, MAX_PREDICATES
+from motet.model.clauses import Clause, Clauses, normal
+from motet.model.limits import (
+    INT_MAX,
+    INT_MIN,
+    MAX_CLAUSES,
+    MAX_FILTER_CHARS,
+    MAX_IN_LIST,
+    MAX_INTERVALS,
+    MAX_PREDICATES,
+)
 from motet.model.sets import (
     ABSENT,
     PRESENT,
@@ -38,6 +46,9 @@ _ABSENT: Final = 0
 _PRESENT: Final = 1
 _POINTS: Final = 2
 _RANGE: Final = 3
+
+MAX_WIRE_VALUES: Final = 6 * MAX_PREDICATES + MAX_INTERVALS
+"""No filter within the limits has more values, kinds and names on the wire."""
 
 _FAMILIES: Final = tuple(Family)
 _make: Final = tuple.__new__
@@ -73,9 +84,28 @@ def clauses_from_wire(form: object) -> Clauses:
     clauses = _sequence(form, "a filter")
     if len(clauses) > MAX_CLAUSES:
         raise FilterTooComplex(f"a filter has at most {MAX_CLAUSES} alternatives")
+    _check_extent(clauses)
     if len(clauses) == 1:
         return _clause(clauses[0])
     return normal([clause for each in clauses for clause in _clause(each)])
+
+
+def _check_extent(clauses: Sequence[object]) -> None:
+    """Refuse what is too large before anything is made of it."""
+    values = chars = 0
+    for clause in clauses:
+        for entry in _sequence(clause, "a clause"):
+            if type(entry) is list or type(entry) is tuple:
+                values += len(entry)
+                for part in entry:
+                    if type(part) is str:
+                        chars += len(part)
+    if values > MAX_WIRE_VALUES:
+        raise FilterTooComplex(f"a filter has at most {MAX_INTERVALS} values")
+    if chars > 2 * MAX_FILTER_CHARS:  # both ends of what was written once
+        raise FilterTooComplex(
+            f"a filter has at most {MAX_FILTER_CHARS} characters of text, this one {chars}"
+        )
 
 
 def _clause(form: object) -> Clauses:
@@ -84,7 +114,7 @@ def _clause(form: object) -> Clauses:
     if len(constraints) > MAX_PREDICATES:
         raise FilterTooComplex(f"a filter has at most {MAX_PREDICATES} predicates")
     pairs: list[tuple[str, Constraint]] = []
-    ascending = satisfiable = True
+    satisfiable = True
     size = 0
     last = ""
     for entry in constraints:
@@ -99,15 +129,13 @@ def _clause(form: object) -> Clauses:
         constraint = read(entry)
         if not (constraint.intervals or constraint.absent):
             satisfiable = False
-        if name <= last:
-            ascending = False
+        if name <= last and pairs:
+            raise FilterError("the attributes of a clause on the wire are not in order")
         pairs.append((intern(name), constraint))
         size += len(entry)
         last = name
     if not satisfiable:
         return ()
-    if not ascending:
-        return conjoin([(Clause((pair,)),) for pair in pairs])
     clause: Clauses = (_make(Clause, (tuple(pairs),)),)
     # Small clauses, nearly all of them, are within the limits without counting.
     return clause if size <= MAX_IN_LIST else normal(clause)

@@ -313,6 +313,8 @@ def tell(frame: object) -> str:
             return f"{client} is here in {epoch}"
         case routing.ClientGone(client, epoch):
             return f"{client} of {epoch} is gone"
+        case routing.Complete(whole):
+            return "that is all" if whole else "there is more to come"
         case session.Welcome(_, epoch, resumed):
             return f"welcome {'back ' if resumed else ''}in {epoch}"
         case session.Done(sequence):

@@ -21,6 +21,7 @@ from motet.protocol.contract import (
 )
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link import messages as link
+from motet.protocol.routing.messages import Complete
 from motet.protocol.session import messages as session
 
 OP = OpId("c", "A-1", 1)
@@ -54,6 +55,7 @@ def broker() -> BrokerCore:
     """A with neighbour B on connection 1 and client alice on connection 2."""
     core = BrokerCore(BrokerConfig("A", ("B",), incarnation=100))
     core.step(Received(LINK, link.LinkHello(PROTOCOL_VERSION, "B", 5, 0, 0)), 0.0)
+    core.step(Received(LINK, link.Control(1, (Complete(True),))), 0.0)
     core.step(Received(CLIENT, session.ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
     return core
 

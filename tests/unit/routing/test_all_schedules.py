@@ -69,6 +69,9 @@ class Overlay:
         names = sorted({name for edge in edges for name in edge})
         self.neighbours = {n: [b if a == n else a for a, b in edges if n in (a, b)] for n in names}
         self.brokers = {n: Routing(self.neighbours[n], covering=covering) for n in names}
+        for machine in self.brokers.values():  # as after all links have begun
+            state = machine.state
+            state.met = state.complete = state.declared = state.bits.all_neighbours
         self.wires: dict[tuple[str, str], list[RoutingMessage]] = {
             wire: [] for a, b in edges for wire in ((a, b), (b, a))
         }

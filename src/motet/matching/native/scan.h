@@ -200,9 +200,10 @@ static void
 match_batch(const Index *index, const Block *block, Batch *batch, Answer *answer)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
-        const char *clause = (const char *)block->clauses[batch->slots[i]];
-        for (int line = 0; line < 4; line++) {
-            __builtin_prefetch(clause + 64 * line);
+        const Clause *clause = block->clauses[batch->slots[i]];
+        (void)*(volatile const uint32_t *)&clause->count; /* a page unknown stops a prefetch */
+        for (int line = 1; line < 4; line++) {
+            __builtin_prefetch((const char *)clause + 64 * line);
         }
     }
     for (uint32_t i = 0; i < batch->count; i++) {

@@ -22,6 +22,7 @@ from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
     ClientHere,
+    Complete,
     Echo,
     RoutingMessage,
     Subscribe,
@@ -76,6 +77,10 @@ class Routing:
         """A neighbour has lost its state: nothing that came from it holds any more."""
         state, hop = self.state, Hop.broker(neighbour)
         bit = state.bits.bit(hop)
+        state.complete &= ~bit
+        self._declare()  # before what came from it is taken back
+        state.declared &= ~bit
+        state.met &= ~bit
         for table in (state.advertisements, state.subscriptions):
             for entry in table:
                 entry.sent &= ~bit
@@ -86,8 +91,9 @@ class Routing:
         for wait in list(state.waits.values()):
             if wait.requester == hop:
                 del state.waits[wait.op]
-            elif wait.what != "advertise":
+            elif wait.what in ("unadvertise", "unsubscribe"):
                 self._discharge(wait, bit)
+        self._doubt(hop)
         return self._take_effects()
 
     def join(self, neighbour: str) -> Effects:
@@ -104,6 +110,8 @@ class Routing:
         for wait in state.waits.values():
             if wait.probe is not None and wait.what == "advertise" and wait.missing & bit:
                 self._send(neighbour, Advertise(wait.op, wait.probe, echo=True, probe=True))
+        state.met |= bit
+        self._declare()
         return self._take_effects()
 
     def abandon(self, op: OpId) -> None:
@@ -176,7 +184,8 @@ class Routing:
             # A probe was sent for what is covered: nobody at the other end owes an answer now.
             for subscription in state.subscriptions.overlapping(advertisement.filter):
                 wait = state.waits.get(subscription.id)
-                if wait and wait.missing & bit and not supported(subscription.filter) & bit:
+                unsupported = not supported(subscription.filter) & bit
+                if wait and wait.missing & state.complete & bit and unsupported:
                     self._discharge(wait, bit)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────
@@ -196,7 +205,9 @@ class Routing:
                 self._pass_on(entry, neighbour, echo=message.echo)
             elif message.echo:
                 self._send(neighbour, message)
-        self._await(message, "subscribe", source, towards, probe=message.probe)
+        # Who has not told us everything yet may have an advertiser that matches, too.
+        unknown = state.bits.all_neighbours & ~state.complete & ~state.bits.bit(source)
+        self._await(message, "subscribe", source, towards | unknown, probe=message.probe)
 
     def _pass_on(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
         """Tell a neighbour of a subscription, unless one it has from us covers it."""
@@ -229,7 +240,7 @@ class Routing:
                 self._pass_on(uncovered, neighbour, echo=False)
         self._send(neighbour, Unsubscribe(entry.id, op))
         wait = self.state.waits.get(entry.id)
-        if wait is not None:
+        if wait is not None and self.state.complete & bit:
             self._discharge(wait, bit)
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
@@ -243,6 +254,50 @@ class Routing:
             self.ignored += 1
             return
         self._flood(message, source)
+
+    # ── completeness ─────────────────────────────────────────────────────────────────────
+
+    def _complete_now(self, message: Complete, source: Hop) -> None:
+        state = self.state
+        bit = state.bits.bit(source)
+        state.complete = state.complete | bit if message.whole else state.complete & ~bit
+        self._declare()
+        if message.whole:
+            for wait in [w for w in state.waits.values() if w.missing & bit]:
+                if wait.what == "subscribe":
+                    self._reconsider(wait, source.name, bit)
+        else:
+            self._doubt(source)
+
+    def _doubt(self, hop: Hop) -> None:
+        """Something behind this neighbour was lost: what it has echoed may not hold any more, so
+        subscriptions that still wait for others wait for it again."""
+        bit = self.state.bits.bit(hop)
+        for wait in self.state.waits.values():
+            if wait.what == "subscribe" and wait.requester != hop:
+                wait.missing |= bit
+
+    def _reconsider(self, wait: Wait, neighbour: str, bit: int) -> None:
+        """A subscription waited for a neighbour to tell everything; now it has. If an advertiser
+        is there, a probe follows the subscription that it attracted and brings the echo."""
+        entry = self.state.subscriptions.get(wait.op)
+        wanted = entry.filter if entry is not None else wait.probe
+        if wanted is not None and self.state.advertisements.overlapping_hops(wanted) & bit:
+            self._send(neighbour, Subscribe(wait.op, wanted, echo=True, probe=True))
+        else:
+            self._discharge(wait, bit)
+
+    def _declare(self) -> None:
+        """Tell every neighbour that we have met if what lies behind us is known, and when that
+        changes."""
+        state = self.state
+        everyone = state.bits.all_neighbours
+        for neighbour in state.bits.names(state.met):
+            bit = self._bit(neighbour)
+            whole = not (everyone & ~bit & ~state.complete)
+            if whole != bool(state.declared & bit):
+                state.declared ^= bit
+                self._send(neighbour, Complete(whole))
 
     # ── echoes ───────────────────────────────────────────────────────────────────────────
 
@@ -373,5 +428,6 @@ MOVES: dict[type, Callable[[Routing, Any, Hop], None]] = {
     Echo: Routing._echo,
     ClientHere: Routing._here,
     ClientGone: Routing._gone,
+    Complete: Routing._complete_now,
 }
 """Every control message of routing and what it does."""

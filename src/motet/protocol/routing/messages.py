@@ -58,4 +58,15 @@ class ClientGone(Struct, tag="gone", array_like=True, frozen=True):
     epoch: str
 
 
-RoutingMessage = Advertise | Unadvertise | Subscribe | Unsubscribe | Echo | ClientHere | ClientGone
+class Complete(Struct, tag="all", array_like=True, frozen=True):
+    """Whether the sender knows everything that lies behind it, seen from the receiver.
+
+    After a broker has lost its state this is false for a while, in every direction that leads
+    to it: an advertisement that is not known yet may still be there."""
+
+    whole: bool
+
+
+RoutingMessage = (
+    Advertise | Unadvertise | Subscribe | Unsubscribe | Echo | ClientHere | ClientGone | Complete
+)

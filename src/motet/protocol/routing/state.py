@@ -163,6 +163,12 @@ class RoutingState:
         self.subscriptions = Table(self.bits)
         self.clients: dict[tuple[str, str], Hop] = {}
         self.waits: dict[OpId, Wait] = {}
+        self.met = 0
+        """Neighbours whose link has begun: they have been told all there was."""
+        self.complete = 0
+        """Neighbours that know, and have told us, everything that lies behind them."""
+        self.declared = 0
+        """Neighbours to whom we have said the same of us."""
 
     def buffered(self) -> list[Entry]:
         """Subscriptions that no advertisement from elsewhere overlaps: they wait here.

@@ -5,8 +5,9 @@ effective before has it, or one that covers it from the same direction. An adver
 broker has it, and every overlapping subscription that was effective before, or was held by its
 own broker before the advertisement was asked for, is at every broker on the way.
 
-Not counted: what is being taken back, whose client is not surely there, and paths on which a
-broker has lost its state since.
+Not counted: what is being taken back, whose client is not surely there, what was in force at a
+broker that has lost its state since, and paths on which one did so after the later of the two was
+asked for: that news may still be on its way.
 """
 
 from __future__ import annotations
@@ -80,8 +81,12 @@ class Checker:
         if not self._overlaps[pair]:
             return
         path = self._history.tree.path(subscription.session.broker, advertisement.session.broker)
-        since = min(subscription.requested_at, advertisement.requested_at)
-        if self._forgotten(path, since):
+        later = max(subscription.requested_at, advertisement.requested_at)
+        if (
+            self._forgotten(path[:1], subscription.requested_at)
+            or self._forgotten(path[-1:], advertisement.requested_at)
+            or self._forgotten(path, later)
+        ):
             return
         for broker in path:
             self._check_table(subscription, broker, advertisement)
