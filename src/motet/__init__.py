@@ -8,7 +8,7 @@
                 print(event["step"], event.payload)
 
 Without `await`: `motet.connect_sync`. A whole overlay in one process: `motet.local(brokers=3)`.
-Every error is in `motet.errors`, sorted by blame.
+Every error is here too; `motet.errors` has them sorted by blame.
 """
 
 from motet import errors
@@ -16,7 +16,8 @@ from motet.broker.topology import Topology
 from motet.client.client import Client, connect
 from motet.client.ledger import Receipt
 from motet.client.local import LocalOverlay, SyncOverlay, local, local_sync
-from motet.client.subscription import Advertisement, Subscription
+from motet.client.standing import Advertisement
+from motet.client.subscription import Subscription
 from motet.client.sync import (
     SyncAdvertisement,
     SyncClient,
@@ -31,11 +32,22 @@ from motet.errors import (
     EventError,
     Fenced,
     FilterError,
+    FilterTooComplex,
+    FrameError,
+    InvariantError,
     MisuseError,
     MotetError,
+    NoSuchOperation,
     NotAdvertised,
     NotEffective,
+    PeerError,
+    ProtocolError,
+    SlowConsumer,
+    TopologyError,
     UnavailableError,
+    UnknownBroker,
+    VersionError,
+    Withdrawn,
 )
 from motet.model import Event, Filter, attr
 
@@ -52,12 +64,19 @@ __all__ = [
     "Fenced",
     "Filter",
     "FilterError",
+    "FilterTooComplex",
+    "FrameError",
+    "InvariantError",
     "LocalOverlay",
     "MisuseError",
     "MotetError",
+    "NoSuchOperation",
     "NotAdvertised",
     "NotEffective",
+    "PeerError",
+    "ProtocolError",
     "Receipt",
+    "SlowConsumer",
     "Subscription",
     "SyncAdvertisement",
     "SyncClient",
@@ -65,7 +84,11 @@ __all__ = [
     "SyncReceipt",
     "SyncSubscription",
     "Topology",
+    "TopologyError",
     "UnavailableError",
+    "UnknownBroker",
+    "VersionError",
+    "Withdrawn",
     "attr",
     "connect",
     "connect_sync",

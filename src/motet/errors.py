@@ -116,10 +116,6 @@ class SlowConsumer(UnavailableError):
     """The client did not read for so long that even answers no longer fit its queue."""
 
 
-class SessionExpired(UnavailableError):
-    """The lease of the session ran out while the client was away; its entries are gone."""
-
-
 # ── the peer ─────────────────────────────────────────────────────────────────────────────
 
 

@@ -12,6 +12,7 @@ class TestInproc(TransportSuite):
     address = "inproc://conformance"
     malformed = ("inproc://", "inproc:// x", "inproc://a/b", "nothing://x", "inproc", "")
     nobody = "inproc://nobody"
+    sockets = False
 
     async def test_a_failing_handler_costs_its_connection_only(self) -> None:
         """As with asyncio's protocols; the loop's exception handler hears of it."""

@@ -32,6 +32,7 @@ class TestTcp(TransportSuite):
     address = "motet://127.0.0.1:0"
     malformed = MALFORMED
     nobody = "motet://127.0.0.1:1"
+    sockets = True
 
 
 async def test_names_that_do_not_resolve() -> None:

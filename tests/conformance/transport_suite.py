@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import stat
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
@@ -67,6 +69,7 @@ class TransportSuite:
 
     malformed: Sequence[str] = ()
     nobody: str
+    sockets: bool
 
     @contextlib.asynccontextmanager
     async def pair(self) -> AsyncIterator[Pair]:
@@ -95,6 +98,16 @@ class TransportSuite:
             await until(lambda: all(r.closings for r in accepted + dialled))
 
     # ── frames ───────────────────────────────────────────────────────────────────────────
+
+    async def test_only_sockets_have_a_descriptor(self) -> None:
+        async with self.pair() as pair:
+            for end in (pair.near.connection, pair.far.connection):
+                number = end.descriptor
+                assert (number is not None) == self.sockets
+                assert number is None or stat.S_ISSOCK(os.fstat(number).st_mode)
+            pair.near.connection.abort()
+            await until(lambda: bool(pair.near.closings))
+            assert pair.near.connection.descriptor is None
 
     async def test_frames_arrive_in_order_both_ways(self) -> None:
         async with self.pair() as pair:

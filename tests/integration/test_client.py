@@ -14,8 +14,9 @@ import pytest
 import motet
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
-from motet.broker.driver import BrokerDriver, Wiring
+from motet.broker.driver import BrokerDriver
 from motet.client import conversation, ear
+from motet.client.machine import MAX_REQUESTS
 from motet.errors import (
     AddressError,
     ClosedError,
@@ -27,7 +28,11 @@ from motet.errors import (
     NoSuchOperation,
     NotAdvertised,
     NotEffective,
+    ProtocolError,
 )
+from motet.protocol.contract import Close, Input, Output, Received
+from motet.protocol.session.messages import ClientHello
+from motet.runtime.wiring import Wiring
 
 SOON_S = 5.0
 
@@ -42,8 +47,10 @@ async def broker(
     incarnation: int = 1,
     max_backlog_bytes: int = 64 * 1024 * 1024,
 ) -> AsyncIterator[BrokerDriver]:
-    config = BrokerConfig("B1", neighbours, incarnation=incarnation, lease_s=lease_s)
-    wiring = Wiring(address, heartbeat_s=heartbeat_s, max_backlog_bytes=max_backlog_bytes)
+    config = BrokerConfig(
+        "B1", neighbours, incarnation=incarnation, lease_s=lease_s, heartbeat_s=heartbeat_s
+    )
+    wiring = Wiring(address, max_backlog_bytes=max_backlog_bytes)
     driver = BrokerDriver(BrokerCore(config), wiring)
     await driver.start()
     try:
@@ -243,8 +250,8 @@ async def test_bad_addresses(address: str) -> None:
         {"client_id": "x" * 129},
         {"client_id": "new\nline"},
         {"window": 0},
-        {"heartbeat": 0},
-        {"heartbeat": float("nan")},
+        {"connect_timeout": 0},
+        {"connect_timeout": float("nan")},
         {"connect_timeout": "5"},
     ],
 )
@@ -302,6 +309,57 @@ async def test_bad_calls() -> None:
             await alice.unsubscribe("step")  # type: ignore[arg-type]
         with pytest.raises(MisuseError):
             await alice.unadvertise(await alice.subscribe("step > 1"))
+
+
+@pytest.mark.parametrize("options", [{"wait": "bogus"}, {"timeout": -1}, {"timeout": "soon"}])
+async def test_a_bad_end_leaves_everything_in_force(options: dict[str, object]) -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        advertisement = await alice.advertise("step > 0")
+        subscription = await alice.subscribe("step > 0")
+        with pytest.raises(MisuseError):
+            await subscription.unsubscribe(**options)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError):
+            await alice.unadvertise(advertisement, **options)  # type: ignore[arg-type]
+        await (await alice.publish({"step": 1}))
+        assert await steps(subscription, 1) == [1]
+        await subscription.unsubscribe()
+        await alice.unadvertise(advertisement)
+        tables = (await alice.status())["tables"]
+        assert (tables["subscriptions"], tables["advertisements"]) == (0, 0)
+
+
+async def test_who_is_cancelled_before_its_turn_may_unsubscribe_again() -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        subscription = await alice.subscribe("step > 0")
+        slots = alice._conversation._request_slots
+        for _ in range(MAX_REQUESTS):
+            await slots.acquire()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await subscription.unsubscribe()
+        assert subscription.in_force
+        twice = [asyncio.ensure_future(subscription.unsubscribe()) for _ in range(2)]
+        await asyncio.sleep(0)
+        for _ in range(MAX_REQUESTS):
+            slots.release()
+        await asyncio.gather(*twice)
+        assert not subscription.in_force
+        assert (await alice.status())["tables"]["subscriptions"] == 0
+
+
+async def test_a_broker_that_tells_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        with pytest.raises(MisuseError):
+            await alice.status(timeout=-1)
+        driver = overlay.drivers["B1"]
+        tell = driver._tell_status
+        monkeypatch.setattr(driver, "_tell_status", lambda _: None)
+        with pytest.raises(Disconnected, match=r"told no status within 0\.05 s"):
+            await alice.status(timeout=0.05)
+        (contact,) = driver.contacts.values()
+        tell(contact)  # too late, and not to be taken for the next answer
+        monkeypatch.undo()
+        assert (await alice.status())["broker"] == "B1"
 
 
 async def test_after_close_everything_says_so() -> None:
@@ -500,7 +558,7 @@ async def test_a_blocking_handler_does_not_cost_the_session() -> None:
 
     serving = asyncio.create_task(asyncio.to_thread(loop.run_until_complete, serve()))
     address = await ready
-    async with motet.connect(address, client_id="alice", heartbeat=heartbeat_s) as alice:
+    async with motet.connect(address, client_id="alice") as alice:
         await alice.advertise("step > 0")
         done = asyncio.Event()
 
@@ -520,26 +578,61 @@ async def test_a_blocking_handler_does_not_cost_the_session() -> None:
     loop.close()
 
 
-async def test_idle_clients_stay_connected() -> None:
-    async with motet.local(2, heartbeat_s=0.05) as overlay, broker(heartbeat_s=0.05) as driver:
-        inproc = await overlay.connect("alice", heartbeat=0.05)
-        async with motet.connect(driver.address, client_id="bob", heartbeat=0.05) as tcp:
-            before = inproc.session_epoch, tcp.session_epoch
-            contacts = set(driver.contacts)
-            await asyncio.sleep(0.5)
-            assert (inproc.session_epoch, tcp.session_epoch) == before
-            assert set(driver.contacts) == contacts
+@pytest.mark.parametrize("heartbeat_s", [0.2, 12.0])
+async def test_idle_clients_stay_connected(
+    heartbeat_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides go by the broker's heartbeat. What a client assumes before it knows better
+    would cost the connection here: too slow for the one broker, too impatient for the other."""
+    monkeypatch.setattr(ear, "FIRST_HEARTBEAT_S", 2.0 if heartbeat_s < 1 else 0.05)
+    monkeypatch.setattr(ear, "SHORTEST_SILENCE_S", 0.6)
+    async with (
+        motet.local(2, heartbeat_s=heartbeat_s) as overlay,
+        broker(heartbeat_s=heartbeat_s) as driver,
+        motet.connect(driver.address, client_id="bob") as tcp,
+    ):
+        inproc = await overlay.connect("alice")
+        local = overlay.drivers["B1"]
+        before = set(driver.contacts), set(local.contacts), inproc.session_epoch, tcp.session_epoch
+        await asyncio.sleep(1.5)
+        assert before == (
+            set(driver.contacts),
+            set(local.contacts),
+            inproc.session_epoch,
+            tcp.session_epoch,
+        )
 
 
 async def test_a_silent_broker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ear, "SILENCE_S", 0.2)
-    async with (
-        broker(heartbeat_s=60.0) as driver,
-        motet.connect(driver.address, client_id="alice", heartbeat=0.05) as alice,
-    ):
-        contacts = set(driver.contacts)
-        await until(lambda: driver.contacts and not contacts & set(driver.contacts))
-        assert alice.lost_sessions == 0
+    monkeypatch.setattr(ear, "SHORTEST_SILENCE_S", 0.2)
+    async with broker(heartbeat_s=0.05) as driver:
+        monkeypatch.setattr(driver, "_tick", lambda _: None)  # neither beats nor judges
+        monkeypatch.setattr(ear, "FIRST_HEARTBEAT_S", 0.05)
+        async with motet.connect(driver.address, client_id="alice") as alice:
+            contacts = set(driver.contacts)
+            await until(lambda: driver.contacts and not contacts & set(driver.contacts))
+            assert alice.lost_sessions == 0
+
+
+async def test_a_broker_that_never_takes_us_back_ends_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
+        step = driver.core.step
+
+        def refuse(given: Input, now: float) -> Output:
+            if isinstance(given, Received) and isinstance(given.frame, ClientHello):
+                return Output(close=[Close(given.connection, "ProtocolError", "not like this")])
+            return step(given, now)
+
+        monkeypatch.setattr(driver.core, "step", refuse)
+        subscription = await alice.subscribe("step > 0")
+        cut(driver)
+        with pytest.raises(ProtocolError, match="not like this"):
+            await asyncio.wait_for(anext(subscription), SOON_S)
+        assert alice.closed
+        with pytest.raises(ProtocolError):
+            await alice.publish({"step": 1})
 
 
 # ── consumers that do not read ───────────────────────────────────────────────────────────

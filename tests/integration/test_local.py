@@ -32,6 +32,19 @@ async def test_content_is_routed_across_three_brokers() -> None:
             await (await alice.publish({"process": "p1", "step": 10}))
 
 
+def shape(state: object) -> object:
+    if isinstance(state, dict):
+        return {key: shape(value) for key, value in state.items()}
+    return [shape(each) for each in state] if isinstance(state, list) else type(state)
+
+
+async def test_its_status_is_what_clients_hear() -> None:
+    async with motet.local(2) as overlay, overlay.connect("alice", broker="B1") as alice:
+        heard, seen = await alice.status(), overlay.status()
+        assert shape(seen["B1"]) == shape(heard)
+        assert {"process", "traffic", "connections"} <= seen["B2"].keys()
+
+
 async def test_two_overlays_do_not_meet() -> None:
     async with motet.local(1) as one, motet.local(1) as two:
         alice, bob = await one.connect("alice"), await two.connect("bob")

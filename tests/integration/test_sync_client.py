@@ -74,6 +74,30 @@ def test_refusals(alice: motet.SyncClient) -> None:
         alice.subscribe("step > 1", callback=7)  # type: ignore[arg-type]
 
 
+def test_each_verb_takes_its_own_kind(alice: motet.SyncClient) -> None:
+    subscription, advertisement = alice.subscribe("step > 1"), alice.advertise("x = 1")
+    assert not hasattr(subscription, "unadvertise")
+    with pytest.raises(MisuseError, match="SyncAdvertisement"):
+        alice.unadvertise(subscription)  # type: ignore[arg-type]
+    with pytest.raises(MisuseError, match="SyncSubscription"):
+        alice.unsubscribe(advertisement)  # type: ignore[arg-type]
+    alice.unsubscribe(subscription, wait="local")
+    alice.unadvertise(advertisement)
+    assert not subscription.in_force
+    assert not advertisement.in_force
+
+
+def test_a_bad_unsubscribe_may_be_repeated(alice: motet.SyncClient) -> None:
+    before = alice.status()["tables"]["subscriptions"]
+    subscription = alice.subscribe("step > 1")
+    with pytest.raises(MisuseError):
+        subscription.unsubscribe(wait="bogus")  # type: ignore[arg-type]
+    assert subscription.in_force
+    subscription.unsubscribe()
+    subscription.unsubscribe()
+    assert alice.status(timeout=5.0)["tables"]["subscriptions"] == before
+
+
 def test_many_threads_publish_and_read(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
     subscription = bob.subscribe("step > 0")
     got: list[int] = []

@@ -14,5 +14,7 @@ class BrokerConfig(Struct, frozen=True):
     incarnation: int = 1
     covering: bool = False
     lease_s: float = 30.0
+    heartbeat_s: float = 2.0
+    """Every connection beats this often, and is dead after three beats of silence."""
     inquiry_s: float = 0.25
     """How long the answer to "who is missing?" is collected before an operation fails."""

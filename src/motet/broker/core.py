@@ -247,6 +247,7 @@ class BrokerCore:
             self.config.lease_s,
             before.refused,
             before.forgotten,
+            self.config.heartbeat_s,
         )
         out.deliver.append((connection, welcome))
 
@@ -428,6 +429,7 @@ class BrokerCore:
                 "delivered": self.router.delivered,
                 "forwarded": self.router.forwarded,
                 "refused": self.router.refused,
+                "malformed": self.router.malformed,
                 "expelled": dict(self.counts.expelled),
             },
         }

@@ -21,7 +21,14 @@ from typing import Any, Protocol
 
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
-from motet.errors import AddressError, Disconnected, InvariantError, MotetError, PeerError
+from motet.errors import (
+    AddressError,
+    Disconnected,
+    FrameError,
+    InvariantError,
+    MotetError,
+    PeerError,
+)
 from motet.matching import ENGINE
 from motet.protocol.contract import (
     Closed,
@@ -65,10 +72,15 @@ SILENT_BEATS = 3
 TICKS_PER_BEAT = 4
 LISTED = 1000
 """Connections that a status describes one by one."""
+LONGEST_TEXT = 1000
+"""Reasons may quote what a peer sent; the last word must fit a frame whatever that was."""
 
 
 class Core(Protocol):
     """What the driver needs of `BrokerCore`."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
 
     def step(self, given: Input, now: float, /) -> Output: ...
 
@@ -251,15 +263,15 @@ class BrokerDriver:
             return
         elif isinstance(frame, StatusRequest):
             contact.since = now  # who only asks for the status needs no hello
-            self._tell_status(contact, now)
+            self._tell_status(contact)
             return
         self._step(Received(contact.number, frame), now)
         if isinstance(frame, ClientHello | LinkHello) and not contact.outbox.ended:
             contact.hear_hello(frame)
 
-    def _tell_status(self, contact: Contact, now: float) -> None:
+    def _tell_status(self, contact: Contact) -> None:
         try:
-            state = self.status(now)
+            state = self.status()
         except Exception as failure:
             self._fail(failure)
         else:
@@ -283,7 +295,7 @@ class BrokerDriver:
     def _end(self, contact: Contact, error: str, text: str, now: float) -> None:
         """The last word to a connection. For the core it is gone from here on."""
         if not contact.outbox.ended:
-            self._put(contact, Goodnight(error, text), 0)
+            self._put(contact, Goodnight(error, text[:LONGEST_TEXT]), 0)
             self._step(Closed(contact.number), now)
 
     def _ring(self, key: TimerKey) -> None:
@@ -344,12 +356,17 @@ class BrokerDriver:
             self._due.append(contact)
 
     def _flush(self) -> None:
-        due, self._due = self._due, []
-        if self.failure is not None:
-            return
-        try:
+        while self._due:
+            due, self._due = self._due, []
             for contact in due:
-                contact.outbox.flush()
+                if self.failure is None:
+                    self._write(contact)
+
+    def _write(self, contact: Contact) -> None:
+        try:
+            contact.outbox.flush()
+        except FrameError as error:  # what it must hear next fits no frame: it cannot go on
+            self._refuse(contact, error, self._clock.now())
         except Exception as failure:  # a frame of ours that does not encode
             self._fail(failure)
 
@@ -365,24 +382,25 @@ class BrokerDriver:
 
     async def _ticking(self) -> None:
         while True:
-            await asyncio.sleep(self.wiring.heartbeat_s / TICKS_PER_BEAT)
+            await asyncio.sleep(self.core.config.heartbeat_s / TICKS_PER_BEAT)
             self._tick(self._clock.now())
 
     def _tick(self, now: float) -> None:
         self.traffic.sample(now)
-        wiring = self.wiring
+        heartbeat_s = self.core.config.heartbeat_s
         for contact in list(self.contacts.values()):
-            problem = contact.problem(now, wiring.hello_s, SILENT_BEATS * wiring.heartbeat_s)
+            problem = contact.problem(now, self.wiring.hello_s, SILENT_BEATS * heartbeat_s)
             if problem is not None:
                 self.expel(contact, problem)
-            elif contact.idle(now, wiring.heartbeat_s):
+            elif contact.idle(now, heartbeat_s):
                 self._put(contact, Beat(), 0)
         self._flush()
 
     # ── looking in ───────────────────────────────────────────────────────────────────────
 
-    def status(self, now: float) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """The core's state, with what only the driver knows beside it."""
+        now = self._clock.now()
         listed = [contact.describe() for contact in islice(self.contacts.values(), LISTED)]
         return self.core.status() | {
             "process": {

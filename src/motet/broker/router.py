@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Raw
 
-from motet.errors import EventError, FrameError, InvariantError, MotetError, NotAdvertised
-from motet.model import Hop, Value, check_attributes, decode_attributes
+from motet.errors import EventError, InvariantError, MotetError, NotAdvertised
+from motet.model import Hop, Value, check_attributes, decode_attributes, decode_body
 from motet.model.limits import MAX_EVENT_BYTES
 from motet.protocol.contract import Output
 from motet.protocol.link.machine import Link
@@ -45,6 +45,8 @@ class Router:
         self.delivered = 0
         self.forwarded = 0
         self.refused = 0
+        self.malformed = 0
+        """Events from neighbours that no event can look like; they go nowhere."""
 
     def tables_changed(self) -> None:
         self._plans.clear()
@@ -80,8 +82,9 @@ class Router:
         masks: list[int] = []
         for each in batch:
             mask = hops(each.body)
-            if mask is None:
-                raise FrameError("a neighbour passed on an event that is malformed")
+            if mask is None:  # not worth a link: its edge should not have let it in
+                self.malformed += 1
+                mask = 0
             masks.append(mask & allowed)
         if masks and masks.count(masks[0]) == len(masks):
             if masks[0]:
@@ -167,7 +170,7 @@ class Router:
     def _objection(self, client: str, body: Raw) -> MotetError:
         """What is wrong with an event that was not accepted."""
         try:
-            attributes = decode_attributes(body)
+            attributes, _ = decode_body(body)
             check_attributes(attributes)
         except MotetError as error:
             return error

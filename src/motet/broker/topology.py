@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from motet.broker.config import BrokerConfig
-from motet.broker.driver import Wiring
 from motet.errors import AddressError, TopologyError
+from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.runtime.inproc import name_in
 from motet.runtime.tcp import address_of, host_and_port
+from motet.runtime.wiring import Wiring
 
 FIRST_PORT = 7701
+MIN_LEASE_S = 0.001
+MAX_LEASE_S = 3600.0
 LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -69,7 +72,7 @@ class Topology:
 
         file = read(text, source)
         places = tuple(
-            BrokerPlace(name, _full_address(place.listen), tuple(place.links))
+            BrokerPlace(name, full_address(place.listen), tuple(place.links))
             for name, place in file.brokers.items()
         )
         overlay = file.overlay
@@ -129,12 +132,13 @@ class Topology:
             incarnation=incarnation,
             covering=self.covering,
             lease_s=self.lease_s,
+            heartbeat_s=self.heartbeat_s,
         )
 
     def wiring(self, name: str) -> Wiring:
         place = self.place(name)
         dial = {other: self.place(other).listen for other in place.links}
-        return Wiring(place.listen, dial, heartbeat_s=self.heartbeat_s)
+        return Wiring(place.listen, dial)
 
     def to_toml(self) -> str:
         """A file that parses to an equal topology."""
@@ -153,8 +157,9 @@ class Topology:
         return "\n".join(lines) + "\n"
 
 
-def _full_address(listen: str) -> str:
-    return listen if "://" in listen else f"motet://{listen}"
+def full_address(short: str) -> str:
+    """People write host:port and mean TCP."""
+    return short if "://" in short else f"motet://{short}"
 
 
 def _grown(shape: str, brokers: int, parent: Any, settings: dict[str, Any]) -> Topology:
@@ -182,6 +187,12 @@ def _check(topology: Topology) -> None:
         raise refuse("brokers", "there is none; add a table [brokers.B1] with its listen address")
     if not LEGAL_NAME.fullmatch(topology.name):
         raise refuse("overlay.name", f"{topology.name!r} is not a name; use letters and digits")
+    for key, seconds, least, most in (
+        ("overlay.lease_s", topology.lease_s, MIN_LEASE_S, MAX_LEASE_S),
+        ("overlay.heartbeat_s", topology.heartbeat_s, MIN_HEARTBEAT_S, MAX_HEARTBEAT_S),
+    ):
+        if type(seconds) not in (int, float) or not least <= seconds <= most:
+            raise refuse(key, f"is {seconds!r}; choose from {least:g} to {most:g} seconds")
     names: set[str] = set()
     taken: dict[str, str] = {}
     for place in topology.brokers:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from motet.errors import TopologyError
 
-_Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""How many are too many, `Topology` itself knows."""
 
 
 class _Strict(BaseModel):

@@ -8,18 +8,29 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from motet.broker.config import BrokerConfig
-from motet.broker.driver import BrokerDriver, Wiring, serve
-from motet.broker.topology import LEGAL_NAME, Topology
+from motet.broker.driver import BrokerDriver, serve
+from motet.broker.topology import LEGAL_NAME, Topology, full_address
 from motet.cli.ending import Misuse
 from motet.cli.options import Json
 from motet.cli.voice import say, say_json
+from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.runtime.clock import fresh_incarnation
 from motet.runtime.loop import run
+from motet.runtime.wiring import Wiring
+
+Heartbeat = Annotated[
+    float | None,
+    typer.Option(
+        min=MIN_HEARTBEAT_S,
+        max=MAX_HEARTBEAT_S,
+        help="Seconds between signs of life; a connection is dead after three without one [2].",
+    ),
+]
 
 
 def broker(
@@ -38,8 +49,10 @@ def broker(
     ] = None,
     covering: Annotated[bool, typer.Option(help="Let covering filters suppress others.")] = False,
     lease: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that the session of an absent client lives.")
-    ] = 30.0,
+        float | None,
+        typer.Option(min=0.1, help="Seconds that the session of an absent client lives [30]."),
+    ] = None,
+    heartbeat: Heartbeat = None,
     while_stdin: Annotated[
         bool, typer.Option("--while-stdin", help="Stop when standard input ends.")
     ] = False,
@@ -50,13 +63,18 @@ def broker(
     Either --listen and --link say where it stands, or --topology FILE with --name.
     """
     incarnation = fresh_incarnation()
+    options = {"covering": covering or None, "lease_s": lease, "heartbeat_s": heartbeat}
+    settings = {key: value for key, value in options.items() if value is not None}
     if topology is not None:
-        if listen or link or covering:
-            raise Misuse("--topology says everything; leave --listen, --link and --covering out")
+        if listen or link or settings:
+            raise Misuse(
+                "--topology says everything",
+                "leave --listen, --link, --covering, --lease and --heartbeat out",
+            )
         plan = Topology.load(topology)
         config, wiring = plan.config(name, incarnation), plan.wiring(name)
     else:
-        config, wiring = _alone(name, listen, link or [], covering, lease, incarnation)
+        config, wiring = _alone(name, listen, link or [], incarnation, settings)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -73,7 +91,7 @@ def broker(
 
 
 def _alone(
-    name: str, listen: str, links: list[str], covering: bool, lease_s: float, incarnation: int
+    name: str, listen: str, links: list[str], incarnation: int, settings: dict[str, Any]
 ) -> tuple[BrokerConfig, Wiring]:
     if not LEGAL_NAME.fullmatch(name):
         raise Misuse(f"{name!r} cannot name a broker", "use letters, digits, '-' and '_'")
@@ -89,15 +107,9 @@ def _alone(
             raise Misuse(f"{neighbour!r} is linked twice, or to itself")
         neighbours.append(neighbour)
         if separator:
-            dial[neighbour] = _full(address)
-    config = BrokerConfig(
-        name, tuple(neighbours), incarnation=incarnation, covering=covering, lease_s=lease_s
-    )
-    return config, Wiring(_full(listen), dial)
-
-
-def _full(address: str) -> str:
-    return address if "://" in address else f"motet://{address}"
+            dial[neighbour] = full_address(address)
+    config = BrokerConfig(name, tuple(neighbours), incarnation=incarnation, **settings)
+    return config, Wiring(full_address(listen), dial)
 
 
 def _stop_with_stdin() -> None:

@@ -4,7 +4,8 @@ What lives here
     client        `connect` and `Client`, on the application's event loop
     sync          `connect_sync` and `SyncClient`, the same verbs without `await`
     local         `local` and `local_sync`: an overlay inside one process
-    subscription  what an application holds while a filter of its own is in force
+    standing      what an application holds while a filter of its own is in force: advertisements,
+    subscription  and subscriptions with their events
     ledger        receipts: the fate of publications
     machine       the session protocol as a pure machine; the simulator uses it too
     operation, window   its requests, and its publications whose fate is open

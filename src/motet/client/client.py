@@ -24,16 +24,16 @@ from motet.client.ledger import Receipt
 from motet.client.machine import DEFAULT_WINDOW, ClientMachine
 from motet.client.opening import Opening
 from motet.client.outgoing import Outgoing, Publishable
-from motet.client.subscription import DEFAULT_BUFFER, Advertisement, Callback, Subscription
+from motet.client.standing import Advertisement, Standing
+from motet.client.subscription import DEFAULT_BUFFER, Callback, Subscription
 from motet.errors import Disconnected, MisuseError, NoSuchOperation
 from motet.model import Filter, as_filter
+from motet.model.limits import MAX_CLIENT_ID_CHARS
 
 log = logging.getLogger("motet.client")
 
 Wait = Literal["overlay", "local"]
 
-DEFAULT_HEARTBEAT_S = 2.0
-LONGEST_ID = 128
 LEAVE_S = 2.0
 
 
@@ -94,9 +94,9 @@ class Client:
         """Publications that still await their fate."""
         return self._conversation.made - self._ledger.settled
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, *, timeout: float = 10.0) -> dict[str, Any]:
         """What the broker says about itself: links, tables, queues, rates."""
-        return await self._conversation.inquire()
+        return await self._conversation.inquire(_checked_time(timeout))
 
     # ── advertisements and subscriptions ─────────────────────────────────────────────────
 
@@ -155,18 +155,14 @@ class Client:
             raise
         return entry
 
-    async def _put_in_force(self, entry: Advertisement, wait: Wait, timeout: float) -> None:
-        kind: Literal["subscribe", "advertise"]
-        kind = "subscribe" if isinstance(entry, Subscription) else "advertise"
+    async def _put_in_force(self, entry: Standing, wait: Wait, timeout: float) -> None:
         everywhere, timeout_s = _checked(wait, timeout)
-        await self._conversation.ask(
-            kind, entry.filter, None, wait=everywhere, timeout_s=timeout_s, entry=entry
-        )
+        await self._conversation.put_in_force(entry, wait=everywhere, timeout_s=timeout_s)
 
     async def unadvertise(
         self, advertisement: Advertisement, *, wait: Wait = "overlay", timeout: float = 10.0
     ) -> None:
-        if isinstance(advertisement, Subscription) or not isinstance(advertisement, Advertisement):
+        if not isinstance(advertisement, Advertisement):
             raise MisuseError(f"unadvertise takes an Advertisement, not {advertisement!r}")
         self._check_ours(advertisement)
         await advertisement.unadvertise(wait=wait, timeout=timeout)
@@ -179,24 +175,15 @@ class Client:
         self._check_ours(subscription)
         await subscription.unsubscribe(wait=wait, timeout=timeout)
 
-    def _check_ours(self, entry: Advertisement) -> None:
+    def _check_ours(self, entry: Standing) -> None:
         self._conversation.check_open()
         if self._conversation.entries.get(entry.handle) is not entry:
             raise NoSuchOperation(f"{entry!r} is not in force at this client")
 
-    async def _withdraw(self, handle: int, *, wait: str, timeout: float) -> None:
-        talk = self._conversation
+    async def _withdraw(self, entry: Standing, /, *, wait: str, timeout: float) -> None:
         everywhere, timeout_s = _checked(wait, timeout)
-        if talk.error is not None:
-            return  # it went with the session
-        entry = talk.entries.get(handle)
-        kind: Literal["unsubscribe", "unadvertise"]
-        kind = "unsubscribe" if isinstance(entry, Subscription) else "unadvertise"
-        try:
-            await talk.ask(kind, None, handle, wait=everywhere, timeout_s=timeout_s)
-        finally:
-            talk.entries.pop(handle, None)
-        if isinstance(entry, Subscription):
+        if entry.in_force:  # else it was taken back before, or went with the session
+            await self._conversation.take_back(entry, wait=everywhere, timeout_s=timeout_s)
             await entry.finish()
 
     # ── publications ─────────────────────────────────────────────────────────────────────
@@ -263,10 +250,10 @@ class Client:
                     await self._ledger.reach(talk.made)
             except TimeoutError:
                 log.warning("%d publications are not settled at the end", self.unsettled)
-        subscriptions = [e for e in talk.entries.values() if isinstance(e, Subscription)]
+        entries = list(talk.entries.values())
         await talk.leave(patience)
-        for subscription in subscriptions:
-            await subscription.finish()
+        for entry in entries:
+            await entry.finish()
         _, failed, first = self._ledger.take_failures(talk.made)
         if first is not None:
             log.info("%d publications failed since the last flush: %s", failed, first.text)
@@ -293,17 +280,15 @@ def connect(
     client_id: str | None = None,
     connect_timeout: float = 5.0,
     window: int = DEFAULT_WINDOW,
-    heartbeat: float = DEFAULT_HEARTBEAT_S,
     credentials: bytes = b"",
 ) -> Opening[Client]:
     """Open a session with the broker at `address`: await it, or use it with `async with`.
 
     A client id is the name of one client; a second one with the same id takes the session over,
     and the first one gets `Fenced`. Without an id, a random one is taken. `window` bounds the
-    publications whose fate is open. `heartbeat` is the longest silence in seconds; a broker
-    closes connections that are silent for three of its own (2 s by default).
+    publications whose fate is open.
     """
-    return Opening(_connect(address, client_id, connect_timeout, window, heartbeat, credentials))
+    return Opening(_connect(address, client_id, connect_timeout, window, credentials))
 
 
 async def _connect(
@@ -311,24 +296,24 @@ async def _connect(
     client_id: str | None,
     connect_timeout: float,
     window: int,
-    heartbeat: float,
     credentials: bytes,
 ) -> Client:
     if client_id is None:
         client_id = f"client-{secrets.token_hex(6)}"
     if not isinstance(client_id, str):
         raise MisuseError(f"a client id is text, not a {type(client_id).__name__}")
-    if not 0 < len(client_id) <= LONGEST_ID or not client_id.isprintable():
-        raise MisuseError(f"a client id has 1 to {LONGEST_ID} printable characters")
+    if not 0 < len(client_id) <= MAX_CLIENT_ID_CHARS or not client_id.isprintable():
+        raise MisuseError(f"a client id has 1 to {MAX_CLIENT_ID_CHARS} printable characters")
     if not isinstance(address, str):
         raise MisuseError(f"an address is text like motet://host:port, not {address!r}")
     if type(window) is not int or window < 1:
         raise MisuseError(f"a window holds at least one publication, not {window!r}")
-    for name, seconds in (("connect_timeout", connect_timeout), ("heartbeat", heartbeat)):
-        if not _is_time(seconds) or not seconds > 0:
-            raise MisuseError(f"{name} is a number of seconds above 0, not {seconds!r}")
+    if not _is_time(connect_timeout) or not connect_timeout > 0:
+        raise MisuseError(
+            f"connect_timeout is a number of seconds above 0, not {connect_timeout!r}"
+        )
     machine = ClientMachine(client_id, window=window, credentials=credentials)
-    conversation = Conversation(address, machine, heartbeat)
+    conversation = Conversation(address, machine)
     await conversation.begin(connect_timeout)
     return Client(conversation)
 
@@ -336,9 +321,13 @@ async def _connect(
 def _checked(wait: str, timeout: float) -> tuple[bool, float]:
     if wait not in ("overlay", "local"):
         raise MisuseError(f"wait is 'overlay' or 'local', not {wait!r}")
+    return wait == "overlay", _checked_time(timeout)
+
+
+def _checked_time(timeout: float) -> float:
     if not _is_time(timeout) or not 0 <= timeout < float("inf"):
         raise MisuseError(f"timeout is a number of seconds, not {timeout!r}")
-    return wait == "overlay", float(timeout)
+    return float(timeout)
 
 
 def _is_time(value: object) -> bool:

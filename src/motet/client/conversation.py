@@ -29,9 +29,10 @@ from motet.client.happenings import (
 )
 from motet.client.ledger import Ledger
 from motet.client.machine import MAX_REQUESTS, ClientMachine
-from motet.client.operation import Kind
+from motet.client.operation import INVERSE, Kind
 from motet.client.pulse import Line
-from motet.client.subscription import Advertisement, Subscription
+from motet.client.standing import Standing
+from motet.client.subscription import Subscription
 from motet.client.window import BATCH_EVENTS
 from motet.errors import (
     ClosedError,
@@ -40,7 +41,6 @@ from motet.errors import (
     NotEffective,
     PeerError,
 )
-from motet.model import Filter
 from motet.protocol.session.messages import Status, StatusRequest
 from motet.runtime.addresses import transport_for
 from motet.runtime.codec import decode, encode
@@ -56,7 +56,7 @@ OFFLINE_BYTES = 16 * 1024 * 1024
 
 
 class Conversation:
-    def __init__(self, address: str, machine: ClientMachine, heartbeat_s: float) -> None:
+    def __init__(self, address: str, machine: ClientMachine) -> None:
         self.address = address
         self.machine = machine
         self.ledger = Ledger()
@@ -64,10 +64,9 @@ class Conversation:
         self.dropped_by_broker = 0
         self.error: MotetError | None = None
         """Why it is over; None while it is not."""
-        self.entries: dict[int, Advertisement] = {}
+        self.entries: dict[int, Standing] = {}
         """What is in force or asked for, by handle."""
         self._transport = transport_for(address)
-        self._heartbeat_s = heartbeat_s
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
         self._answers: dict[int, asyncio.Future[Failure | None]] = {}
@@ -152,9 +151,7 @@ class Conversation:
     # ── connections ──────────────────────────────────────────────────────────────────────
 
     async def _dial(self) -> None:
-        await self._transport.connect(
-            self.address, lambda connection: Ear(self, connection, self._heartbeat_s)
-        )
+        await self._transport.connect(self.address, lambda connection: Ear(self, connection))
 
     async def _keep_connected(self) -> None:
         while True:
@@ -269,42 +266,43 @@ class Conversation:
 
     # ── requests ─────────────────────────────────────────────────────────────────────────
 
-    async def ask(
-        self,
-        kind: Kind,
-        wanted: Filter | None,
-        target: int | None,
-        *,
-        wait: bool,
-        timeout_s: float,
-        entry: Advertisement | None = None,
-    ) -> None:
-        """Make a request and wait for its answer; raises if it failed."""
+    async def put_in_force(self, entry: Standing, *, wait: bool, timeout_s: float) -> None:
+        """Advertise or subscribe, and wait until it is answered; raises if it failed."""
         async with self._request_slots:
             self.check_open()
             self._flush()
-            handle = self.machine.request(
-                kind, wanted, target=target, wait=wait, timeout_s=timeout_s
+            entry.handle = handle = self.machine.request(
+                entry.kind, entry.filter, wait=wait, timeout_s=timeout_s
             )
-            if entry is not None:
-                entry.handle = handle
-                self.entries[handle] = entry
-            answer: asyncio.Future[Failure | None] = self._loop.create_future()
-            self._answers[handle] = answer
-            self._carry_out()
-            failure = await self._answer(handle, kind, answer, timeout_s)
-        if failure is not None:
-            self.entries.pop(handle, None)
-            if self.error is not None and failure.error == ClosedError.__name__:
-                raise self.error
-            raise error_of(failure, kind, timeout_s)
+            self.entries[handle] = entry
+            try:
+                await self._answer(handle, entry.kind, timeout_s)
+            except BaseException:
+                self.entries.pop(handle, None)
+                raise
 
-    async def _answer(
-        self, handle: int, kind: Kind, answer: asyncio.Future[Failure | None], timeout_s: float
-    ) -> Failure | None:
+    async def take_back(self, entry: Standing, *, wait: bool, timeout_s: float) -> None:
+        """The inverse. Who is cancelled while it waits for its turn may try again."""
+        async with self._request_slots:
+            if not entry.in_force:
+                return  # somebody else was quicker, or all is over
+            self._flush()
+            kind = INVERSE[entry.kind]
+            handle = self.machine.request(kind, target=entry.handle, wait=wait, timeout_s=timeout_s)
+            entry.end(None)
+            try:
+                await self._answer(handle, kind, timeout_s)
+            finally:
+                self.entries.pop(entry.handle, None)
+
+    async def _answer(self, handle: int, kind: Kind, timeout_s: float) -> None:
+        """Let the request leave; raise unless it is done in time."""
+        answer: asyncio.Future[Failure | None] = self._loop.create_future()
+        self._answers[handle] = answer
+        self._carry_out()
         try:
             async with asyncio.timeout(timeout_s + ANSWER_GRACE_S):
-                return await answer
+                failure = await answer
         except TimeoutError:
             self._abandon(handle)
             if self.machine.state != "open":
@@ -315,21 +313,30 @@ class Conversation:
             raise
         finally:
             self._answers.pop(handle, None)
+        if failure is not None:
+            if self.error is not None and failure.error == ClosedError.__name__:
+                raise self.error
+            raise error_of(failure, kind, timeout_s)
 
     def _abandon(self, handle: int) -> None:
-        self.entries.pop(handle, None)
         self.machine.abandon(handle)
         self._carry_out()
 
-    async def inquire(self) -> dict[str, Any]:
+    async def inquire(self, timeout_s: float) -> dict[str, Any]:
         """The broker's own account of its state."""
         self.check_open()
         if self._line is None:
             raise Disconnected(f"no connection to {self.address}")
+        if len(self._inquirers) >= MAX_REQUESTS:
+            raise Disconnected(f"{self.address} answers no question about its status")
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._inquirers.append(answer)
+        self._inquirers.append(answer)  # and it stays, for answers come in order
         self._line.send((encode(StatusRequest()),))
-        return await answer
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            raise Disconnected(f"{self.address} told no status within {timeout_s:g} s") from None
 
     def _inform(self, frame: Status) -> None:
         if self._inquirers:
@@ -393,6 +400,8 @@ class Conversation:
 
     def _welcomed(self, news: Welcomed) -> None:
         self._backoff.reset()
+        if self._line is not None:
+            self._line.keep_pace(news.heartbeat_s)
         if news.how == "lost":
             self.lost_sessions += 1
             log.warning(

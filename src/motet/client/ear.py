@@ -9,8 +9,12 @@ from typing import Protocol
 from motet.client.pulse import Line
 from motet.runtime.transport import Connection
 
-SILENCE_S = 10.0
-"""A connection that brings nothing for so long is dead. Brokers beat every two seconds."""
+FIRST_HEARTBEAT_S = 2.0
+"""Until the broker has told us its own."""
+SILENT_BEATS = 3
+"""A connection that brings nothing for so many of the broker's heartbeats is dead."""
+SHORTEST_SILENCE_S = 1.0
+"""Beats may be as quick as they like: a busy machine is late by more than a few of them."""
 TICKS = 4
 
 
@@ -27,14 +31,13 @@ class Listener(Protocol):
 class Ear:
     """A transport's handler."""
 
-    def __init__(self, listener: Listener, connection: Connection, heartbeat_s: float) -> None:
+    def __init__(self, listener: Listener, connection: Connection) -> None:
         self._listener = listener
-        self._line = Line(connection, heartbeat_s)
+        self._line = Line(connection, FIRST_HEARTBEAT_S)
         self._loop = asyncio.get_running_loop()
-        self._tick_s = max(SILENCE_S, TICKS * heartbeat_s) / TICKS
         self._received_bytes = 0
         self._silent_ticks = 0
-        self._timer = self._loop.call_later(self._tick_s, self._tick)
+        self._timer = self._loop.call_later(self._silence_s / TICKS, self._tick)
         listener.connected(self._line)
 
     def frames(self, bodies: Sequence[bytes]) -> None:
@@ -48,6 +51,11 @@ class Ear:
     def writable(self) -> None:
         self._listener.relieved()
 
+    @property
+    def _silence_s(self) -> float:
+        """Follows the pace of the line: the broker's, once it has told us."""
+        return max(SHORTEST_SILENCE_S, SILENT_BEATS * self._line.heartbeat_s)
+
     def _tick(self) -> None:
         """Ticks are counted, not seconds: while a handler blocks the loop nobody can hear."""
         received_bytes = self._line.connection.received_bytes
@@ -55,6 +63,6 @@ class Ear:
         self._received_bytes = received_bytes
         self._silent_ticks = self._silent_ticks + 1 if silent else 0
         if self._silent_ticks >= TICKS:
-            self._line.connection.abort(f"nothing was heard for {TICKS * self._tick_s:g} s")
+            self._line.connection.abort(f"nothing was heard for {self._silence_s:g} s")
         else:
-            self._timer = self._loop.call_later(self._tick_s, self._tick)
+            self._timer = self._loop.call_later(self._silence_s / TICKS, self._tick)

@@ -30,6 +30,7 @@ class Welcomed(NamedTuple):
     broker: str
     epoch: str
     lease_s: float
+    heartbeat_s: float
 
 
 class Resolved(NamedTuple):

@@ -50,8 +50,8 @@ class LocalOverlay:
         return self.topology.place(broker).listen
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """What each broker says about itself."""
-        return {name: driver.core.status() for name, driver in self.drivers.items()}
+        """What each broker says about itself, as its clients hear it from `Client.status`."""
+        return {name: driver.status() for name, driver in self.drivers.items()}
 
     def connect(
         self, client_id: str | None = None, *, broker: str | None = None, **options: Any

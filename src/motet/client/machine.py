@@ -36,6 +36,7 @@ from motet.client.happenings import (
 from motet.client.operation import INVERSE, Kind, Operation, Routes
 from motet.client.window import Window
 from motet.model import Filter
+from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.session.messages import (
     ClientHello,
@@ -86,8 +87,13 @@ MOVES: dict[State, dict[str, State]] = {
     },
 }
 
-FINAL = (errors.MisuseError, errors.Fenced, errors.VersionError, errors.UnknownBroker)
+FINAL = (errors.MisuseError, errors.Fenced, errors.VersionError)
 """A Goodnight of these kinds would only be repeated if we came back."""
+
+BLAME = (errors.ProtocolError, errors.FrameError)
+MAX_BLAMES = 3
+"""A broker that blames us so often in a row, without a welcome in between, will not change its
+mind either. Once or twice may be the fault of what lies between us."""
 
 DEFAULT_WINDOW = 8192
 MAX_REQUESTS = 1024
@@ -104,7 +110,7 @@ class ClientMachine:
         self.epoch: str | None = None
         self.broker: str | None = None
         self._credentials = credentials
-        self._resume: str | None = None
+        self._blames = 0
         self._effects = Effects()
         # operations
         self._handles = 0
@@ -142,10 +148,6 @@ class ClientMachine:
     @property
     def can_publish(self) -> bool:
         return self.state != "ended" and self._window.room > 0
-
-    @property
-    def can_request(self) -> bool:
-        return self.state != "ended" and len(self._unanswered) < MAX_REQUESTS
 
     def in_force(self) -> list[int]:
         """Handles of what holds at the broker, as far as we know."""
@@ -212,7 +214,7 @@ class ClientMachine:
     def opened(self) -> None:
         self._move("opened")
         self._effects.send.append(
-            ClientHello(PROTOCOL_VERSION, self.client, self._resume, self._credentials)
+            ClientHello(PROTOCOL_VERSION, self.client, self.epoch, self._credentials)
         )
 
     def closed(self) -> None:
@@ -253,9 +255,12 @@ class ClientMachine:
     # ── the session ──────────────────────────────────────────────────────────────────────
 
     def _on_welcome(self, frame: Welcome) -> None:
-        if frame.resumed and (self._resume is None or frame.epoch != self._resume):
+        if frame.resumed and (self.epoch is None or frame.epoch != self.epoch):
             self.state = "greeting"
             raise errors.ProtocolError(f"session {frame.epoch} is not the one we asked for")
+        if not MIN_HEARTBEAT_S <= frame.heartbeat_s <= MAX_HEARTBEAT_S:
+            self.state = "greeting"
+            raise errors.ProtocolError(f"a heartbeat of {frame.heartbeat_s} s")
         how: Literal["fresh", "resumed", "lost"]
         if frame.resumed:
             how = "resumed"
@@ -264,15 +269,15 @@ class ClientMachine:
             how = "fresh" if self.epoch is None else "lost"
             self._begin_again()
         self.broker = frame.broker
-        self.epoch = self._resume = frame.epoch
+        self.epoch = frame.epoch
+        self._blames = 0
         self._dropped = 0  # brokers count per connection
-        welcomed = Welcomed(how, frame.broker, frame.epoch, frame.lease_s)
+        welcomed = Welcomed(how, frame.broker, frame.epoch, frame.lease_s, frame.heartbeat_s)
         self._effects.happened.append(welcomed)
         self._send_everything_open()
 
     def _on_goodnight(self, frame: Goodnight) -> None:
-        kind = getattr(errors, frame.error, None)
-        final = isinstance(kind, type) and issubclass(kind, FINAL)
+        final = self._is_final(frame)
         was = self.state
         self._move("dismissed" if final else "invited back", errors.ProtocolError)
         failure = Failure(frame.error, frame.text)
@@ -282,9 +287,14 @@ class ClientMachine:
             self._end(failure)
             self._effects.happened.append(Ended(failure))
         else:
-            if frame.error == errors.SessionExpired.__name__:
-                self._resume = None
             self._effects.happened.append(Parted(failure))
+
+    def _is_final(self, frame: Goodnight) -> bool:
+        kind = getattr(errors, frame.error, None)
+        if not isinstance(kind, type):
+            kind = errors.UnavailableError
+        self._blames = self._blames + 1 if issubclass(kind, BLAME) else 0
+        return issubclass(kind, FINAL) or self._blames >= MAX_BLAMES
 
     def _end(self, failure: Failure) -> None:
         for operation in self._unanswered.values():

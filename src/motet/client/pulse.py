@@ -53,6 +53,17 @@ class Line:
         else:
             self._beat_later(asyncio.get_running_loop())
 
+    def keep_pace(self, heartbeat_s: float) -> None:
+        """From now on beat this often: the broker goes by its own heartbeat."""
+        self.heartbeat_s = heartbeat_s
+        if self.ended:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._beat_later(asyncio.get_running_loop())
+        else:
+            _pulse.hurry()
+
     def send(self, bodies: Sequence[bytes]) -> None:
         """On the loop's thread only."""
         with self._lock:
@@ -123,6 +134,11 @@ class Pulse:
                 self._thread.start()
             self._changed.notify()
 
+    def hurry(self) -> None:
+        """A line has a new pace, which may be shorter than the current nap."""
+        with self._changed:
+            self._changed.notify()
+
     def remove(self, line: Line) -> None:
         with self._changed:
             self._lines.discard(line)
@@ -145,6 +161,5 @@ _pulse = Pulse()
 
 def _duplicate_socket(connection: Connection) -> socket.socket | None:
     """A second handle on the socket below, if there is one."""
-    transport: asyncio.Transport | None = getattr(connection, "_transport", None)
-    below = transport.get_extra_info("socket") if transport is not None else None
-    return socket.socket(fileno=socket.dup(below.fileno())) if below is not None else None
+    below = connection.descriptor
+    return None if below is None else socket.socket(fileno=socket.dup(below))

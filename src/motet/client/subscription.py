@@ -1,4 +1,4 @@
-"""What an application holds while a filter of its own is in force."""
+"""Events that match a filter: how they wait for the application, and reach it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
+from motet.client.standing import Standing, Withdraw
 from motet.errors import MisuseError, MotetError
 from motet.model import Event, Filter, decode_body
 from motet.protocol.publication import Publication
@@ -23,72 +23,14 @@ BREATH = 256
 """An iterator that never has to wait gives the loop a turn after this many events."""
 
 
-class Withdraw(Protocol):
-    """How the client takes an operation back."""
-
-    async def __call__(self, handle: int, *, wait: str, timeout: float) -> None: ...
-
-
-class Advertisement:
-    """The right to publish events within a filter, until `unadvertise`."""
-
-    _verb = "unadvertise"
-
-    def __init__(self, wanted: Filter, withdraw: Withdraw) -> None:
-        self.filter = wanted
-        self.handle = 0
-        """Set once the operation is made; stays the same when a session is lost and renewed."""
-        self._withdraw = withdraw
-        self._error: MotetError | None = None
-        self._over = False
-
-    @property
-    def in_force(self) -> bool:
-        return not self._over
-
-    @property
-    def error(self) -> MotetError | None:
-        """Why it ended, if it was not by choice."""
-        return self._error
-
-    async def unadvertise(self, *, wait: str = "overlay", timeout: float = 10.0) -> None:
-        """Take it back. Events within it are refused from now on. Twice is harmless."""
-        await self._take_back(wait, timeout)
-
-    async def _take_back(self, wait: str, timeout: float) -> None:
-        if not self._over:
-            self.end(None)
-            await self._withdraw(self.handle, wait=wait, timeout=timeout)
-
-    def end(self, error: MotetError | None) -> None:
-        """For the client: it is over, by choice or by `error`."""
-        if not self._over:
-            self._over = True
-            self._error = error
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # When the body failed, its error matters more than a slow goodbye.
-        await self._take_back("overlay" if error is None else "local", 10.0)
-
-    def __repr__(self) -> str:
-        state = "in force" if self.in_force else "over"
-        return f"<{type(self).__name__} {str(self.filter)!r}, {state}>"
-
-
-class Subscription(Advertisement, AsyncIterator[Event]):
+class Subscription(Standing, AsyncIterator[Event]):
     """Events that match a filter: iterate over it, or give `subscribe` a callback.
 
     What arrives waits in a buffer of bounded length. When it is full, the newest events are
     dropped and counted: `dropped` says how many, and the log says so once.
     """
+
+    kind = "subscribe"
 
     def __init__(
         self,
@@ -117,7 +59,8 @@ class Subscription(Advertisement, AsyncIterator[Event]):
     # ── for the application ──────────────────────────────────────────────────────────────
 
     async def unsubscribe(self, *, wait: str = "overlay", timeout: float = 10.0) -> None:
-        """Take it back. Nothing more arrives; what is buffered can still be read."""
+        """Take it back. Nothing more arrives; what is buffered can still be read. Twice is
+        harmless."""
         await self._take_back(wait, timeout)
 
     @property

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from msgspec import Raw
 
@@ -27,13 +27,15 @@ from motet.client.client import Client, Wait, connect
 from motet.client.loop_thread import LoopThread
 from motet.client.machine import DEFAULT_WINDOW
 from motet.client.outgoing import Outgoing, Publishable
-from motet.client.subscription import DEFAULT_BUFFER, Advertisement, Subscription
+from motet.client.standing import Advertisement, Standing
+from motet.client.subscription import DEFAULT_BUFFER, Subscription
 from motet.errors import ClosedError, MisuseError, MotetError
 from motet.model import Event, Filter
 
 log = logging.getLogger("motet.client")
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Standing)
 
 
 class SyncReceipt:
@@ -53,8 +55,10 @@ class SyncReceipt:
         return f"<SyncReceipt {self.ordinal}>"
 
 
-class SyncAdvertisement:
-    def __init__(self, entry: Advertisement, call: Callable[[Coroutine[Any, Any, None]], None]):
+class SyncStanding(Generic[S]):
+    """What `SyncAdvertisement` and `SyncSubscription` share."""
+
+    def __init__(self, entry: S, call: Callable[[Coroutine[Any, Any, None]], None]):
         self._entry = entry
         self._call = call
 
@@ -66,7 +70,7 @@ class SyncAdvertisement:
     def in_force(self) -> bool:
         return self._entry.in_force
 
-    def unadvertise(self, *, wait: Wait = "overlay", timeout: float = 10.0) -> None:
+    def _take_back(self, wait: Wait, timeout: float) -> None:
         self._call(self._entry._take_back(wait, timeout))
 
     def __enter__(self) -> Self:
@@ -78,18 +82,25 @@ class SyncAdvertisement:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._call(self._entry._take_back("overlay" if error is None else "local", 10.0))
+        self._take_back("overlay" if error is None else "local", 10.0)
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._entry)[1:]}"
 
 
-class SyncSubscription(SyncAdvertisement):
+class SyncAdvertisement(SyncStanding[Advertisement]):
+    """The right to publish events within a filter, until `unadvertise`."""
+
+    def unadvertise(self, *, wait: Wait = "overlay", timeout: float = 10.0) -> None:
+        """Take it back. Events within it are refused from now on. Twice is harmless."""
+        self._take_back(wait, timeout)
+
+
+class SyncSubscription(SyncStanding[Subscription]):
     """Iterate over it, or `get` one event at a time, from any thread."""
 
     def __init__(self, entry: Subscription, call: Callable[[Coroutine[Any, Any, None]], None]):
         super().__init__(entry, call)
-        self._subscription = entry
         self._arrival = threading.Condition()
         self._waiting = 0
         entry.bell = self._ring
@@ -102,20 +113,20 @@ class SyncSubscription(SyncAdvertisement):
                 self._arrival.notify_all()
 
     def unsubscribe(self, *, wait: Wait = "overlay", timeout: float = 10.0) -> None:
-        """Take it back. What is buffered can still be read."""
-        self._call(self._entry._take_back(wait, timeout))
+        """Take it back. What is buffered can still be read. Twice is harmless."""
+        self._take_back(wait, timeout)
 
     @property
     def dropped(self) -> int:
-        return self._subscription.dropped
+        return self._entry.dropped
 
     @property
     def buffered(self) -> int:
-        return self._subscription.buffered
+        return self._entry.buffered
 
     def get(self, timeout: float | None = None) -> Event:
         """The next event; `TimeoutError` if none comes in time, `ClosedError` after the end."""
-        event = self._subscription.get_nowait()
+        event = self._entry.get_nowait()
         if event is not None:
             return event
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -123,12 +134,12 @@ class SyncSubscription(SyncAdvertisement):
             self._waiting += 1
             try:
                 while True:
-                    over = not self._subscription.in_force
-                    event = self._subscription.get_nowait()
+                    over = not self._entry.in_force
+                    event = self._entry.get_nowait()
                     if event is not None:
                         return event
                     if over:
-                        raise self._subscription.error or ClosedError("the subscription is over")
+                        raise self._entry.error or ClosedError("the subscription is over")
                     left_s = None if deadline is None else deadline - time.monotonic()
                     if left_s is not None and left_s <= 0:
                         raise TimeoutError(f"no event within {timeout:g} s")
@@ -179,8 +190,8 @@ class SyncClient:
     def lost_sessions(self) -> int:
         return self._client.lost_sessions
 
-    def status(self) -> dict[str, Any]:
-        return self._thread.call(self._client.status())
+    def status(self, *, timeout: float = 10.0) -> dict[str, Any]:
+        return self._thread.call(self._client.status(timeout=timeout))
 
     # ── advertisements and subscriptions ─────────────────────────────────────────────────
 
@@ -215,11 +226,21 @@ class SyncClient:
             threading.Thread(target=_call_back, args=arguments, daemon=True).start()
         return subscription
 
-    def unadvertise(self, advertisement: SyncAdvertisement, **options: Any) -> None:
-        advertisement.unadvertise(**options)
+    def unadvertise(
+        self, advertisement: SyncAdvertisement, *, wait: Wait = "overlay", timeout: float = 10.0
+    ) -> None:
+        if not isinstance(advertisement, SyncAdvertisement):
+            raise MisuseError(f"unadvertise takes a SyncAdvertisement, not {advertisement!r}")
+        work = self._client.unadvertise(advertisement._entry, wait=wait, timeout=timeout)
+        self._in_order(work)
 
-    def unsubscribe(self, subscription: SyncSubscription, **options: Any) -> None:
-        subscription.unsubscribe(**options)
+    def unsubscribe(
+        self, subscription: SyncSubscription, *, wait: Wait = "overlay", timeout: float = 10.0
+    ) -> None:
+        if not isinstance(subscription, SyncSubscription):
+            raise MisuseError(f"unsubscribe takes a SyncSubscription, not {subscription!r}")
+        work = self._client.unsubscribe(subscription._entry, wait=wait, timeout=timeout)
+        self._in_order(work)
 
     def _in_order(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a request after everything that this client published before it."""
@@ -349,7 +370,7 @@ def connect_sync(address: str, *, client_id: str | None = None, **options: Any) 
 
 
 def _call_back(subscription: SyncSubscription, callback: Callable[[Event], object]) -> None:
-    entry = subscription._subscription
+    entry = subscription._entry
     try:
         for event in subscription:
             try:

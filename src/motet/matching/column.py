@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from motet.errors import PeerError
-from motet.model import decode_body
+from motet.errors import MisuseError, PeerError
+from motet.model import check_attributes, decode_body
 from motet.model.filters import Constraint, Interval, Value
 
 ABSENT: Final = 0
@@ -59,12 +59,22 @@ def placed(value: object) -> Placed:
     raise TypeError(f"an attribute holds a {type(value).__name__}, which is no value of an event")
 
 
+PAIR: Final = 0x92
+"""How a msgpack array of two begins."""
+
+
 def placed_body(body: bytes | memoryview) -> dict[str, Placed] | None:
-    """The attributes of an encoded event; None when that is none."""
+    """The attributes of an encoded event; None when no event can have that body.
+
+    As strict as the C engine: a broker accepts what its matcher accepts, and two brokers with
+    different matchers must not differ."""
+    if not body or memoryview(body)[0] != PAIR:
+        return None
     try:
         attributes, _ = decode_body(body)
+        check_attributes(attributes)
         return {name: placed(value) for name, value in attributes.items()}
-    except (PeerError, TypeError, ValueError, OverflowError):
+    except (PeerError, MisuseError, TypeError, ValueError, OverflowError):
         return None
 
 

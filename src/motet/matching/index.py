@@ -44,7 +44,7 @@ class FilterIndex(Protocol):
         """The hops of the filters that match, as a mask of bits."""
 
     def hops_encoded(self, body: bytes | memoryview, /) -> int | None:
-        """Like `hops`, for the encoded body of an event; None when it is not well formed."""
+        """Like `hops`, for the encoded body of an event; None when no event can have that body."""
 
     def overlapping(self, filter: Filter, /) -> list[int]:
         """The keys of the filters that some event matches together with this one, ascending."""

@@ -19,8 +19,8 @@ from motet.model.values import Value, check_name, check_value
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_all: Final = msgspec.msgpack.Decoder(tuple[dict[str, Any], bytes]).decode
 _decode_some: Final = msgspec.msgpack.Decoder(tuple[dict[str, Any], msgspec.Raw]).decode
-# A hostile body may be malformed, ill-typed, nested without end, or not UTF-8.
-_MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
+# A hostile body may be malformed, ill-typed, nested without end, not UTF-8 or of the year 10000.
+_MALFORMED: Final = (msgspec.MsgspecError, ValueError, RecursionError, OverflowError)
 
 
 def encode_event(attributes: Mapping[str, Value], payload: bytes) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from motet.errors import PeerError
+from motet.errors import FrameError, PeerError
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Control, ControlAck, Publications
 from motet.protocol.session.messages import Deliver, Publish, Published
@@ -120,7 +120,7 @@ def _join_deliver(before: Any, after: Deliver) -> Frame | None:
 
 
 def _join_published(before: Any, after: Published) -> Frame | None:
-    if type(before) is not Published:
+    if type(before) is not Published or len(before.refused) + len(after.refused) > STEP_EVENTS:
         return None
     return Published(after.upto, before.refused + after.refused)
 
@@ -137,16 +137,26 @@ _JOIN_OUT: dict[type, Callable[[Any, Any], Frame | None]] = {
 """Publications are missing on purpose: what arrives joined leaves joined."""
 
 
-def encoded(frame: Frame) -> list[bytes]:
-    """The frame as one body, or as several if it would be too large; none if it cannot be cut."""
+def encoded(frame: Frame) -> tuple[list[bytes], int]:
+    """The frame as one body, or as several if it would be too large, and how many events had to
+    be left out: those that fit no frame even alone. `FrameError` if anything else does not fit."""
     body = encode(frame)
     if len(body) <= MAX_FRAME_BYTES:
-        return [body]
+        return [body], 0
     halves = _halves(frame)
-    return [part for half in halves for part in encoded(half)]
+    if not halves:
+        if isinstance(frame, Deliver | Publications):
+            return [], len(frame.batch)
+        raise FrameError(
+            f"a {type(frame).__name__} of {len(body)} bytes cannot be cut, and a frame holds "
+            f"{MAX_FRAME_BYTES}"
+        )
+    parts, lost = encoded(halves[0])
+    more, more_lost = encoded(halves[1])
+    return parts + more, lost + more_lost
 
 
-def _halves(frame: Frame) -> tuple[Frame, ...]:
+def _halves(frame: Frame) -> tuple[Frame, Frame] | None:
     if isinstance(frame, Deliver) and len(frame.batch) > 1:
         middle = len(frame.batch) // 2
         return (
@@ -159,4 +169,10 @@ def _halves(frame: Frame) -> tuple[Frame, ...]:
             Control(frame.first, frame.messages[:middle]),
             Control(frame.first + middle, frame.messages[middle:]),
         )
-    return ()
+    if isinstance(frame, Published) and len(frame.refused) > 1:
+        middle = len(frame.refused) // 2  # they are in the order of their numbers
+        return (
+            Published(frame.refused[middle - 1].sequence, frame.refused[:middle]),
+            Published(frame.upto, frame.refused[middle:]),
+        )
+    return None

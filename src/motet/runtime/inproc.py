@@ -73,6 +73,10 @@ class InprocConnection:
         return self._peer
 
     @property
+    def descriptor(self) -> None:
+        return None
+
+    @property
     def backlog_bytes(self) -> int:
         return 0 if self._gone else self._other._inbox_bytes
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 
+from motet.errors import FrameError
 from motet.protocol.frames import Beat, Frame
 from motet.protocol.link.messages import Publications
 from motet.protocol.session.messages import Deliver, Goodnight, Published, Status
 from motet.runtime.batches import encoded, joined
+from motet.runtime.codec import encode
 from motet.runtime.traffic import Traffic
 from motet.runtime.transport import Connection
 
@@ -70,25 +72,41 @@ class Outbox:
             self._ready.append(held.popleft()[1])
 
     def flush(self) -> None:
-        """Write all that may leave, at once; after a `Goodnight`, close."""
+        """Write all that may leave, at once; after a `Goodnight`, close.
+
+        Raises `FrameError` if something fits no frame. What stood before it is written; behind
+        it nothing may follow but a last word, so whoever flushes has to say one.
+        """
         if not self._ready:
             return
         frames, self._ready = joined(self._ready), []
-        full = self._connection.backlog_bytes > self._bound_bytes
         bodies: list[bytes] = []
+        wrong: FrameError | None = None
+        try:
+            self._encode(frames, bodies)
+        except FrameError as error:
+            wrong = error
+            frames = [frame for frame in frames[-1:] if type(frame) is Goodnight]
+            bodies += [encode(frame) for frame in frames]
+            self._held = deque(held for held in self._held if type(held[1]) is Goodnight)
+        if bodies:
+            self.frames_out += len(bodies)
+            self._traffic.frames_out += len(bodies)
+            self._connection.send(bodies)
+        last = frames[-1] if frames else None
+        if type(last) is Goodnight:
+            self._connection.close(f"{last.error}: {last.text}")
+        elif wrong is not None and not self.ended:
+            raise wrong
+
+    def _encode(self, frames: list[Frame], bodies: list[bytes]) -> None:
+        full = self._connection.backlog_bytes > self._bound_bytes
         for frame in frames:
             kind = type(frame)
             if kind is Deliver or kind is Publications:
                 self._encode_events(frame, bodies, full)
             else:
-                bodies += encoded(frame)
-        if bodies:
-            self.frames_out += len(bodies)
-            self._traffic.frames_out += len(bodies)
-            self._connection.send(bodies)
-        last = frames[-1]
-        if type(last) is Goodnight:
-            self._connection.close(f"{last.error}: {last.text}")
+                bodies += encoded(frame)[0]
 
     def _encode_events(self, frame: Frame, bodies: list[bytes], full: bool) -> None:
         assert isinstance(frame, Deliver | Publications)
@@ -99,12 +117,10 @@ class Outbox:
         if self.dropped and isinstance(frame, Deliver):
             self._told = self.dropped
             frame = Deliver(frame.batch, frame.dropped + self.dropped)
-        parts = encoded(frame)
+        parts, lost = encoded(frame)
         bodies += parts
-        if parts:
-            self._traffic.events_out += count
-        else:
-            self.dropped += count  # one event with more subscriptions than a frame can name
+        self._traffic.events_out += count - lost
+        self.dropped += lost  # one event with more subscriptions than a frame can name
 
     def confess(self) -> None:
         """There is room again: tell a client what it lost, if nothing else has."""

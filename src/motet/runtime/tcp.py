@@ -83,6 +83,12 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._peer
 
     @property
+    def descriptor(self) -> int | None:
+        below = None if self._gone else self._transport.get_extra_info("socket")
+        number = -1 if below is None else below.fileno()
+        return number if number >= 0 else None
+
+    @property
     def backlog_bytes(self) -> int:
         return 0 if self._gone else self._transport.get_write_buffer_size()
 

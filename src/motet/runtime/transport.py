@@ -42,6 +42,10 @@ class Connection(Protocol):
     def peer(self) -> str: ...
 
     @property
+    def descriptor(self) -> int | None:
+        """The socket below, if there is one that is open: for signs of life from another thread."""
+
+    @property
     def backlog_bytes(self) -> int:
         """Bytes accepted by `send` that the other side has not taken yet."""
 

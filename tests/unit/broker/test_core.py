@@ -21,6 +21,7 @@ from motet.protocol.contract import (
 )
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link import messages as link
+from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import Complete
 from motet.protocol.session import messages as session
 
@@ -225,3 +226,34 @@ def test_an_epoch_is_never_issued_again_even_by_a_broker_that_lost_its_state() -
     later = BrokerCore(BrokerConfig("A", (), incarnation=200))
     later.step(Received(1, session.ClientHello(PROTOCOL_VERSION, "alice", first)), 0.0)
     assert later.clients["alice"].epoch != first
+
+
+def test_an_event_that_no_event_can_be_is_refused_or_dropped() -> None:
+    core = broker()
+    core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
+    core.step(Received(CLIENT, session.SubscribeRequest(2, Filter.parse("true"), False)), 1.0)
+    bad = Raw(encode_event({"\x1b[31m": 1}, b""))
+    out = core.step(Received(CLIENT, session.Publish(1, [bad])), 1.0)
+    published = replies(out)[-1]
+    assert isinstance(published, session.Published)
+    assert published.refused[0].error == "EventError"
+    good = Raw(encode_event({"x": 1}, b""))
+    batch = [Publication("p", 1, bad), Publication("p", 2, good)]
+    out = core.step(Received(LINK, link.Publications(1, 0, batch)), 1.0)
+    assert not out.close
+    delivered = replies(out)[0]
+    assert isinstance(delivered, session.Deliver)
+    assert [d.publication.sequence for d in delivered.batch] == [2]
+    assert core.status()["counts"]["malformed"] == 1
+
+
+def test_a_refusal_is_short_whatever_was_refused() -> None:
+    core = broker()
+    values = ", ".join(str(i) for i in range(1000))
+    wide = session.AdvertiseRequest(1, Filter.parse(f"a in ({values})"), False)
+    core.step(Received(CLIENT, wide), 1.0)
+    body = Raw(encode_event({"a": -1, "s": "z" * 200_000}, b""))
+    out = core.step(Received(CLIENT, session.Publish(1, [body])), 1.0)
+    published = replies(out)[-1]
+    assert isinstance(published, session.Published)
+    assert len(published.refused[0].text) < 1100

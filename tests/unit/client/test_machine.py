@@ -91,12 +91,12 @@ def test_hello_asks_for_the_session_it_had() -> None:
     machine.opened()
     assert sent(machine) == [ClientHello(1, "alice", None, b"secret")]
     machine.received(welcome("B1-7"))
-    assert happened(machine) == [Welcomed("fresh", "B1", "B1-7", 30.0)]
+    assert happened(machine) == [Welcomed("fresh", "B1", "B1-7", 30.0, 2.0)]
     machine.closed()
     machine.opened()
     assert sent(machine) == [ClientHello(1, "alice", "B1-7", b"secret")]
     machine.received(welcome("B1-7", resumed=True))
-    assert happened(machine) == [Welcomed("resumed", "B1", "B1-7", 30.0)]
+    assert happened(machine) == [Welcomed("resumed", "B1", "B1-7", 30.0, 2.0)]
     assert (machine.broker, machine.epoch) == ("B1", "B1-7")
 
 
@@ -145,7 +145,7 @@ def test_a_lost_session_renews_what_was_in_force_advertisements_first() -> None:
         SubscribeRequest(2, F, False),
         SubscribeRequest(3, G, True, 4.0),
     ]
-    assert told == [Welcomed("lost", "B1", "B1-2", 30.0)]
+    assert told == [Welcomed("lost", "B1", "B1-2", 30.0, 2.0)]
     # Handles stay, deliveries find their way, and nobody hears of the renewal.
     machine.received(Done(1))
     machine.received(Done(2))
@@ -202,21 +202,16 @@ def test_a_renewal_that_fails_is_told() -> None:
     assert machine.in_force() == []
 
 
-def test_after_session_expired_we_do_not_ask_for_it_again() -> None:
-    machine = opened()
-    machine.request("subscribe", F)
-    machine.received(Done(1))
-    machine.closed()
+@pytest.mark.parametrize("heartbeat_s", [0.0, -1.0, 1e9, float("inf"), float("nan")])
+def test_a_heartbeat_that_nobody_could_keep_is_the_brokers_mistake(heartbeat_s: float) -> None:
+    machine = ClientMachine("alice")
     machine.opened()
     machine.take()
-    machine.received(Goodnight("SessionExpired", "too late"))
-    assert happened(machine) == [Parted(Failure("SessionExpired", "too late"))]
-    machine.opened()
-    assert sent(machine) == [ClientHello(1, "alice", None)]
-    machine.received(welcome("B1-2"))
-    effects = machine.take()
-    assert effects.send == [SubscribeRequest(1, F, False)]
-    assert effects.happened == [Welcomed("lost", "B1", "B1-2", 30.0)]
+    with pytest.raises(ProtocolError, match="heartbeat"):
+        machine.received(Welcome("B1", "B1-1", False, 0, 30.0, heartbeat_s=heartbeat_s))
+    assert machine.state == "greeting"
+    machine.received(Welcome("B1", "B1-1", False, 0, 30.0, heartbeat_s=0.5))
+    assert happened(machine) == [Welcomed("fresh", "B1", "B1-1", 30.0, 0.5)]
 
 
 # ── the end ──────────────────────────────────────────────────────────────────────────────
@@ -227,7 +222,7 @@ def test_after_session_expired_we_do_not_ask_for_it_again() -> None:
     [
         ("Fenced", True),
         ("VersionError", True),
-        ("UnknownBroker", True),
+        ("FrameError", False),
         ("MisuseError", True),
         ("NotAdvertised", True),
         ("Disconnected", False),
@@ -253,10 +248,44 @@ def test_which_goodnights_are_final(error: str, final: bool) -> None:
         with pytest.raises(ClosedError):
             machine.publish(bodies("c"))
         assert not machine.can_publish
-        assert not machine.can_request
     else:
         assert (happened(machine), machine.state) == ([Parted(why)], "offline")
     machine.closed()
+
+
+def refuse(machine: ClientMachine, error: str) -> list[Any]:
+    """Come back, and be sent away before the welcome."""
+    machine.opened()
+    machine.take()
+    machine.received(Goodnight(error, "why"))
+    told = happened(machine)
+    machine.closed()
+    return told
+
+
+def test_a_broker_that_blames_us_three_times_in_a_row_means_it() -> None:
+    machine = opened()
+    machine.received(Goodnight("ProtocolError", "why"))
+    assert happened(machine) == [Parted(Failure("ProtocolError", "why"))]
+    machine.closed()
+    assert refuse(machine, "FrameError") == [Parted(Failure("FrameError", "why"))]
+    assert refuse(machine, "ProtocolError") == [Ended(Failure("ProtocolError", "why"))]
+    assert machine.state == "ended"
+
+
+@pytest.mark.parametrize("between", ["welcome", "another reason"])
+def test_blame_is_counted_in_a_row_only(between: str) -> None:
+    machine = opened()
+    machine.closed()
+    for _ in range(5):
+        for _ in range(2):
+            assert refuse(machine, "ProtocolError") == [Parted(Failure("ProtocolError", "why"))]
+        if between == "welcome":
+            reopen(machine, welcome(resumed=True))
+            machine.closed()
+        else:
+            refuse(machine, "Disconnected")
+    assert machine.state == "offline"
 
 
 def test_goodbye_ends_everything_that_is_open() -> None:
@@ -423,11 +452,10 @@ def test_too_many_requests_are_refused() -> None:
     machine = opened()
     for _ in range(MAX_REQUESTS):
         machine.request("subscribe", F)
-    assert not machine.can_request
     with pytest.raises(MisuseError):
         machine.request("subscribe", F)
     machine.received(Done(1))
-    assert machine.can_request
+    machine.request("subscribe", F)
 
 
 def test_a_request_without_a_filter_is_misuse() -> None:

@@ -89,7 +89,7 @@ class Fates(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["advertise", "subscribe"]), wait=st.booleans())
     def ask(self, kind: str, wait: bool) -> None:
-        if self.client.can_request:
+        if self.client.state != "ended":
             self.asked.add(self.client.request(kind, F, wait=wait))  # type: ignore[arg-type]
 
     @precondition(lambda self: self.client.in_force())
@@ -166,8 +166,8 @@ class Fates(RuleBasedStateMachine):
         self.broker.published = -1
         self.client.closed()
 
-    @precondition(lambda self: self.client.state == "open")
-    @rule(error=st.sampled_from(["Disconnected", "SessionExpired"]))
+    @precondition(lambda self: self.client.state in ("greeting", "open"))
+    @rule(error=st.sampled_from(["Disconnected", "ProtocolError"]))
     def goodnight(self, error: str) -> None:
         self.wire.clear()
         self.client.received(Goodnight(error, ""))

@@ -19,6 +19,7 @@ from motet.client.happenings import Failure, Settled
 from motet.client.ledger import Ledger, Receipt
 from motet.client.outgoing import Outgoing
 from motet.client.pulse import FRAMED_BEAT, Line
+from motet.client.standing import Advertisement, Standing
 from motet.client.subscription import Subscription
 from motet.errors import (
     Disconnected,
@@ -138,8 +139,8 @@ async def _await(receipt: Receipt) -> None:
 # ── subscription ─────────────────────────────────────────────────────────────────────────
 
 
-async def _nothing(handle: int, *, wait: str, timeout: float) -> None:
-    del handle, wait, timeout
+async def _nothing(entry: Standing, /, *, wait: str, timeout: float) -> None:
+    del entry, wait, timeout
 
 
 def _publication(step: int) -> Publication:
@@ -202,21 +203,21 @@ async def _next(subscription: Subscription) -> Event:
     return await anext(subscription)
 
 
+async def test_each_standing_has_its_own_verb_only() -> None:
+    assert not hasattr(Subscription(EVERYTHING, _nothing), "unadvertise")
+    assert not hasattr(Advertisement(EVERYTHING, _nothing), "unsubscribe")
+
+
 # ── pulse ────────────────────────────────────────────────────────────────────────────────
 
 
 class _Socket:
-    """A transport that gives its socket away, and a connection above it."""
+    """A connection that gives its socket away."""
 
     def __init__(self, below: socket.socket) -> None:
-        self.below = below
-        self._transport = self
+        self.descriptor = below.fileno()
         self.backlog_bytes = 0
         self.sent: list[bytes] = []
-
-    def get_extra_info(self, name: str) -> socket.socket:
-        assert name == "socket"
-        return self.below
 
     def send(self, bodies: Sequence[bytes]) -> None:
         self.sent.extend(bodies)
@@ -243,6 +244,20 @@ def test_the_pulse_beats_while_the_thread_of_the_loop_is_stuck() -> None:
     _read(far)
     time.sleep(0.1)
     assert _read(far) == b""
+    near.close()
+    far.close()
+
+
+def test_a_line_takes_the_pace_of_its_broker_at_once() -> None:
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    line = Line(_Socket(near), 60.0)  # type: ignore[arg-type]
+    time.sleep(0.05)  # the pulse has gone to sleep for long
+    line.keep_pace(0.04)
+    time.sleep(0.3)
+    assert len(_read(far)) >= 3 * len(FRAMED_BEAT)
+    line.end()
+    line.keep_pace(0.04)
     near.close()
     far.close()
 

@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from motet.broker.driver import BrokerDriver, Wiring
+from motet.broker.config import BrokerConfig
+from motet.broker.driver import BrokerDriver
 from motet.protocol.contract import Closed, Fact, Input, Output, Received
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import Goodnight
 from motet.runtime.codec import decode, encode
 from motet.runtime.transport import Accept, Connection, Handler, Listening
+from motet.runtime.wiring import Wiring
 
 
 class FakeConnection:
     peer = "fake://peer"
+    descriptor = None
 
     def __init__(self) -> None:
         self.handler: Handler
@@ -106,7 +109,8 @@ Answer = Callable[[Input], Output]
 class FakeCore:
     """Notes its inputs, and answers with what the test says."""
 
-    def __init__(self, answer: Answer | None = None) -> None:
+    def __init__(self, answer: Answer | None = None, heartbeat_s: float = 2.0) -> None:
+        self.config = BrokerConfig("fake", heartbeat_s=heartbeat_s)
         self.inputs: list[Input] = []
         self.answer: Answer = answer or (lambda _: Output())
 
@@ -160,9 +164,13 @@ class Bench:
     """A driver on fakes: `async with Bench(answer) as bench`."""
 
     def __init__(
-        self, answer: Answer | None = None, journal: SlowJournal | None = None, **wiring: Any
+        self,
+        answer: Answer | None = None,
+        journal: SlowJournal | None = None,
+        heartbeat_s: float = 2.0,
+        **wiring: Any,
     ) -> None:
-        self.core = FakeCore(answer)
+        self.core = FakeCore(answer, heartbeat_s)
         self.transport = FakeTransport()
         self.journal = journal
         self.driver = BrokerDriver(

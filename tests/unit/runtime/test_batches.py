@@ -149,7 +149,8 @@ def test_deliveries_answers_and_acknowledgements_are_joined_in_place() -> None:
 
 def test_frames_that_would_be_too_large_are_cut() -> None:
     large = Publication("p", 1, raw(3_000_000))
-    parts = encoded(Deliver([Delivery((1,), large)] * 5, 9))
+    parts, lost = encoded(Deliver([Delivery((1,), large)] * 5, 9))
+    assert lost == 0
     assert len(parts) > 1
     assert all(len(part) <= MAX_FRAME_BYTES for part in parts)
     again = [decode(part) for part in parts]
@@ -160,7 +161,7 @@ def test_frames_that_would_be_too_large_are_cut() -> None:
 
 def test_control_is_cut_with_its_numbers() -> None:
     op = OpId("c" * 3_000_000, "e", 1)
-    parts = encoded(Control(5, tuple(Echo(op) for _ in range(5))))
+    parts, _ = encoded(Control(5, tuple(Echo(op) for _ in range(5))))
     again = [decode(part) for part in parts]
     assert len(again) > 1
     following = 5
@@ -171,6 +172,53 @@ def test_control_is_cut_with_its_numbers() -> None:
     assert following == 10
 
 
-def test_what_cannot_be_cut_is_not_sent() -> None:
-    assert encoded(Status({"x": "y" * (MAX_FRAME_BYTES + 1)})) == []
-    assert len(encoded(Control(1, (Subscribe(OpId("c", "e", 1), EVERYTHING),)))) == 1
+def test_refusals_are_cut_with_the_numbers_that_they_settle() -> None:
+    text = "x" * 3_000_000
+    refused = tuple(Refusal(sequence, "NotAdvertised", text) for sequence in (2, 3, 5, 7, 8))
+    parts, _ = encoded(Published(9, refused))
+    again = [decode(part) for part in parts]
+    settled, heard = 0, []
+    for frame in again:
+        assert isinstance(frame, Published)
+        assert all(settled < refusal.sequence <= frame.upto for refusal in frame.refused)
+        settled = frame.upto
+        heard += [refusal.sequence for refusal in frame.refused]
+    assert (len(again) > 1, settled, heard) == (True, 9, [2, 3, 5, 7, 8])
+
+
+def test_refusals_are_joined_only_as_far_as_a_step_goes() -> None:
+    half = STEP_EVENTS // 2 + 1
+    frames = [
+        Published(n * half, tuple(Refusal(n * half, "E", "") for _ in range(half)))
+        for n in range(1, 4)
+    ]
+    assert joined(list(frames)) == frames
+
+
+def test_only_the_events_that_fit_no_frame_are_left_out() -> None:
+    """An event for so many subscriptions of one client that they fill a frame."""
+    crowded = Delivery(tuple(range(2**32, 2**32 + 1_000_000)), Publication("p", 2, raw()))
+    parts, lost = encoded(Deliver([delivery(1), crowded, delivery(3)], 4))
+    again = [decode(part) for part in parts]
+    delivered = [d.publication.sequence for f in again for d in f.batch]  # type: ignore[union-attr]
+    assert (delivered, lost) == ([1, 3], 1)
+    huge = Publications(1, 0, [Publication("p", 1, raw(MAX_FRAME_BYTES))])
+    assert encoded(huge) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Status({"x": "y" * (MAX_FRAME_BYTES + 1)}),
+        Published(1, (Refusal(1, "EventError", "y" * MAX_FRAME_BYTES),)),
+        Control(1, (Echo(OpId("c" * MAX_FRAME_BYTES, "e", 1)),)),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_what_cannot_be_cut_is_named(frame: Frame) -> None:
+    with pytest.raises(FrameError, match=f"a {type(frame).__name__} of .* bytes cannot be cut"):
+        encoded(frame)
+
+
+def test_what_fits_is_one_frame() -> None:
+    assert len(encoded(Control(1, (Subscribe(OpId("c", "e", 1), EVERYTHING),)))[0]) == 1

@@ -83,7 +83,7 @@ FRAMES: list[Frame] = [
     Publish(10, [BODY] * 5),
     Goodbye(),
     StatusRequest(),
-    Welcome("B1", "B1-7", True, -1, 30.0),
+    Welcome("B1", "B1-7", True, -1, 30.0, (Refusal(9, "E", ""),), 8, 0.5),
     Done(1),
     Failed(1, "NotEffective", "not in time", ("B2",)),
     Published(14, (Refusal(12, "NotAdvertised", "outside"),)),

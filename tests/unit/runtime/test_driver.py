@@ -36,10 +36,12 @@ from motet.protocol.session.messages import (
     Goodnight,
     Publish,
     Published,
+    Refusal,
     Status,
     StatusRequest,
 )
 from motet.runtime.codec import encode
+from motet.runtime.transport import MAX_FRAME_BYTES
 from tests.unit.runtime.fakes import Bench, SlowJournal
 
 BODY = msgspec.Raw(b"\x92\x80\xc4\x00")
@@ -386,7 +388,7 @@ async def test_a_full_backlog_drops_events_counts_them_and_tells() -> None:
         one.backlog_bytes = 65 * 1024 * 1024
         one.hear(HELLO)
         assert one.writes == [[Done(1)]]
-        (described,) = bench.driver.status(0)["connections"]
+        (described,) = bench.driver.status()["connections"]
         assert described["dropped_events"] == 2
         assert described["backlog_bytes"] == one.backlog_bytes
         one.backlog_bytes = 0
@@ -395,7 +397,7 @@ async def test_a_full_backlog_drops_events_counts_them_and_tells() -> None:
         assert isinstance(deliver, Deliver)
         assert deliver.dropped == 2
         assert len(deliver.batch) == 2
-        assert bench.driver.status(0)["dropped_events"] == 2
+        assert bench.driver.status()["dropped_events"] == 2
 
 
 async def test_a_client_that_has_room_again_is_told_what_it_lost() -> None:
@@ -434,7 +436,67 @@ async def test_links_lose_publications_but_are_not_closed() -> None:
         assert one.writes == []
         await asyncio.sleep(0.03)
         assert not one.closings
-        assert bench.driver.status(0)["dropped_events"] == 1
+        assert bench.driver.status()["dropped_events"] == 1
+
+
+# ── frames that do not fit ───────────────────────────────────────────────────────────────
+
+
+def too_large(given: Input) -> Output:
+    if not isinstance(given, Received):
+        return Output()
+    published = Published(2, (Refusal(2, "EventError", "y" * MAX_FRAME_BYTES),))
+    return Output(deliver=[(1, Done(1)), (1, published), (1, Done(2)), (2, Done(3))])
+
+
+async def test_a_frame_that_cannot_be_sent_ends_its_connection_and_no_other() -> None:
+    async with Bench(too_large) as bench:
+        one, two = bench.dial_in(), bench.dial_in()
+        one.hear(HELLO)
+        assert one.frames[0] == Done(1), "what stood before it is said"
+        assert one.goodnight.error == "FrameError"
+        assert "a Published of" in one.goodnight.text
+        assert len(one.frames) == 2, "nothing behind it is"
+        assert bench.core.closed == [1]
+        assert two.frames == [Done(3)]
+        assert bench.driver.failure is None
+
+
+async def test_a_goodnight_is_said_even_behind_a_frame_that_does_not_fit() -> None:
+    def answer(given: Input) -> Output:
+        output = too_large(given)
+        output.close.extend([Close(1, "Fenced", "another one")] if output.deliver else [])
+        return output
+
+    async with Bench(answer) as bench:
+        one = bench.dial_in()
+        one.hear(HELLO)
+        assert one.frames == [Done(1), Goodnight("Fenced", "another one")]
+        assert one.closings == ["Fenced: another one"]
+    journal = SlowJournal()
+
+    def durably(given: Input) -> Output:
+        output = answer(given)
+        output.persist.extend([FACT] if output.close else [])
+        return output
+
+    async with Bench(durably, journal) as bench:
+        one = bench.dial_in()
+        one.hear(HELLO)
+        assert one.frames == []
+        journal.sync()
+        assert one.frames == [Done(1), Goodnight("Fenced", "another one")]
+
+
+async def test_a_reason_that_quotes_too_much_is_cut() -> None:
+    def answer(given: Input) -> Output:
+        text = "x" * (MAX_FRAME_BYTES + 1)
+        return Output(close=[Close(1, "E", text)]) if isinstance(given, Received) else Output()
+
+    async with Bench(answer) as bench:
+        one = bench.dial_in()
+        one.hear(HELLO)
+        assert 100 < len(one.goodnight.text) <= 1000
 
 
 # ── timers ───────────────────────────────────────────────────────────────────────────────

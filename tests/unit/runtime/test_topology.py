@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.broker.topology import Topology
+from motet.broker.topology import Topology, full_address
 from motet.errors import TopologyError
 
 EXAMPLE = """
@@ -123,6 +123,22 @@ def test_bad_files_say_what_and_where(text: str, says: str) -> None:
     with pytest.raises(TopologyError, match=says) as caught:
         Topology.parse(text, "bad.toml")
     assert str(caught.value).startswith("bad.toml: ")
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, 1e9, float("nan"), float("inf"), "2", True])
+def test_times_are_checked_however_the_topology_was_made(seconds: float) -> None:
+    for key in ("lease_s", "heartbeat_s"):
+        with pytest.raises(TopologyError, match=rf"overlay\.{key}: is .*choose from"):
+            Topology.line(2, **{key: seconds})
+
+
+def test_a_broker_is_told_the_heartbeat_of_its_overlay() -> None:
+    assert Topology.line(2, heartbeat_s=12.0).config("B1", 1).heartbeat_s == 12.0
+
+
+def test_short_addresses_mean_tcp() -> None:
+    assert full_address("h:1") == "motet://h:1"
+    assert full_address("inproc://x") == "inproc://x"
 
 
 def test_inproc_addresses() -> None:

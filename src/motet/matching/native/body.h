@@ -8,6 +8,10 @@
 
 #include "scan.h"
 
+/* As in motet.model.limits. */
+#define MAX_ATTRIBUTES 256
+#define MAX_NAME_CHARS 128
+
 typedef struct {
     const unsigned char *at, *end;
 } Reader;
@@ -210,13 +214,32 @@ is_payload(Reader *reader)
            size == (uint64_t)(reader->end - reader->at);
 }
 
-/* Whether the body is well formed; then the event has been read. */
+/* Attribute names as motet.model allows them: letters, digits, '_' and '.', the first one a letter
+ * or '_'. */
+static bool
+is_name(const unsigned char *text, size_t size)
+{
+    if (size == 0 || size > MAX_NAME_CHARS) {
+        return false;
+    }
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = text[i];
+        bool letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+        bool later = (c >= '0' && c <= '9') || c == '.';
+        if (!letter && c != '_' && !(later && i > 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether the body is one that an event can have; then the event has been read. */
 static bool
 event_read_encoded(Index *index, const void *body, size_t size)
 {
     Reader reader = {body, (const unsigned char *)body + size};
     uint64_t entries;
-    if (!read_head(&reader, &entries)) {
+    if (!read_head(&reader, &entries) || entries > MAX_ATTRIBUTES) {
         return false;
     }
     for (; entries > 0; entries--) {
@@ -226,7 +249,9 @@ event_read_encoded(Index *index, const void *body, size_t size)
             goto malformed;
         }
         unsigned char lead = *reader.at++;
-        if (!read_string(&reader, lead, &name) || !read_encoded_value(&reader, &value)) {
+        if (!read_string(&reader, lead, &name) ||
+            !is_name((const unsigned char *)name.text, (size_t)name.fine) ||
+            !read_encoded_value(&reader, &value)) {
             goto malformed;
         }
         if (find_attribute(index, name, &number)) {

@@ -114,6 +114,9 @@ scalar_next(Point point)
 {
     double near = point.number;
     if (point.family != NUMBER) { /* BOOL, TIME: whole numbers only */
+        if (isinf(near)) { /* no end at all: nothing is next to it */
+            return point;
+        }
         int64_t whole = (int64_t)near + point.fine;
         return scalar_from_int(point.family, whole + 1);
     }

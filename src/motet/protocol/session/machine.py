@@ -51,7 +51,7 @@ class Sessions:
 
     def is_new(self, session: Session, request: Request) -> bool:
         """Whether this request must take effect; an old one only wants its answer again."""
-        if request.sequence > session.requests + 1:
+        if not 0 < request.sequence <= session.requests + 1:
             raise ProtocolError(
                 f"request {request.sequence} of {session.client} follows {session.requests}"
             )

@@ -82,7 +82,8 @@ class StatusRequest(Struct, tag="status?", array_like=True, frozen=True):
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
     """`published` is the last publication handled in this session, -1 if not known any more:
     then the client must not send unacknowledged publications again. `refused` are those up to
-    it that went nowhere; all of them, but for any up to `forgotten`."""
+    it that went nowhere; all of them, but for any up to `forgotten`. Both sides beat at least
+    every `heartbeat_s`, and take three of them without a sign for the end of the connection."""
 
     broker: str
     epoch: str
@@ -91,6 +92,7 @@ class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
     lease_s: float
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
+    heartbeat_s: float = 2.0
 
 
 class Done(Struct, tag="done", array_like=True, frozen=True):

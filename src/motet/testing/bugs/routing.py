@@ -8,7 +8,7 @@ from motet.broker import durable, facts
 from motet.model import Hop
 from motet.protocol.routing import machine as routing
 from motet.protocol.routing.machine import Effects, Routing
-from motet.protocol.routing.messages import Unsubscribe
+from motet.protocol.routing.messages import Subscribe, Unsubscribe
 from motet.testing.bugs.catalogue import mutation, nothing
 from motet.testing.patches import Patch
 
@@ -122,3 +122,17 @@ def neighbour_without_state_is_told_nothing() -> list[Patch]:
             self._carry(self.routing.join(fact.neighbour))
 
     return [Patch(durable.MOVES, facts.NeighbourMet, mute)]
+
+
+@mutation("crash", "effective", "completeness")
+def strangers_count_as_complete() -> list[Patch]:
+    """A broker that lost its state answers before its neighbours have told it everything."""
+    original = Routing._subscribe
+
+    def trusting(self: Any, message: Any, source: Hop) -> None:
+        state = self.state
+        known, state.complete = state.complete, state.bits.all_neighbours
+        original(self, message, source)
+        state.complete = known
+
+    return [Patch(routing.MOVES, Subscribe, trusting)]

@@ -1,0 +1,76 @@
+"""What an application holds while a filter of its own stands, and how it takes it back."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import ClassVar, Literal, Protocol, Self
+
+from motet.errors import MotetError
+from motet.model import Filter
+
+
+class Withdraw(Protocol):
+    """How the client takes an operation back. Until the request is made, it stays in force."""
+
+    async def __call__(self, entry: Standing, /, *, wait: str, timeout: float) -> None: ...
+
+
+class Standing:
+    """An advertisement or a subscription: in force from its making until it is taken back."""
+
+    kind: ClassVar[Literal["advertise", "subscribe"]]
+
+    def __init__(self, wanted: Filter, withdraw: Withdraw) -> None:
+        self.filter = wanted
+        self.handle = 0
+        """Set once the operation is made; stays the same when a session is lost and renewed."""
+        self._withdraw = withdraw
+        self._error: MotetError | None = None
+        self._over = False
+
+    @property
+    def in_force(self) -> bool:
+        return not self._over
+
+    @property
+    def error(self) -> MotetError | None:
+        """Why it ended, if it was not by choice."""
+        return self._error
+
+    async def _take_back(self, wait: str, timeout: float) -> None:
+        await self._withdraw(self, wait=wait, timeout=timeout)
+
+    def end(self, error: MotetError | None) -> None:
+        """For the client: it is over, by choice or by `error`."""
+        if not self._over:
+            self._over = True
+            self._error = error
+
+    async def finish(self) -> None:
+        """For the client: let what works on it come to its end."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # When the body failed, its error matters more than a slow goodbye.
+        await self._take_back("overlay" if error is None else "local", 10.0)
+
+    def __repr__(self) -> str:
+        state = "in force" if self.in_force else "over"
+        return f"<{type(self).__name__} {str(self.filter)!r}, {state}>"
+
+
+class Advertisement(Standing):
+    """The right to publish events within a filter, until `unadvertise`."""
+
+    kind = "advertise"
+
+    async def unadvertise(self, *, wait: str = "overlay", timeout: float = 10.0) -> None:
+        """Take it back. Events within it are refused from now on. Twice is harmless."""
+        await self._take_back(wait, timeout)
