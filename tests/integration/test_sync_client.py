@@ -179,11 +179,14 @@ def test_fencing_reaches_a_waiting_thread(overlay: motet.SyncOverlay) -> None:
 
 def test_keyboard_interrupt_ends_a_waiting_get(bob: motet.SyncClient) -> None:
     subscription = bob.subscribe("step > 0")
+    # Whoever runs the tests in the background may have taught them to ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         subscription.get(timeout=10.0)
     timer.join()
+    signal.signal(signal.SIGINT, before)
     assert bob.status()["broker"] == "B2"
 
 
