@@ -140,3 +140,15 @@ async def test_an_announced_frame_that_never_comes_costs_no_memory() -> None:
         await raw.writer.drain()
         await asyncio.sleep(0.01)
         assert len(raw.recorder.connection._buffer) < 1_000_000  # type: ignore[attr-defined]
+
+
+async def test_a_connection_that_is_gone_costs_no_memory() -> None:
+    async with Raw() as raw:
+        raw.writer.write(struct.pack(">I", MAX_FRAME_BYTES) + bytes(2_000_000))
+        await raw.writer.drain()
+        connection = raw.recorder.connection
+        await until(lambda: connection.received_bytes > 2_000_000)
+        raw.writer.close()
+        await until(lambda: bool(raw.recorder.closings))
+        assert len(connection._buffer) == 0  # type: ignore[attr-defined]
+        assert not hasattr(connection, "_handler"), "a cycle that few collections would find"

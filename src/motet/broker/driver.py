@@ -28,6 +28,7 @@ from motet.errors import (
     InvariantError,
     MotetError,
     PeerError,
+    ProtocolError,
 )
 from motet.matching import ENGINE
 from motet.protocol.contract import (
@@ -69,6 +70,7 @@ log = logging.getLogger("motet.broker")
 
 SILENT_BEATS = 3
 """A connection that is silent for so many heartbeats is dead."""
+STATUSES_PER_TURN = 8
 TICKS_PER_BEAT = 4
 LISTED = 1000
 """Connections that a status describes one by one."""
@@ -270,6 +272,11 @@ class BrokerDriver:
             contact.hear_hello(frame)
 
     def _tell_status(self, contact: Contact) -> None:
+        """It costs more to answer than to ask, so nobody may ask in bulk."""
+        if contact.outbox.unwritten(Status) >= STATUSES_PER_TURN:
+            text = "asked for the status too often at once: wait for the answer"
+            self._refuse(contact, ProtocolError(text), self._clock.now())
+            return
         try:
             state = self.status()
         except Exception as failure:

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from motet.errors import FrameError, PeerError
+from motet.errors import FrameError, PeerError, ProtocolError
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Control, ControlAck, Publications
 from motet.protocol.session.messages import Deliver, Publish, Published
 from motet.runtime.codec import decode, encode
 from motet.runtime.transport import MAX_FRAME_BYTES
 
+FRAME_EVENTS = 4096
+"""Events that a client may publish in one frame. Even if all are refused, with reasons, that does
+not keep others waiting."""
 STEP_EVENTS = 1024
 STEP_BYTES = 1024 * 1024
 """What the core gets in one step. Events grow a little from hop to hop (names are added), and
@@ -37,6 +40,9 @@ def decoded(bodies: Sequence[bytes]) -> tuple[list[Frame], PeerError | None]:
         except PeerError as error:
             return frames, error
         kind = type(frame)
+        if type(frame) is Publish and len(frame.bodies) > FRAME_EVENTS:
+            text = f"{len(frame.bodies)} events in one frame; at most {FRAME_EVENTS} are taken"
+            return frames, ProtocolError(text)
         if kind is not Publish and kind is not Publications:
             room = 0
             frames.append(frame)

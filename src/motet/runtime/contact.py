@@ -104,7 +104,7 @@ class Contact:
             return ProtocolError(f"no hello within {hello_s:g} s")
         if now - self._heard_at > silence_s:
             return Disconnected(f"nothing was heard for {silence_s:g} s")
-        if self._kind == "client" and self.outbox.drowning:
+        if self._kind != "broker" and self.outbox.drowning:
             return SlowConsumer(
                 f"{self.connection.backlog_bytes} bytes wait for a client that does not read"
             )

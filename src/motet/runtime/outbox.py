@@ -45,6 +45,10 @@ class Outbox:
         """Even without best-effort frames the backlog grows: the other side takes nothing."""
         return self._connection.backlog_bytes > 2 * self._bound_bytes
 
+    def unwritten(self, kind: type) -> int:
+        """How many frames of this kind were put in since the last write."""
+        return sum(type(frame) is kind for frame in self._ready)
+
     def put(self, frame: Frame, position: int, durable: int) -> bool:
         """Queue a frame that may leave once `position` is durable; whether a flush is due."""
         if self.ended:

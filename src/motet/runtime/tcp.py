@@ -145,13 +145,21 @@ class TcpConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(HIGH_MARK_BYTES, LOW_MARK_BYTES)
-        raw = transport.get_extra_info("socket")
-        if raw is not None:
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        name = transport.get_extra_info("peername")
-        if name:
-            self._peer = address_of(name[0], name[1])
-        self._handler = self._accept(self)
+        try:
+            raw = transport.get_extra_info("socket")
+            if raw is not None:
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            name = transport.get_extra_info("peername")
+            if name:
+                self._peer = address_of(name[0], name[1])
+            self._handler = self._accept(self)
+        except BaseException as problem:
+            # asyncio would keep a connection that nobody serves. There is no handler that could
+            # hear of its end either, so another protocol hears of it.
+            self.abort(str(problem))
+            self._gone = True
+            self._transport.set_protocol(asyncio.Protocol())
+            raise
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -193,7 +201,14 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._congested = False
         if self._bound is not None:
             self._bound.cancel()
-        self._handler.closed(reason)
+        handler = self._handler
+        # Let go of everything large, and of the handler that holds us: nobody collects cycles
+        # often in a broker, and a peer that comes and goes must not cost memory.
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        del self._handler
+        handler.closed(reason)
 
     def pause_writing(self) -> None:
         self._congested = True

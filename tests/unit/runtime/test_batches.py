@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.errors import FrameError
+from motet.errors import FrameError, ProtocolError
 from motet.model import EVERYTHING, OpId
 from motet.protocol.frames import Beat, Frame
 from motet.protocol.link.messages import Control, ControlAck, Publications
@@ -23,7 +23,7 @@ from motet.protocol.session.messages import (
     Status,
 )
 from motet.runtime import batches
-from motet.runtime.batches import STEP_BYTES, STEP_EVENTS, decoded, encoded, joined
+from motet.runtime.batches import FRAME_EVENTS, STEP_BYTES, STEP_EVENTS, decoded, encoded, joined
 from motet.runtime.codec import decode, encode
 from motet.runtime.transport import MAX_FRAME_BYTES
 
@@ -222,3 +222,11 @@ def test_what_cannot_be_cut_is_named(frame: Frame) -> None:
 
 def test_what_fits_is_one_frame() -> None:
     assert len(encoded(Control(1, (Subscribe(OpId("c", "e", 1), EVERYTHING),)))[0]) == 1
+
+
+def test_too_many_events_in_one_frame_are_the_peers_fault() -> None:
+    body = encode(Publish(1, [raw()] * (FRAME_EVENTS + 1)))
+    frames, wrong = decoded([encode(Publish(1, [])), body])
+    assert len(frames) == 1
+    assert isinstance(wrong, ProtocolError)
+    assert "at most 4096" in str(wrong)

@@ -608,3 +608,14 @@ async def test_everybody_is_told_when_the_broker_stops() -> None:
     await bench.driver.stop()
     await bench.driver.finished()
     assert one.frames == [Goodnight("Disconnected", "the broker stops")]
+
+
+async def test_asking_for_the_status_in_bulk_is_refused() -> None:
+    async with Bench() as bench:
+        one = bench.dial_in()
+        one.hear(*[StatusRequest()] * 9)
+        assert one.goodnight.error == "ProtocolError"
+        assert len(one.frames) == 9, "eight answers, and the last word"
+        other = bench.dial_in()
+        other.hear(StatusRequest())
+        assert type(other.frames[0]).__name__ == "Status", "others are served"
