@@ -21,6 +21,7 @@ from motet.cli.voice import say, say_json
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.runtime.clock import fresh_incarnation
 from motet.runtime.loop import run
+from motet.runtime.tcp import host_and_port
 from motet.runtime.wiring import Wiring
 
 Heartbeat = Annotated[
@@ -108,6 +109,7 @@ def _alone(
         neighbours.append(neighbour)
         if separator:
             dial[neighbour] = full_address(address)
+            host_and_port(dial[neighbour])  # better refused now than dialled in vain for ever
     config = BrokerConfig(name, tuple(neighbours), incarnation=incarnation, **settings)
     return config, Wiring(full_address(listen), dial)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -103,5 +104,15 @@ def _explain(error: Exception) -> int:
     return ending.FAILED
 
 
+def _open_standard_streams() -> None:
+    """A caller may have closed them; then the next file or socket would take their number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+
+
 def main() -> None:
+    _open_standard_streams()
     sys.exit(run(sys.argv[1:]))

@@ -29,6 +29,7 @@ from motet.cli.ending import Misuse
 from motet.model import Event, Value
 from motet.model.values import parse_timestamp, show_timestamp
 
+LONGEST_INTEGER = 20
 _INTEGER: Final = re.compile(r"-?(0|[1-9]\d*)\Z")
 _DECIMAL: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\Z")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?Z\Z")
@@ -60,6 +61,8 @@ def value_of(text: str) -> Value:
     if text in ("true", "false"):
         return text == "true"
     if _INTEGER.match(text):
+        if len(text) > LONGEST_INTEGER:
+            raise Misuse(f"an integer of {len(text)} digits", "integers have 64 bits; use text")
         return int(text)
     if _DECIMAL.match(text):
         return float(text)
