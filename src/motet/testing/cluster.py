@@ -250,6 +250,8 @@ class Cluster:
         operation = client.session.operations.get(frame.sequence)
         if operation is not None and operation.kind in ADDITIONS:
             self.effective.claimed(operation, self.agenda.now)
+        elif operation is not None:
+            self.effective.removed(operation, self.agenda.now)
 
     def check_replay(self, name: str, position: int, expected: str, replayed: BrokerCore) -> None:
         self.replayed += 1

@@ -41,7 +41,14 @@ def plans_go_stale() -> list[Patch]:
     return [Patch(Router, "tables_changed", nothing)]
 
 
-@mutation("clients", "soundness", action_s=0.008, sync=1.0, lease_s=15.0, weights=(80.0, 8.0, 4.0, 4.0, 6.0, 1.0, 1.5))
+@mutation(
+    "clients",
+    "soundness",
+    action_s=0.008,
+    sync=1.0,
+    lease_s=15.0,
+    weights=(80.0, 8.0, 4.0, 4.0, 6.0, 1.0, 1.5),
+)
 def refusals_are_lost_with_the_connection() -> list[Patch]:
     """A client that resumes hears what was handled, but not what was refused."""
     return [Patch(BrokerCore, "_remember_refusals", nothing)]

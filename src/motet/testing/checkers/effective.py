@@ -3,7 +3,8 @@
 A subscription: every broker on the way to every advertiser whose overlapping advertisement was
 effective before has it, or one that covers it from the same direction. An advertisement: every
 broker has it, and every overlapping subscription that was effective before, or was held by its
-own broker before the advertisement was asked for, is at every broker on the way.
+own broker before the advertisement was asked for, is at every broker on the way. A removal: no
+broker has it any more, but for where the end of an advertisement had begun to take it back before.
 
 Not counted: what is being taken back, whose client is not surely there, what was in force at a
 broker that has lost its state since, and paths on which one did so after the later of the two was
@@ -55,6 +56,40 @@ class Checker:
                 if self._stands(subscription):
                     self._check_pair(subscription, operation)
         self._effective[operation.kind].append(operation)
+
+    def removed(self, operation: Operation, now: float) -> None:
+        """A broker says that an advertisement or subscription is gone, wherever it was."""
+        target = operation.target
+        if not operation.wait or target is None:
+            return
+        tree, home = self._history.tree, target.session.broker
+        for broker in tree.brokers:
+            core = self._tables_of(broker)
+            if core is None or self._forgotten(tree.path(home, broker), target.requested_at):
+                continue
+            state = core.durable.routing.state
+            is_subscription = target.kind == "subscribe"
+            table = state.subscriptions if is_subscription else state.advertisements
+            self.verdict.expect(
+                target.id not in table or self._is_withdrawn(target, now),
+                "{} was called gone at {:.4f} s, but {} still has it",
+                target,
+                now,
+                broker,
+            )
+
+    def _is_withdrawn(self, subscription: Operation, now: float) -> bool:
+        """Whether an overlapping advertisement ended in its time: what that took back may still
+        be on its way."""
+        assert subscription.filter is not None
+        return any(
+            advertisement.filter is not None
+            and subscription.requested_at <= advertisement.ended_at <= now
+            and overlap(subscription.filter, advertisement.filter)
+            for session in self._history.sessions
+            for advertisement in session.operations.values()
+            if advertisement.kind == "advertise"
+        )
 
     # ── who counts ───────────────────────────────────────────────────────────────────────
 
