@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,8 +17,10 @@ import motet
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
-from motet.client import conversation, ear
+from motet.client import conversation, ear, pulse
+from motet.client.happenings import Happening, Resolved
 from motet.client.machine import MAX_REQUESTS
+from motet.client.standing import Standing
 from motet.errors import (
     AddressError,
     ClosedError,
@@ -253,6 +257,8 @@ async def test_bad_addresses(address: str) -> None:
         {"connect_timeout": 0},
         {"connect_timeout": float("nan")},
         {"connect_timeout": "5"},
+        {"credentials": "secret"},
+        {"credentials": b"x" * (64 * 1024 + 1)},
     ],
 )
 async def test_bad_options(options: dict[str, object]) -> None:
@@ -301,6 +307,8 @@ async def test_bad_calls() -> None:
             await alice.subscribe("step > 1", wait="everywhere")  # type: ignore[arg-type]
         with pytest.raises(MisuseError):
             await alice.subscribe("step > 1", timeout=-1)
+        with pytest.raises(MisuseError):
+            await alice.subscribe("step > 1", timeout=10**400)
         with pytest.raises(EventError):
             await alice.publish({"step": None})  # type: ignore[dict-item]
         with pytest.raises(MisuseError):
@@ -433,6 +441,106 @@ async def test_a_cancelled_subscribe_leaves_nothing_behind() -> None:
             async with asyncio.timeout(0.05):
                 await alice.advertise("step > 0")
         await until(lambda: driver.core.status()["tables"]["advertisements"] == 0)
+
+
+@pytest.mark.parametrize("verb", ["subscribe", "advertise"])
+async def test_who_is_cancelled_at_any_moment_leaves_nothing_behind(verb: str) -> None:
+    async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
+        cancelled = 0
+        for turns in range(200):
+            opening = asyncio.ensure_future(_open(alice, verb, turns))
+            for _ in range(turns % 40):
+                await asyncio.sleep(0)
+            opening.cancel()
+            try:
+                entry = await opening
+            except asyncio.CancelledError:
+                cancelled += 1
+            else:
+                await entry._take_back("local", 5.0)
+        assert cancelled
+        await until(lambda: not driver.core.status()["tables"]["subscriptions"])
+        await until(lambda: not driver.core.status()["tables"]["advertisements"])
+        assert alice._conversation.machine.in_force() == []
+        assert alice._conversation.entries == {}
+
+
+@pytest.mark.parametrize("verb", ["subscribe", "advertise"])
+async def test_who_is_cancelled_while_the_answer_lies_ready_leaves_nothing_behind(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
+        talk = alice._conversation
+        opening = asyncio.ensure_future(_open(alice, verb, 1))
+        tell = talk._tell
+
+        def tell_and_cancel(happening: Happening) -> None:
+            tell(happening)
+            if isinstance(happening, Resolved):
+                opening.cancel()
+
+        monkeypatch.setattr(talk, "_tell", tell_and_cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        monkeypatch.undo()
+        assert talk.machine.in_force() == []
+        tables = (await alice.status())["tables"]
+        assert (tables["subscriptions"], tables["advertisements"]) == (0, 0)
+
+
+async def _open(client: motet.Client, verb: str, value: int) -> Standing:
+    if verb == "subscribe":
+        return await client.subscribe(f"step = {value}")
+    return await client.advertise(f"step = {value}")
+
+
+async def test_what_cannot_be_sent_harms_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
+        with monkeypatch.context() as patch:
+            patch.setattr(conversation, "MAX_FILTER_BYTES", 5)
+            with pytest.raises(MisuseError, match="limit of 5"):
+                await alice.subscribe("step > 0")
+            patch.setattr(conversation, "encode", lambda _: 1 / 0)
+            with pytest.raises(MisuseError, match="cannot be sent"):
+                await alice.subscribe("step > 0")
+        await alice.advertise("step > 0")
+        subscription = await alice.subscribe("step > 0")
+        await alice.publish({"step": 1})
+        assert await steps(subscription, 1) == [1]
+
+
+async def test_who_is_cancelled_offline_makes_room_for_others() -> None:
+    async with broker() as driver:
+        alice = await motet.connect(driver.address, client_id="alice")
+    await until(lambda: not alice.connected)
+    for value in range(MAX_REQUESTS + 10):
+        opening = asyncio.ensure_future(_open(alice, "subscribe", value))
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait({opening})
+        assert opening.cancelled()
+    late = asyncio.ensure_future(_open(alice, "subscribe", 0))
+    async with broker(driver.address, incarnation=2) as again:
+        await asyncio.wait_for(late, SOON_S)
+        assert again.core.status()["tables"]["subscriptions"] == 1
+        await alice.close()
+
+
+async def test_a_callback_may_close_its_client_while_others_are_stuck() -> None:
+    async with motet.local(1) as overlay:
+        alice, bob = await overlay.connect("alice"), await overlay.connect("bob")
+        await alice.advertise("step > 0")
+        closed = asyncio.Event()
+
+        async def close(_: motet.Event) -> None:
+            await bob.close()
+            closed.set()
+
+        for _ in range(6):
+            await bob.subscribe("step > 0", callback=lambda _: asyncio.sleep(100))
+        await bob.subscribe("step > 0", callback=close)
+        await alice.publish({"step": 1})
+        await asyncio.wait_for(closed.wait(), 3.0)  # six of them, one after another: 6 s
 
 
 # ── connections that break ───────────────────────────────────────────────────────────────
@@ -612,6 +720,33 @@ async def test_a_silent_broker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
             contacts = set(driver.contacts)
             await until(lambda: driver.contacts and not contacts & set(driver.contacts))
             assert alice.lost_sessions == 0
+
+
+@pytest.mark.parametrize("lacking", ["descriptor", "everything"])
+async def test_a_machine_that_lacks_something_for_a_while_connects_again(
+    lacking: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
+        lines = set(pulse._pulse._lines)
+        tries = 0
+
+        def fail(*_: object) -> object:
+            nonlocal tries
+            tries += 1
+            raise OSError(errno.EMFILE, "too many open files")
+
+        with monkeypatch.context() as patch:
+            if lacking == "descriptor":
+                patch.setattr(socket, "dup", fail)
+            else:
+                patch.setattr(conversation, "Ear", fail)
+            cut(driver, "alice")
+            await until(lambda: tries >= (1 if lacking == "descriptor" else 2))
+        await until(lambda: alice.connected)
+        assert len(pulse._pulse._lines - lines) == (lacking != "descriptor")
+        await alice.advertise("step > 0")
+        await (await alice.publish({"step": 1}))
 
 
 async def test_a_broker_that_never_takes_us_back_ends_the_client(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -141,6 +143,55 @@ def test_callbacks_run_in_a_thread_and_may_call_the_client(
     bob.subscribe("step > 0", callback=lambda e: bob.publish({"echo": e["step"]}))
     alice.publish({"step": 7})
     assert echoes.get(timeout=5.0)["echo"] == 7
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300])
+def test_a_timeout_may_be_endless(
+    timeout: float, alice: motet.SyncClient, bob: motet.SyncClient
+) -> None:
+    subscription = bob.subscribe("step > 0")
+    timer = threading.Timer(0.1, alice.publish, ({"step": 1},))
+    timer.start()
+    assert subscription.get(timeout=timeout)["step"] == 1
+    timer.join()
+
+
+FORKED = """
+import os, motet
+from motet.errors import MisuseError
+with motet.local_sync(1) as overlay:
+    client = overlay.connect("alice")
+    client.advertise("step > 0")
+    subscription = client.subscribe("step > 0")
+    child = os.fork()
+    if child == 0:
+        said = 0
+        event = {"step": 1}
+        for use in (
+            lambda: client.publish(event),
+            lambda: client.subscribe("step > 0"),
+            lambda: client.flush(),
+            lambda: subscription.get(timeout=5.0),
+            lambda: subscription.unsubscribe(),
+        ):
+            try:
+                use()
+            except MisuseError as error:
+                said += "parent process" in str(error)
+        client.close()
+        os._exit(said)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    client.publish({"step": 2})
+    print(subscription.get(timeout=5.0)["step"])
+"""
+
+
+def test_a_forked_child_is_told_that_the_client_is_not_its_own() -> None:
+    # In a process of its own: to fork one that runs pytest's threads would test them.
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["5", "2"], done.stderr
 
 
 def test_after_close(overlay: motet.SyncOverlay) -> None:

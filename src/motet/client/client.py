@@ -25,7 +25,7 @@ from motet.client.machine import DEFAULT_WINDOW, ClientMachine
 from motet.client.opening import Opening
 from motet.client.outgoing import Outgoing, Publishable
 from motet.client.standing import Advertisement, Standing
-from motet.client.subscription import DEFAULT_BUFFER, Callback, Subscription
+from motet.client.subscription import DEFAULT_BUFFER, Callback, Subscription, finish
 from motet.errors import Disconnected, MisuseError, NoSuchOperation
 from motet.model import Filter, as_filter
 from motet.model.limits import MAX_CLIENT_ID_CHARS
@@ -35,6 +35,7 @@ log = logging.getLogger("motet.client")
 Wait = Literal["overlay", "local"]
 
 LEAVE_S = 2.0
+MAX_CREDENTIALS_BYTES = 64 * 1024
 
 
 class Client:
@@ -184,7 +185,7 @@ class Client:
         everywhere, timeout_s = _checked(wait, timeout)
         if entry.in_force:  # else it was taken back before, or went with the session
             await self._conversation.take_back(entry, wait=everywhere, timeout_s=timeout_s)
-            await entry.finish()
+            await finish((entry,))
 
     # ── publications ─────────────────────────────────────────────────────────────────────
 
@@ -252,8 +253,7 @@ class Client:
                 log.warning("%d publications are not settled at the end", self.unsettled)
         entries = list(talk.entries.values())
         await talk.leave(patience)
-        for entry in entries:
-            await entry.finish()
+        await finish(entries)
         _, failed, first = self._ledger.take_failures(talk.made)
         if first is not None:
             log.info("%d publications failed since the last flush: %s", failed, first.text)
@@ -312,6 +312,8 @@ async def _connect(
         raise MisuseError(
             f"connect_timeout is a number of seconds above 0, not {connect_timeout!r}"
         )
+    if not isinstance(credentials, bytes) or len(credentials) > MAX_CREDENTIALS_BYTES:
+        raise MisuseError(f"credentials are at most {MAX_CREDENTIALS_BYTES} bytes")
     machine = ClientMachine(client_id, window=window, credentials=credentials)
     conversation = Conversation(address, machine)
     await conversation.begin(connect_timeout)
@@ -327,7 +329,10 @@ def _checked(wait: str, timeout: float) -> tuple[bool, float]:
 def _checked_time(timeout: float) -> float:
     if not _is_time(timeout) or not 0 <= timeout < float("inf"):
         raise MisuseError(f"timeout is a number of seconds, not {timeout!r}")
-    return float(timeout)
+    try:
+        return float(timeout)
+    except OverflowError:
+        raise MisuseError("timeout is a number of seconds that fits into a float") from None
 
 
 def _is_time(value: object) -> bool:

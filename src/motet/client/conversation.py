@@ -37,20 +37,25 @@ from motet.client.window import BATCH_EVENTS
 from motet.errors import (
     ClosedError,
     Disconnected,
+    MisuseError,
     MotetError,
     NotEffective,
     PeerError,
 )
+from motet.model import Filter
 from motet.protocol.session.messages import Status, StatusRequest
 from motet.runtime.addresses import transport_for
 from motet.runtime.codec import decode, encode
 from motet.runtime.redial import Backoff
+from motet.runtime.transport import Connection
 
 log = logging.getLogger("motet.client")
 
 LONGEST_PAUSE_S = 2.0
 ANSWER_GRACE_S = 2.0
 """How much longer than the broker we wait before we take its silence for an answer."""
+MAX_FILTER_BYTES = 1024 * 1024
+"""Filters are bounded where they are made; this keeps any of them far below a frame's limit."""
 OFFLINE_BYTES = 16 * 1024 * 1024
 """How much may wait to be published while there is no connection."""
 
@@ -151,7 +156,19 @@ class Conversation:
     # ── connections ──────────────────────────────────────────────────────────────────────
 
     async def _dial(self) -> None:
-        await self._transport.connect(self.address, lambda connection: Ear(self, connection))
+        problems: list[Exception] = []
+
+        def accept(connection: Connection) -> Ear:
+            try:
+                return Ear(self, connection)
+            except Exception as problem:
+                # asyncio would only log it, and call the connection made.
+                problems.append(problem)
+                raise
+
+        await self._transport.connect(self.address, accept)
+        if problems:
+            raise Disconnected(f"cannot use the connection to {self.address}: {problems[0]}")
 
     async def _keep_connected(self) -> None:
         while True:
@@ -165,6 +182,9 @@ class Conversation:
             except Disconnected as problem:
                 self._offline.set()
                 log.info("%s", problem)
+            except Exception:  # whatever this machine lacks now, it may have later
+                self._offline.set()
+                log.exception("cannot connect to %s", self.address)
 
     def connected(self, line: Line) -> None:
         self._line = line
@@ -270,6 +290,7 @@ class Conversation:
         """Advertise or subscribe, and wait until it is answered; raises if it failed."""
         async with self._request_slots:
             self.check_open()
+            _check_travels(entry.filter)
             self._flush()
             entry.handle = handle = self.machine.request(
                 entry.kind, entry.filter, wait=wait, timeout_s=timeout_s
@@ -425,3 +446,13 @@ class Conversation:
         if not self._first_welcome.done():
             self._first_welcome.set_exception(error)
         self.end(error)
+
+
+def _check_travels(wanted: Filter) -> None:
+    """Before it has a number: one that is numbered and cannot be sent would block all others."""
+    try:
+        length = len(encode(wanted))
+    except Exception as problem:
+        raise MisuseError(f"this filter cannot be sent: {problem}") from problem
+    if length > MAX_FILTER_BYTES:
+        raise MisuseError(f"a filter of {length} bytes is above the limit of {MAX_FILTER_BYTES}")

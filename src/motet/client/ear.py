@@ -38,7 +38,11 @@ class Ear:
         self._received_bytes = 0
         self._silent_ticks = 0
         self._timer = self._loop.call_later(self._silence_s / TICKS, self._tick)
-        listener.connected(self._line)
+        try:
+            listener.connected(self._line)
+        except BaseException as problem:
+            self.closed(str(problem))  # nobody else will: the transport has no handler now
+            raise
 
     def frames(self, bodies: Sequence[bytes]) -> None:
         self._listener.heard(bodies)

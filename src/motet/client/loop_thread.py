@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ class LoopThread:
     """An event loop that runs in the background until `stop`."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="motet-loop", daemon=True)
         self._thread.start()
@@ -24,8 +26,18 @@ class LoopThread:
     def running(self) -> bool:
         return self._thread.is_alive()
 
+    def check_process(self) -> None:
+        """A forked child has a copy of the client, but neither its thread nor its session."""
+        if os.getpid() != self._process:
+            raise MisuseError("this client belongs to the parent process; connect again after fork")
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for it; interrupted here, it is cancelled there."""
+        try:
+            self.check_process()
+        except MisuseError:
+            work.close()
+            raise
         if not self.running:
             work.close()
             raise ClosedError("the client was closed")

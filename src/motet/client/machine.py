@@ -33,6 +33,7 @@ from motet.client.happenings import (
     Settled,
     Welcomed,
 )
+from motet.client.moves import MOVES, State
 from motet.client.operation import INVERSE, Kind, Operation, Routes
 from motet.client.window import Window
 from motet.model import Filter
@@ -52,48 +53,14 @@ from motet.protocol.session.messages import (
 
 __all__ = ["DEFAULT_WINDOW", "FINAL", "MAX_REQUESTS", "MOVES", "ClientMachine", "Kind", "State"]
 
-State = Literal["offline", "greeting", "open", "ended"]
-
-MOVES: dict[State, dict[str, State]] = {
-    "offline": {"opened": "greeting", "closed": "offline", "goodbye": "ended"},
-    "greeting": {
-        "Welcome": "open",
-        "invited back": "offline",
-        "dismissed": "ended",
-        "closed": "offline",
-        "goodbye": "ended",
-    },
-    "open": {
-        "Done": "open",
-        "Failed": "open",
-        "Published": "open",
-        "Deliver": "open",
-        "invited back": "offline",
-        "dismissed": "ended",
-        "closed": "offline",
-        "goodbye": "ended",
-    },
-    # What is still under way when we leave is read and forgotten.
-    "ended": {
-        "Welcome": "ended",
-        "Done": "ended",
-        "Failed": "ended",
-        "Published": "ended",
-        "Deliver": "ended",
-        "invited back": "ended",
-        "dismissed": "ended",
-        "closed": "ended",
-        "goodbye": "ended",
-    },
-}
-
 FINAL = (errors.MisuseError, errors.Fenced, errors.VersionError)
 """A Goodnight of these kinds would only be repeated if we came back."""
 
 BLAME = (errors.ProtocolError, errors.FrameError)
 MAX_BLAMES = 3
-"""A broker that blames us so often in a row, without a welcome in between, will not change its
-mind either. Once or twice may be the fault of what lies between us."""
+"""A broker that blames us so often in a row, without an answer or a delivery in between, will not
+change its mind either. Once or twice may be the fault of what lies between us. A welcome does not
+count: what the broker cannot take is sent again right after it."""
 
 DEFAULT_WINDOW = 8192
 MAX_REQUESTS = 1024
@@ -115,6 +82,7 @@ class ClientMachine:
         # operations
         self._handles = 0
         self._sequences = 0
+        self._shown = 0  # requests up to this sequence may be known to the broker
         self._unanswered: dict[int, Operation] = {}  # by sequence, in the order they were made
         self._standing: dict[int, Operation] = {}  # by handle: in force and ours to renew
         self._subscribed: dict[int, Operation] = {}  # by sequence: where deliveries go
@@ -183,12 +151,34 @@ class ClientMachine:
 
     def abandon(self, handle: int) -> None:
         """Nobody waits for this request any more; what it may have put in force is undone."""
-        for operation in list(self._unanswered.values()):
-            if operation.handle == handle and operation.awaited:
-                operation.awaited = False
-                if operation.kind in INVERSE and not self._being_undone(operation):
-                    undo = INVERSE[operation.kind]
-                    self._issue(undo, None, operation, False, operation.timeout_s, awaited=False)
+        # In force means that the answer came, but he who asked was gone before he could read it.
+        operation = self._standing.get(handle) or self._awaited(handle)
+        if operation is None:
+            return
+        operation.awaited = False
+        if operation.kind not in INVERSE or self._being_undone(operation):
+            return
+        self._standing.pop(handle, None)
+        if operation.sequence > self._shown:
+            self._unmake(operation)
+        else:
+            undo = INVERSE[operation.kind]
+            self._issue(undo, None, operation, False, operation.timeout_s, awaited=False)
+
+    def _awaited(self, handle: int) -> Operation | None:
+        waiting = (o for o in self._unanswered.values() if o.handle == handle and o.awaited)
+        return next(waiting, None)
+
+    def _unmake(self, operation: Operation) -> None:
+        """It was never sent, so nobody knows its number: those behind it move up."""
+        behind = [o for o in self._unanswered.values() if o.sequence >= operation.sequence]
+        for other in behind:
+            del self._unanswered[other.sequence]
+            self._subscribed.pop(other.sequence, None)
+        self._routes.clear()
+        self._sequences = operation.sequence - 1
+        for other in behind[1:]:
+            self._number(other)
 
     def publish(self, bodies: Sequence[Raw]) -> range:
         """Accept encoded events into the window; returns their ordinals."""
@@ -224,6 +214,7 @@ class ClientMachine:
         """A frame from the broker. Raises only `PeerError`s: then close the connection."""
         match frame:
             case Deliver() if self.state == "open":
+                self._blames = 0
                 self._on_deliver(frame)
             case Beat():
                 pass
@@ -236,6 +227,8 @@ class ClientMachine:
                     self._on_answer(frame)
 
     def _on_answer(self, frame: Frame) -> None:
+        if type(frame) is not Welcome:
+            self._blames = 0
         match frame:
             case Welcome():
                 self._on_welcome(frame)
@@ -270,7 +263,6 @@ class ClientMachine:
             self._begin_again()
         self.broker = frame.broker
         self.epoch = frame.epoch
-        self._blames = 0
         self._dropped = 0  # brokers count per connection
         welcomed = Welcomed(how, frame.broker, frame.epoch, frame.lease_s, frame.heartbeat_s)
         self._effects.happened.append(welcomed)
@@ -313,7 +305,7 @@ class ClientMachine:
         self._window.begin_again()
         unanswered = list(self._unanswered.values())
         standing = list(self._standing.values())
-        self._sequences = 0
+        self._sequences = self._shown = 0
         self._unanswered.clear()
         self._subscribed.clear()
         self._routes.clear()
@@ -333,6 +325,7 @@ class ClientMachine:
                 self._number(operation)
 
     def _send_everything_open(self) -> None:
+        self._shown = self._sequences
         for operation in self._unanswered.values():
             self._effects.send.extend(self._window.send(operation.after))
             self._effects.send.append(operation.frame())
@@ -355,6 +348,7 @@ class ClientMachine:
         )
         self._number(operation)
         if self.state == "open":
+            self._shown = self._sequences
             self._effects.send.append(operation.frame())
         return operation
 
@@ -462,6 +456,7 @@ class ClientMachine:
         claims = {
             "sequences are keys": all(s == o.sequence for s, o in self._unanswered.items()),
             "requests are in order": list(self._unanswered) == sorted(self._unanswered),
+            "nobody knows what is not made": self._shown <= self._sequences,
             "publications are in order": self._window.in_order(),
             "all is sent while open": self.state != "open" or self._window.sent == self.made,
             "only subscriptions get events": all(

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import select
 import socket
 import threading
@@ -31,6 +33,8 @@ from motet.protocol.frames import Beat
 from motet.runtime.codec import encode
 from motet.runtime.tcp import PREFIX
 from motet.runtime.transport import Connection
+
+log = logging.getLogger("motet.client")
 
 BEAT = encode(Beat())
 FRAMED_BEAT = PREFIX.pack(len(BEAT)) + BEAT
@@ -48,10 +52,17 @@ class Line:
         self._socket = _duplicate_socket(connection)
         self._timer: asyncio.TimerHandle | None = None
         self.ended = False
-        if self._socket is not None:
-            _pulse.add(self)
-        else:
+        if self._socket is None or not self._join_pulse(self._socket):
             self._beat_later(asyncio.get_running_loop())
+
+    def _join_pulse(self, own: socket.socket) -> bool:
+        try:
+            _pulse.add(self)
+        except RuntimeError:  # no more threads: the loop must do
+            own.close()
+            self._socket = None
+            return False
+        return True
 
     def keep_pace(self, heartbeat_s: float) -> None:
         """From now on beat this often: the broker goes by its own heartbeat."""
@@ -122,6 +133,10 @@ class Pulse:
     """The one thread: looks after every line with a socket, sleeps when there is none."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Also in a forked child: two processes that write to one socket would tear frames."""
         self._lines: set[Line] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -131,7 +146,11 @@ class Pulse:
             self._lines.add(line)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="motet-pulse", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except BaseException:
+                    self._lines.discard(line)
+                    raise
             self._changed.notify()
 
     def hurry(self) -> None:
@@ -150,16 +169,32 @@ class Pulse:
                     self._changed.wait()
                 lines = list(self._lines)
             for line in lines:
-                line.beat()
+                try:
+                    line.beat()
+                except Exception:  # one line must not cost the others their beats
+                    log.exception("%s beats no more", line.connection)
+                    self.remove(line)
             with self._changed:
                 shortest_s = min((line.heartbeat_s for line in self._lines), default=60.0)
                 self._changed.wait(shortest_s / 2)
 
 
 _pulse = Pulse()
+os.register_at_fork(after_in_child=_pulse.reset)
 
 
 def _duplicate_socket(connection: Connection) -> socket.socket | None:
-    """A second handle on the socket below, if there is one."""
+    """A second handle on the socket below, if there is one, and a descriptor to spare for it."""
     below = connection.descriptor
-    return None if below is None else socket.socket(fileno=socket.dup(below))
+    if below is None:
+        return None
+    try:
+        own = socket.dup(below)
+    except OSError as problem:
+        log.warning("beats come from the event loop, for want of a descriptor: %s", problem)
+        return None
+    try:
+        return socket.socket(fileno=own)
+    except OSError:
+        socket.close(own)
+        return None

@@ -46,9 +46,6 @@ class Standing:
             self._over = True
             self._error = error
 
-    async def finish(self) -> None:
-        """For the client: let what works on it come to its end."""
-
     async def __aenter__(self) -> Self:
         return self
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Self
 
 from motet.client.standing import Standing, Withdraw
@@ -19,6 +19,7 @@ log = logging.getLogger("motet.client")
 Callback = Callable[[Event], object | Awaitable[object]]
 
 DEFAULT_BUFFER = 65_536
+FINISH_BOUND_S = 1.0
 BREATH = 256
 """An iterator that never has to wait gives the loop a turn after this many events."""
 
@@ -44,7 +45,7 @@ class Subscription(Standing, AsyncIterator[Event]):
         self.dropped = 0
         """Events lost because this application did not read them in time."""
         self.callback_errors = 0
-        self.last_callback_error: Exception | None = None
+        self.last_callback_error: Exception | asyncio.CancelledError | None = None
         self._capacity = buffer
         self._buffer: deque[Publication] = deque()
         self._wakers: list[Callable[[], None]] = []
@@ -114,13 +115,10 @@ class Subscription(Standing, AsyncIterator[Event]):
         super().end(error)
         self._wake()
 
-    async def finish(self) -> None:
-        """Let the callback see what is buffered; stop it if it is at rest or takes too long."""
-        calling = self._calling
-        if calling is not None and calling is not asyncio.current_task():
-            _, late = await asyncio.wait({calling}, timeout=1.0)
-            for task in late:
-                task.cancel()
+    @property
+    def calling(self) -> asyncio.Task[None] | None:
+        """What hands the events to the callback, if there is one."""
+        return self._calling
 
     def _wake(self) -> None:
         wakers, self._wakers = self._wakers, []
@@ -155,10 +153,30 @@ class Subscription(Standing, AsyncIterator[Event]):
                 result = callback(event)
                 if inspect.isawaitable(result):
                     await result
+            except asyncio.CancelledError as error:
+                # It may come from something that the callback awaits; then we go on.
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                self._failed(error)
             except Exception as error:
-                self.callback_errors += 1
-                self.last_callback_error = error
-                log.exception("the callback of %r failed", self)
+                self._failed(error)
+
+    def _failed(self, error: Exception | asyncio.CancelledError) -> None:
+        self.callback_errors += 1
+        self.last_callback_error = error
+        log.error("the callback of %r failed", self, exc_info=error)
+
+
+async def finish(entries: Iterable[Standing]) -> None:
+    """Let callbacks see what is buffered; stop those that take too long, all at the same time."""
+    me = asyncio.current_task()  # a callback may end its subscription; it cannot wait for itself
+    callings = (entry.calling for entry in entries if isinstance(entry, Subscription))
+    others = {calling for calling in callings if calling is not None and calling is not me}
+    if others:
+        _, late = await asyncio.wait(others, timeout=FINISH_BOUND_S)
+        for task in late:
+            task.cancel()
 
 
 def _event(publication: Publication) -> Event:

@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from math import inf
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -99,8 +100,14 @@ class SyncAdvertisement(SyncStanding[Advertisement]):
 class SyncSubscription(SyncStanding[Subscription]):
     """Iterate over it, or `get` one event at a time, from any thread."""
 
-    def __init__(self, entry: Subscription, call: Callable[[Coroutine[Any, Any, None]], None]):
+    def __init__(
+        self,
+        entry: Subscription,
+        call: Callable[[Coroutine[Any, Any, None]], None],
+        check_process: Callable[[], None],
+    ):
         super().__init__(entry, call)
+        self._check_process = check_process
         self._arrival = threading.Condition()
         self._waiting = 0
         entry.bell = self._ring
@@ -129,7 +136,8 @@ class SyncSubscription(SyncStanding[Subscription]):
         event = self._entry.get_nowait()
         if event is not None:
             return event
-        deadline = None if timeout is None else time.monotonic() + timeout
+        self._check_process()
+        deadline = inf if timeout is None else time.monotonic() + timeout
         with self._arrival:
             self._waiting += 1
             try:
@@ -140,10 +148,10 @@ class SyncSubscription(SyncStanding[Subscription]):
                         return event
                     if over:
                         raise self._entry.error or ClosedError("the subscription is over")
-                    left_s = None if deadline is None else deadline - time.monotonic()
-                    if left_s is not None and left_s <= 0:
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0:
                         raise TimeoutError(f"no event within {timeout:g} s")
-                    self._arrival.wait(left_s)
+                    self._arrival.wait(min(left_s, threading.TIMEOUT_MAX))
             finally:
                 self._waiting -= 1
 
@@ -216,7 +224,7 @@ class SyncClient:
 
         async def opened() -> SyncSubscription:
             entry = await self._client.subscribe(filter, wait=wait, timeout=timeout, buffer=buffer)
-            return SyncSubscription(entry, self._in_order)
+            return SyncSubscription(entry, self._in_order, self._thread.check_process)
 
         if callback is not None and not callable(callback):
             raise MisuseError(f"a callback must be callable, not a {type(callback).__name__}")
@@ -259,6 +267,7 @@ class SyncClient:
 
     def publish(self, event: Publishable, payload: bytes = b"") -> SyncReceipt:
         """Hand an event over; waits only while too many are under way."""
+        self._thread.check_process()  # before the lock, which the parent may have held
         body = self._outgoing.body(event, payload)
         with self._room:
             while len(self._queue) >= DEFAULT_WINDOW and self._error is None:

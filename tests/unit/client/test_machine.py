@@ -273,19 +273,36 @@ def test_a_broker_that_blames_us_three_times_in_a_row_means_it() -> None:
     assert machine.state == "ended"
 
 
-@pytest.mark.parametrize("between", ["welcome", "another reason"])
+@pytest.mark.parametrize("between", ["answer", "delivery", "another reason"])
 def test_blame_is_counted_in_a_row_only(between: str) -> None:
     machine = opened()
+    machine.publish(bodies(*"abcdefgh"))
     machine.closed()
-    for _ in range(5):
+    for upto in range(1, 6):
         for _ in range(2):
             assert refuse(machine, "ProtocolError") == [Parted(Failure("ProtocolError", "why"))]
-        if between == "welcome":
-            reopen(machine, welcome(resumed=True))
-            machine.closed()
-        else:
+        if between == "another reason":
             refuse(machine, "Disconnected")
+            continue
+        reopen(machine, welcome(resumed=True, published=upto))
+        machine.received(Published(upto) if between == "answer" else Deliver([]))
+        machine.closed()
     assert machine.state == "offline"
+
+
+def test_a_request_that_the_broker_refuses_after_every_welcome_is_not_repeated_for_ever() -> None:
+    machine = opened()
+    handle = machine.request("subscribe", F)
+    why = Failure("ProtocolError", "why")
+    machine.take()
+    for last in (False, False, True):
+        machine.received(Goodnight("ProtocolError", "why"))
+        told = happened(machine)
+        assert told == ([Resolved(handle, why), Ended(why)] if last else [Parted(why)])
+        if not last:
+            again, _ = reopen(machine, welcome(resumed=True))
+            assert again == [SubscribeRequest(1, F)]
+    assert machine.state == "ended"
 
 
 def test_goodbye_ends_everything_that_is_open() -> None:
@@ -446,6 +463,65 @@ def test_an_abandoned_subscription_is_taken_back_quietly() -> None:
     machine.received(Done(2))
     assert happened(machine) == []
     assert machine.in_force() == []
+
+
+@pytest.mark.parametrize("kind", ["advertise", "subscribe"])
+def test_what_is_abandoned_after_its_answer_is_taken_back_and_not_renewed(kind: Any) -> None:
+    machine = opened()
+    handle = machine.request(kind, F)
+    machine.received(Done(1))
+    machine.take()
+    machine.abandon(handle)
+    machine.abandon(handle)
+    undo = UnadvertiseRequest if kind == "advertise" else UnsubscribeRequest
+    assert sent(machine) == [undo(2, 1, False)]
+    assert machine.in_force() == []
+    assert reopen(machine, welcome("B1-2"))[0] == []
+    assert machine.in_force() == []
+
+
+def test_what_is_abandoned_while_it_is_renewed_is_taken_back() -> None:
+    machine = opened()
+    handle = machine.request("subscribe", F)
+    machine.received(Done(1))
+    machine.take()
+    reopen(machine, welcome("B1-2"))
+    machine.abandon(handle)
+    assert sent(machine) == [UnsubscribeRequest(2, 1, False)]
+    machine.received(Done(1))
+    machine.received(Done(2))
+    assert (happened(machine), machine.in_force()) == ([], [])
+
+
+def test_what_is_abandoned_before_it_was_sent_leaves_no_trace() -> None:
+    machine = opened()
+    machine.request("advertise", F)
+    machine.closed()
+    for _ in range(2 * MAX_REQUESTS):
+        machine.abandon(machine.request("subscribe", F))
+    first, second = machine.request("subscribe", F), machine.request("subscribe", G)
+    machine.publish(bodies("a"))
+    third = machine.request("advertise", G)
+    machine.abandon(first)
+    machine.take()
+    machine.opened()
+    machine.take()
+    machine.received(welcome(resumed=True))
+    assert sent(machine) == [
+        AdvertiseRequest(1, F),
+        SubscribeRequest(2, G),
+        Publish(1, bodies("a")),
+        AdvertiseRequest(3, G),
+    ]
+    event = Publication("bob", 1, Raw(b"e"))
+    machine.received(Deliver([Delivery((2,), event)]))
+    machine.received(Done(2))
+    machine.received(Done(3))
+    assert happened(machine) == [
+        Arrived([((second,), event)], 0),
+        Resolved(second, None),
+        Resolved(third, None),
+    ]
 
 
 def test_too_many_requests_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -14,13 +15,16 @@ import pytest
 from msgspec import Raw
 
 from motet.client import ledger as ledger_module
+from motet.client import pulse as pulse_module
+from motet.client import subscription as subscription_module
+from motet.client.ear import Ear
 from motet.client.failures import error_of
 from motet.client.happenings import Failure, Settled
 from motet.client.ledger import Ledger, Receipt
 from motet.client.outgoing import Outgoing
-from motet.client.pulse import FRAMED_BEAT, Line
+from motet.client.pulse import BEAT, FRAMED_BEAT, Line
 from motet.client.standing import Advertisement, Standing
-from motet.client.subscription import Subscription
+from motet.client.subscription import Subscription, finish
 from motet.errors import (
     Disconnected,
     EventError,
@@ -208,6 +212,44 @@ async def test_each_standing_has_its_own_verb_only() -> None:
     assert not hasattr(Advertisement(EVERYTHING, _nothing), "unsubscribe")
 
 
+async def test_a_callback_that_awaits_something_cancelled_has_failed_and_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "motet.client")
+    seen: list[object] = []
+
+    async def on_event(event: Event) -> None:
+        seen.append(event["step"])
+        if event["step"] == 1:
+            never = asyncio.get_running_loop().create_future()
+            never.cancel()
+            await never
+
+    subscription = Subscription(EVERYTHING, _nothing, callback=on_event)
+    for step in range(3):
+        subscription.arrive(_publication(step))
+    subscription.end(None)
+    await finish([subscription])
+    assert seen == [0, 1, 2]
+    assert subscription.callback_errors == 1
+    assert isinstance(subscription.last_callback_error, asyncio.CancelledError)
+
+
+async def test_stuck_callbacks_are_stopped_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription_module, "FINISH_BOUND_S", 0.2)
+    stuck = [
+        Subscription(EVERYTHING, _nothing, callback=lambda _: asyncio.sleep(100)) for _ in range(9)
+    ]
+    for subscription in stuck:
+        subscription.arrive(_publication(1))
+    began = time.monotonic()
+    await finish(stuck)
+    assert time.monotonic() - began < 1.0
+    await asyncio.sleep(0.01)
+    assert all(s.calling is not None and s.calling.cancelled() for s in stuck)
+    assert all(s.callback_errors == 0 for s in stuck)
+
+
 # ── pulse ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -304,5 +346,80 @@ def test_descriptors_are_given_back() -> None:
         Line(_Socket(near), 5.0).end()  # type: ignore[arg-type]
     after = len(os.listdir("/proc/self/fd")) if before else 0
     assert after == before
+    near.close()
+    far.close()
+
+
+def _no_descriptor(_: int) -> int:
+    raise OSError(errno.EMFILE, "too many open files")
+
+
+def _no_thread(_: Line) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("lacking", ["descriptor", "thread"])
+async def test_without_a_descriptor_or_a_thread_the_loop_beats(
+    lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = socket.socketpair()
+    if lacking == "descriptor":
+        monkeypatch.setattr(socket, "dup", _no_descriptor)
+    else:
+        monkeypatch.setattr(pulse_module._pulse, "add", _no_thread)
+    connection = _Socket(near)
+    line = Line(connection, 0.02)  # type: ignore[arg-type]
+    await asyncio.sleep(0.2)
+    line.keep_pace(0.01)
+    assert BEAT in connection.sent
+    assert line not in pulse_module._pulse._lines
+    line.end()
+    near.close()
+    far.close()
+
+
+def test_a_line_that_fails_does_not_stop_the_pulse_of_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "motet.client")
+    near, far = socket.socketpair()
+    far.setblocking(False)
+
+    class Broken(_Socket):
+        @property
+        def backlog_bytes(self) -> int:
+            raise AttributeError("half made")
+
+        @backlog_bytes.setter
+        def backlog_bytes(self, value: int) -> None: ...
+
+    broken = Line(Broken(near), 0.02)  # type: ignore[arg-type]
+    time.sleep(0.1)
+    assert broken not in pulse_module._pulse._lines
+    sound = Line(_Socket(near), 0.02)  # type: ignore[arg-type]
+    time.sleep(0.2)
+    assert _read(far)
+    broken.end()
+    sound.end()
+    near.close()
+    far.close()
+
+
+async def test_a_listener_that_fails_leaves_no_line() -> None:
+    near, far = socket.socketpair()
+    ended: list[str] = []
+
+    class Failing:
+        def connected(self, _: Line) -> None:
+            raise ValueError("not now")
+
+        def disconnected(self, reason: str) -> None:
+            ended.append(reason)
+
+    before = set(pulse_module._pulse._lines)
+    with pytest.raises(ValueError, match="not now"):
+        Ear(Failing(), _Socket(near))  # type: ignore[arg-type]
+    assert ended == ["not now"]
+    assert pulse_module._pulse._lines == before
     near.close()
     far.close()
