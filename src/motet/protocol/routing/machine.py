@@ -140,15 +140,7 @@ class Routing:
 
     def _announce(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
         """Tell a neighbour of an advertisement, unless one it knows covers it."""
-        bit = self._bit(neighbour)
-        covered = self.covering and any(
-            other.sent & bit and other is not entry
-            for other in self.state.advertisements.covering(entry.filter)
-        )
-        if not covered:
-            entry.sent |= bit
-        if not covered or echo:
-            self._send(neighbour, Advertise(entry.id, entry.filter, echo=echo, probe=covered))
+        self._tell(self.state.advertisements, Advertise, entry, neighbour, echo)
 
     def _attract(self, advertisement: Entry) -> None:
         """Subscriptions that were here first follow the new advertisement back."""
@@ -211,15 +203,7 @@ class Routing:
 
     def _pass_on(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
         """Tell a neighbour of a subscription, unless one it has from us covers it."""
-        bit = self._bit(neighbour)
-        covered = self.covering and any(
-            other.sent & bit and other is not entry
-            for other in self.state.subscriptions.covering(entry.filter)
-        )
-        if not covered:
-            entry.sent |= bit
-        if not covered or echo:
-            self._send(neighbour, Subscribe(entry.id, entry.filter, echo=echo, probe=covered))
+        self._tell(self.state.subscriptions, Subscribe, entry, neighbour, echo)
 
     def _unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
         entry = self._take_away(self.state.subscriptions, message.target, source)
@@ -348,6 +332,24 @@ class Routing:
             self._effects.completed.append(Completed(op))
 
     # ── shared moves ─────────────────────────────────────────────────────────────────────
+
+    def _tell(
+        self,
+        table: Table,
+        message: type[Advertise | Subscribe],
+        entry: Entry,
+        neighbour: str,
+        echo: bool,
+    ) -> None:
+        """An addition, or only a probe for its echo where another one covers it."""
+        bit = self._bit(neighbour)
+        covered = self.covering and any(
+            other.sent & bit and other is not entry for other in table.covering(entry.filter)
+        )
+        if not covered:
+            entry.sent |= bit
+        if not covered or echo:
+            self._send(neighbour, message(entry.id, entry.filter, echo=echo, probe=covered))
 
     def _take_away(self, table: Table, target: OpId, source: Hop) -> Entry | None:
         """Remove an entry and the obligation to install it."""
