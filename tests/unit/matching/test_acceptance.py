@@ -11,6 +11,7 @@ import pytest
 from motet.errors import MotetError
 from motet.matching import create_index
 from motet.model import Filter, check_attributes, decode_body
+from tests.unit.matching.worlds import ENGINES
 
 GOOD: list[Any] = [
     {},
@@ -37,7 +38,7 @@ BAD: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_what_no_event_can_be_is_not_matched(engine: str) -> None:
     index = create_index(engine)
     index.add(0, Filter.parse("true"), 0)
@@ -52,7 +53,7 @@ def test_what_no_event_can_be_is_not_matched(engine: str) -> None:
             check_attributes(decode_body(body)[0])
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "body",
     [
