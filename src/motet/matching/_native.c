@@ -4,11 +4,13 @@
  *   native/common.h   memory, hashing, hash tables
  *   native/point.h    values as keys of one total order
  *   native/clause.h   constraints as sets of intervals; compiled from Python
+ *   native/probe.h    clauses as events see them
  *   native/index.h    what the index consists of, and its constants
  *   native/cells.h    cells of the value range, rows, learning
  *   native/names.h    attributes and hops by name
  *   native/block.h    slots and columns of reject rows
  *   native/home.h     where clauses live; adding and removing
+ *   native/event.h    events, read from dicts
  *   native/scan.h     matching events; overlap and covering
  *   native/body.h     matching encoded events
  */
@@ -48,6 +50,8 @@ expect_dict(PyObject *attributes)
     return false;
 }
 
+enum { MOST_SPARE = 4096 }; /* findings to keep room for between questions */
+
 static void
 answer_free(Answer *answer)
 {
@@ -77,11 +81,11 @@ sort_findings(Finding *findings, size_t count)
     }
 }
 
+/* The keys found. What was found is still to be freed. */
 static PyObject *
-keys_of(Answer *answer)
+keys_of(const Answer *answer)
 {
     if (answer->out_of_memory) {
-        answer_free(answer);
         return PyErr_NoMemory();
     }
     sort_findings(answer->findings, answer->count);
@@ -95,7 +99,6 @@ keys_of(Answer *answer)
             PyList_SET_ITEM(keys, (Py_ssize_t)i, key);
         }
     }
-    answer_free(answer);
     return keys;
 }
 
@@ -168,7 +171,13 @@ compile_clauses(Index *index, PyObject *clauses, bool intern, Clause **into)
 {
     Py_ssize_t count = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(clauses); i++) {
-        if (!compile_clause(index, PyTuple_GET_ITEM(clauses, i), intern, &into[count])) {
+        bool fine = compile_clause(index, PyTuple_GET_ITEM(clauses, i), intern, &into[count]);
+        if (fine && intern && into[count] != NULL && !probe_new(into[count])) {
+            PyErr_NoMemory();
+            fine = false;
+            count++;
+        }
+        if (!fine) {
             while (count-- > 0) {
                 if (intern) {
                     clause_release(index, into[count]);
@@ -211,6 +220,9 @@ index_add(Index *index, int64_t key, PyObject *filter, PyObject *clauses, int64_
         clause->key = key;
         clause->hop = entry->hop;
         clause->in_union = count > 1;
+        clause->probe->key = key;
+        clause->probe->hop = entry->hop;
+        clause->probe->in_union = count > 1;
     }
     index_take(index, entry);
     return true;
@@ -299,8 +311,20 @@ native_match(Index *index, PyObject *attributes)
     if (!expect_dict(attributes) || !event_read(index, attributes)) {
         return NULL;
     }
+    answer.findings = index->spare;
+    answer.capacity = index->spare_capacity;
+    index->spare = NULL; /* making the answer may run Python code, and that may ask again */
+    index->spare_capacity = 0;
     match_event(index, &answer);
-    return keys_of(&answer);
+    PyObject *keys = keys_of(&answer);
+    if (index->spare == NULL && answer.capacity <= MOST_SPARE) {
+        index->spare = answer.findings;
+        index->spare_capacity = answer.capacity;
+    }
+    else {
+        PyMem_Free(answer.findings);
+    }
+    return keys;
 }
 
 PyDoc_STRVAR(hops_doc, "hops($self, attributes, /)\n--\n\n"
@@ -403,11 +427,9 @@ keys_in_relation(Index *index, Relation relation, PyObject *filter)
     PyObject *covers = Py_NewRef(index->covers);
     bool settled = settle(&answer, covers, relation, filter);
     Py_DECREF(covers);
-    if (!settled) {
-        answer_free(&answer);
-        return NULL;
-    }
-    return keys_of(&answer);
+    PyObject *keys = settled ? keys_of(&answer) : NULL;
+    answer_free(&answer);
+    return keys;
 }
 
 PyDoc_STRVAR(overlapping_doc, "overlapping($self, filter, /)\n--\n\n"

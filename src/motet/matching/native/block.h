@@ -28,6 +28,7 @@ block_delete(Block *block)
     }
     PyMem_Free(block->columns);
     PyMem_Free(block->clauses);
+    PyMem_Free(block->probes);
     PyMem_Free(block->hops);
     free(block->alive);
     free(block->unions);
@@ -46,8 +47,9 @@ block_new(Home *home)
     block->alive = new_rows(1, 1);
     block->unions = new_rows(1, 1);
     block->clauses = PyMem_Calloc(64, sizeof(Clause *));
+    block->probes = PyMem_Calloc(64, sizeof(Probe *));
     block->hops = PyMem_Calloc(64, sizeof(uint32_t));
-    if (!block->alive || !block->unions || !block->clauses || !block->hops) {
+    if (!block->alive || !block->unions || !block->clauses || !block->probes || !block->hops) {
         block_delete(block);
         return NULL;
     }
@@ -76,8 +78,9 @@ block_resize(const Index *index, Block *block, uint32_t words)
     uint64_t *alive = resized_rows(block->alive, 1, block->words, words);
     uint64_t *unions = resized_rows(block->unions, 1, block->words, words);
     Clause **clauses = PyMem_Calloc(slots, sizeof(Clause *));
+    Probe **probes = PyMem_Calloc(slots, sizeof(Probe *));
     uint32_t *hops = PyMem_Calloc(slots, sizeof(uint32_t));
-    bool fits = rows && alive && unions && clauses && hops;
+    bool fits = rows && alive && unions && clauses && probes && hops;
     for (size_t i = 0; fits && i < block->column_count; i++) {
         const Column *column = &block->columns[i];
         size_t count = index->attributes[column->attribute]->row_count + 1;
@@ -92,11 +95,13 @@ block_resize(const Index *index, Block *block, uint32_t words)
     }
     if (fits) {
         memcpy(clauses, block->clauses, kept * sizeof(Clause *));
+        memcpy(probes, block->probes, kept * sizeof(Probe *));
         memcpy(hops, block->hops, kept * sizeof(uint32_t));
     }
     free(fits ? block->alive : alive);
     free(fits ? block->unions : unions);
     PyMem_Free(fits ? block->clauses : clauses);
+    PyMem_Free(fits ? block->probes : probes);
     PyMem_Free(fits ? block->hops : hops);
     PyMem_Free(rows);
     if (fits) {
@@ -104,6 +109,7 @@ block_resize(const Index *index, Block *block, uint32_t words)
         block->alive = alive;
         block->unions = unions;
         block->clauses = clauses;
+        block->probes = probes;
         block->hops = hops;
     }
     return fits;
@@ -180,6 +186,7 @@ block_put(Index *index, Block *block, Clause *clause)
         block->unions[word] |= bit;
     }
     block->clauses[slot] = clause;
+    block->probes[slot] = clause->probe;
     block->hops[slot] = clause->hop;
     block->live++;
     clause->block = block;
@@ -215,6 +222,7 @@ block_remove(Index *index, Block *block, Clause *clause)
         block->top--;
     }
     block->clauses[clause->slot] = NULL;
+    block->probes[clause->slot] = NULL;
     block->live--;
     clause->block = NULL;
 }

@@ -255,7 +255,7 @@ event_read_encoded(Index *index, const void *body, size_t size)
             goto malformed;
         }
         if (find_attribute(index, name, &number)) {
-            event_put(index, number, value);
+            event_put(index, number, &value);
         }
     }
     if (is_payload(&reader)) {

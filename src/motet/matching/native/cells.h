@@ -9,17 +9,15 @@
 
 /* A double in the same order as the points of a family, but for ties. */
 static inline double
+text_step(uint64_t start)
+{
+    return (double)(start >> 3);
+}
+
+static inline double
 step_of(Point point)
 {
-    if (point.family != TEXT) {
-        return point.number;
-    }
-    uint64_t prefix = 0;
-    int32_t size = point.fine < 7 ? point.fine : 7;
-    for (int32_t i = 0; i < size; i++) {
-        prefix |= (uint64_t)(unsigned char)point.text[i] << (48 - 8 * i);
-    }
-    return (double)(prefix >> 3);
+    return point.family == TEXT ? text_step(text_start(point)) : point.number;
 }
 
 static inline uint32_t
@@ -47,26 +45,26 @@ count_bounds(const Attribute *attribute, Point point, bool below)
     return from;
 }
 
-/* How many bounds are <= point; that is the cell it lies in, counted from 1. */
-static inline uint32_t
-cell_of(const Attribute *attribute, Point point)
+/* How many bounds are <= point; that is the cell it lies in, counted from 1. The family and the
+ * step are those of the point. */
+MOTET_INLINE uint32_t
+cell_at(const Attribute *attribute, int family, double step, const Point *point)
 {
-    uint32_t first = attribute->starts[point.family] + 1;
-    uint32_t most = attribute->starts[point.family + 1] - first;
+    uint32_t first = attribute->starts[family] + 1;
+    uint32_t most = attribute->starts[family + 1] - first;
     if (most == 0) {
         return first;
     }
     if (attribute->ladders == NULL) {
-        return count_bounds(attribute, point, false);
+        return count_bounds(attribute, *point, false);
     }
-    const Ladder *ladder = &attribute->ladders[point.family];
-    double step = step_of(point);
+    const Ladder *ladder = &attribute->ladders[family];
     uint32_t rung = steps_up_to(ladder->rungs, step);
     uint32_t count = rung < 8 ? 8 * rung + steps_up_to(ladder->steps + 8 * rung, step) : 64;
     count = count < most ? count : most; /* unused steps are infinite, and so may be the point */
     if (count > 0 && ladder->steps[count - 1] == step &&
-        point_less(point, attribute->bounds[first + count - 1])) {
-        return count_bounds(attribute, point, false);
+        point_less(*point, attribute->bounds[first + count - 1])) {
+        return count_bounds(attribute, *point, false);
     }
     return first + count;
 }
@@ -74,7 +72,9 @@ cell_of(const Attribute *attribute, Point point)
 static inline uint32_t
 row_of(const Attribute *attribute, Point point)
 {
-    return point.family == NAN_KIND ? NAN_ROW : NAN_ROW + cell_of(attribute, point);
+    return point.family == NAN_KIND
+               ? NAN_ROW
+               : NAN_ROW + cell_at(attribute, point.family, step_of(point), &point);
 }
 
 /* The last row that [.., high) reaches. */

@@ -28,15 +28,18 @@ typedef struct {
 typedef struct Entry Entry;
 typedef struct Home Home;
 typedef struct Block Block;
+typedef struct Probe Probe;
 
 typedef struct Clause {
     Entry *entry;
     Home *home;
     Block *block; /* NULL: loose in its home */
+    Probe *probe; /* what events look at; owned, NULL while a filter is only asked about */
     struct Clause *next, *previous; /* among the loose ones of its home */
     int64_t key;                    /* … of its entry, and the hop: here they are at hand */
     uint32_t hop;
     bool in_union; /* its filter has several clauses */
+    bool is_vague; /* its probe cannot decide */
     uint32_t slot; /* in its block */
     uint32_t count;
     Constraint constraints[];
@@ -378,6 +381,8 @@ clause_release(Index *index, Clause *clause)
             attribute_release(index, clause->constraints[i].attribute);
         }
     }
+    PyMem_Free(clause->probe);
+    clause->probe = NULL;
 }
 
 static int

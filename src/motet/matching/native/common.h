@@ -18,6 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* For what runs once per attribute of each event: values shall stay in registers. */
+#if defined(__GNUC__)
+#define MOTET_INLINE static inline __attribute__((always_inline))
+#else
+#define MOTET_INLINE static inline
+#endif
+
 static uint64_t hash_seed; /* differs per process: hostile names must not collide at will */
 
 static inline uint64_t

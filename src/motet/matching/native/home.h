@@ -240,8 +240,10 @@ index_clear(Index *index)
     PyMem_Free(index->hops);
     PyMem_Free(index->hit);
     PyMem_Free(index->values);
+    PyMem_Free(index->saids);
     PyMem_Free(index->present);
     PyMem_Free(index->found);
+    PyMem_Free(index->spare);
 }
 
 #endif

@@ -20,7 +20,7 @@
 #ifndef MOTET_INDEX_H
 #define MOTET_INDEX_H
 
-#include "clause.h"
+#include "probe.h"
 
 enum {
     MOST_WORDS = 256,        /* of 64 bits per row */
@@ -55,6 +55,7 @@ struct Block {
     uint64_t *alive;  /* one row */
     uint64_t *unions; /* one row: clauses of filters that have several */
     Clause **clauses;
+    Probe **probes; /* of the clauses */
     uint32_t *hops;
     Column *columns;
     size_t column_count, column_capacity;
@@ -80,20 +81,21 @@ typedef struct {
 } Ladder;
 
 typedef struct {
+    /* First what events look at: it shall share lines of cache. */
     PyObject *object; /* its name, a str; strong */
-    Point name;       /* … as UTF-8, borrowed from the object */
-    size_t uses;       /* constraints in the index */
-    size_t members;    /* … of clauses in blocks */
-    size_t changes;    /* members that came since the cells were learnt */
-    Point *bounds;     /* sorted; the cells lie between them */
-    Ladder *ladders;   /* to find a place among them, one per family; NULL: nothing learnt */
-    uint32_t starts[FAMILIES + 1]; /* where in bounds each family begins */
-    uint32_t row_count;
-    bool is_diverse; /* its points deserve homes */
-    Block **blocks;  /* that have a column for it */
+    Ladder *ladders;  /* to find a place among bounds, one per family; NULL: nothing learnt */
     size_t block_count, block_capacity;
     Home *home;
     Table points; /* homes by point */
+    uint32_t starts[FAMILIES + 1]; /* where in bounds each family begins */
+    uint32_t row_count;
+    Point *bounds;     /* sorted; the cells lie between them */
+    Point name;        /* as UTF-8, borrowed from the object */
+    size_t uses;       /* constraints in the index */
+    size_t members;    /* … of clauses in blocks */
+    size_t changes;    /* members that came since the cells were learnt */
+    Block **blocks;    /* that have a column for it */
+    bool is_diverse;   /* its points deserve homes */
 } Attribute;
 
 typedef struct {
@@ -131,9 +133,13 @@ struct Index {
     /* What an event says, by attribute: its row (0: absent) and its value. */
     uint32_t *hit;
     Point *values;
+    Said *saids; /* … once more, as probes want it */
     uint32_t *present; /* the attributes of the event */
     size_t present_count;
+    bool has_homes; /* … of which some have homes, or points with homes */
     uint64_t *found; /* hops found, as bits */
+    void *spare;     /* room for the next answer; NULL: none */
+    size_t spare_capacity;
 };
 
 #endif

@@ -95,6 +95,12 @@ make_room_for_attribute(Index *index)
     if (values != NULL) {
         index->values = values;
     }
+    Said *saids = PyMem_Realloc(index->saids, capacity * sizeof(Said));
+    if (saids != NULL) {
+        index->saids = saids;
+        memset(index->saids + index->attribute_count, 0,
+               (capacity - index->attribute_count) * sizeof(Said));
+    }
     void *present = PyMem_Realloc(index->present, capacity * sizeof(uint32_t));
     if (present != NULL) {
         index->present = present;
@@ -109,7 +115,7 @@ make_room_for_attribute(Index *index)
         memset(index->hit + index->attribute_count, 0,
                (capacity - index->attribute_count) * sizeof(uint32_t));
     }
-    if (!attributes || !values || !present || !stack || !hit) {
+    if (!attributes || !values || !saids || !present || !stack || !hit) {
         return false;
     }
     index->attribute_capacity = capacity;

@@ -2,7 +2,7 @@
 #ifndef MOTET_SCAN_H
 #define MOTET_SCAN_H
 
-#include "home.h"
+#include "event.h"
 
 /* Where the compiler can, the inner loop exists twice and the machine picks at load time. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__) && \
@@ -98,46 +98,6 @@ answer_start(Index *index, Answer *answer)
 
 /* ── events ───────────────────────────────────────────────────────────────────────────── */
 
-static void
-event_clear(Index *index)
-{
-    for (size_t i = 0; i < index->present_count; i++) {
-        index->hit[index->present[i]] = ABSENT_ROW;
-    }
-    index->present_count = 0;
-}
-
-static inline void
-event_put(Index *index, uint32_t number, Point value)
-{
-    if (index->hit[number] == ABSENT_ROW) {
-        index->present[index->present_count++] = number;
-    }
-    index->hit[number] = row_of(index->attributes[number], value);
-    index->values[number] = value;
-}
-
-/* Texts stay borrowed from the dict, which nothing changes before the question is answered. */
-static bool
-event_read(Index *index, PyObject *attributes)
-{
-    PyObject *key, *value;
-    Py_ssize_t at = 0;
-    while (PyDict_Next(attributes, &at, &key, &value)) {
-        uint32_t number;
-        Point point;
-        if (!find_attribute_of_key(index, key, &number)) {
-            continue;
-        }
-        if (!read_value(value, &point)) {
-            event_clear(index);
-            return false;
-        }
-        event_put(index, number, point);
-    }
-    return true;
-}
-
 static inline bool
 clause_matches(const Index *index, const Clause *clause)
 {
@@ -190,6 +150,25 @@ match_clause(const Index *index, const Clause *clause, Answer *answer)
     }
 }
 
+static inline void
+match_probe(const Index *index, const Probe *probe, Answer *answer)
+{
+    if (answer->wants_hops ? hop_is_found(index, probe->hop)
+                           : probe->in_union && !is_news(index, answer, probe->clause)) {
+        return;
+    }
+    Verdict verdict = probe_event(probe, index->saids);
+    if (verdict == NO || (verdict == PERHAPS && !clause_matches(index, probe->clause))) {
+        return;
+    }
+    if (answer->wants_hops || probe->in_union) {
+        answer_add(index, answer, probe->clause, true);
+    }
+    else {
+        answer_key(answer, probe->key, NULL);
+    }
+}
+
 /* Survivors to verify, in three steps: what they need is fetched while others are looked at. */
 typedef struct {
     uint32_t slots[64];
@@ -200,14 +179,13 @@ static void
 match_batch(const Index *index, const Block *block, Batch *batch, Answer *answer)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
-        const Clause *clause = block->clauses[batch->slots[i]];
-        (void)*(volatile const uint32_t *)&clause->count; /* a page unknown stops a prefetch */
-        for (int line = 1; line < 4; line++) {
-            __builtin_prefetch((const char *)clause + 64 * line);
-        }
+        const Probe *probe = block->probes[batch->slots[i]];
+        (void)*(volatile const uint16_t *)&probe->count; /* a page unknown stops a prefetch */
+        __builtin_prefetch((const char *)probe + 64);
+        __builtin_prefetch((const char *)probe + 128);
     }
     for (uint32_t i = 0; i < batch->count; i++) {
-        match_clause(index, block->clauses[batch->slots[i]], answer);
+        match_probe(index, block->probes[batch->slots[i]], answer);
     }
     batch->count = 0;
 }
@@ -229,7 +207,7 @@ match_block(const Index *index, const Block *block, uint32_t *strip, Answer *ans
             if (answer->wants_hops && hop_is_found(index, block->hops[slot])) {
                 continue;
             }
-            __builtin_prefetch(&block->clauses[slot]);
+            __builtin_prefetch(&block->probes[slot]);
             batch.slots[batch.count++] = slot;
             if (batch.count == batch_size) {
                 match_batch(index, block, &batch, answer);
@@ -247,7 +225,12 @@ static void
 match_home(const Index *index, const Home *home, Answer *answer)
 {
     for (const Clause *clause = home->loose; clause != NULL; clause = clause->next) {
-        match_clause(index, clause, answer);
+        if (clause->is_vague) {
+            match_clause(index, clause, answer);
+        }
+        else {
+            match_probe(index, clause->probe, answer);
+        }
     }
     uint32_t strip = answer->wants_hops ? FIRST_STRIP : MOST_WORDS;
     for (const Block *block = home->blocks; block != NULL; block = block->next) {
@@ -264,7 +247,8 @@ match_event(Index *index, Answer *answer)
 {
     answer_start(index, answer);
     match_home(index, &index->common, answer);
-    for (size_t i = 0; i < index->present_count && !is_complete(index, answer); i++) {
+    size_t visits = index->has_homes ? index->present_count : 0;
+    for (size_t i = 0; i < visits && !is_complete(index, answer); i++) {
         uint32_t number = index->present[i];
         const Attribute *attribute = index->attributes[number];
         if (attribute->home != NULL) {
@@ -318,8 +302,6 @@ is_within_one(const Clause *inner, Clause **outers, size_t count)
     }
     return false;
 }
-
-typedef enum { NO, YES, PERHAPS } Verdict;
 
 static Verdict
 judge(const Query *query, const Clause *clause)
