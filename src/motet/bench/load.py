@@ -109,7 +109,8 @@ async def subscribe(url: str, events: int) -> None:
 
 
 async def ping(from_url: str, to_url: str, events: int, per_s: float) -> None:
-    """One event at a time, at a low rate: from `publish` to the hands of the subscriber."""
+    """One event at a time: from `publish` to the hands of the subscriber. At a low rate, or, if
+    that is 0, each as soon as the one before has arrived."""
     times: list[float] = []
     async with (
         connect(from_url, client_id="bench-ping") as publisher,
@@ -119,7 +120,7 @@ async def ping(from_url: str, to_url: str, events: int, per_s: float) -> None:
         subscription = await subscriber.subscribe(sample.SPACE)
         settle_memory()
         for event in sample.orders(events):
-            await asyncio.sleep(1 / per_s)
+            await asyncio.sleep(1 / per_s if per_s else 0)
             began = time.perf_counter()
             await publisher.publish(event, sample.PAYLOAD)
             async with asyncio.timeout(PATIENCE_S):
@@ -159,7 +160,7 @@ async def echo(events: int, per_s: float) -> None:
         connection = await transport_for(address).connect(address, lambda _: ear)
         settle_memory()
         for _ in range(events):
-            await asyncio.sleep(1 / per_s)
+            await asyncio.sleep(1 / per_s if per_s else 0)
             ear.heard.clear()
             began = time.perf_counter()
             connection.send([body])

@@ -61,7 +61,9 @@ def run(short: bool, progress: Progress) -> list[Figure]:
 def _floors(effort: Effort) -> dict[str, float]:
     hop = floor.passthrough(effort.floor_s)
     echo = stand.hear_from("load", "echo", effort.pings, effort.pings_per_s)
+    busy_echo = stand.hear_from("load", "echo", effort.pings, 0)
     return {
+        "floor busy p50": busy_echo["p50_us"],
         "floor cpu": hop.cpu_us_per_event,
         "floor rate": hop.events_per_s,
         "floor p50": echo["p50_us"],
@@ -89,6 +91,7 @@ def _stream(brokers: list[stand.Stand], effort: Effort) -> dict[str, float]:
     """From a publisher at the first broker to a subscriber at the last one."""
     first, last, events = brokers[0].address, brokers[-1].address, effort.events
     ping = stand.hear_from("load", "ping", first, last, effort.pings, effort.pings_per_s)
+    busy_ping = stand.hear_from("load", "ping", first, last, effort.pings, 0)
     with stand.worker("load", "subscribe", last, events) as subscriber:
         subscriber.hear()
         cpu_s = sum(broker.cpu_s() for broker in brokers)
@@ -100,6 +103,7 @@ def _stream(brokers: list[stand.Stand], effort: Effort) -> dict[str, float]:
         "cpu": cpu_s / events / len(brokers) * 1e6,
         "rate": result["events_per_s"],
         "lost": result["lost"] + result["disordered"] + result["dropped"],
+        "busy p50": busy_ping["p50_us"],
         "p50": ping["p50_us"],
         "p99": ping["p99_us"],
     }
@@ -136,6 +140,10 @@ def _figures(samples: Samples) -> list[Figure]:
             middle["rate"], "events/s", rate, 100_000.0, "at least", counts=complete,
         ),
         Figure("latency at low rate, one broker, p50", middle["p50"], "µs", echo, 250.0),
+        Figure(
+            "latency one event after the other, one broker, p50",
+            middle["busy p50"], "µs", middle["floor busy p50"],
+        ),
         Figure("latency at low rate, one broker, p99", middle["p99"], "µs", middle["floor p99"]),
         Figure(
             f"broker CPU per event and hop, line of {LINE}",
