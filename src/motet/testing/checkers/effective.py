@@ -79,12 +79,12 @@ class Checker:
             )
 
     def _is_withdrawn(self, subscription: Operation, now: float) -> bool:
-        """Whether an overlapping advertisement ended in its time: what that took back may still
-        be on its way."""
+        """Whether an overlapping advertisement has ended: what that took back may still be on its
+        way, even if it ended before the subscription was asked for."""
         assert subscription.filter is not None
         return any(
             advertisement.filter is not None
-            and subscription.requested_at <= advertisement.ended_at <= now
+            and advertisement.ended_at <= now
             and overlap(subscription.filter, advertisement.filter)
             for session in self._history.sessions
             for advertisement in session.operations.values()
