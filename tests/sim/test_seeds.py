@@ -7,7 +7,7 @@ import pytest
 from motet.testing.faults import DRAWN, FRAME_FAULTS, PROFILES
 from motet.testing.simulation import GUARANTEES, run_seeds
 
-SEEDS = range(1000, 1012)
+SEEDS = range(1000, 1016)
 
 
 @pytest.mark.parametrize("profile", list(PROFILES))

@@ -52,7 +52,8 @@ class Consequences:
 class Durable:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
-        self.routing = Routing(config.neighbours, covering=config.covering)
+        life = f"{config.name}-{config.incarnation}"
+        self.routing = Routing(life, config.neighbours, covering=config.covering)
         self.sessions = Sessions(config.name, config.incarnation)
         self.ledgers = {name: Ledger(name) for name in sorted(config.neighbours)}
         self.deadlines: dict[OpId, tuple[float, float]] = {}
@@ -236,7 +237,8 @@ class Durable:
             [(w.op, w.what, w.requester, w.missing, str(w.probe)) for w in state.waits.values()],
             [table.next_key for table in (state.advertisements, state.subscriptions)],
             state.bits.in_use(),
-            (state.met, state.complete, state.declared),
+            (state.met, state.complete, state.declared, state.removals),
+            [(t, list(w.under_way), w.held) for t, w in state.withdrawals.items()],
             list(self.deadlines.items()),
         ]
         return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -60,7 +60,7 @@ class Inquiries:
 
     def _ask(self, op: OpId, out: Output) -> tuple[str, ...]:
         """Pass the question on; the names of those we wait for."""
-        names = tuple(self._state.bits.names(self._state.waits[op].missing))
+        names = tuple(self._state.bits.names(self._state.missing(self._state.waits[op])))
         for name in names:
             link = self._links[name]
             if link.up:

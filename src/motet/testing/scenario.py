@@ -334,7 +334,7 @@ def tell(frame: object) -> str:
 
 
 def _op(op: OpId) -> str:
-    return f"{op.client}/{op.sequence}"
+    return f"{op.client or op.epoch}/{op.sequence}"
 
 
 def _hop(hop: Hop) -> str:

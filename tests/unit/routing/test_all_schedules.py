@@ -68,7 +68,7 @@ class Overlay:
         self.edges = edges
         names = sorted({name for edge in edges for name in edge})
         self.neighbours = {n: [b if a == n else a for a, b in edges if n in (a, b)] for n in names}
-        self.brokers = {n: Routing(self.neighbours[n], covering=covering) for n in names}
+        self.brokers = {n: Routing(n, self.neighbours[n], covering=covering) for n in names}
         for machine in self.brokers.values():  # as after all links have begun
             state = machine.state
             state.met = state.complete = state.declared = state.bits.all_neighbours
@@ -76,6 +76,7 @@ class Overlay:
             wire: [] for a, b in edges for wire in ((a, b), (b, a))
         }
         self.live: dict[str, dict[tuple[str, int], tuple[str, Filter]]] = {"adv": {}, "sub": {}}
+        self.targets: dict[OpId, OpId] = {}
         self.asked: set[OpId] = set()
         self.answered: set[OpId] = set()
         self.counter = 0
@@ -90,6 +91,7 @@ class Overlay:
             self.answered.add(op)
             if not withdrawn:
                 self.check_effective(broker, op)
+                self.check_gone(op)
         machine.validate()
 
     def operate(self, op: Op) -> None:
@@ -109,6 +111,7 @@ class Overlay:
             del self.live[kind][key]
             undo = Unadvertise if kind == "adv" else Unsubscribe
             self.asked.add(removal)
+            self.targets[removal] = id
             self.apply(broker, undo(id, removal), Hop.client(client))
 
     def path(self, start: str, goal: str) -> list[str]:
@@ -129,6 +132,12 @@ class Overlay:
                 for name in self.path(broker, edge):
                     entries = self.brokers[name].state.subscriptions
                     assert any(covers(e.filter, subscription.filter) for e in entries), name
+
+    def check_gone(self, op: OpId) -> None:
+        target = self.targets.get(op)
+        for machine in self.brokers.values() if target else ():
+            assert target not in machine.state.subscriptions
+            assert target not in machine.state.advertisements
 
     def check_oracle(self, *, covering: bool) -> None:
         for name, machine in self.brokers.items():

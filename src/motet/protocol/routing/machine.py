@@ -29,7 +29,7 @@ from motet.protocol.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from motet.protocol.routing.state import Entry, RoutingState, Table, Wait
+from motet.protocol.routing.state import Entry, RoutingState, Table, Wait, Withdrawal
 
 
 class Completed(NamedTuple):
@@ -50,7 +50,9 @@ class Effects:
 
 
 class Routing:
-    def __init__(self, neighbours: Sequence[str], *, covering: bool = False) -> None:
+    def __init__(self, life: str, neighbours: Sequence[str], *, covering: bool = False) -> None:
+        """`life` names this broker in this incarnation, for operations of its own."""
+        self._life = life
         self.state = RoutingState(neighbours)
         self.covering = covering
         self.ignored = 0
@@ -89,9 +91,9 @@ class Routing:
             if source == hop:
                 self._gone(ClientGone(client, epoch), hop)
         for wait in list(state.waits.values()):
-            if wait.requester == hop:
+            if wait.requester == hop and wait.what != "withdraw":
                 del state.waits[wait.op]
-            elif wait.what in ("unadvertise", "unsubscribe"):
+            elif wait.what in ("unadvertise", "unsubscribe", "withdraw"):
                 self._discharge(wait, bit)
         self._doubt(hop)
         return self._take_effects()
@@ -171,7 +173,7 @@ class Routing:
         supported = state.advertisements.overlapping_hops
         for subscription in state.subscriptions.overlapping(advertisement.filter):
             if subscription.sent & bit and not supported(subscription.filter) & bit:
-                self._take_back(subscription, neighbour, None)
+                self._withdraw(subscription, neighbour)
         if self.covering:
             # A probe was sent for what is covered: nobody at the other end owes an answer now.
             for subscription in state.subscriptions.overlapping(advertisement.filter):
@@ -179,6 +181,32 @@ class Routing:
                 unsupported = not supported(subscription.filter) & bit
                 if wait and wait.missing & state.complete & bit and unsupported:
                     self._discharge(wait, bit)
+
+    def _withdraw(self, subscription: Entry, neighbour: str) -> None:
+        """Take a subscription back where nobody advertises for it any more. The removal asks for
+        an echo, because whoever unsubscribes meanwhile must wait for it, too."""
+        state, target = self.state, subscription.id
+        state.removals += 1
+        op = OpId("", self._life, state.removals)
+        state.waits[op] = Wait(
+            op, "withdraw", subscription.source, self._bit(neighbour), target=target
+        )
+        state.withdrawals.setdefault(target, Withdrawal()).under_way[op] = None
+        self._take_back(subscription, neighbour, op)
+
+    def _withdrawn(self, wait: Wait) -> None:
+        """A withdrawal is complete; if it was the last one, a removal may have waited for it."""
+        state, target = self.state, wait.target
+        assert target is not None
+        withdrawal = state.withdrawals[target]
+        del withdrawal.under_way[wait.op]
+        if withdrawal.under_way:
+            return
+        del state.withdrawals[target]
+        for op in withdrawal.held:
+            held = state.waits.pop(op, None)
+            if held is not None:  # else nobody waits any more
+                self._complete(held)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────
 
@@ -306,22 +334,33 @@ class Routing:
             op, filter = message.op, None
         if op is None:
             return
-        wait = Wait(op, what, source, missing, filter)
-        if missing:
-            self.state.waits[op] = wait
-        else:
-            self._complete(wait)
+        target = message.target if isinstance(message, Unsubscribe) else None
+        wait = Wait(op, what, source, missing, filter, target)
+        self.state.waits[op] = wait
+        if not missing:
+            self._settle(wait)
 
     def _discharge(self, wait: Wait, bit: int) -> None:
         if not wait.missing & bit:
             return
         wait.missing &= ~bit
         if not wait.missing:
-            del self.state.waits[wait.op]
+            self._settle(wait)
+
+    def _settle(self, wait: Wait) -> None:
+        """All neighbours have echoed; a removal may still have to wait for a withdrawal."""
+        state = self.state
+        if wait.what == "unsubscribe" and wait.target in state.withdrawals:
+            state.withdrawals[wait.target].held.append(wait.op)
+        else:
+            del state.waits[wait.op]
             self._complete(wait)
 
     def _complete(self, wait: Wait) -> None:
-        self._echo_at_once(wait.op, wait.requester)
+        if wait.what == "withdraw":
+            self._withdrawn(wait)
+        else:
+            self._echo_at_once(wait.op, wait.requester)
 
     def _echo_at_once(self, op: OpId | None, requester: Hop) -> None:
         if op is None:
@@ -418,7 +457,7 @@ class Routing:
                 ):
                     raise InvariantError(f"{entry.id} was sent where it came from")
         for wait in state.waits.values():
-            if not wait.missing:
+            if not state.missing(wait):
                 raise InvariantError(f"{wait.op} waits for nobody")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from motet.errors import InvariantError
 from motet.matching import FilterIndex, create_index
@@ -35,6 +35,16 @@ class Wait(Struct):
     requester: Hop
     missing: int
     probe: Filter | None = None
+    target: OpId | None = None
+    """What a removal removes."""
+
+
+class Withdrawal(Struct):
+    """A subscription lost its support somewhere: the removals under way, and the unsubscribes
+    that wait for nothing else any more."""
+
+    under_way: dict[OpId, None] = field(default_factory=dict)
+    held: list[OpId] = field(default_factory=list)
 
 
 class HopBits:
@@ -163,12 +173,23 @@ class RoutingState:
         self.subscriptions = Table(self.bits)
         self.clients: dict[tuple[str, str], Hop] = {}
         self.waits: dict[OpId, Wait] = {}
+        self.withdrawals: dict[OpId, Withdrawal] = {}
+        self.removals = 0
+        """Counts the removals that nobody asked for, so that each has a name of its own."""
         self.met = 0
         """Neighbours whose link has begun: they have been told all there was."""
         self.complete = 0
         """Neighbours that know, and have told us, everything that lies behind them."""
         self.declared = 0
         """Neighbours to whom we have said the same of us."""
+
+    def missing(self, wait: Wait) -> int:
+        """The neighbours that keep an operation waiting."""
+        mask = wait.missing
+        withdrawal = self.withdrawals.get(wait.target) if wait.target else None
+        for op in withdrawal.under_way if withdrawal else ():
+            mask |= self.waits[op].missing
+        return mask
 
     def buffered(self) -> list[Entry]:
         """Subscriptions that no advertisement from elsewhere overlaps: they wait here.
