@@ -4,7 +4,8 @@
 - `PeerError`: the other side of a connection misbehaved; the connection is closed, we go on.
 - `InvariantError`: we are wrong; please report it.
 
-`UnavailableError` stands between them: nobody is wrong, the overlay just cannot do it now.
+`UnavailableError` stands between them: nobody is wrong, the overlay just cannot do it now. So does
+`StorageError`: the disk, or what is on it, cannot be used; the text names the file and the way out.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class InvariantError(MotetError):
 
 class UnavailableError(MotetError):
     """The request is fine, but the overlay cannot serve it now."""
+
+
+class StorageError(MotetError):
+    """The disk, or what is on it, cannot be used. The text names the file and the way out."""
 
 
 # ── misuse ───────────────────────────────────────────────────────────────────────────────
@@ -133,3 +138,30 @@ class UnknownBroker(PeerError):
 
 class ProtocolError(PeerError):
     """A well-formed message that is not legal in the state the conversation is in."""
+
+
+# ── the disk ─────────────────────────────────────────────────────────────────────────────
+
+
+class LogCorrupted(StorageError):
+    """Records are broken or missing that were durable before."""
+
+
+class LogInUse(StorageError):
+    """Another process has the folder open."""
+
+
+class WrittenByAnotherVersion(StorageError):
+    """A log or snapshot is of a version that this release does not read."""
+
+
+class LogTrimmed(StorageError):
+    """Records were asked for that are not kept any more."""
+
+
+class DiskFailed(StorageError):
+    """Writing or syncing failed. It is never tried again: nobody knows what the disk has."""
+
+
+class StaleState(StorageError):
+    """A broker runs on an older copy of its state than what it has acknowledged."""

@@ -21,7 +21,17 @@ BELOW: dict[str, set[str]] = {
 }
 """A room may import itself and what stands here; rooms not listed are on top and import all."""
 
-PURE_BROKER = {"config", "core", "durable", "facts", "inquiry", "router"}
+PURE_BROKER = {
+    "config",
+    "core",
+    "durable",
+    "facts",
+    "image",
+    "inquiry",
+    "rebuild",
+    "records",
+    "router",
+}
 """The part of the broker that must run under the simulator: it never sees the runtime."""
 
 IMPURE = {"asyncio", "socket", "time", "random", "os", "threading", "subprocess", "uuid", "secrets"}

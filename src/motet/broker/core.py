@@ -83,14 +83,18 @@ class ClientSoft(Struct):
 
 
 class BrokerCore:
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, durable: Durable | None = None) -> None:
+        """A new broker; or, with what a journal gave back, one that goes on."""
         self.config = config
-        self.durable = Durable(config)
+        self.durable = durable or Durable(config)
         self.links = {
             name: Link(config.name, config.incarnation, ledger)
             for name, ledger in self.durable.ledgers.items()
         }
-        self.clients: dict[str, ClientSoft] = {}
+        self.clients = {
+            session.client: ClientSoft(session.epoch, published=-1)
+            for session in self.durable.sessions
+        }
         self.peers: dict[int, Peer] = {}
         self.router = Router(self.durable.routing.state, self.links, self.clients)
         self.inquiries = Inquiries(config, self.durable.routing.state, self.links)
@@ -116,15 +120,8 @@ class BrokerCore:
                 self._dialled(connection, neighbour, out, now)
         return out
 
-    def replay(self, journal: list[Fact]) -> None:
-        """Rebuild durable state from a journal, before the first step."""
-        for fact in journal:
-            self.durable.apply(fact)
-        for session in self.durable.sessions:
-            self.clients[session.client] = ClientSoft(session.epoch, published=-1)
-
     def recover(self, now: float) -> Output:
-        """The first output after a replay."""
+        """The first output of a broker that goes on."""
         out = Output()
         out.timers.extend(self.durable.recover(now))
         return out
@@ -395,7 +392,7 @@ class BrokerCore:
                     "phase": link.soft.phase.value,
                     "sent": link.ledger.record.sent,
                     "received": link.ledger.record.received,
-                    "unacknowledged": len(link.ledger.record.outbox),
+                    "unacknowledged": len(link.ledger.outbox),
                     "lost_publications": link.soft.lost,
                     "overtaken_publications": link.soft.overtaken,
                 }

@@ -7,16 +7,19 @@ and the same outputs, numbered the same way.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from motet.broker import facts
 from motet.broker.config import BrokerConfig
+from motet.broker.image import Part, parts_of, take_in
+from motet.broker.records import encode
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
 from motet.protocol.contract import CancelTimer, Fact, SetTimer, TimerKey
 from motet.protocol.link.machine import Ledger
+from motet.protocol.link.state import LinkRecord
 from motet.protocol.routing.machine import Effects, Routing
 from motet.protocol.routing.messages import (
     Advertise,
@@ -58,20 +61,33 @@ class Durable:
         self.ledgers = {name: Ledger(name) for name in sorted(config.neighbours)}
         self.deadlines: dict[OpId, tuple[float, float]] = {}
         """Of every request that someone waits for: when, and the timeout that was asked for."""
-        self._now = 0.0
+        self.now = 0.0
         self._then = Consequences()
 
     def apply(self, fact: Fact) -> Consequences:
         """The one door."""
-        if fact.now < self._now:
-            raise InvariantError(f"time ran backwards from {self._now} to {fact.now}")
-        self._now = fact.now
+        if fact.now < self.now:
+            raise InvariantError(f"time ran backwards from {self.now} to {fact.now}")
+        self.now = fact.now
         handle = MOVES.get(type(fact.body))
         if handle is None:
             raise InvariantError(f"{type(fact.body).__name__} is not a fact")
         handle(self, fact.body)
         then, self._then = self._then, Consequences()
         return then
+
+    def replay(self, facts: Iterable[Fact]) -> None:
+        """What was carried out when it happened needs no carrying out now: what links still owe
+        is in their outboxes, and clients ask for their answers again."""
+        for fact in facts:
+            self.apply(fact)
+
+    def restore(self, parts: Iterable[Part]) -> None:
+        """Begin as the broker that an image shows, instead of empty."""
+        take_in(self, parts)
+
+    def restore_ledger(self, record: LinkRecord) -> None:
+        self.ledgers[record.neighbour].record = record
 
     def recover(self, now: float) -> list[SetTimer]:
         """Timers after a replay: leases start again in full, since nobody could renew them."""
@@ -95,7 +111,7 @@ class Durable:
 
     def _session_dropped(self, fact: facts.SessionDropped) -> None:
         if self.sessions.current(fact.client, fact.epoch) is not None:
-            at = self._now + self.config.lease_s
+            at = self.now + self.config.lease_s
             self._then.timers.append(SetTimer(("lease", fact.client, fact.epoch), at))
 
     def _session_ended(self, fact: facts.SessionEnded) -> None:
@@ -126,7 +142,7 @@ class Durable:
             return
         if request.wait:
             timeout_s = min(max(request.timeout_s, 0.0), LONGEST_TIMEOUT_S)
-            self.deadlines[op] = (self._now + timeout_s, timeout_s)
+            self.deadlines[op] = (self.now + timeout_s, timeout_s)
         self._route(message, source)
         if not request.wait:
             self._answer(op, Done(request.sequence))
@@ -218,30 +234,10 @@ class Durable:
         """A hash of everything durable; equal after replay, or the journal lied.
 
         Not in it: the outboxes, from which acknowledgements take things at any time."""
-        state = self.routing.state
-        parts: list[Any] = [
-            self.sessions.issued,
-            [
-                (s.client, s.epoch, s.requests, sorted(s.unanswered), list(s.failures.items()))
-                for s in self.sessions
-            ],
-            [
-                (r.neighbour, r.incarnation, r.sent, r.received)
-                for r in (ledger.record for ledger in self.ledgers.values())
-            ],
-            [
-                [(e.id, str(e.filter), e.source, e.key, e.sent) for e in table]
-                for table in (state.advertisements, state.subscriptions)
-            ],
-            list(state.clients.items()),
-            [(w.op, w.what, w.requester, w.missing, str(w.probe)) for w in state.waits.values()],
-            [table.next_key for table in (state.advertisements, state.subscriptions)],
-            state.bits.in_use(),
-            (state.met, state.complete, state.declared, state.removals),
-            [(t, list(w.under_way), w.held) for t, w in state.withdrawals.items()],
-            list(self.deadlines.items()),
-        ]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
+        picture = hashlib.sha256()
+        for part in parts_of(self, outboxes=False):
+            picture.update(encode(part))
+        return picture.hexdigest()
 
     def validate(self) -> None:
         self.routing.validate()

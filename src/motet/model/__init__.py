@@ -8,7 +8,7 @@ What lives here
     relations     `overlap` and `covers`
     tokens, parser, predicates, printer   the filter language, in and out
     expressions   the same language in Python: `attr("step") > 1`
-    wire          filters as msgpack
+    wire, travel  filters as msgpack, and how msgspec finds them
     body, events  `Event`, and its body as msgpack
     cloudevents   events as CloudEvents, both ways
     ids           `Hop`, `OpId`

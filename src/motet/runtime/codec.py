@@ -6,31 +6,17 @@ no copy, and it keeps that frame alive. Nobody holds publications for long, so n
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from motet.errors import FrameError, VersionError
-from motet.model import Filter
+from motet.model.travel import from_wire, to_wire
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 
 _HELLO_TAGS = ("client", "link")
 
 
-def _to_wire(value: object) -> Any:
-    if isinstance(value, Filter):
-        return value.to_wire()
-    raise NotImplementedError(f"{type(value).__name__} does not travel")
-
-
-def _from_wire(kind: type, wire: Any) -> Any:
-    if kind is Filter:
-        return Filter.from_wire(wire)
-    raise NotImplementedError(f"{kind.__name__} does not travel")
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_to_wire)
-_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame, dec_hook=_from_wire)
+_encoder = msgspec.msgpack.Encoder(enc_hook=to_wire)
+_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame, dec_hook=from_wire)
 _any_array: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 encode = _encoder.encode

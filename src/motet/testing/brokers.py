@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
+from motet.broker.durable import Durable
 from motet.errors import InvariantError
 from motet.protocol.contract import (
     Closed,
@@ -88,9 +89,9 @@ class SimulatedBroker:
             covering=self.cluster.plan.covering,
             lease_s=self._lease_s,
         )
-        core = BrokerCore(config)
-        core.replay(self.journal.facts)
-        return core
+        durable = Durable(config)
+        durable.replay(self.journal.facts)
+        return BrokerCore(config, durable)
 
     def foresee_death(self) -> None:
         """From now on remember what the durable state was at every journal position."""
@@ -238,7 +239,7 @@ class SimulatedBroker:
         link = self.core.links[neighbour]
         end = self.ends.get(link.soft.connection)
         return (
-            link.up and end is not None and end.connection.alive and not link.ledger.record.outbox
+            link.up and end is not None and end.connection.alive and not link.ledger.outbox
         )
 
     # ── carrying out ─────────────────────────────────────────────────────────────────────

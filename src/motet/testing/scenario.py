@@ -27,6 +27,7 @@ from msgspec import Raw
 
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
+from motet.broker.durable import Durable
 from motet.model import Filter, Hop, OpId, Value, decode_attributes, encode_event
 from motet.protocol.contract import (
     Closed,
@@ -91,8 +92,9 @@ class Scenario:
         )
         life = self._lives.setdefault(name, 1)
         config = BrokerConfig(name, neighbours, life, covering=self._covering)
-        core = BrokerCore(config)
-        core.replay(journal)
+        durable = Durable(config)
+        durable.replay(journal)
+        core = BrokerCore(config, durable)
         self.brokers[name] = core
         self.journals[name] = list(journal)
         self._carry(name, core.recover(self.now))

@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from motet.broker.config import BrokerConfig
 from motet.broker.core import MOVES, BrokerCore
+from motet.broker.durable import Durable
 from motet.model import Filter, OpId, encode_event
 from motet.protocol.contract import (
     CancelTimer,
@@ -213,10 +214,12 @@ def test_a_replayed_broker_is_the_same_broker() -> None:
         (CLIENT, session.UnadvertiseRequest(3, 1)),
     ):
         journal += core.step(Received(connection, frame), 1.0).persist
-    again = BrokerCore(BrokerConfig("A", ("B",), incarnation=100))
-    again.replay(journal)
+    config = BrokerConfig("A", ("B",), incarnation=100)
+    durable = Durable(config)
+    durable.replay(journal)
+    again = BrokerCore(config, durable)
     assert again.durable.digest() == core.durable.digest()
-    assert list(again.links["B"].ledger.record.outbox) == list(core.links["B"].ledger.record.outbox)
+    assert list(again.links["B"].ledger.outbox) == list(core.links["B"].ledger.outbox)
     timers = again.recover(50.0).timers
     assert SetTimer(("lease", "alice", "A-101"), 80.0) in timers
 

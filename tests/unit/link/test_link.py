@@ -50,7 +50,7 @@ def test_every_move_is_in_the_table_or_an_error_with_a_name(phase: Phase, event:
 def test_nothing_is_queued_for_a_neighbour_never_met() -> None:
     ledger = Ledger("B")
     ledger.enqueue(message(1))
-    assert (ledger.record.sent, len(ledger.record.outbox)) == (0, 0)
+    assert (ledger.record.sent, len(ledger.outbox)) == (0, 0)
 
 
 def test_control_is_taken_once_and_in_order() -> None:
@@ -158,4 +158,4 @@ def test_whatever_the_network_does_control_arrives_once_in_order(
     for _ in range(6 * count + 60):
         pump("pass")
     assert arrived == [message(number) for number in range(1, count + 1)]
-    assert not sender.ledger.record.outbox
+    assert not sender.ledger.outbox

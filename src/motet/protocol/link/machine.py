@@ -1,18 +1,21 @@
 """The link machine: control messages reach the neighbour once, in order, whatever breaks.
 
 Numbers, cumulative acknowledgement, resending after silence and after reconnecting; a newer
-connection fences an older one; an incarnation that changed means that the neighbour has lost
-its state, and both sides start from 1 again with a full transfer.
+connection fences an older one. Each side has a *life* on a link: a higher one means that it
+begins anew, because it has lost its state or has given the other one up, and both sides start
+from 1 again with a full transfer. Numbers count within one pair of lives.
 
 A neighbour that we have never met gets nothing queued: the transfer at the first meeting tells
-it everything.
+it everything. One that stays away until too much is kept for it is given up, and is never met
+from then on.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import islice
 
-from motet.errors import ProtocolError
+from motet.errors import ProtocolError, StaleState
 from motet.protocol.contract import CancelTimer, Output, SetTimer
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import Control, ControlAck, LinkHello, Publications
@@ -50,14 +53,17 @@ MOVES: dict[tuple[Phase, str], tuple[str, Phase]] = {
 class Ledger:
     """The durable half of a link; changed only while a fact is applied."""
 
-    def __init__(self, neighbour: str) -> None:
-        self.record = LinkRecord(neighbour)
+    def __init__(self, neighbour: str, life: int) -> None:
+        self.record = LinkRecord(neighbour, life)
+        self.outbox: deque[tuple[int, RoutingMessage]] = deque()
+        """What may have to be sent again. Replay regenerates it; what is acknowledged may be
+        forgotten at any time, so no journaled step ever looks at it."""
 
     def enqueue(self, message: RoutingMessage) -> None:
         record = self.record
         if record.incarnation:
             record.sent += 1
-            record.outbox.append((record.sent, message))
+            self.outbox.append((record.sent, message))
 
     def take(self, control: Control) -> tuple[RoutingMessage, ...]:
         """The messages of a frame that are new; counts them as received."""
@@ -76,11 +82,17 @@ class Ledger:
         """Begin from 1 with a neighbour that starts empty."""
         self.record.incarnation = incarnation
         self.record.sent = self.record.received = 0
-        self.record.outbox.clear()
+        self.outbox.clear()
+
+    def lose(self, life: int) -> None:
+        """Give the neighbour up: in our new life we have never met."""
+        self.restart(0)
+        self.record.life = life
+        self.record.losses += 1
 
     def trim(self, received: int) -> bool:
         """Forget what the neighbour has; true if there was any."""
-        outbox, trimmed = self.record.outbox, False
+        outbox, trimmed = self.outbox, False
         while outbox and outbox[0][0] <= received:
             outbox.popleft()
             trimmed = True
@@ -90,12 +102,11 @@ class Ledger:
 class Link:
     """The soft half: one neighbour's current connection."""
 
-    def __init__(self, broker: str, incarnation: int, ledger: Ledger) -> None:
+    def __init__(self, broker: str, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.soft = LinkSoft()
+        self.soft = LinkSoft(acknowledged=ledger.record.sent)
         self.neighbour = ledger.record.neighbour
         self._broker = broker
-        self._incarnation = incarnation
         self._alarm = ("link", self.neighbour)
 
     def move(self, event: str) -> str:
@@ -112,6 +123,22 @@ class Link:
     def up(self) -> bool:
         return self.soft.phase is Phase.UP
 
+    @property
+    def condition(self) -> str:
+        """For people: the phase, or that the neighbour was turned away."""
+        soft = self.soft
+        refused = soft.refusal and soft.phase is Phase.DOWN
+        return "refused" if refused else soft.phase.value
+
+    @property
+    def kept(self) -> int:
+        """Messages that an absent neighbour has not acknowledged, as far as we know."""
+        return self.ledger.record.sent - self.soft.acknowledged
+
+    def met(self) -> None:
+        """Numbers begin again, and so does what is known about them."""
+        self.soft.acknowledged = self.soft.transmitted = 0
+
     # ── the hello ────────────────────────────────────────────────────────────────────────
 
     def open(self, connection: int) -> None:
@@ -121,13 +148,14 @@ class Link:
         soft.connection = connection
         soft.transmitted = soft.number = soft.seen = 0
         soft.patience_s = FIRST_PATIENCE_S
+        soft.refusal = ""
 
     def greet(self, out: Output, now: float, *, heard: bool) -> None:
         record = self.ledger.record
         hello = LinkHello(
             PROTOCOL_VERSION,
             self._broker,
-            self._incarnation,
+            record.life,
             record.incarnation,
             record.received,
             heard,
@@ -136,19 +164,53 @@ class Link:
         if not heard:
             self._set_alarm(out, now)
 
+    def objection(self, hello: LinkHello) -> str:
+        """Why the neighbour cannot come in, if what it says shows that it runs on an older copy
+        of its state; `StaleState` if that is true of ourselves.
+
+        Whoever crashes before it has written down that it met the other has sent nothing in
+        this pair of lives, because control and hellos wait for the disk: neither is called
+        stale then.
+        """
+        record, them = self.ledger.record, hello.broker
+        remembered = self._remembered(hello)
+        sent = record.sent if hello.incarnation == record.incarnation else 0
+        if hello.known > record.life:
+            raise StaleState(
+                f"{them} knows {self._broker} in life {hello.known}, but we are in life "
+                f"{record.life}: {way_out(self._broker)}"
+            )
+        if hello.incarnation >= record.incarnation and remembered > sent:
+            raise StaleState(
+                f"{them} has {remembered} control messages of {self._broker}, but we have sent "
+                f"only {sent}: {way_out(self._broker)}"
+            )
+        if hello.incarnation < record.incarnation:
+            return (
+                f"{self._broker} knows {them} in life {record.incarnation}, but it comes in life "
+                f"{hello.incarnation}: {way_out(them)}"
+            )
+        outbox = self.ledger.outbox
+        gone = (outbox[0][0] if outbox else record.sent + 1) - 1
+        if hello.incarnation == record.incarnation and remembered < gone:
+            return (
+                f"{them} has acknowledged {gone} control messages of {self._broker}, but has "
+                f"only {remembered}: {way_out(them)}"
+            )
+        return ""
+
+    def _remembered(self, hello: LinkHello) -> int:
+        """How many of our messages the neighbour has in this life of ours."""
+        return hello.received if hello.known == self.ledger.record.life else 0
+
+    def refuse(self, why: str) -> None:
+        self.soft.refusal = why
+
     def resume(self, hello: LinkHello, out: Output, now: float) -> None:
         """Both hellos are known: forget what the neighbour has, send it the rest."""
-        record = self.ledger.record
-        remembered = hello.received if hello.known == self._incarnation else 0
-        first = record.outbox[0][0] if record.outbox else record.sent + 1
-        if not first - 1 <= remembered <= record.sent:
-            raise ProtocolError(
-                f"{hello.broker} has {remembered} control messages from us, but we keep "
-                f"{first} to {record.sent}: one of us runs on an older copy of its state; "
-                "start that broker without its state, so that it joins anew"
-            )
+        remembered = self._remembered(hello)
         self.ledger.trim(remembered)
-        self.soft.transmitted = remembered
+        self.soft.transmitted = self.soft.acknowledged = remembered
         self.transmit(out, now)
 
     def drop(self, out: Output) -> None:
@@ -162,7 +224,7 @@ class Link:
         soft, record = self.soft, self.ledger.record
         if not self.up or soft.transmitted == record.sent:
             return
-        newest_first = islice(reversed(record.outbox), record.sent - soft.transmitted)
+        newest_first = islice(reversed(self.ledger.outbox), record.sent - soft.transmitted)
         waiting = [message for _, message in newest_first][::-1]
         for start in range(0, len(waiting), CONTROL_CHUNK):
             chunk = tuple(waiting[start : start + CONTROL_CHUNK])
@@ -177,15 +239,16 @@ class Link:
         if ack.received > self.soft.transmitted:
             raise ProtocolError(f"{self.neighbour} acknowledged what was never sent")
         if self.ledger.trim(ack.received):
+            self.soft.acknowledged = ack.received
             self.soft.patience_s = FIRST_PATIENCE_S
-            if self.ledger.record.outbox:
+            if self.ledger.outbox:
                 self._set_alarm(out, now)
             else:
                 out.timers.append(CancelTimer(self._alarm))
 
     def alarm(self, out: Output, now: float) -> None:
         """Silence for too long: greet again, or send again what was not acknowledged."""
-        soft, outbox = self.soft, self.ledger.record.outbox
+        soft, outbox = self.soft, self.ledger.outbox
         soft.patience_s = min(2 * soft.patience_s, LAST_PATIENCE_S)
         if soft.phase is Phase.GREETING:
             self.greet(out, now, heard=False)
@@ -217,3 +280,12 @@ class Link:
 
     def _set_alarm(self, out: Output, now: float) -> None:
         out.timers.append(SetTimer(self._alarm, now + self.soft.patience_s))
+
+
+def way_out(broker: str) -> str:
+    """What to do with a broker whose state is older than what it has said to others."""
+    return (
+        f"{broker} runs on an older copy of its state (a restored backup, or a clock that was set "
+        f"back while it had none); stop {broker}, move its data folder away, and start it "
+        "without: it joins anew, and its clients reconnect"
+    )

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 
-from msgspec import Struct, field
-
-from motet.protocol.routing.messages import RoutingMessage
+from msgspec import Struct
 
 
 class LinkRecord(Struct):
-    """Durable. `sent` and `received` count control messages of this pair of incarnations."""
+    """Durable. `sent` and `received` count control messages of this pair of lives."""
 
     neighbour: str
+    life: int = 1
+    """Our own, on this link: it begins as the broker's incarnation and grows with each loss."""
     incarnation: int = 0
-    """Of the neighbour; 0 as long as we have never met."""
+    """The life of the neighbour; 0 as long as we have never met in this life of ours."""
     sent: int = 0
     received: int = 0
-    outbox: deque[tuple[int, RoutingMessage]] = field(default_factory=deque)
-    """What may have to be sent again. Replay regenerates it; what is acknowledged may be
-    forgotten at any time, so no journaled step ever looks at it."""
+    losses: int = 0
+    """How often we gave the neighbour up because it stayed away for too long."""
 
 
 class Phase(Enum):
@@ -40,6 +38,11 @@ class LinkSoft(Struct):
     """Frames of publications sent on the current connection."""
     seen: int = 0
     """The last such frame received."""
+    acknowledged: int = 0
+    """Control numbers up to this are known to be there. After a recovery nobody knows; then we
+    begin with all that there is, so that nothing counts as kept for the neighbour twice."""
+    refusal: str = ""
+    """Why the last connection of this neighbour was refused, until it is let in again."""
     patience_s: float = 0.0
     """How long to wait before sending again what nobody acknowledged."""
     lost: int = 0

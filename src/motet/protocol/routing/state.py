@@ -52,9 +52,9 @@ class HopBits:
 
     def __init__(self, neighbours: Sequence[str]) -> None:
         self.neighbours = tuple(sorted(neighbours))
-        self._hops: list[Hop | None] = [Hop.broker(n) for n in self.neighbours]
-        self._numbers: dict[Hop, int] = {h: i for i, h in enumerate(self._hops) if h}
-        self._free: list[int] = []
+        self.slots: list[Hop | None] = [Hop.broker(n) for n in self.neighbours]
+        self._numbers: dict[Hop, int] = {h: i for i, h in enumerate(self.slots) if h}
+        self.free: list[int] = []
         self.all_neighbours = (1 << len(self.neighbours)) - 1
 
     def number(self, hop: Hop) -> int:
@@ -64,12 +64,12 @@ class HopBits:
             return found
         if hop.is_broker:
             raise InvariantError(f"{hop} is not a neighbour of this broker")
-        if self._free:
-            number = self._free.pop()
-            self._hops[number] = hop
+        if self.free:
+            number = self.free.pop()
+            self.slots[number] = hop
         else:
-            number = len(self._hops)
-            self._hops.append(hop)
+            number = len(self.slots)
+            self.slots.append(hop)
         self._numbers[hop] = number
         return number
 
@@ -81,20 +81,25 @@ class HopBits:
     def release(self, hop: Hop) -> None:
         number = self._numbers.pop(hop, None)
         if number is not None:
-            self._hops[number] = None
-            self._free.append(number)
+            self.slots[number] = None
+            self.free.append(number)
 
     def hops(self, mask: int) -> Iterator[Hop]:
         while mask:
             low = mask & -mask
-            hop = self._hops[low.bit_length() - 1]
+            hop = self.slots[low.bit_length() - 1]
             if hop is None:
                 raise InvariantError("a routing table names a hop that left")
             yield hop
             mask ^= low
 
-    def in_use(self) -> list[tuple[Hop, int]]:
-        return list(self._numbers.items())
+    def restore(
+        self, slots: Sequence[Hop | None], free: Sequence[int], all_neighbours: int
+    ) -> None:
+        """As it was when a snapshot was taken."""
+        self.slots, self.free = list(slots), list(free)
+        self._numbers = {hop: number for number, hop in enumerate(slots) if hop}
+        self.all_neighbours = all_neighbours
 
     def names(self, mask: int) -> list[str]:
         return [hop.name for hop in self.hops(mask)]
@@ -135,12 +140,16 @@ class Table:
 
     def add(self, op: OpId, filter: Filter, source: Hop) -> Entry:
         entry = Entry(op, filter, source, self.next_key)
-        self.index.add(entry.key, filter, self._bits.number(source))
         self.next_key += 1
-        self._entries[op] = entry
-        self._by_key[entry.key] = entry
-        self._by_source.setdefault(source, {})[op] = entry
+        self.restore(entry)
         return entry
+
+    def restore(self, entry: Entry) -> None:
+        """Put an entry in place that has its key already."""
+        self.index.add(entry.key, entry.filter, self._bits.number(entry.source))
+        self._entries[entry.id] = entry
+        self._by_key[entry.key] = entry
+        self._by_source.setdefault(entry.source, {})[entry.id] = entry
 
     def remove(self, entry: Entry) -> None:
         self.index.remove(entry.key)

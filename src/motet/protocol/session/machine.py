@@ -44,6 +44,10 @@ class Sessions:
         self._sessions[client] = session
         return session
 
+    def restore(self, session: Session) -> None:
+        """Put a session back that a snapshot kept."""
+        self._sessions[session.client] = session
+
     def end(self, session: Session) -> None:
         del self._sessions[session.client]
 
@@ -59,13 +63,13 @@ class Sessions:
 
     def accept(self, session: Session, request: Request) -> None:
         session.requests = request.sequence
-        session.unanswered.add(request.sequence)
+        session.unanswered[request.sequence] = None
 
     def answer(self, session: Session, reply: Done | Failed) -> bool:
         """Record an answer; false if the request was answered before."""
         if reply.sequence not in session.unanswered:
             return False
-        session.unanswered.discard(reply.sequence)
+        del session.unanswered[reply.sequence]
         if isinstance(reply, Failed):
             session.failures[reply.sequence] = reply
             if len(session.failures) > REMEMBERED_FAILURES:

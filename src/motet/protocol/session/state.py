@@ -13,6 +13,6 @@ class Session(Struct):
     client: str
     epoch: str
     requests: int = 0
-    unanswered: set[int] = field(default_factory=set)
+    unanswered: dict[int, None] = field(default_factory=dict)
     failures: dict[int, Failed] = field(default_factory=dict)
     """Answers that were not `Done`, kept as long as the client may still ask for them."""

@@ -39,7 +39,7 @@ def outbox_is_dropped_on_disconnect() -> list[Patch]:
     original = Link.drop
 
     def careless(self: Any, out: Any) -> None:
-        self.ledger.record.outbox.clear()
+        self.ledger.outbox.clear()
         original(self, out)
 
     return [Patch(Link, "drop", careless)]

@@ -108,12 +108,12 @@ class _Check:
             self.verdict.expect(False, "{} still waits for echoes of {}", broker, wait.op)
         for name, link in core.links.items():
             self.verdict.expect(
-                link.up and not link.ledger.record.outbox,
+                link.up and not link.ledger.outbox,
                 "the link of {} to {} is {} with {} unacknowledged messages",
                 broker,
                 name,
                 link.soft.phase.value,
-                len(link.ledger.record.outbox),
+                len(link.ledger.outbox),
             )
         self.verdict.expect(
             sorted((s.client, s.epoch) for s in durable.sessions)

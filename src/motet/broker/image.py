@@ -1,0 +1,269 @@
+"""The durable half as a picture: everything that `Durable` knows, in parts that can be written.
+
+One definition serves three: a snapshot is all parts, restoring takes them in, and the digest that
+compares a replayed broker with the one that crashed is a hash of them. Whatever is forgotten here
+is therefore missed by a test, not by a user.
+
+Order matters: tables are listed in the order of arrival, because later steps walk them in it.
+Sets of hops are lists of bit numbers here, since they may have any number of bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from motet.errors import InvariantError
+from motet.model import Filter, Hop, OpId
+from motet.protocol.link.state import LinkRecord
+from motet.protocol.routing.messages import RoutingMessage
+from motet.protocol.routing.state import Entry, Table, Wait, Withdrawal
+from motet.protocol.session.state import Session
+
+if TYPE_CHECKING:
+    from motet.broker.durable import Durable
+
+CHUNK = 256
+"""Entries in one part: small enough that writing one never takes long."""
+
+Bits = tuple[int, ...]
+T = TypeVar("T")
+
+
+class Head(Struct, tag="head", array_like=True, frozen=True):
+    """What there is one of."""
+
+    now: float
+    issued: int
+    removals: int
+    ignored: int
+    met: Bits
+    complete: Bits
+    declared: Bits
+    next_keys: tuple[int, int]
+
+
+class Hops(Struct, tag="hops", array_like=True, frozen=True):
+    """Which bit stands for whom, and which are free, in the order in which they will be used."""
+
+    slots: tuple[Hop | None, ...]
+    free: tuple[int, ...]
+    neighbours: Bits
+
+
+class EntryImage(Struct, array_like=True, frozen=True):
+    id: OpId
+    filter: Filter
+    source: int
+    key: int
+    sent: Bits
+
+
+class Advertisements(Struct, tag="advs", array_like=True, frozen=True):
+    entries: tuple[EntryImage, ...]
+
+
+class Subscriptions(Struct, tag="subs", array_like=True, frozen=True):
+    entries: tuple[EntryImage, ...]
+
+
+class Clients(Struct, tag="clients", array_like=True, frozen=True):
+    rows: tuple[tuple[str, str, Hop], ...]
+
+
+class WaitImage(Struct, array_like=True, frozen=True):
+    op: OpId
+    what: str
+    requester: Hop
+    missing: Bits
+    probe: Filter | None
+    target: OpId | None
+
+
+class Waits(Struct, tag="waits", array_like=True, frozen=True):
+    rows: tuple[WaitImage, ...]
+
+
+class Withdrawals(Struct, tag="withdrawals", array_like=True, frozen=True):
+    rows: tuple[tuple[OpId, tuple[OpId, ...], tuple[OpId, ...]], ...]
+
+
+class SessionList(Struct, tag="sessions", array_like=True, frozen=True):
+    sessions: tuple[Session, ...]
+
+
+class Ledgers(Struct, tag="ledgers", array_like=True, frozen=True):
+    records: tuple[LinkRecord, ...]
+
+
+class Outbox(Struct, tag="outbox", array_like=True, frozen=True):
+    """Some of what one neighbour has not acknowledged, numbered from `first`."""
+
+    neighbour: str
+    first: int
+    messages: tuple[RoutingMessage, ...]
+
+
+class Deadlines(Struct, tag="deadlines", array_like=True, frozen=True):
+    rows: tuple[tuple[OpId, float, float], ...]
+
+
+Part = (
+    Head
+    | Hops
+    | Advertisements
+    | Subscriptions
+    | Clients
+    | Waits
+    | Withdrawals
+    | SessionList
+    | Ledgers
+    | Outbox
+    | Deadlines
+)
+
+
+# ── out ──────────────────────────────────────────────────────────────────────────────────
+
+
+def parts_of(durable: Durable, *, outboxes: bool = True) -> Iterator[Part]:
+    """Everything. Without `outboxes` nothing is missing that a journaled step could read: they
+    shrink whenever an acknowledgement comes, which is no fact."""
+    state = durable.routing.state
+    advertisements, subscriptions = state.advertisements, state.subscriptions
+    yield Head(
+        durable.now,
+        durable.sessions.issued,
+        state.removals,
+        durable.routing.ignored,
+        _numbers(state.met),
+        _numbers(state.complete),
+        _numbers(state.declared),
+        (advertisements.next_key, subscriptions.next_key),
+    )
+    bits = state.bits
+    yield Hops(tuple(bits.slots), tuple(bits.free), _numbers(bits.all_neighbours))
+    for chunk in _chunks(_entries(advertisements, durable)):
+        yield Advertisements(chunk)
+    for chunk in _chunks(_entries(subscriptions, durable)):
+        yield Subscriptions(chunk)
+    for rows in _chunks((*who, hop) for who, hop in state.clients.items()):
+        yield Clients(rows)
+    for waits in _chunks(map(_wait, state.waits.values())):
+        yield Waits(waits)
+    for withdrawals in _chunks(
+        (target, tuple(w.under_way), tuple(w.held)) for target, w in state.withdrawals.items()
+    ):
+        yield Withdrawals(withdrawals)
+    for sessions in _chunks(durable.sessions):
+        yield SessionList(sessions)
+    yield Ledgers(tuple(ledger.record for ledger in durable.ledgers.values()))
+    if outboxes:
+        yield from _outboxes(durable)
+    for deadlines in _chunks((op, at, s) for op, (at, s) in durable.deadlines.items()):
+        yield Deadlines(deadlines)
+
+
+def _entries(table: Table, durable: Durable) -> Iterator[EntryImage]:
+    number = durable.routing.state.bits.number
+    for entry in table:
+        source = number(entry.source)
+        yield EntryImage(entry.id, entry.filter, source, entry.key, _numbers(entry.sent))
+
+
+def _wait(wait: Wait) -> WaitImage:
+    missing = _numbers(wait.missing)
+    return WaitImage(wait.op, wait.what, wait.requester, missing, wait.probe, wait.target)
+
+
+def _outboxes(durable: Durable) -> Iterator[Outbox]:
+    for neighbour, ledger in durable.ledgers.items():
+        for chunk in _chunks(ledger.outbox):
+            yield Outbox(neighbour, chunk[0][0], tuple(message for _, message in chunk))
+
+
+def _chunks(rows: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    left = iter(rows)
+    while chunk := tuple(islice(left, CHUNK)):
+        yield chunk
+
+
+def _numbers(mask: int) -> Bits:
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return tuple(found)
+
+
+# ── in ───────────────────────────────────────────────────────────────────────────────────
+
+
+def take_in(durable: Durable, parts: Iterable[Part]) -> None:
+    """Fill a `Durable` that is as new; afterwards it is the one the parts were taken from."""
+    state = durable.routing.state
+    for part in parts:
+        match part:
+            case Head():
+                _take_head(durable, part)
+            case Hops(slots, free, neighbours):
+                state.bits.restore(slots, free, _mask(neighbours))
+            case Advertisements(entries):
+                _take_entries(durable, state.advertisements, entries)
+            case Subscriptions(entries):
+                _take_entries(durable, state.subscriptions, entries)
+            case Clients(rows):
+                state.clients.update(((client, epoch), hop) for client, epoch, hop in rows)
+            case Waits(waits):
+                state.waits.update((image.op, _wait_from(image)) for image in waits)
+            case Withdrawals(withdrawals):
+                for target, under_way, held in withdrawals:
+                    state.withdrawals[target] = Withdrawal(dict.fromkeys(under_way), list(held))
+            case SessionList(sessions):
+                for session in sessions:
+                    durable.sessions.restore(session)
+            case Ledgers(records):
+                for record in records:
+                    durable.restore_ledger(record)
+            case Outbox(neighbour, first, messages):
+                durable.ledgers[neighbour].outbox.extend(enumerate(messages, first))
+            case Deadlines(deadlines):
+                durable.deadlines.update((op, (at, s)) for op, at, s in deadlines)
+            case _:
+                raise InvariantError(f"{type(part).__name__} is no part of an image")
+
+
+def _take_head(durable: Durable, head: Head) -> None:
+    state = durable.routing.state
+    durable.now = head.now
+    durable.sessions.issued = head.issued
+    durable.routing.ignored = head.ignored
+    state.removals = head.removals
+    state.met, state.complete = _mask(head.met), _mask(head.complete)
+    state.declared = _mask(head.declared)
+    state.advertisements.next_key, state.subscriptions.next_key = head.next_keys
+
+
+def _take_entries(durable: Durable, table: Table, images: Sequence[EntryImage]) -> None:
+    slots = durable.routing.state.bits.slots
+    for image in images:
+        source = slots[image.source]
+        if source is None:
+            raise InvariantError(f"{image.id} comes from nobody")
+        table.restore(Entry(image.id, image.filter, source, image.key, _mask(image.sent)))
+
+
+def _wait_from(image: WaitImage) -> Wait:
+    missing = _mask(image.missing)
+    return Wait(image.op, image.what, image.requester, missing, image.probe, image.target)
+
+
+def _mask(numbers: Bits) -> int:
+    mask = 0
+    for number in numbers:
+        mask |= 1 << number
+    return mask

@@ -1,0 +1,104 @@
+"""A broker from what it wrote down: the last snapshot, and the facts since.
+
+Pure: whoever reads the disk hands in bytes. The same code starts a real broker, takes a snapshot
+in the background, reads a folder for an inspection, and restarts brokers in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from motet.broker.config import BrokerConfig
+from motet.broker.durable import Durable
+from motet.broker.image import parts_of
+from motet.broker.records import (
+    FACT,
+    FOUNDED,
+    PART,
+    Founded,
+    decode_fact,
+    decode_founded,
+    decode_parts,
+    encode,
+)
+from motet.errors import LogCorrupted, MisuseError
+from motet.protocol.contract import Fact
+
+
+class Snapshot(NamedTuple):
+    """`version` is that of the machine that made it; the first payload says whose it is."""
+
+    version: int
+    payloads: Iterable[bytes]
+
+
+def founding(config: BrokerConfig) -> bytes:
+    """The first record of a new journal."""
+    return encode(Founded(config.name, config.incarnation, config.neighbours, config.covering))
+
+
+def rebuild(
+    settings: BrokerConfig, snapshot: Snapshot | None, records: Iterable[tuple[int, bytes]]
+) -> Durable:
+    """The durable state as it was after the last record.
+
+    Who the broker is, its incarnation and its neighbours come from what it wrote down; the rest
+    of the settings (leases and the like) may have changed meanwhile.
+    """
+    left = iter(records)
+    if snapshot is not None:
+        payloads = iter(snapshot.payloads)
+        durable = _born(settings, next(payloads, None))
+        durable.restore(decode_parts(snapshot.version, payloads))
+    else:
+        kind, payload = next(left, (FOUNDED, None))
+        if kind != FOUNDED:
+            raise LogCorrupted("the journal does not begin with the record that founds it")
+        durable = _born(settings, payload)
+    durable.replay(_facts(left))
+    return durable
+
+
+def _born(settings: BrokerConfig, payload: bytes | None) -> Durable:
+    if payload is None:
+        raise LogCorrupted("the journal is empty: even the record that founds it is missing")
+    founded = decode_founded(payload)
+    if founded.name != settings.name:
+        raise MisuseError(f"this is the journal of {founded.name}, not of {settings.name}")
+    if founded.covering != settings.covering:
+        was, now = (("off", "on")[flag] for flag in (founded.covering, settings.covering))
+        raise MisuseError(
+            f"{founded.name} was founded with covering {was} and is now started with it {now}: "
+            "covering cannot change while there is state; move the folder away to begin anew"
+        )
+    return Durable(
+        replace(
+            settings,
+            incarnation=founded.incarnation,
+            neighbours=founded.neighbours,
+            covering=founded.covering,
+        )
+    )
+
+
+def _facts(records: Iterable[tuple[int, bytes]]) -> Iterator[Fact]:
+    for kind, payload in records:
+        if kind == FACT:
+            yield decode_fact(payload)
+        else:
+            raise LogCorrupted(f"a record of kind {kind} stands between the facts")
+
+
+def picture(durable: Durable) -> Iterator[tuple[int, bytes]]:
+    """A snapshot of this state, as records."""
+    config = durable.config
+    neighbours = tuple(durable.ledgers)
+    yield (
+        FOUNDED,
+        encode(Founded(config.name, config.incarnation, neighbours, config.covering)),
+    )
+    for part in parts_of(durable):
+        yield PART, encode(part)

@@ -1,0 +1,87 @@
+"""What a broker writes down, as bytes: who it is, the facts, and the parts of a snapshot.
+
+`MACHINE_VERSION` names the machine that gives facts their meaning. Replaying a journal with
+another machine could silently give another state, so a journal is replayed only by the version
+that wrote it; a snapshot is state, not history, and can be migrated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from motet.broker.facts import FactBody
+from motet.broker.image import Part
+from motet.errors import WrittenByAnotherVersion
+from motet.model.travel import from_wire, to_wire
+from motet.protocol.contract import Fact
+
+MACHINE_VERSION = 1
+"""Raise it with every change of what a fact does, of `image`, or of what is written here, and add
+a migration for snapshots of the version before."""
+
+FACT = 0
+FOUNDED = 1
+PART = 2
+"""Kinds of records."""
+
+Payloads = Iterable[bytes]
+Migration = Callable[[Iterable[Any]], Iterable[Any]]
+
+MIGRATIONS: dict[int, Migration] = {}
+"""By the version that wrote a snapshot: turns its parts, as plain values, into the parts of the
+version above it."""
+
+
+class Founded(Struct, array_like=True, frozen=True):
+    """The first record of a journal and of each snapshot: whose it is, and since when."""
+
+    name: str
+    incarnation: int
+    neighbours: tuple[str, ...]
+    covering: bool
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=to_wire)
+_facts: msgspec.msgpack.Decoder[tuple[float, FactBody]] = msgspec.msgpack.Decoder(
+    tuple[float, FactBody], dec_hook=from_wire
+)
+_founded = msgspec.msgpack.Decoder(Founded)
+_parts: msgspec.msgpack.Decoder[Part] = msgspec.msgpack.Decoder(Part, dec_hook=from_wire)
+
+encode: Callable[[Fact | Founded | Part], bytes] = _encoder.encode
+
+
+def decode_fact(payload: bytes) -> Fact:
+    return Fact(*_facts.decode(payload))
+
+
+def decode_founded(payload: bytes) -> Founded:
+    return _founded.decode(payload)
+
+
+def decode_parts(version: int, payloads: Payloads) -> Iterator[Part]:
+    """The parts of a snapshot that this or an older version wrote."""
+    if version == MACHINE_VERSION:
+        yield from map(_parts.decode, payloads)
+        return
+    if version > MACHINE_VERSION:
+        raise WrittenByAnotherVersion(
+            f"the snapshot is of version {version}, newer than this release, which is of version "
+            f"{MACHINE_VERSION}: start the release that wrote it"
+        )
+    plain: Iterable[Any] = map(msgspec.msgpack.decode, payloads)
+    for step in range(version, MACHINE_VERSION):
+        migrate = MIGRATIONS.get(step)
+        if migrate is None:
+            raise WrittenByAnotherVersion(
+                f"the snapshot is of version {version}, this release of version "
+                f"{MACHINE_VERSION}, and nothing leads from {step} to {step + 1}: "
+                "start a release in between first"
+            )
+        plain = migrate(plain)
+    for values in plain:
+        yield msgspec.convert(values, Part, dec_hook=from_wire)

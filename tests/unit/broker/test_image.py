@@ -1,0 +1,154 @@
+"""A snapshot shows everything: what is rebuilt from it is the same broker, now and later."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from motet.broker import records
+from motet.broker.config import BrokerConfig
+from motet.broker.core import BrokerCore
+from motet.broker.durable import Durable
+from motet.broker.rebuild import Snapshot, founding, picture, rebuild
+from motet.errors import LogCorrupted, MisuseError, WrittenByAnotherVersion
+from motet.model import Filter, OpId
+from motet.protocol.contract import Fact, Input, Received
+from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.link import messages as link
+from motet.protocol.routing import messages as routing
+from motet.protocol.session import messages as session
+
+CONFIG = BrokerConfig("A", ("B", "C"), incarnation=100)
+B, C, ALICE, BOB = 1, 2, 3, 4
+
+
+def eventful() -> list[Input]:
+    """Leaves something in every drawer: waits, withdrawals, failures, free bits, outboxes."""
+    far = OpId("carol", "B-7", 1)
+    return [
+        Received(B, link.LinkHello(PROTOCOL_VERSION, "B", 5, 0, 0)),
+        Received(B, link.Control(1, (routing.Complete(True),))),
+        Received(ALICE, session.ClientHello(PROTOCOL_VERSION, "alice")),
+        Received(BOB, session.ClientHello(PROTOCOL_VERSION, "bob")),
+        Received(ALICE, session.AdvertiseRequest(1, Filter.parse("x > 1"), wait=False)),
+        Received(BOB, session.SubscribeRequest(1, Filter.parse("x = 5 or y like 'a%'"))),
+        Received(B, link.Control(2, (routing.ClientHere("carol", "B-7"),))),
+        Received(B, link.Control(3, (routing.Advertise(far, Filter.parse("y >= 'a'"), True),))),
+        Received(BOB, session.SubscribeRequest(2, Filter.parse("y = 'b'"))),
+        Received(B, link.Control(4, (routing.Unadvertise(far),))),
+        Received(BOB, session.UnsubscribeRequest(3, 2)),
+        Received(BOB, session.UnsubscribeRequest(4, 99)),
+        Received(ALICE, session.Goodbye()),
+        Received(C, link.LinkHello(PROTOCOL_VERSION, "C", 6, 0, 0)),
+    ]
+
+
+def lived(inputs: list[Input], core: BrokerCore) -> list[Fact]:
+    return [
+        fact for now, given in enumerate(inputs) for fact in core.step(given, float(now)).persist
+    ]
+
+
+def written(facts: list[Fact]) -> list[tuple[int, bytes]]:
+    return [
+        (records.FOUNDED, founding(CONFIG)),
+        *((records.FACT, records.encode(fact)) for fact in facts),
+    ]
+
+
+def snapshot_of(durable: Durable) -> Snapshot:
+    payloads = [payload for _, payload in picture(durable)]
+    return Snapshot(records.MACHINE_VERSION, payloads)
+
+
+@pytest.mark.parametrize("position", range(25))
+def test_a_snapshot_at_any_fact_and_the_facts_since_give_the_same_broker(position: int) -> None:
+    core = BrokerCore(CONFIG)
+    journal = written(lived(eventful(), core))
+    assert len(journal) > 14
+    position = min(position + 1, len(journal))
+    half_way = rebuild(CONFIG, None, journal[:position])
+    again = rebuild(CONFIG, snapshot_of(half_way), journal[position:])
+    assert again.digest() == core.durable.digest()
+    for name, ledger in core.durable.ledgers.items():
+        assert list(again.ledgers[name].outbox) == list(ledger.outbox)
+    BrokerCore(CONFIG, again).validate()
+
+
+def test_the_story_leaves_something_in_every_drawer() -> None:
+    core = BrokerCore(CONFIG)
+    lived(eventful(), core)
+    state = core.durable.routing.state
+    assert state.waits
+    assert state.withdrawals
+    assert core.durable.deadlines
+    assert state.bits.free
+    assert any(s.failures for s in core.durable.sessions)
+    assert all(ledger.outbox for ledger in core.durable.ledgers.values())
+    assert {type(part).__name__ for part in map(_decoded, picture(core.durable))} >= {
+        "Head",
+        "Hops",
+        "Subscriptions",
+        "Clients",
+        "Waits",
+        "Withdrawals",
+        "SessionList",
+        "Ledgers",
+        "Outbox",
+        "Deadlines",
+    }
+
+
+def _decoded(record: tuple[int, bytes]) -> object:
+    kind, payload = record
+    if kind == records.FOUNDED:
+        return records.decode_founded(payload)
+    return next(records.decode_parts(records.MACHINE_VERSION, [payload]))
+
+
+def test_a_journal_of_another_broker_is_refused() -> None:
+    with pytest.raises(MisuseError, match="journal of A, not of Z"):
+        rebuild(replace(CONFIG, name="Z"), None, written([]))
+
+
+def test_covering_does_not_change_under_a_state() -> None:
+    with pytest.raises(MisuseError, match="covering cannot change"):
+        rebuild(replace(CONFIG, covering=True), None, written([]))
+
+
+def test_a_journal_that_nobody_founded_is_refused() -> None:
+    with pytest.raises(LogCorrupted, match="empty"):
+        rebuild(CONFIG, None, [])
+    with pytest.raises(LogCorrupted, match="founds it"):
+        rebuild(CONFIG, None, [(records.FACT, b"")])
+
+
+# ── versions ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_older_snapshot_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a snapshot of a version whose head had its fields in another order."""
+    core = BrokerCore(CONFIG)
+    lived(eventful(), core)
+    now = snapshot_of(core.durable)
+
+    def swap(parts):  # type: ignore[no-untyped-def]
+        return ([p[0], p[2], p[1], *p[3:]] if p[0] == "head" else p for p in parts)
+
+    import msgspec
+
+    founded, *parts = now.payloads
+    old = [msgspec.msgpack.encode(part) for part in swap(map(msgspec.msgpack.decode, parts))]
+    monkeypatch.setattr(records, "MACHINE_VERSION", records.MACHINE_VERSION + 1)
+    monkeypatch.setitem(records.MIGRATIONS, now.version, swap)
+    again = rebuild(CONFIG, Snapshot(now.version, [founded, *old]), [])
+    assert again.digest() == core.durable.digest()
+
+
+def test_a_version_that_nothing_leads_from_is_refused() -> None:
+    core = BrokerCore(CONFIG)
+    payloads = snapshot_of(core.durable).payloads
+    with pytest.raises(WrittenByAnotherVersion, match="in between"):
+        rebuild(CONFIG, Snapshot(records.MACHINE_VERSION - 1, payloads), [])
+    with pytest.raises(WrittenByAnotherVersion, match="newer"):
+        rebuild(CONFIG, Snapshot(records.MACHINE_VERSION + 1, payloads), [])
