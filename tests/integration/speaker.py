@@ -32,15 +32,24 @@ F = TypeVar("F")
 PROGRAM = """
 import sys
 from motet.broker.config import BrokerConfig
-from motet.broker.driver import Wiring, serve
+from motet.broker.core import BrokerCore
+from motet.broker.driver import BrokerDriver, Wiring
+from motet.broker.service import serve
 from motet.errors import MotetError
 from motet.runtime.loop import run
 
 name, neighbours, listen, bound = sys.argv[1:]
 config = BrokerConfig(name, tuple(filter(None, neighbours.split(","))), incarnation=1)
 wiring = Wiring(listen, max_backlog_bytes=int(bound))
+
+
+async def work():
+    driver = BrokerDriver(BrokerCore(config), wiring)
+    return await serve(driver, ready=lambda driver: print(driver.address, flush=True))
+
+
 try:
-    status = run(serve(config, wiring, ready=lambda driver: print(driver.address, flush=True)))
+    status = run(work())
 except MotetError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 sys.exit(status)

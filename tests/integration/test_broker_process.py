@@ -11,9 +11,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from motet.broker import driver
+from motet.broker import service
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
+from motet.broker.driver import BrokerDriver
 from motet.model import Filter
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import LinkHello, Publications
@@ -33,6 +34,7 @@ from motet.protocol.session.messages import (
 from motet.runtime.codec import encode
 from motet.runtime.tcp import host_and_port
 from motet.runtime.transport import MAX_FRAME_BYTES
+from motet.runtime.wiring import Wiring
 from tests.integration.speaker import BrokerProcess, Speaker, body
 
 
@@ -241,13 +243,12 @@ async def test_a_broken_core_ends_serve_with_a_status(monkeypatch: pytest.Monkey
         def step(self, *_: object) -> object:  # type: ignore[override]
             raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(driver, "BrokerCore", Broken)
-    monkeypatch.setattr(driver, "settle_memory", lambda: None)
+    monkeypatch.setattr(service, "settle_memory", lambda: None)
     began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    core = Broken(BrokerConfig("B1"))
     serving = asyncio.create_task(
-        driver.serve(
-            BrokerConfig("B1"),
-            driver.Wiring("motet://127.0.0.1:0"),
+        service.serve(
+            BrokerDriver(core, Wiring("motet://127.0.0.1:0")),
             ready=lambda made: began.set_result(made.address),
         )
     )

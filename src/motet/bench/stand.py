@@ -70,9 +70,11 @@ def rss_bytes(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def broker(name: str = "B1", *links: str) -> Iterator[Stand]:
-    """A broker process on a free port; `links` as `motet broker --link` takes them."""
+def broker(name: str = "B1", *links: str, data: Path | None = None) -> Iterator[Stand]:
+    """A broker process on a free port; `links` as `motet broker --link` takes them. Without
+    `data` it keeps nothing."""
     command = [sys.executable, "-m", "motet", "broker", "--name", name, "--while-stdin", "--json"]
+    command += ["--durability", "volatile"] if data is None else ["--data", str(data)]
     command += ["--listen", "motet://127.0.0.1:0"]
     for link in links:
         command += ["--link", link]

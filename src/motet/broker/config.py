@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+OUTBOX_BOUND = 100_000
+
 
 class BrokerConfig(Struct, frozen=True):
     """`incarnation` must differ from that of any earlier life whose state is lost: the driver
@@ -14,6 +16,9 @@ class BrokerConfig(Struct, frozen=True):
     incarnation: int = 1
     covering: bool = False
     lease_s: float = 30.0
+    outbox_bound: int = OUTBOX_BOUND
+    """Control messages kept for a neighbour that stays away; beyond, it is given up and joins
+    anew. A neighbour that needs more than that to join is kept as much as it needs."""
     heartbeat_s: float = 2.0
     """Every connection beats this often, and is dead after three beats of silence."""
     inquiry_s: float = 0.25

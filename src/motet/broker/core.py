@@ -10,18 +10,27 @@ asyncio, in one process and in the simulator.
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 from motet.broker import facts
+from motet.broker.account import account_of
 from motet.broker.config import BrokerConfig
 from motet.broker.durable import Consequences, Durable
 from motet.broker.inquiry import Inquiries
+from motet.broker.linking import Counts, Linking, Peer
 from motet.broker.router import Router
-from motet.errors import MotetError, PeerError, ProtocolError, UnknownBroker, VersionError
+from motet.errors import (
+    InvariantError,
+    MotetError,
+    PeerError,
+    ProtocolError,
+    VersionError,
+)
 from motet.model import OpId
+from motet.model.epochs import broker_of
 from motet.model.limits import MAX_CLIENT_ID_CHARS
 from motet.protocol.contract import (
     Close,
@@ -31,6 +40,7 @@ from motet.protocol.contract import (
     Input,
     Output,
     Received,
+    Reconfigured,
     TimerFired,
 )
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
@@ -58,15 +68,6 @@ from motet.protocol.session.messages import (
 
 REMEMBERED_REFUSALS = 64
 LAST_SEQUENCE = 2**53
-LONG_LISTING = 1000
-"""Status lists no more than this, and counts nothing that takes a look at more."""
-
-
-class Peer(NamedTuple):
-    """Who is at the other end of a connection."""
-
-    kind: str
-    name: str
 
 
 class ClientSoft(Struct):
@@ -82,14 +83,13 @@ class ClientSoft(Struct):
     """Refusals up to this publication are not remembered any more."""
 
 
-class BrokerCore:
+class BrokerCore(Linking):
     def __init__(self, config: BrokerConfig, durable: Durable | None = None) -> None:
         """A new broker; or, with what a journal gave back, one that goes on."""
-        self.config = config
         self.durable = durable or Durable(config)
+        self.config = replace(config, neighbours=tuple(self.durable.ledgers))
         self.links = {
-            name: Link(config.name, config.incarnation, ledger)
-            for name, ledger in self.durable.ledgers.items()
+            name: Link(config.name, ledger) for name, ledger in self.durable.ledgers.items()
         }
         self.clients = {
             session.client: ClientSoft(session.epoch, published=-1)
@@ -118,6 +118,8 @@ class BrokerCore:
                 self._closed(connection, out, now)
             case Dialled(connection, neighbour):
                 self._dialled(connection, neighbour, out, now)
+            case Reconfigured(neighbours):
+                self._reconfigured(neighbours, out, now)
         return out
 
     def recover(self, now: float) -> Output:
@@ -139,77 +141,6 @@ class BrokerCore:
             raise ProtocolError(f"{type(frame).__name__} from {found} on this connection")
         action(self, connection, peer, frame, out, now)
 
-    def _link_hello(
-        self, connection: int, peer: Peer | None, hello: LinkHello, out: Output, now: float
-    ) -> None:
-        if hello.version != PROTOCOL_VERSION:
-            raise VersionError(
-                f"{hello.broker} speaks version {hello.version}, we speak {PROTOCOL_VERSION}"
-            )
-        link = self.links.get(hello.broker)
-        if link is None:
-            known = ", ".join(self.links) or "none"
-            raise UnknownBroker(
-                f"{hello.broker!r} is not a neighbour of {self.config.name} (it has: {known}); "
-                "add the link to the topology of both"
-            )
-        if peer is None:
-            self._bind_link(connection, link, out)
-        elif peer.name != hello.broker:
-            raise ProtocolError(f"dialled {peer.name}, but {hello.broker} answered")
-        known_here = link.up
-        if link.ledger.record.incarnation != hello.incarnation:
-            if known_here:
-                raise ProtocolError(f"{hello.broker} changed its incarnation while connected")
-            self._journal(facts.NeighbourMet(hello.broker, hello.incarnation), out, now)
-        link.move("hello")  # only now may control leave: it follows our own hello
-        if not hello.heard:
-            link.greet(out, now, heard=True)
-        if not known_here:  # else it was said twice because our answer got lost
-            link.resume(hello, out, now)
-
-    def _control(
-        self, connection: int, peer: Peer, control: Control, out: Output, now: float
-    ) -> None:
-        del connection
-        link = self.links[peer.name]
-        if link.move("control") == "ignore":
-            return
-        if link.ledger.fresh(control):
-            self._journal(facts.ControlReceived(peer.name, control), out, now)
-        link.acknowledge(out)
-
-    def _control_ack(
-        self, connection: int, peer: Peer, ack: ControlAck, out: Output, now: float
-    ) -> None:
-        del connection
-        link = self.links[peer.name]
-        if link.move("ack") == "trim":
-            link.acknowledged(ack, out, now)
-
-    def _publications(
-        self, connection: int, peer: Peer, frame: Publications, out: Output, now: float
-    ) -> None:
-        del connection, now
-        link = self.links[peer.name]
-        if link.move("publications") == "accept" and link.admit(frame):
-            self.counts.received += len(frame.batch)
-            self.router.forward(frame.batch, peer.name, out)
-
-    def _inquire(
-        self, connection: int, peer: Peer, question: Inquire, out: Output, now: float
-    ) -> None:
-        del connection, now
-        if self.links[peer.name].move("question") == "accept":
-            self.inquiries.asked(question.op, peer.name, out)
-
-    def _waiting(
-        self, connection: int, peer: Peer, answer: Waiting, out: Output, now: float
-    ) -> None:
-        del connection, now
-        if self.links[peer.name].move("question") == "accept":
-            self.inquiries.answered(answer, out)
-
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
     def _client_hello(
@@ -223,15 +154,21 @@ class BrokerCore:
             )
         if not 0 < len(hello.client) <= MAX_CLIENT_ID_CHARS or not hello.client.isprintable():
             raise ProtocolError(f"a client id is 1 to {MAX_CLIENT_ID_CHARS} printable characters")
+        if len(hello.instance) > MAX_CLIENT_ID_CHARS:
+            raise ProtocolError(f"an instance has at most {MAX_CLIENT_ID_CHARS} characters")
+        newer = self.durable.newer_than(hello.client, hello.resume, hello.instance)
+        if newer is not None:
+            out.close.append(_fencing(connection, hello.client, newer))
+            return
         before = self.clients.get(hello.client)
-        self._journal(facts.SessionOpened(hello.client, hello.resume), out, now)
+        opened = facts.SessionOpened(hello.client, hello.resume, hello.instance)
+        self._journal(opened, out, now)
         session = self.durable.sessions.get(hello.client)
         assert session is not None
         if before is not None and before.connection:
-            text = f"another client connected to {self.config.name} as {hello.client!r}"
-            out.close.append(Close(before.connection, "Fenced", text))
+            out.close.append(_fencing(before.connection, hello.client, session.epoch))
             self._unbind(before.connection)
-        resumed = session.epoch == hello.resume
+        resumed = before is not None and before.epoch == hello.resume
         if before is None or not resumed:
             before = self.clients[hello.client] = ClientSoft(session.epoch)
         before.connection = connection
@@ -300,20 +237,6 @@ class BrokerCore:
 
     # ── connections ──────────────────────────────────────────────────────────────────────
 
-    def _dialled(self, connection: int, neighbour: str, out: Output, now: float) -> None:
-        link = self.links[neighbour]
-        self._bind_link(connection, link, out)
-        link.move("dialled")
-        link.greet(out, now, heard=False)
-
-    def _bind_link(self, connection: int, link: Link, out: Output) -> None:
-        old = link.soft.connection
-        if old:
-            self._unbind(old)
-            out.close.append(Close(old, "", "a newer connection took over"))
-        self.peers[connection] = Peer("broker", link.neighbour)
-        link.open(connection)
-
     def _closed(self, connection: int, out: Output, now: float) -> None:
         peer = self.peers.get(connection)
         if peer is None:
@@ -323,6 +246,7 @@ class BrokerCore:
             link = self.links[peer.name]
             if link.move("closed") == "drop":
                 link.drop(out)
+            self._give_up_the_absent(peer.name, out, now)
             return
         soft = self.clients[peer.name]
         self._journal(facts.SessionDropped(peer.name, soft.epoch), out, now)
@@ -343,7 +267,7 @@ class BrokerCore:
 
     def _timer_fired(self, key: tuple[Any, ...], out: Output, now: float) -> None:
         match key:
-            case ("link", neighbour):
+            case ("link", neighbour) if neighbour in self.links:
                 self.links[neighbour].alarm(out, now)
             case ("lease", client, epoch):
                 soft = self.clients.get(client)
@@ -368,11 +292,19 @@ class BrokerCore:
         self.router.tables_changed()
         out.timers.extend(then.timers)
         for neighbour in then.neighbours:
-            self.links[neighbour].transmit(out, now)
+            if neighbour in self.links:  # else it has just been given up, or taken away
+                self.links[neighbour].transmit(out, now)
+                self._give_up_the_absent(neighbour, out, now)
         for client, reply in then.answers:
             soft = self.clients.get(client)
             if soft is not None and soft.connection:
                 out.deliver.append((soft.connection, reply))
+        for client, newer in then.fenced:
+            connection = self.clients[client].connection
+            if connection:
+                out.close.append(_fencing(connection, client, newer))
+                self._unbind(connection)
+            del self.clients[client]
 
     def _end_session(self, client: str, epoch: str, out: Output, now: float) -> None:
         del self.clients[client]
@@ -380,68 +312,27 @@ class BrokerCore:
 
     # ── looking in ───────────────────────────────────────────────────────────────────────
 
+    def acknowledged(self) -> dict[str, int]:
+        """How much of our control each neighbour has confirmed; a snapshot need not keep that."""
+        return {name: ledger.confirmed for name, ledger in self.durable.ledgers.items()}
+
     def status(self) -> dict[str, Any]:
         """What an operator asks for; plain values only."""
-        state = self.durable.routing.state
-        return {
-            "broker": self.config.name,
-            "incarnation": self.config.incarnation,
-            "covering": self.config.covering,
-            "links": {
-                name: {
-                    "phase": link.soft.phase.value,
-                    "sent": link.ledger.record.sent,
-                    "received": link.ledger.record.received,
-                    "unacknowledged": len(link.ledger.outbox),
-                    "lost_publications": link.soft.lost,
-                    "overtaken_publications": link.soft.overtaken,
-                }
-                for name, link in self.links.items()
-            },
-            "tables": {
-                "advertisements": len(state.advertisements),
-                "subscriptions": len(state.subscriptions),
-                "buffered_subscriptions": (
-                    len(state.buffered()) if len(state.subscriptions) <= LONG_LISTING else None
-                ),
-                "clients": len(state.clients),
-                "waiting_operations": len(state.waits),
-                "ignored_messages": self.durable.routing.ignored,
-            },
-            "sessions": {
-                name: {
-                    "epoch": soft.epoch,
-                    "connected": bool(soft.connection),
-                    "published": soft.published,
-                    "lost_deliveries": soft.lost,
-                }
-                for name, soft in sorted(islice(self.clients.items(), LONG_LISTING))
-            },
-            "session_count": len(self.clients),
-            "sessions_away": sum(not soft.connection for soft in self.clients.values()),
-            "counts": {
-                "steps": self.counts.steps,
-                "published": self.counts.published,
-                "received": self.counts.received,
-                "delivered": self.router.delivered,
-                "forwarded": self.router.forwarded,
-                "refused": self.router.refused,
-                "malformed": self.router.malformed,
-                "expelled": dict(self.counts.expelled),
-            },
-        }
+        return account_of(self)
 
     def validate(self) -> None:
         """Raise if durable and soft state contradict each other or themselves."""
         self.durable.validate()
         self.router.validate()
+        if {(s.client, s.epoch) for s in self.durable.sessions} != {
+            (name, soft.epoch) for name, soft in self.clients.items()
+        }:
+            raise InvariantError("the sessions are not those of the clients")
 
 
-class Counts(Struct):
-    steps: int = 0
-    published: int = 0
-    received: int = 0
-    expelled: dict[str, int] = field(default_factory=dict)
+def _fencing(connection: int, client: str, newer: str) -> Close:
+    text = f"another client connected to {broker_of(newer)} as {client!r} (session {newer})"
+    return Close(connection, "Fenced", text)
 
 
 LINK, CLIENT, NOBODY = ("broker",), ("client",), ("nobody",)

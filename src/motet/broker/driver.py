@@ -12,23 +12,24 @@ the end loses its connection; it never slows the others down.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
-import signal
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
 from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
+from motet.broker.dialling import Dialling
 from motet.errors import (
-    AddressError,
-    Disconnected,
     FrameError,
     InvariantError,
+    MisuseError,
     MotetError,
     PeerError,
     ProtocolError,
+    StaleState,
+    StorageError,
 )
 from motet.matching import ENGINE
 from motet.protocol.contract import (
@@ -37,6 +38,7 @@ from motet.protocol.contract import (
     Input,
     Output,
     Received,
+    Reconfigured,
     SetTimer,
     TimerFired,
     TimerKey,
@@ -56,15 +58,13 @@ from motet.runtime.clock import Clock, MonotonicClock
 from motet.runtime.codec import encode
 from motet.runtime.contact import Contact
 from motet.runtime.journal import Journal, VolatileJournal
-from motet.runtime.loop import settle_memory
 from motet.runtime.outbox import SOFT
-from motet.runtime.redial import Backoff
 from motet.runtime.timers import Timers
 from motet.runtime.traffic import Traffic
-from motet.runtime.transport import Connection, Handler, Listening, Transport
+from motet.runtime.transport import Connection, Listening, Transport
 from motet.runtime.wiring import Wiring
 
-__all__ = ["BrokerDriver", "Core", "Wiring", "serve"]
+__all__ = ["BrokerDriver", "Core", "Wiring"]
 
 log = logging.getLogger("motet.broker")
 
@@ -86,6 +86,10 @@ class Core(Protocol):
 
     def step(self, given: Input, now: float, /) -> Output: ...
 
+    def recover(self, now: float) -> Output: ...
+
+    def objection_to(self, neighbours: tuple[str, ...]) -> str: ...
+
     def status(self) -> dict[str, Any]: ...
 
 
@@ -95,6 +99,18 @@ def _farewell(error: PeerError) -> bytes:
 
 def _transport(address: str) -> Transport:
     return transport_for(address, _farewell)
+
+
+def _fixed(config: BrokerConfig, wiring: Wiring) -> dict[str, Any]:
+    """What cannot change while a broker runs."""
+    return {
+        "the name": config.name,
+        "listen": wiring.listen,
+        "covering": config.covering,
+        "lease_s": config.lease_s,
+        "heartbeat_s": config.heartbeat_s,
+        "outbox_bound": config.outbox_bound,
+    }
 
 
 class BrokerDriver:
@@ -107,8 +123,10 @@ class BrokerDriver:
         *,
         clock: Clock | None = None,
         journal: Journal | None = None,
+        neighbours: tuple[str, ...] | None = None,
         transports: Callable[[str], Transport] = _transport,
     ) -> None:
+        """`neighbours` as they are configured now: a broker that goes on may have had others."""
         self.core = core
         self.wiring = wiring
         self.traffic = Traffic()
@@ -117,12 +135,18 @@ class BrokerDriver:
         self._clock = clock or MonotonicClock()
         self._journal = journal or VolatileJournal()
         self._transports = transports
+        self._dialling = Dialling(transports, self._meet, self._keep)
+        self.reloads: list[str] = []
+        """Each time that the topology was read again: what was wrong with it, if anything."""
+        self._neighbours = neighbours
         self._timers = Timers(self._clock, self._ring)
         self._count = 0
         self._dropped_before = 0
         self._due: list[Contact] = []
         """Contacts with something to write at the end of this turn."""
         self._listening: Listening | None = None
+        self.companions: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """Work that begins when the broker listens and ends with it."""
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._finished = asyncio.Event()
@@ -139,16 +163,20 @@ class BrokerDriver:
     async def start(self) -> None:
         """Listen and begin to dial; `AddressError` if the address is taken."""
         self._journal.watch(self._facts_durable, self._fail)
+        self._carry(self.core.recover(self._clock.now()), self._clock.now())
+        if self._neighbours is not None:
+            self._turn(Reconfigured(self._neighbours))
         listen = self.wiring.listen
         self._listening = await self._transports(listen).listen(listen, self._contact)
-        self._keep(self._ticking())
-        for neighbour, address in self.wiring.dial.items():
-            self._keep(self._dialling(neighbour, address))
+        for work in (self._ticking, *self.companions):
+            self._keep(work())
+        self._dialling.aim(self.wiring.dial)
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         task.add_done_callback(self._task_done)
         self._tasks.append(task)
+        return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (failure := task.exception()) is not None:
@@ -157,6 +185,8 @@ class BrokerDriver:
     async def finished(self) -> None:
         """Wait until the driver has stopped; raises what made it stop, if it was a failure."""
         await self._finished.wait()
+        if isinstance(self.failure, StorageError):
+            raise self.failure
         if self.failure is not None:
             raise InvariantError(f"the broker failed: {self.failure!r}") from self.failure
 
@@ -193,7 +223,8 @@ class BrokerDriver:
         """Our own state cannot be trusted any more: say nothing else, and end."""
         if self.failure is None:
             self.failure = failure
-            log.critical("the broker fails and stops", exc_info=failure)
+            trace = None if isinstance(failure, StorageError) else failure
+            log.critical("the broker fails and stops: %s", failure, exc_info=trace)
             text = "the broker failed and stops; its log says why"
             self._stopper = asyncio.ensure_future(self.stop(InvariantError.__name__, text))
 
@@ -213,28 +244,33 @@ class BrokerDriver:
         self.contacts[contact.number] = contact
         return contact
 
-    async def _dialling(self, neighbour: str, address: str) -> None:
-        """One connection after the other to one neighbour, for ever."""
-        backoff = Backoff()
-        made: list[Contact] = []
+    def _meet(self, connection: Connection, neighbour: str) -> Contact:
+        """A neighbour that we called has answered."""
+        contact = self._contact(connection, neighbour)
+        self._turn(Dialled(contact.number, neighbour))
+        return contact
 
-        def accept(connection: Connection) -> Handler:
-            made.append(self._contact(connection, neighbour))
-            self._turn(Dialled(made[-1].number, neighbour))
-            return made[-1]
+    def reconfigure(self, config: BrokerConfig, wiring: Wiring) -> None:
+        """Take other neighbours, or other addresses to call them at, while the broker runs.
 
-        while True:
-            try:
-                await self._transports(address).connect(address, accept)
-            except (Disconnected, AddressError) as problem:
-                log.info("%s is not reached: %s", neighbour, problem)
-            else:
-                contact = made[-1]
-                made.clear()
-                await contact.gone.wait()
-                if contact.greeted:
-                    backoff.reset()
-            await asyncio.sleep(backoff.wait_s())
+        `MisuseError`, and nothing has changed, if that cannot be done to a running broker, or if
+        a neighbour is to go from which something is still in force.
+        """
+        fixed = _fixed(self.core.config, self.wiring)
+        for what, wanted in _fixed(config, wiring).items():
+            if wanted != fixed[what]:
+                raise MisuseError(
+                    f"{what} of {config.name} is {fixed[what]!r} and cannot become {wanted!r} "
+                    "while it runs; stop it and start it again"
+                )
+        objection = self.core.objection_to(config.neighbours)
+        if objection:
+            raise MisuseError(objection)
+        self.wiring = dataclasses.replace(self.wiring, dial=wiring.dial)
+        for neighbour in self._dialling.aim(wiring.dial):
+            for contact in [c for c in self.contacts.values() if c.dialled == neighbour]:
+                self._end(contact, "", "called elsewhere from now on", self._clock.now())
+        self._turn(Reconfigured(config.neighbours))
 
     # ── turns ────────────────────────────────────────────────────────────────────────────
 
@@ -262,6 +298,8 @@ class BrokerDriver:
             return
         elif isinstance(frame, Goodnight):
             contact.hear_goodnight(frame)
+            if contact.of_broker and frame.error == StaleState.__name__:
+                self._fail(StaleState(frame.text))
             return
         elif isinstance(frame, StatusRequest):
             contact.since = now  # who only asks for the status needs no hello
@@ -417,40 +455,13 @@ class BrokerDriver:
                 "engine": ENGINE,
                 "loop": type(asyncio.get_running_loop()).__module__.partition(".")[0],
                 "timers": len(self._timers),
-                "unsynced_facts": self._journal.appended - self._journal.durable,
+                "reloads": len(self.reloads),
+                "reload_error": self.reloads[-1] if self.reloads else "",
             },
+            "journal": self._journal.describe(),
             "traffic": self.traffic.totals() | self.traffic.rates(now),
             "dropped_events": self._dropped_before
             + sum(contact.outbox.dropped for contact in self.contacts.values()),
             "connections": listed,
             "connections_total": len(self.contacts),
         }
-
-
-async def serve(
-    config: BrokerConfig,
-    wiring: Wiring,
-    *,
-    journal: Journal | None = None,
-    ready: Callable[[BrokerDriver], None] | None = None,
-) -> int:
-    """Run one broker until SIGTERM or SIGINT; the exit status of its process.
-
-    `ready` is called once the broker listens. Raises `AddressError` if it cannot.
-    """
-    driver = BrokerDriver(BrokerCore(config), wiring, journal=journal)
-    await driver.start()
-    loop = asyncio.get_running_loop()
-    stopping: list[asyncio.Task[None]] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(
-            number, lambda: stopping.append(asyncio.ensure_future(driver.stop()))
-        )
-    settle_memory()
-    if ready is not None:
-        ready(driver)
-    try:
-        await driver.finished()
-    except InvariantError:
-        return 1
-    return 0

@@ -17,10 +17,10 @@ from motet.broker.image import Part, parts_of, take_in
 from motet.broker.records import encode
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
+from motet.model.epochs import is_newer
 from motet.protocol.contract import CancelTimer, Fact, SetTimer, TimerKey
 from motet.protocol.link.machine import Ledger
-from motet.protocol.link.state import LinkRecord
-from motet.protocol.routing.machine import Effects, Routing
+from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,
     ClientHere,
@@ -29,6 +29,7 @@ from motet.protocol.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
+from motet.protocol.routing.obligations import Effects
 from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import (
     AdvertiseRequest,
@@ -50,6 +51,8 @@ class Consequences:
     neighbours: dict[str, None] = field(default_factory=dict)
     answers: list[tuple[str, Done | Failed]] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    fenced: list[tuple[str, str]] = field(default_factory=list)
+    """Clients whose session here has ended, each with the newer epoch elsewhere."""
 
 
 class Durable:
@@ -58,7 +61,10 @@ class Durable:
         life = f"{config.name}-{config.incarnation}"
         self.routing = Routing(life, config.neighbours, covering=config.covering)
         self.sessions = Sessions(config.name, config.incarnation)
-        self.ledgers = {name: Ledger(name) for name in sorted(config.neighbours)}
+        self.lives = config.incarnation
+        """The highest life that any of our links has had: none returns, not even for a neighbour
+        that was taken away and added again."""
+        self.ledgers = {name: Ledger(name, self.lives) for name in sorted(config.neighbours)}
         self.deadlines: dict[OpId, tuple[float, float]] = {}
         """Of every request that someone waits for: when, and the timeout that was asked for."""
         self.now = 0.0
@@ -86,9 +92,6 @@ class Durable:
         """Begin as the broker that an image shows, instead of empty."""
         take_in(self, parts)
 
-    def restore_ledger(self, record: LinkRecord) -> None:
-        self.ledgers[record.neighbour].record = record
-
     def recover(self, now: float) -> list[SetTimer]:
         """Timers after a replay: leases start again in full, since nobody could renew them."""
         leases = [
@@ -103,11 +106,30 @@ class Durable:
         session = self.sessions.get(fact.client)
         if session is not None and session.epoch == fact.resume:
             self._cancel(("lease", session.client, session.epoch))
+            session.instance = fact.instance
             return
         if session is not None:
             self._end(session)
-        session = self.sessions.open(fact.client)
+        session = self.sessions.open(fact.client, fact.instance, fact.resume)
         self._route(ClientHere(session.client, session.epoch), Hop.client(session.client))
+
+    def newer_than(self, client: str, resume: str | None, instance: str) -> str | None:
+        """The session for which a client that comes back must step aside, if there is one."""
+        newest = self.routing.state.clients.newest(client)
+        if resume is None or newest is None or not is_newer(newest, than=resume):
+            return None
+        session = self.sessions.current(client, newest)
+        if session is not None and instance and session.instance == instance:
+            return None  # its own, whose welcome was lost
+        return newest
+
+    def _heard_of(self, client: str, epoch: str) -> None:
+        """A session lives elsewhere; an older one of the same client, here, ends."""
+        self.sessions.heard(epoch)
+        session = self.sessions.get(client)
+        if session is not None and is_newer(epoch, than=session.epoch):
+            self._end(session)
+            self._then.fenced.append((client, epoch))
 
     def _session_dropped(self, fact: facts.SessionDropped) -> None:
         if self.sessions.current(fact.client, fact.epoch) is not None:
@@ -193,11 +215,29 @@ class Durable:
         source = Hop.broker(fact.neighbour)
         for message in self.ledgers[fact.neighbour].take(fact.control):
             self._route(message, source)
+            if type(message) is ClientHere:
+                self._heard_of(message.client, message.epoch)
 
     def _neighbour_met(self, fact: facts.NeighbourMet) -> None:
         self._carry(self.routing.forget(fact.neighbour))
         self.ledgers[fact.neighbour].restart(fact.incarnation)
         self._carry(self.routing.join(fact.neighbour))
+
+    def _neighbour_lost(self, fact: facts.NeighbourLost) -> None:
+        self._carry(self.routing.forget(fact.neighbour))
+        self.lives += 1
+        self.ledgers[fact.neighbour].lose(self.lives)
+
+    def _neighbours_changed(self, fact: facts.NeighboursChanged) -> None:
+        before, after = self.ledgers, set(fact.neighbours)
+        for neighbour in [name for name in before if name not in after]:
+            self._carry(self.routing.dismiss(neighbour))
+            del self.ledgers[neighbour]
+        for neighbour in sorted(after - set(before)):
+            self.lives += 1
+            self.ledgers[neighbour] = Ledger(neighbour, self.lives)
+            self._carry(self.routing.admit(neighbour))
+        self.ledgers = dict(sorted(self.ledgers.items()))
 
     # ── carrying out ─────────────────────────────────────────────────────────────────────
 
@@ -241,6 +281,9 @@ class Durable:
 
     def validate(self) -> None:
         self.routing.validate()
+        for session in self.sessions:
+            if self.routing.state.clients.newest(session.client) != session.epoch:
+                raise InvariantError(f"{session.epoch} of {session.client} is not the newest")
         for op in self.deadlines:
             if op not in self.routing.state.waits:
                 raise InvariantError(f"{op} has a deadline but waits for nobody")
@@ -258,5 +301,7 @@ MOVES: dict[type, Callable[[Durable, Any], None]] = {
     facts.DeadlinePassed: Durable._deadline_passed,
     facts.ControlReceived: Durable._control_received,
     facts.NeighbourMet: Durable._neighbour_met,
+    facts.NeighbourLost: Durable._neighbour_lost,
+    facts.NeighboursChanged: Durable._neighbours_changed,
 }
 """Every fact and what it does."""

@@ -16,6 +16,7 @@ from motet.protocol.session.messages import Request
 class SessionOpened(Struct, tag="open", array_like=True, frozen=True):
     client: str
     resume: str | None
+    instance: str = ""
 
 
 class SessionDropped(Struct, tag="drop", array_like=True, frozen=True):
@@ -55,6 +56,18 @@ class NeighbourMet(Struct, tag="met", array_like=True, frozen=True):
     incarnation: int
 
 
+class NeighbourLost(Struct, tag="lost", array_like=True, frozen=True):
+    """A neighbour stayed away until more was kept for it than we keep; it is given up."""
+
+    neighbour: str
+
+
+class NeighboursChanged(Struct, tag="neighbours", array_like=True, frozen=True):
+    """The operator changed the overlay: these are all neighbours from now on."""
+
+    neighbours: tuple[str, ...]
+
+
 FactBody = (
     SessionOpened
     | SessionDropped
@@ -63,4 +76,6 @@ FactBody = (
     | DeadlinePassed
     | ControlReceived
     | NeighbourMet
+    | NeighbourLost
+    | NeighboursChanged
 )

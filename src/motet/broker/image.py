@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from motet.errors import InvariantError
 from motet.model import Filter, Hop, OpId
+from motet.protocol.link.machine import Ledger
 from motet.protocol.link.state import LinkRecord
 from motet.protocol.routing.messages import RoutingMessage
 from motet.protocol.routing.state import Entry, Table, Wait, Withdrawal
@@ -38,6 +39,7 @@ class Head(Struct, tag="head", array_like=True, frozen=True):
 
     now: float
     issued: int
+    lives: int
     removals: int
     ignored: int
     met: Bits
@@ -137,6 +139,7 @@ def parts_of(durable: Durable, *, outboxes: bool = True) -> Iterator[Part]:
     yield Head(
         durable.now,
         durable.sessions.issued,
+        durable.lives,
         state.removals,
         durable.routing.ignored,
         _numbers(state.met),
@@ -217,7 +220,8 @@ def take_in(durable: Durable, parts: Iterable[Part]) -> None:
             case Subscriptions(entries):
                 _take_entries(durable, state.subscriptions, entries)
             case Clients(rows):
-                state.clients.update(((client, epoch), hop) for client, epoch, hop in rows)
+                for client, epoch, hop in rows:
+                    state.clients[client, epoch] = hop
             case Waits(waits):
                 state.waits.update((image.op, _wait_from(image)) for image in waits)
             case Withdrawals(withdrawals):
@@ -227,8 +231,7 @@ def take_in(durable: Durable, parts: Iterable[Part]) -> None:
                 for session in sessions:
                     durable.sessions.restore(session)
             case Ledgers(records):
-                for record in records:
-                    durable.restore_ledger(record)
+                durable.ledgers = {record.neighbour: Ledger.restored(record) for record in records}
             case Outbox(neighbour, first, messages):
                 durable.ledgers[neighbour].outbox.extend(enumerate(messages, first))
             case Deadlines(deadlines):
@@ -241,6 +244,7 @@ def _take_head(durable: Durable, head: Head) -> None:
     state = durable.routing.state
     durable.now = head.now
     durable.sessions.issued = head.issued
+    durable.lives = head.lives
     durable.routing.ignored = head.ignored
     state.removals = head.removals
     state.met, state.complete = _mask(head.met), _mask(head.complete)

@@ -68,6 +68,6 @@ class Inquiries:
         return names
 
     def _report(self, answer: Waiting, neighbour: str, out: Output) -> None:
-        link = self._links[neighbour]
-        if link.up:
+        link = self._links.get(neighbour)
+        if link is not None and link.up:
             out.send.append((link.soft.connection, answer))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from motet.broker.config import BrokerConfig
+from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
 from motet.broker.image import parts_of
 from motet.broker.records import (
@@ -41,12 +42,15 @@ def founding(config: BrokerConfig) -> bytes:
 
 
 def rebuild(
-    settings: BrokerConfig, snapshot: Snapshot | None, records: Iterable[tuple[int, bytes]]
+    settings: BrokerConfig | None,
+    snapshot: Snapshot | None,
+    records: Iterable[tuple[int, bytes]],
 ) -> Durable:
     """The durable state as it was after the last record.
 
     Who the broker is, its incarnation and its neighbours come from what it wrote down; the rest
-    of the settings (leases and the like) may have changed meanwhile.
+    of the settings (leases and the like) may have changed meanwhile. Without settings anybody's
+    journal will do.
     """
     left = iter(records)
     if snapshot is not None:
@@ -62,10 +66,18 @@ def rebuild(
     return durable
 
 
-def _born(settings: BrokerConfig, payload: bytes | None) -> Durable:
+def core_of(durable: Durable) -> BrokerCore:
+    """The broker that goes on with this state."""
+    config = replace(durable.config, neighbours=tuple(durable.ledgers))
+    return BrokerCore(config, durable)
+
+
+def _born(settings: BrokerConfig | None, payload: bytes | None) -> Durable:
     if payload is None:
         raise LogCorrupted("the journal is empty: even the record that founds it is missing")
     founded = decode_founded(payload)
+    if settings is None:
+        settings = BrokerConfig(founded.name, covering=founded.covering)
     if founded.name != settings.name:
         raise MisuseError(f"this is the journal of {founded.name}, not of {settings.name}")
     if founded.covering != settings.covering:

@@ -20,16 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from motet.broker.config import BrokerConfig
+from motet.broker.config import OUTBOX_BOUND, BrokerConfig
 from motet.errors import AddressError, TopologyError
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.runtime.inproc import name_in
+from motet.runtime.journal import DURABILITIES
 from motet.runtime.tcp import address_of, host_and_port
 from motet.runtime.wiring import Wiring
 
 FIRST_PORT = 7701
 MIN_LEASE_S = 0.001
 MAX_LEASE_S = 3600.0
+MAX_OUTBOX_BOUND = 100_000_000
 LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -51,6 +53,8 @@ class Topology:
     covering: bool = False
     lease_s: float = 30.0
     heartbeat_s: float = 2.0
+    durability: str = DURABILITIES[0]
+    outbox_bound: int = OUTBOX_BOUND
     source: str = field(default="topology", compare=False)
 
     def __post_init__(self) -> None:
@@ -77,7 +81,14 @@ class Topology:
         )
         overlay = file.overlay
         return Topology(
-            overlay.name, places, overlay.covering, overlay.lease_s, overlay.heartbeat_s, source
+            overlay.name,
+            places,
+            overlay.covering,
+            overlay.lease_s,
+            overlay.heartbeat_s,
+            overlay.durability,
+            overlay.outbox_bound,
+            source,
         )
 
     @staticmethod
@@ -125,14 +136,14 @@ class Topology:
         diallers = {place.name for place in self.brokers if name in place.links}
         return tuple(other for other in self.names if other in dialled | diallers)
 
-    def config(self, name: str, incarnation: int) -> BrokerConfig:
+    def config(self, name: str) -> BrokerConfig:
         return BrokerConfig(
             name,
             self.neighbours(name),
-            incarnation=incarnation,
             covering=self.covering,
             lease_s=self.lease_s,
             heartbeat_s=self.heartbeat_s,
+            outbox_bound=self.outbox_bound,
         )
 
     def wiring(self, name: str) -> Wiring:
@@ -148,6 +159,8 @@ class Topology:
             f"covering = {str(self.covering).lower()}",
             f"lease_s = {self.lease_s!r}",
             f"heartbeat_s = {self.heartbeat_s!r}",
+            f'durability = "{self.durability}"',
+            f"outbox_bound = {self.outbox_bound}",
         ]
         for place in self.brokers:
             lines += ["", f"[brokers.{place.name}]", f'listen = "{place.listen}"']
@@ -193,6 +206,14 @@ def _check(topology: Topology) -> None:
     ):
         if type(seconds) not in (int, float) or not least <= seconds <= most:
             raise refuse(key, f"is {seconds!r}; choose from {least:g} to {most:g} seconds")
+    bound = topology.outbox_bound
+    if type(bound) is not int or not 1 <= bound <= MAX_OUTBOX_BOUND:
+        raise refuse(
+            "overlay.outbox_bound", f"is {bound!r}; choose from 1 to {MAX_OUTBOX_BOUND} messages"
+        )
+    if topology.durability not in DURABILITIES:
+        ways = ", ".join(DURABILITIES)
+        raise refuse("overlay.durability", f"is {topology.durability!r}; choose one of {ways}")
     names: set[str] = set()
     taken: dict[str, str] = {}
     for place in topology.brokers:

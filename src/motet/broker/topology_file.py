@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from motet.broker.config import OUTBOX_BOUND
 from motet.errors import TopologyError
 
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -22,6 +23,8 @@ class _Overlay(_Strict):
     covering: bool = False
     lease_s: _Seconds = 30.0
     heartbeat_s: _Seconds = 2.0
+    durability: str = "fsync"
+    outbox_bound: int = OUTBOX_BOUND
 
 
 class _Place(_Strict):

@@ -7,19 +7,23 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from motet.broker.config import BrokerConfig
-from motet.broker.driver import BrokerDriver, serve
+from motet.broker.driver import BrokerDriver
+from motet.broker.reloading import reload
+from motet.broker.service import open_broker, serve
 from motet.broker.topology import LEGAL_NAME, Topology, full_address
 from motet.cli.ending import Misuse
-from motet.cli.options import Json
+from motet.cli.options import DEFAULT_DIRECTORY, Json
 from motet.cli.voice import say, say_json
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
-from motet.runtime.clock import fresh_incarnation
+from motet.runtime.journal import DURABILITIES
 from motet.runtime.loop import run
 from motet.runtime.tcp import host_and_port
 from motet.runtime.wiring import Wiring
@@ -30,6 +34,18 @@ Heartbeat = Annotated[
         min=MIN_HEARTBEAT_S,
         max=MAX_HEARTBEAT_S,
         help="Seconds between signs of life; a connection is dead after three without one [2].",
+    ),
+]
+
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The folder of its journal and snapshots [run/NAME]."),
+]
+Kept = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(DURABILITIES),
+        help="How an operation is kept before it is acknowledged [fsync].",
     ),
 ]
 
@@ -54,6 +70,8 @@ def broker(
         typer.Option(min=0.1, help="Seconds that the session of an absent client lives [30]."),
     ] = None,
     heartbeat: Heartbeat = None,
+    data: Data = None,
+    durability: Kept = None,
     while_stdin: Annotated[
         bool, typer.Option("--while-stdin", help="Stop when standard input ends.")
     ] = False,
@@ -61,21 +79,24 @@ def broker(
 ) -> int:
     """Run one broker until SIGTERM or Ctrl-C.
 
-    Either --listen and --link say where it stands, or --topology FILE with --name.
+    Either --listen and --link say where it stands, or --topology FILE with --name. On SIGHUP that
+    FILE is read again, and other neighbours or addresses are taken over.
     """
-    incarnation = fresh_incarnation()
     options = {"covering": covering or None, "lease_s": lease, "heartbeat_s": heartbeat}
     settings = {key: value for key, value in options.items() if value is not None}
     if topology is not None:
-        if listen or link or settings:
+        if listen or link or settings or durability:
             raise Misuse(
                 "--topology says everything",
-                "leave --listen, --link, --covering, --lease and --heartbeat out",
+                "leave --listen, --link, --covering, --lease, --heartbeat and --durability out",
             )
         plan = Topology.load(topology)
-        config, wiring = plan.config(name, incarnation), plan.wiring(name)
+        config, wiring, kept = plan.config(name), plan.wiring(name), plan.durability
     else:
-        config, wiring = _alone(name, listen, link or [], incarnation, settings)
+        config, wiring = _alone(name, listen, link or [], settings)
+        kept = durability or DURABILITIES[0]
+    if kept not in DURABILITIES:
+        raise Misuse(f"{kept!r} is no durability", f"choose {', '.join(DURABILITIES)}")
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -88,11 +109,25 @@ def broker(
         if while_stdin:
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
 
-    return run(serve(config, wiring, ready=ready))
+    folder = data or DEFAULT_DIRECTORY / name
+    return run(_serve(config, wiring, folder, kept, ready, topology))
+
+
+async def _serve(
+    config: BrokerConfig,
+    wiring: Wiring,
+    data: Path,
+    durability: str,
+    ready: Callable[[BrokerDriver], None],
+    topology: Path | None,
+) -> int:
+    driver = open_broker(config, wiring, data, durability)
+    again = partial(reload, driver, topology, config.name) if topology is not None else None
+    return await serve(driver, ready=ready, reload=again)
 
 
 def _alone(
-    name: str, listen: str, links: list[str], incarnation: int, settings: dict[str, Any]
+    name: str, listen: str, links: list[str], settings: dict[str, Any]
 ) -> tuple[BrokerConfig, Wiring]:
     if not LEGAL_NAME.fullmatch(name):
         raise Misuse(f"{name!r} cannot name a broker", "use letters, digits, '-' and '_'")
@@ -110,7 +145,7 @@ def _alone(
         if separator:
             dial[neighbour] = full_address(address)
             host_and_port(dial[neighbour])  # better refused now than dialled in vain for ever
-    config = BrokerConfig(name, tuple(neighbours), incarnation=incarnation, **settings)
+    config = BrokerConfig(name, tuple(neighbours), **settings)
     return config, Wiring(full_address(listen), dial)
 
 

@@ -14,7 +14,10 @@ from motet import __version__
 from motet.cli import ending
 from motet.cli.bench import bench
 from motet.cli.broker import broker
+from motet.cli.chaos import chaos
 from motet.cli.demo import demo
+from motet.cli.journal import journal
+from motet.cli.overlay import overlay
 from motet.cli.pub import pub
 from motet.cli.sim import sim
 from motet.cli.status import status
@@ -49,8 +52,10 @@ def _unbroken(command: Callable[..., int]) -> Callable[..., int]:
     return run_command
 
 
-for command in (up, broker, pub, sub, status, sim, bench, demo):
+for command in (up, broker, pub, sub, status, sim, chaos, bench, demo):
     app.command()(_unbroken(command))
+app.add_typer(journal)
+app.add_typer(overlay)
 
 
 def _tell_version(wanted: bool) -> None:

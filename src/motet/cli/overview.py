@@ -23,6 +23,7 @@ def of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> Renderabl
     for shown in (_brokers(states), _tables(states), _links(states), _queues(states)):
         if shown.row_count:
             parts += [shown, Text()]
+    parts += [Text(refusal, style="bold red") for refusal in _refusals(states)]
     for name, answer in answers.items():
         if isinstance(answer, MotetError):
             who = "" if name == addresses[name] else f"{name}: "
@@ -76,7 +77,7 @@ def _tables(states: list[dict[str, Any]]) -> Table:
 
 
 def _links(states: list[dict[str, Any]]) -> Table:
-    numbers = ("sent", "received", "unacknowledged", "lost events")
+    numbers = ("sent", "received", "unacknowledged", "lost events", "given up")
     shown = table("links", "broker", "neighbour", "phase", *numbers, right=numbers)
     for state in states:
         for neighbour, link in state["links"].items():
@@ -89,8 +90,19 @@ def _links(states: list[dict[str, Any]]) -> Table:
                 f"{link['received']:,}",
                 f"{link['unacknowledged']:,}",
                 f"{link['lost_publications'] + link['overtaken_publications']:,}",
+                f"{link['losses']:,}",
             )
     return shown
+
+
+def _refusals(states: list[dict[str, Any]]) -> list[str]:
+    """Neighbours that were turned away, and why."""
+    return [
+        f"{state['broker']} refuses {neighbour}: {link['refusal']}"
+        for state in states
+        for neighbour, link in state["links"].items()
+        if link["refusal"]
+    ]
 
 
 def _queues(states: list[dict[str, Any]]) -> Table:

@@ -14,8 +14,7 @@ from motet.cli import overview
 from motet.cli.ending import FAILED, FINE, Misuse
 from motet.cli.interrupt import until_interrupted
 from motet.cli.looking import Answer, ask_all
-from motet.cli.options import Json
-from motet.cli.up import DEFAULT_DIRECTORY
+from motet.cli.options import DEFAULT_DIRECTORY, Json
 from motet.cli.voice import out, say_json
 from motet.errors import MotetError
 from motet.runtime.loop import run

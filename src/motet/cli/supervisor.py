@@ -10,22 +10,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from motet.broker.recovery import read_durable
 from motet.broker.topology import BrokerPlace, Topology
+from motet.cli.changes import Change, change_between
 from motet.cli.ending import MISUSE, Failure, Misuse
-from motet.cli.looking import ask_all, missing_links
+from motet.cli.looking import ask, ask_all, missing_links, unsettled_links
+from motet.errors import MotetError
 
 LISTEN_BOUND_S = 20.0
 LINKS_BOUND_S = 20.0
 STOP_BOUND_S = 5.0
 POLL_S = 0.05
 FIRST_PAUSE_S = 0.1
+SHOWN = 5
 LONGEST_PAUSE_S = 5.0
 HEALTHY_AFTER_S = 10.0
 """A broker that has lived so long is restarted without delay again."""
@@ -41,6 +46,7 @@ class Child:
     def __init__(self, place: BrokerPlace, topology: Path, log: Path) -> None:
         self.place = place
         self.log = log
+        self.data = log.with_suffix("")
         self.restarts = 0
         self.process: Process | None = None
         self._topology = topology
@@ -57,6 +63,7 @@ class Child:
             self.process = await asyncio.create_subprocess_exec(
                 *command,
                 *("--name", self.place.name, "--while-stdin", "--json"),
+                *("--data", str(self.data)),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
@@ -108,15 +115,22 @@ class Child:
 
 
 class Supervisor:
+    """The overlay as a whole. Changes come one at a time."""
+
     def __init__(self, topology: Topology, directory: Path, notice: Notice) -> None:
         self.topology = topology
         self.directory = directory
         self.file = directory / "topology.toml"
-        self.children = [
-            Child(place, self.file, directory / f"{place.name}.log") for place in topology.brokers
-        ]
         self._notice = notice
-        self._watchers: list[asyncio.Task[None]] = []
+        self._children = {place.name: self._child(place) for place in topology.brokers}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+
+    def _child(self, place: BrokerPlace) -> Child:
+        return Child(place, self.file, self.directory / f"{place.name}.log")
+
+    @property
+    def children(self) -> list[Child]:
+        return list(self._children.values())
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -126,18 +140,23 @@ class Supervisor:
         """Returns when every broker listens and every link is up. Leaves nothing if it fails."""
         before = self._write_topology()
         try:
-            async with asyncio.TaskGroup() as group:
-                for child in self.children:
-                    group.create_task(child.start())
+            await self._start_all(self.children)
             await self._links_up(LINKS_BOUND_S)
-        except BaseException as problem:
+        except BaseException:
             await self.stop()
             if before is not None:
                 self.file.write_text(before, encoding="utf-8")
-            if isinstance(problem, BaseExceptionGroup):
-                raise problem.exceptions[0] from None
             raise
-        self._watchers = [asyncio.create_task(self._watch(child)) for child in self.children]
+        for child in self.children:
+            self._begin_watch(child)
+
+    async def _start_all(self, children: Iterable[Child]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for child in children:
+                    group.create_task(child.start())
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from None
 
     def _write_topology(self) -> str | None:
         """The former file, if there was one: an overlay may run by it that is in our way."""
@@ -150,9 +169,8 @@ class Supervisor:
         return before
 
     async def stop(self) -> None:
-        for watcher in self._watchers:
-            watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        for name in list(self._watchers):
+            await self._end_watch(name)
         await asyncio.gather(*(child.stop() for child in self.children))
 
     async def _links_up(self, bound_s: float) -> None:
@@ -161,6 +179,17 @@ class Supervisor:
             if time.monotonic() > deadline:
                 raise Failure(f"not all links are up after {bound_s:g} s: {', '.join(missing)}")
             await asyncio.sleep(POLL_S)
+
+    # ── watching ─────────────────────────────────────────────────────────────────────────
+
+    def _begin_watch(self, child: Child) -> None:
+        self._watchers[child.place.name] = asyncio.create_task(self._watch(child))
+
+    async def _end_watch(self, name: str) -> None:
+        watcher = self._watchers.pop(name, None)
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
 
     async def _watch(self, child: Child) -> None:
         """Restart one broker whenever it dies, for ever."""
@@ -182,6 +211,128 @@ class Supervisor:
                 self._notice(f"{name} is not well: {problem}")
             else:
                 self._notice(f"{name} is back (pid {child.pid}), all links are up")
+
+    # ── changing ─────────────────────────────────────────────────────────────────────────
+
+    async def restart_each(self) -> None:
+        """One broker after the other; the next one when all links are up and nothing waits."""
+        for child in self.children:
+            await self._end_watch(child.place.name)
+            try:
+                await child.stop()
+                await child.start()
+            finally:
+                self._begin_watch(child)
+            self._notice(f"{child.place.name} is restarted (pid {child.pid})")
+            await self._quiet(self.addresses)
+
+    async def become(self, new: Topology) -> None:
+        """Change the running overlay. What is refused leaves everything as it was."""
+        old = self.topology
+        change = change_between(old, new)
+        leaving = [self._children[name] for name in change.removed]
+        await self._must_be_empty(leaving)
+        try:
+            for child in leaving:
+                await self._retire(child)
+            self.topology = new
+            self._write_topology()
+            await self._add(change.added)
+            await self._inform(change.informed)
+            await self._move(change.moved)
+        except BaseException:
+            await self._go_back(old, change)
+            raise
+        for name in change.removed:
+            del self._children[name]
+        await self._links_up(LINKS_BOUND_S)
+
+    async def _must_be_empty(self, leaving: list[Child]) -> None:
+        answers = await ask_all({child.place.name: child.place.listen for child in leaving})
+        for name, answer in answers.items():
+            if isinstance(answer, MotetError):
+                raise Failure(f"{name} cannot be removed: {answer}")
+            if answer["session_count"]:
+                shown = ", ".join(sorted(answer["sessions"])[:SHOWN])
+                raise Misuse(
+                    f"{name} still has {answer['session_count']} clients: {shown}",
+                    "disconnect them, or let their leases run out, and try again",
+                )
+        if leaving:
+            await self._quiet({child.place.name: child.place.listen for child in leaving})
+
+    async def _quiet(self, addresses: dict[str, str]) -> None:
+        """All links of these brokers are up, and nothing on them is unacknowledged."""
+        deadline = time.monotonic() + LINKS_BOUND_S
+        while waiting := unsettled_links(await ask_all(addresses)):
+            if time.monotonic() > deadline:
+                raise Failure(f"not at rest after {LINKS_BOUND_S:g} s: {', '.join(waiting)}")
+            await asyncio.sleep(POLL_S)
+
+    async def _retire(self, child: Child) -> None:
+        """Stop for good, unless a client has come in the last moment."""
+        await self._end_watch(child.place.name)
+        await child.stop()
+        if child.data.exists():
+            sessions = [session.client for session in read_durable(child.data)[0].sessions]
+            if sessions:
+                shown = ", ".join(sorted(sessions)[:SHOWN])
+                raise Misuse(f"{child.place.name} still has clients: {shown}", "try again")
+
+    async def _add(self, names: Iterable[str]) -> None:
+        added = [self._child(self.topology.place(name)) for name in names]
+        self._children |= {child.place.name: child for child in added}
+        await self._start_all(added)
+        for child in added:
+            self._begin_watch(child)
+
+    async def _inform(self, names: Iterable[str]) -> None:
+        """Let brokers read the topology again, and hear what they say to it."""
+        for name in names:
+            child = self._children[name]
+            answer = await ask(child.place.listen)
+            before = answer["process"]["reloads"]
+            os.kill(child.pid, signal.SIGHUP)
+            deadline = time.monotonic() + LINKS_BOUND_S
+            while (process := (await ask(child.place.listen))["process"])["reloads"] == before:
+                if time.monotonic() > deadline:
+                    raise Failure(f"{name} did not read the topology again")
+                await asyncio.sleep(POLL_S)
+            if process["reload_error"]:
+                raise Misuse(f"{name}: {process['reload_error']}")
+
+    async def _move(self, names: Iterable[str]) -> None:
+        for name in names:
+            child = self._children[name]
+            await self._end_watch(name)
+            try:
+                await child.stop()
+                child.place = self.topology.place(name)
+                await child.start()
+            finally:
+                self._begin_watch(child)
+
+    async def _go_back(self, old: Topology, change: Change) -> None:
+        """A change was refused half-way: everybody takes up the former topology again."""
+        for name in change.added:
+            child = self._children.pop(name, None)
+            await self._end_watch(name)
+            if child is not None:
+                await child.stop()
+        self.topology = old
+        self._write_topology()
+        for name in change.removed:
+            child = self._children[name]
+            if name not in self._watchers:
+                await child.start()
+                self._begin_watch(child)
+        back = [name for name in change.moved if self._children[name].place != old.place(name)]
+        try:
+            await self._inform(change.informed)
+            await self._move(back)
+            await self._links_up(LINKS_BOUND_S)
+        except MotetError as problem:
+            self._notice(f"not all of the overlay is back as it was: {problem}")
 
 
 def _cause(status: int) -> str:

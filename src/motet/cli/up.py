@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,14 +13,16 @@ import typer
 
 from motet.broker.topology import Topology
 from motet.cli.ending import FINE, Misuse
-from motet.cli.options import Json
+from motet.cli.options import DEFAULT_DIRECTORY, Json
+from motet.cli.running import Marker
 from motet.cli.supervisor import Supervisor
 from motet.cli.voice import out, remark, say, say_json, table
+from motet.errors import MotetError
 from motet.runtime.loop import run
 from motet.runtime.tcp import address_of
 
-DEFAULT_DIRECTORY = Path("run")
 DEFAULT_BROKERS = 3
+STOP, RELOAD, RESTART = "stop", "reload", "restart"
 
 
 def up(
@@ -43,6 +46,7 @@ def up(
 
     Brokers run as processes of their own; one that dies is reported and restarted, after a pause
     that doubles while it keeps dying. With --json, one line is printed when all links are up.
+    `motet overlay reload` and `motet overlay restart` change it while it runs.
 
     A topology file says who listens where and who dials whom; the links form one tree:
 
@@ -55,7 +59,7 @@ def up(
     if file is not None and (brokers is not None or port is not None):
         raise Misuse("a FILE says how many brokers there are and where", "give one or the other")
     topology = Topology.load(file) if file is not None else _line(brokers, port)
-    return run(_keep_up(topology, directory, json))
+    return run(_keep_up(topology, file, directory, json))
 
 
 def _line(brokers: int | None, port: int | None) -> Topology:
@@ -71,27 +75,71 @@ def _line(brokers: int | None, port: int | None) -> Topology:
     return replace(topology, brokers=places)
 
 
-async def _keep_up(topology: Topology, directory: Path, json: bool) -> int:
-    told_to_stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, told_to_stop.set)
+class _Wishes:
+    """What signals ask of us, one after the other."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._on_terminal = sys.stdin is not None and sys.stdin.isatty()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._queue.put_nowait, STOP)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.add_signal_handler(signal.SIGUSR1, self._queue.put_nowait, RESTART)
+
+    def _hang_up(self) -> None:
+        """The same signal says that our terminal was closed; then nobody wants us any more."""
+        deserted = self._on_terminal and not sys.stdin.isatty()
+        self._queue.put_nowait(STOP if deserted else RELOAD)
+
+    async def next(self) -> str:
+        return await self._queue.get()
+
+
+async def _keep_up(topology: Topology, file: Path | None, directory: Path, json: bool) -> int:
+    wishes = _Wishes()
+    marker = Marker(directory)
     supervisor = Supervisor(topology, directory, remark)
-    starting = asyncio.create_task(supervisor.start())
-    stopping = asyncio.create_task(told_to_stop.wait())
+    marker.claim()
     try:
-        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            starting.result()
-            _show(supervisor, json)
-            await stopping
-        remark("stopping")
+        starting = asyncio.create_task(supervisor.start())
+        wish = asyncio.create_task(wishes.next())
+        await asyncio.wait({starting, wish}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            if starting.done():
+                starting.result()
+                marker.advance()
+                _show(supervisor, json)
+                while await wish != STOP:
+                    await _fulfil(wish.result(), supervisor, file, marker)
+                    wish = asyncio.create_task(wishes.next())
+            remark("stopping")
+        finally:
+            wish.cancel()
+            starting.cancel()
+            await asyncio.wait({starting})
+            await supervisor.stop()
     finally:
-        starting.cancel()
-        await asyncio.wait({starting})
-        await supervisor.stop()
-        stopping.cancel()
+        marker.release()
     return FINE
+
+
+async def _fulfil(wish: str, supervisor: Supervisor, file: Path | None, marker: Marker) -> None:
+    """Reload or restart; what is refused is said, and the overlay goes on."""
+    marker.write("changing")
+    try:
+        if wish == RESTART:
+            await supervisor.restart_each()
+            remark("all brokers are restarted")
+        else:
+            topology = Topology.load(file or supervisor.file)
+            await supervisor.become(topology)
+            remark(f"the topology is applied: {', '.join(topology.names)}")
+    except MotetError as problem:
+        remark(f"{wish} is refused: {problem}")
+        marker.advance(str(problem))
+    else:
+        marker.advance()
 
 
 def _show(supervisor: Supervisor, json: bool) -> None:

@@ -4,6 +4,7 @@ What lives here
     client        `connect` and `Client`, on the application's event loop
     sync          `connect_sync` and `SyncClient`, the same verbs without `await`
     local         `local` and `local_sync`: an overlay inside one process
+    inquiry       asking a broker for its status without being its client
     standing      what an application holds while a filter of its own is in force: advertisements,
     subscription  and subscriptions with their events
     ledger        receipts: the fate of publications

@@ -314,7 +314,8 @@ async def _connect(
         )
     if not isinstance(credentials, bytes) or len(credentials) > MAX_CREDENTIALS_BYTES:
         raise MisuseError(f"credentials are at most {MAX_CREDENTIALS_BYTES} bytes")
-    machine = ClientMachine(client_id, window=window, credentials=credentials)
+    instance = secrets.token_hex(8)
+    machine = ClientMachine(client_id, window=window, credentials=credentials, instance=instance)
     conversation = Conversation(address, machine)
     await conversation.begin(connect_timeout)
     return Client(conversation)

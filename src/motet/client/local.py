@@ -4,7 +4,8 @@
         alice = await overlay.connect("alice", broker="B1")
         bob = await overlay.connect("bob", broker="B3")
 
-The same broker code as in production, joined by the in-process transport. Nothing is durable.
+The same broker code as in production, joined by the in-process transport. Nothing is durable
+unless you give it a folder (`data=…`).
 This is the only file of the client that knows brokers from the inside.
 """
 
@@ -13,18 +14,19 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
+from motet.broker.service import open_broker
 from motet.broker.topology import Topology
 from motet.client.client import Client, connect
 from motet.client.loop_thread import LoopThread
 from motet.client.opening import Opening
 from motet.client.sync import SyncClient
 from motet.errors import ClosedError, Disconnected, MisuseError
-from motet.runtime.clock import fresh_incarnation
+from motet.runtime.journal import VOLATILE
 
 LINKED_BOUND_S = 10.0
 
@@ -34,8 +36,9 @@ _overlays = count(1)
 class LocalOverlay:
     """Brokers that share the event loop with the application."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, data: Path | None = None) -> None:
         self.topology = topology
+        self._data = data
         self.drivers: dict[str, BrokerDriver] = {}
         """The brokers themselves, for tests that want to look inside or stop one."""
         self._clients: list[Client] = []
@@ -78,7 +81,8 @@ class LocalOverlay:
             raise
 
     async def start_broker(self, name: str) -> None:
-        """Start a broker that was stopped: empty, as a new incarnation; see it linked."""
+        """Start a broker that was stopped, and see it linked. Without a folder it comes back
+        empty, as a new incarnation."""
         if name in self.drivers:
             raise MisuseError(f"{name} is running")
         await self._start(name)
@@ -92,8 +96,11 @@ class LocalOverlay:
         await driver.stop()
 
     async def _start(self, name: str) -> None:
-        core = BrokerCore(self.topology.config(name, fresh_incarnation()))
-        driver = BrokerDriver(core, self.topology.wiring(name))
+        folder, durability = Path(name), VOLATILE
+        if self._data is not None:
+            folder, durability = self._data / name, self.topology.durability
+        config, wiring = self.topology.config(name), self.topology.wiring(name)
+        driver = open_broker(config, wiring, folder, durability)
         await driver.start()
         self.drivers[name] = driver
 
@@ -134,19 +141,24 @@ class LocalOverlay:
         await self.close()
 
 
-def local(brokers: int | Topology = 3, **settings: Any) -> Opening[LocalOverlay]:
+def local(
+    brokers: int | Topology = 3, *, data: str | Path | None = None, **settings: Any
+) -> Opening[LocalOverlay]:
     """An overlay in this process: a line of so many brokers, or the tree of a `Topology`.
 
-    Settings such as `covering=True` or `lease_s=5.0` are those of `Topology`.
+    With `data`, each broker keeps its state in a folder there and comes back with it. Settings
+    such as `covering=True` or `lease_s=5.0` are those of `Topology`.
     """
-    return Opening(_local(brokers, settings))
+    return Opening(_local(brokers, data, settings))
 
 
-async def _local(brokers: int | Topology, settings: dict[str, Any]) -> LocalOverlay:
+async def _local(
+    brokers: int | Topology, data: str | Path | None, settings: dict[str, Any]
+) -> LocalOverlay:
     if isinstance(brokers, bool) or not isinstance(brokers, int | Topology):
         raise MisuseError(f"brokers is a number or a Topology, not {brokers!r}")
     shape = Topology.line(brokers) if isinstance(brokers, int) else brokers
-    unknown = settings.keys() - {"covering", "lease_s", "heartbeat_s", "name"}
+    unknown = settings.keys() - {"covering", "lease_s", "heartbeat_s", "durability", "name"}
     if unknown:
         raise MisuseError(f"an overlay has no setting {', '.join(sorted(unknown))}")
     number = next(_overlays)
@@ -154,7 +166,8 @@ async def _local(brokers: int | Topology, settings: dict[str, Any]) -> LocalOver
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")
         for place in shape.brokers
     )
-    overlay = LocalOverlay(dataclasses.replace(shape, brokers=places, **settings))
+    topology = dataclasses.replace(shape, brokers=places, **settings)
+    overlay = LocalOverlay(topology, None if data is None else Path(data))
     await overlay.start()
     return overlay
 
@@ -201,11 +214,13 @@ class SyncOverlay:
         self.close()
 
 
-def local_sync(brokers: int | Topology = 3, **settings: Any) -> SyncOverlay:
+def local_sync(
+    brokers: int | Topology = 3, *, data: str | Path | None = None, **settings: Any
+) -> SyncOverlay:
     """`with motet.local_sync(brokers=3) as overlay:` — `local` without `await`."""
     thread = LoopThread()
     try:
-        return SyncOverlay(thread.call(_local(brokers, settings)), thread)
+        return SyncOverlay(thread.call(_local(brokers, data, settings)), thread)
     except BaseException:
         thread.stop()
         raise

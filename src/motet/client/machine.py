@@ -70,13 +70,20 @@ class ClientMachine:
     """One client of one broker, across connections and sessions."""
 
     def __init__(
-        self, client: str, *, window: int = DEFAULT_WINDOW, credentials: bytes = b""
+        self,
+        client: str,
+        *,
+        window: int = DEFAULT_WINDOW,
+        credentials: bytes = b"",
+        instance: str = "",
     ) -> None:
+        """`instance` is unlike that of any other client with this id, now or later."""
         self.client = client
         self.state: State = "offline"
         self.epoch: str | None = None
         self.broker: str | None = None
         self._credentials = credentials
+        self._instance = instance
         self._blames = 0
         self._effects = Effects()
         # operations
@@ -203,9 +210,8 @@ class ClientMachine:
 
     def opened(self) -> None:
         self._move("opened")
-        self._effects.send.append(
-            ClientHello(PROTOCOL_VERSION, self.client, self.epoch, self._credentials)
-        )
+        hello = (PROTOCOL_VERSION, self.client, self.epoch, self._credentials, self._instance)
+        self._effects.send.append(ClientHello(*hello))
 
     def closed(self) -> None:
         self._move("closed")

@@ -32,10 +32,11 @@ class Filter:
     canonical texts are; filters that merely match the same events need not be.
     """
 
-    __slots__ = ("_hash", "clauses")
+    __slots__ = ("_bytes", "_hash", "clauses")
 
     clauses: Final[tuple[Clause, ...]]  # type: ignore[misc]
     _hash: int
+    _bytes: bytes
 
     def __init__(self, clauses: Iterable[Clause] = ()) -> None:
         _set(self, "clauses", normal(tuple(clauses)))
@@ -53,6 +54,21 @@ class Filter:
     def to_wire(self) -> list[list[list[object]]]:
         """Nested plain lists and values, ready for msgpack."""
         return wire.clauses_to_wire(self.clauses)
+
+    @staticmethod
+    def from_bytes(data: object) -> Filter:
+        """The inverse of `to_bytes`, for bytes of any origin: FilterError if they are none."""
+        made = _trusted(wire.clauses_from_bytes(data))
+        _set(made, "_bytes", data)
+        return made
+
+    def to_bytes(self) -> bytes:
+        """As it travels: made once, and never if the filter came that way."""
+        try:
+            return self._bytes
+        except AttributeError:
+            _set(self, "_bytes", wire.clauses_to_bytes(self.clauses))
+            return self._bytes
 
     def matches(self, attributes: Attributes) -> bool:
         """Whether an event with these attributes satisfies the filter: the naive oracle."""

@@ -1,4 +1,4 @@
-"""Filters on the wire: nested lists that msgpack carries, checked strictly on the way in.
+"""Filters on the wire: nested lists in msgpack, checked strictly on the way in.
 
     filter     [clause, ...]
     clause     [constraint, ...]
@@ -9,13 +9,20 @@
 
 `low` and `high` may be nil; openness has bit 1 for an open low end and bit 2 for the high one.
 A broker reads thousands of these per second, which is why the common shapes are built in place.
+
+In a frame or a record a filter travels as one string of bytes, which holds this form. So whoever
+reads a filter has its bytes, too, and can write it down and pass it on as it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from math import inf
 from sys import intern
 from typing import Final
+
+import msgspec
 
 from motet.errors import EventError, FilterError, FilterTooComplex
 from motet.model.clauses import Clause, Clauses, normal
@@ -50,11 +57,28 @@ _RANGE: Final = 3
 MAX_WIRE_VALUES: Final = 6 * MAX_PREDICATES + MAX_INTERVALS
 """No filter within the limits has more values, kinds and names on the wire."""
 
+SMALL_BYTES: Final = min(MAX_WIRE_VALUES, 2 * MAX_FILTER_CHARS)
+"""What is no longer than this has neither too many values nor too much text."""
+
 _FAMILIES: Final = tuple(Family)
+_NUMBER: Final = Family.NUMBER
+_TEXT: Final = Family.TEXT
 _make: Final = tuple.__new__
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder().decode
+
+_NAMES: Final[dict[str, str]] = {}
+"""Names that were seen and found valid, each as the one string that all filters share."""
+MOST_NAMES: Final = 4096
+"""Strangers may invent names; beyond so many, new ones are checked again each time."""
 
 
 # ── out ──────────────────────────────────────────────────────────────────────────────────
+
+
+def clauses_to_bytes(clauses: Clauses) -> bytes:
+    return _encode(clauses_to_wire(clauses))
 
 
 def clauses_to_wire(clauses: Clauses) -> list[list[list[object]]]:
@@ -80,11 +104,23 @@ def _to_wire(constraint: Constraint) -> list[object]:
 # ── in ───────────────────────────────────────────────────────────────────────────────────
 
 
-def clauses_from_wire(form: object) -> Clauses:
+def clauses_from_bytes(data: object) -> Clauses:
+    if type(data) is not bytes:
+        raise FilterError("a filter on the wire is not a string of bytes")
+    try:
+        form = _decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as problem:
+        raise FilterError(f"a filter on the wire is malformed: {problem}") from None
+    return clauses_from_wire(form, small=len(data) <= SMALL_BYTES)
+
+
+def clauses_from_wire(form: object, *, small: bool = False) -> Clauses:
+    """`small`: the caller knows that it is within `SMALL_BYTES`."""
     clauses = _sequence(form, "a filter")
     if len(clauses) > MAX_CLAUSES:
         raise FilterTooComplex(f"a filter has at most {MAX_CLAUSES} alternatives")
-    _check_extent(clauses)
+    if not small:
+        _check_extent(clauses)
     if len(clauses) == 1:
         return _clause(clauses[0])
     return normal([clause for each in clauses for clause in _clause(each)])
@@ -117,23 +153,23 @@ def _clause(form: object) -> Clauses:
     satisfiable = True
     size = 0
     last = ""
+    names = _NAMES
     for entry in constraints:
         if (type(entry) is not list and type(entry) is not tuple) or len(entry) < 2:
             raise FilterError("a constraint on the wire is not a list of a name and a kind")
         name, kind = entry[0], entry[1]
-        if type(name) is not str or not (name.isidentifier() and len(name) < 64 and name.isascii()):
-            _check_name(name)
-        read = _READERS.get(kind) if type(kind) is int else None
-        if read is None:
+        if type(name) is not str or (known := names.get(name)) is None:
+            known = _checked_name(name)
+        if type(kind) is not int or not 0 <= kind <= _RANGE:
             raise FilterError("a constraint on the wire has an unknown kind")
-        constraint = read(entry)
-        if not (constraint.intervals or constraint.absent):
+        constraint = _READERS[kind](entry)
+        if not (constraint[0] or constraint[2]):  # neither intervals nor absent
             satisfiable = False
-        if name <= last and pairs:
+        if known <= last and pairs:
             raise FilterError("the attributes of a clause on the wire are not in order")
-        pairs.append((intern(name), constraint))
+        pairs.append((known, constraint))
         size += len(entry)
-        last = name
+        last = known
     if not satisfiable:
         return ()
     clause: Clauses = (_make(Clause, (tuple(pairs),)),)
@@ -141,9 +177,13 @@ def _clause(form: object) -> Clauses:
     return clause if size <= MAX_IN_LIST else normal(clause)
 
 
-def _check_name(name: object) -> None:
+def _checked_name(name: object) -> str:
     if not is_name(name):
         raise FilterError("a constraint on the wire has no valid attribute name")
+    name = intern(name)
+    if len(_NAMES) < MOST_NAMES:
+        _NAMES[name] = name
+    return name
 
 
 def _absent(entry: Sequence[object]) -> Constraint:
@@ -161,14 +201,20 @@ def _present(entry: Sequence[object]) -> Constraint:
 def _points(entry: Sequence[object]) -> Constraint:
     if len(entry) == 3:
         value = entry[2]
-        if type(value) is not str or not value.isascii():
+        if type(value) is str and value.isascii():
+            piece = _make(Interval, (_TEXT, value, value, False, False))
+        else:
             value = _value(value)
-        piece = _make(Interval, (FAMILY_OF[type(value)], value, value, False, False))
+            piece = _make(Interval, (FAMILY_OF[type(value)], value, value, False, False))
         return _make(Constraint, ((piece,), False, False))
     if len(entry) < 3:
         raise FilterError("a list on the wire has no values")
     if len(entry) > MAX_IN_LIST + 2:
         raise FilterTooComplex(f"a list has at most {MAX_IN_LIST} values")
+    if all(type(value) is str and value.isascii() for value in entry[2:]):
+        words = sorted(set(entry[2:]))  # type: ignore[type-var]
+        pieces = [_make(Interval, (_TEXT, word, word, False, False)) for word in words]
+        return _make(Constraint, (tuple(pieces), False, False))
     return points([_value(value) for value in entry[2:]])
 
 
@@ -182,6 +228,12 @@ def _range(entry: Sequence[object]) -> Constraint:
         raise FilterError("a range on the wire has an unknown family")
     if type(openness) is not int or not 0 <= openness <= 3:
         raise FilterError("a range on the wire has an unknown openness")
+    if number == _NUMBER and len(entry) == 6 and _is_plain(low) and _is_plain(high):
+        # One end is missing, or a closed one belongs to it: it cannot be empty.
+        if low is None or high is None or (low < high and openness != 3):  # type: ignore[operator]
+            low_open = openness & 1 == 1 and low is not None
+            ends = (_NUMBER, low, high, low_open, openness >= 2 and high is not None)
+            return _make(Constraint, ((_make(Interval, ends),), False, False))
     family = _FAMILIES[number]
     if low is not None:
         low = _value(low, family)
@@ -193,6 +245,14 @@ def _range(entry: Sequence[object]) -> Constraint:
     return ranged(piece, [_value(hole, family) for hole in entry[6:]])
 
 
+def _is_plain(end: object) -> bool:
+    """Whether an end of a range of numbers is missing, or a number that is kept as it is."""
+    kind = type(end)
+    if kind is float:
+        return -inf < end < inf and not end.is_integer()  # type: ignore[operator, attr-defined]
+    return end is None or (kind is int and INT_MIN <= end <= INT_MAX)  # type: ignore[operator]
+
+
 def _value(value: object, family: Family | None = None) -> Value:
     """The value as a filter keeps it, after checks as strict as those on events."""
     kind = type(value)
@@ -201,6 +261,9 @@ def _value(value: object, family: Family | None = None) -> Value:
     elif kind is int:
         if not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]
             raise FilterError("an integer of the filter is beyond 64 bits")
+    elif kind is datetime:
+        if value.tzinfo is not UTC:  # type: ignore[attr-defined]
+            raise FilterError("a timestamp of the filter is not in UTC")
     elif kind is not str or not value.isascii():  # type: ignore[attr-defined]
         try:
             check_value(value, "a value of the filter")
@@ -219,7 +282,8 @@ def _float(value: float) -> float | int:
     return value
 
 
-_READERS: Final = {_ABSENT: _absent, _PRESENT: _present, _POINTS: _points, _RANGE: _range}
+_READERS: Final = (_absent, _present, _points, _range)
+"""By the number of the kind."""
 
 
 def _sequence(form: object, what: str) -> Sequence[object]:

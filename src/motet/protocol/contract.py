@@ -45,7 +45,14 @@ class TimerFired(NamedTuple):
     key: TimerKey
 
 
-Input = Dialled | Received | Closed | TimerFired
+class Reconfigured(NamedTuple):
+    """The operator has decided who the neighbours are. Whoever hands this in has asked the core
+    for its objection first."""
+
+    neighbours: tuple[str, ...]
+
+
+Input = Dialled | Received | Closed | TimerFired | Reconfigured
 
 
 # ── outputs ──────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from msgspec import Struct
 from motet.protocol.link.messages import LinkFrame
 from motet.protocol.session.messages import SessionFrame
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class Beat(Struct, tag="beat", array_like=True, frozen=True):

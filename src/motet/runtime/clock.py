@@ -11,10 +11,16 @@ class Clock(Protocol):
 
 
 class MonotonicClock:
-    """Real time since an arbitrary moment; a jump of the wall clock does not show."""
+    """Real time since an arbitrary moment; a jump of the wall clock does not show.
+
+    A broker that goes on after a crash, or after the machine was started anew, begins where its
+    journal ends: the time in between did not pass for it."""
+
+    def __init__(self, since: float = 0.0) -> None:
+        self._ahead_s = max(since - time.monotonic(), 0.0)
 
     def now(self) -> float:
-        return time.monotonic()
+        return time.monotonic() + self._ahead_s
 
 
 def fresh_incarnation() -> int:

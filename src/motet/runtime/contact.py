@@ -49,9 +49,10 @@ class Contact:
         self.greeted = False
         self.since = now
         """Since when we wait for a hello."""
+        self.dialled = dialled
+        """The neighbour that we have called, if it was us who called."""
         self._reader = reader
-        self._dialled = dialled is not None
-        self._kind = "broker" if self._dialled else "unknown"
+        self._kind = "broker" if dialled is not None else "unknown"
         self._name = dialled or ""
         self._received_bytes = 0
         self._heard_at = now
@@ -60,6 +61,10 @@ class Contact:
 
     def __str__(self) -> str:
         return f"connection {self.number} ({self._kind} {self._name or self.connection.peer})"
+
+    @property
+    def of_broker(self) -> bool:
+        return self._kind == "broker"
 
     # ── from the transport ───────────────────────────────────────────────────────────────
 
@@ -123,7 +128,7 @@ class Contact:
             "kind": self._kind,
             "name": self._name,
             "peer": self.connection.peer,
-            "dialled": self._dialled,
+            "dialled": self.dialled is not None,
             "greeted": self.greeted,
             "backlog_bytes": self.connection.backlog_bytes,
             "slow": self.connection.congested,

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
-from motet.errors import InvariantError
+from motet.broker.facts import NeighbourLost
+from motet.broker.rebuild import Snapshot, core_of, founding, picture, rebuild
+from motet.broker.records import FOUNDED, MACHINE_VERSION, encode
 from motet.protocol.contract import (
     Closed,
     Dialled,
@@ -22,10 +24,11 @@ from motet.protocol.contract import (
     TimerFired,
 )
 from motet.protocol.frames import Frame
-from motet.protocol.session.messages import Deliver, Done, Goodnight
+from motet.protocol.session.messages import ClientHello, Deliver, Done, Goodnight
+from motet.runtime.journal import LoggedJournal
 from motet.runtime.outbox import SOFT
 from motet.testing.clock import Timers, VirtualClock
-from motet.testing.journal import SimulatedJournal
+from motet.testing.log import SimulatedLog
 from motet.testing.transport import Connection, End, Wire
 
 if TYPE_CHECKING:
@@ -57,41 +60,68 @@ class SimulatedBroker:
         self._connections = 0
         self._dialling: set[str] = set()
         self._holding: dict[int, End] = {}
-        self._new_journal()
+        self._begin_journal()
 
-    def _new_journal(self) -> None:
-        self.journal = SimulatedJournal(self.cluster.agenda, self.cluster.sync_s)
-        self.journal.watch(self._facts_durable, _never)
+    def _begin_journal(self) -> None:
+        self.log = SimulatedLog(self.cluster.agenda, self.cluster.sync_s)
+        self.journal = LoggedJournal(self.log, encode, "simulated")
+        self.snapshot: Snapshot | None = None
+        self._snapshot_position = 0
 
     # ── life ─────────────────────────────────────────────────────────────────────────────
 
     def start(self, *, remember: bool) -> None:
         """Begin, or come back: with the journal, or as a new incarnation with nothing."""
         if not remember:
-            self._new_journal()
+            self._begin_journal()
             self._incarnation = int(self.clock.now() * 1000) + 1
+            self.log.append([founding(self._settings())], FOUNDED)
+            self.log.sync()
+        self.journal.watch(self._facts_durable, self._disk_failed)
         self.core = self._replayed()
         self.cluster.trace.note(
             self.cluster.agenda.now,
             f"{self.name} starts, incarnation {self._incarnation}, "
-            f"with {len(self.journal.facts)} facts",
+            f"with {self.journal.appended} facts",
         )
         self.carry(self.core.recover(self.clock.now()))
         for neighbour, wire in self.wires.items():
             if wire.dialler == self.name:
                 self._dial_soon(neighbour)
 
-    def _replayed(self) -> BrokerCore:
-        config = BrokerConfig(
+    def _settings(self) -> BrokerConfig:
+        return BrokerConfig(
             self.name,
             self.cluster.tree.neighbours[self.name],
             self._incarnation,
             covering=self.cluster.plan.covering,
             lease_s=self._lease_s,
+            outbox_bound=self.cluster.plan.outbox_bound,
         )
-        durable = Durable(config)
-        durable.replay(self.journal.facts)
-        return BrokerCore(config, durable)
+
+    def _replayed(self) -> BrokerCore:
+        return core_of(self._rebuilt(self.journal.appended))
+
+    def _rebuilt(self, upto: int) -> Durable:
+        since = self._snapshot_position + 1
+        records = self.log.read(since, upto) if upto >= since else ()
+        return rebuild(
+            self._settings(), self.snapshot, ((each.kind, each.payload) for each in records)
+        )
+
+    def take_snapshot(self) -> None:
+        """The twin of `motet.broker.compaction`: replays what is durable, keeps the result."""
+        if self.core is None:
+            return
+        position = self.journal.durable
+        durable = self._rebuilt(position)
+        for neighbour, received in self.core.acknowledged().items():
+            if neighbour in durable.ledgers:
+                durable.ledgers[neighbour].trim(received)
+        payloads = [payload for _, payload in picture(durable)]
+        self.snapshot = Snapshot(MACHINE_VERSION, payloads)
+        self._snapshot_position = position
+        self.log.trim(position)
 
     def foresee_death(self) -> None:
         """From now on remember what the durable state was at every journal position."""
@@ -119,13 +149,13 @@ class SimulatedBroker:
         self.ends.clear()
         for wire in self.wires.values():
             wire.trouble.begin(self.cluster.agenda.now)
-        journal.crash(survivors)
+        self.log.crash(survivors)
         if expected is not None:
             self.cluster.check_replay(self.name, survivors, expected, self._replayed())
 
     def audit_journal(self) -> None:
         """Whether the journal would bring back exactly what is here."""
-        if self.core is not None:
+        if self.core is not None and self.journal.durable == self.journal.appended:
             now = self.core.durable.digest()
             self.cluster.check_replay(self.name, self.journal.appended, now, self._replayed())
 
@@ -199,10 +229,15 @@ class SimulatedBroker:
             cluster.broken(self.name, given, problem)
             return
         cluster.trace.broker(cluster.agenda.now, self.name, given, out)
+        if type(given) is Received and type(given.frame) is ClientHello:
+            cluster.greeted(self, given.connection, given.frame)
         if cluster.trace.story is not None:
             self._tell(given, out)
         if out.close:
             self._suspect(out)
+        for fact in out.persist:
+            if type(fact.body) is NeighbourLost:
+                cluster.given_up(self.name, fact.body.neighbour)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()
@@ -238,9 +273,7 @@ class SimulatedBroker:
             return False
         link = self.core.links[neighbour]
         end = self.ends.get(link.soft.connection)
-        return (
-            link.up and end is not None and end.connection.alive and not link.ledger.outbox
-        )
+        return link.up and end is not None and end.connection.alive and not link.ledger.outbox
 
     # ── carrying out ─────────────────────────────────────────────────────────────────────
 
@@ -277,6 +310,11 @@ class SimulatedBroker:
         else:
             self._release(end, frame)
 
+    def _disk_failed(self, failure: Exception) -> None:
+        """A failed sync ends the process; what the disk took meanwhile, nobody knows."""
+        self.cluster.trace.note(self.cluster.agenda.now, f"the disk of {self.name}: {failure}")
+        self.cluster.kill_broker(self)
+
     def _facts_durable(self) -> None:
         for number, end in list(self._holding.items()):
             held = end.held
@@ -305,7 +343,3 @@ class SimulatedBroker:
         if isinstance(given, Closed):
             peers[given.connection] = "someone"
         self.cluster.trace.tell_broker(self.cluster.agenda.now, self.name, given, out, peers)
-
-
-def _never(failure: Exception) -> None:
-    raise InvariantError(f"a simulated journal failed: {failure}")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from motet.client.happenings import Arrived, Ended, Parted, Resolved, Settled
+from motet.client.happenings import Arrived, Ended, Failure, Parted, Resolved, Settled
 from motet.client.machine import ClientMachine, Kind
-from motet.errors import InvariantError, NoSuchOperation, PeerError
+from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError
 from motet.model import Filter, Value, encode_event
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import (
@@ -29,7 +29,7 @@ from motet.protocol.session.messages import (
     UnsubscribeRequest,
     Welcome,
 )
-from motet.testing.history import ADDITIONS, Call, Delivery, Event, Operation, Session
+from motet.testing.history import ADDITIONS, Call, Delivery, Event, Fencing, Operation, Session
 from motet.testing.transport import Connection, End
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SimulatedClient:
         self.title = name if name == f"c{instance}" else f"{name} (process {instance})"
         self.home = home
         self.cluster = cluster
-        self.machine = ClientMachine(name)
+        self.machine = ClientMachine(name, instance=str(instance))
         self.end: End | None = None
         self.alive = True
         """The process runs."""
@@ -65,6 +65,10 @@ class SimulatedClient:
         self.operations: dict[int, Operation] = {}
         """By handle: the operation of the current session."""
         self.session: Session | None = None
+        self.opened = ""
+        """The epoch of the last session that a broker opened for us."""
+        self.outdone_at = inf
+        """Since when there is a newer client with our id: our session may end at any moment."""
         self._inbox: list[tuple[End, Frame | None]] = []
         self._published: list[Event] = []
         self._settled = 0
@@ -90,7 +94,6 @@ class SimulatedClient:
         if broker.core is None or self.paused:
             self.connect_soon()
             return
-        self.cluster.fence(self)
         connection = Connection(self, 0, broker, broker.new_number(), None)
         self.end = connection.ends[0]
         broker.accept(connection.ends[1])
@@ -181,7 +184,11 @@ class SimulatedClient:
             else:
                 self._take(end, frame)
         self._confess()
-        if self.open:
+        self._recover()
+
+    def _recover(self) -> None:
+        """Nothing excuses us any more, if we are there, read, and are the newest of our name."""
+        if self.open and not (self.paused or self.deaf) and self.outdone_at == inf:
             self._trouble.end(self.cluster.agenda.now)
 
     def _confess(self) -> None:
@@ -283,8 +290,9 @@ class SimulatedClient:
             self.operations.clear()
             self.session = Session(self.name, self.instance, frame.epoch, frame.broker, now)
             history.sessions.append(self.session)
-        if not self.paused and not self.deaf and self.open:
-            self._trouble.end(now)
+            if self.outdone_at < inf:
+                self._end_session(self.outdone_at)
+        self._recover()
 
     def _end_session(self, at: float) -> None:
         if self.session is not None and self.session.ended_at == inf:
@@ -292,8 +300,13 @@ class SimulatedClient:
             for operation in self.session.operations.values():
                 operation.ended_at = min(operation.ended_at, at)
 
-    def fenced(self, at: float) -> None:
-        """Somebody with our name connects: from now on our session may end at any moment."""
+    def begins(self, epoch: str) -> None:
+        """A broker opens a session for us, as the newest of our name so far."""
+        self.opened = epoch
+        self.outdone_at = inf
+
+    def outdone(self, at: float) -> None:
+        self.outdone_at = min(self.outdone_at, at)
         self._trouble.begin(at)
         self._end_session(at)
 
@@ -319,8 +332,8 @@ class SimulatedClient:
                 case Resolved(handle, failure):
                     answer = "Done" if failure is None else failure.error
                     self.calls[handle].answers.append((cluster.agenda.now, answer))
-                case Parted() | Ended():
-                    self._hang_up()
+                case Parted(failure) | Ended(failure):
+                    self._dismissed(failure)
 
     def _validate(self, what: str) -> None:
         self.cluster.validated += 1
@@ -329,8 +342,11 @@ class SimulatedClient:
         except InvariantError as problem:
             self.cluster.broken(self.name, what, problem)
 
-    def _hang_up(self) -> None:
+    def _dismissed(self, failure: Failure) -> None:
         """The broker said goodnight; it closes, so do we."""
+        if failure.error == Fenced.__name__:
+            now, epoch = self.cluster.agenda.now, self.machine.epoch
+            self.cluster.history.fencings.append(Fencing(self.name, self.instance, epoch, now))
         end, self.end = self.end, None
         self._trouble.begin(self.cluster.agenda.now)
         if end is not None:
@@ -375,6 +391,7 @@ class SimulatedClient:
             frame.timeout_s,
             session.sent,
             now,
+            ended_at=session.ended_at,
         )
         session.operations[frame.sequence] = operation
         if kind in ADDITIONS:

@@ -7,6 +7,7 @@ step for step, in any process.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from random import Random
 from types import MappingProxyType
 from typing import Any
@@ -15,18 +16,20 @@ from msgspec.structs import replace
 
 from motet.broker.core import BrokerCore
 from motet.errors import InvariantError
+from motet.model.epochs import is_newer
 from motet.protocol.contract import Input
-from motet.protocol.session.messages import Done
+from motet.protocol.session.messages import ClientHello, Done
 from motet.testing.brokers import SimulatedBroker
 from motet.testing.checkers import effective
 from motet.testing.clients import SimulatedClient
 from motet.testing.clock import Agenda
 from motet.testing.faults import FaultMenu
-from motet.testing.history import ADDITIONS, Event, History
+from motet.testing.history import ADDITIONS, Event, History, Opening
 from motet.testing.mishaps import Mishaps
+from motet.testing.topology import edge_of
 from motet.testing.trace import Trace
 from motet.testing.transport import End, Network, Wire
-from motet.testing.workload import Workload, draw_plan, draw_tree
+from motet.testing.workload import Workload, draw_outbox_bound, draw_plan, draw_tree
 
 QUIET_S = 400.0
 """Virtual time within which everything must come to rest once faults have stopped."""
@@ -55,7 +58,8 @@ class Cluster:
         self.random = Random(seed)
         self.menu = menu
         self.tree = draw_tree(self.random)
-        self.plan = replace(draw_plan(self.random), **needs)
+        drawn = replace(draw_plan(self.random), outbox_bound=draw_outbox_bound(seed))
+        self.plan = replace(drawn, **needs)
         self.agenda = Agenda()
         self.trace = Trace(story=story)
         self.faults: dict[str, int] = {}
@@ -176,12 +180,6 @@ class Cluster:
         client.connect()
         return client
 
-    def fence(self, newcomer: SimulatedClient) -> None:
-        """Whoever else has this name may lose its session from now on."""
-        for other in self.clients:
-            if other.name == newcomer.name and other is not newcomer:
-                other.fenced(self.agenda.now)
-
     def able(self) -> list[SimulatedClient]:
         """Clients whose application runs, connected or not."""
         return [client for client in self.clients if not client.over and not client.paused]
@@ -262,6 +260,12 @@ class Cluster:
                 "another state than it had after the last of them",
             )
 
+    def given_up(self, broker: str, neighbour: str) -> None:
+        """A broker has forgotten what came from a neighbour, and begins anew with it."""
+        self.faults["given_up"] = self.faults.get("given_up", 0) + 1
+        self.history.amnesia[edge_of(broker, neighbour)].touch(self.agenda.now, self.agenda.now)
+        self.trace.note(self.agenda.now, f"{broker} gives {neighbour} up")
+
     def kill_broker(self, broker: SimulatedBroker) -> None:
         self.trace.note(self.agenda.now, f"{broker.name} dies")
         self.history.disturbed[broker.name].begin(self.agenda.now)
@@ -287,6 +291,40 @@ class Cluster:
         client = end.peer.owner
         assert isinstance(client, SimulatedClient)
         self.history.disturbed[client.instance].touch(self.agenda.now, self.agenda.now)
+
+    def greeted(self, broker: SimulatedBroker, connection: int, hello: ClientHello) -> None:
+        """A broker has heard a hello. If it opened a session, then of all that have this name the
+        newest remains, and the others may lose their sessions from this instant on."""
+        soft = broker.core.clients.get(hello.client) if broker.core is not None else None
+        if soft is None or soft.connection != connection or soft.epoch == hello.resume:
+            return
+        newcomer, now = broker.ends[connection].peer.owner, self.agenda.now
+        assert isinstance(newcomer, SimulatedClient)
+        namesakes = [c for c in self.clients if c.name == hello.client and c is not newcomer]
+        present = tuple(
+            c.machine.epoch
+            for c in namesakes
+            if c.open and c.outdone_at == inf and c.machine.epoch is not None
+        )
+        self.history.openings.append(
+            Opening(
+                newcomer.name,
+                newcomer.instance,
+                soft.epoch,
+                broker.name,
+                now,
+                hello.resume,
+                present,
+            )
+        )
+        newcomer.begins(soft.epoch)
+        for other in namesakes:
+            # What was opened for it last may have been lost with its broker: then what it had
+            # before counts.
+            if any(is_newer(soft.epoch, than=e) for e in (other.opened, other.machine.epoch) if e):
+                other.outdone(now)
+            if other.opened and is_newer(other.opened, than=soft.epoch):
+                newcomer.outdone(now)
 
     def audit_journal(self) -> None:
         """One broker per run, by chance: replaying costs as much as the run itself."""

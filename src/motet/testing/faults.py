@@ -39,6 +39,8 @@ class FaultMenu(Struct, frozen=True):
     """A client stands still: it reads nothing and does nothing."""
     twin_client: float = 0.0
     """A second client with the same id takes over."""
+    twin_elsewhere: float = 0.0
+    """A second client with the same id takes over from another broker."""
     slow_client: float = 0.0
     """A client acts but does not read, and its queue overflows."""
 
@@ -60,6 +62,7 @@ DRAWN = (
     "pause_client",
     "twin_client",
     "slow_client",
+    "twin_elsewhere",
 )
 
 FRAME_FAULTS = ("loss", "doubling", "delay", "reordering")
@@ -82,6 +85,7 @@ PROFILES: dict[str, FaultMenu] = {
         kill_client=1.5,
         pause_client=1.0,
         twin_client=1.0,
+        twin_elsewhere=1.0,
         slow_client=1.5,
         clock_jump=0.5,
         pace_s=0.3,
@@ -101,6 +105,7 @@ PROFILES: dict[str, FaultMenu] = {
         kill_client=0.5,
         pause_client=0.5,
         twin_client=0.5,
+        twin_elsewhere=0.5,
         slow_client=0.5,
         pace_s=0.5,
         sync_s=0.01,

@@ -7,12 +7,14 @@ what, who was answered what, which events went in and which came out, each with 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
 from motet.model import Filter, Hop, OpId, Value
-from motet.testing.topology import Edge, Tree
+from motet.testing.topology import Edge, Tree, edge_of
 
 ADDITIONS = ("advertise", "subscribe")
 
@@ -66,6 +68,29 @@ class Session:
     sent: int = 0
     """How many things the client has sent in it: the next position."""
     operations: dict[int, Operation] = field(default_factory=dict)
+
+
+class Opening(NamedTuple):
+    """A broker opened a session, whether its client ever heard of it or not."""
+
+    client: str
+    instance: int
+    epoch: str
+    broker: str
+    at: float
+    resume: str | None
+    """The epoch that the client came back with; none if it was new."""
+    present: tuple[str, ...]
+    """Epochs in which others with the same id were connected just then, and not outdone yet."""
+
+
+class Fencing(NamedTuple):
+    """A client was told that another one with its id has taken over."""
+
+    client: str
+    instance: int
+    epoch: str | None
+    at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -167,13 +192,15 @@ class History:
     hop_s: float
     """The longest one undisturbed hop takes, waiting for the journal included."""
     sessions: list[Session] = field(default_factory=list)
+    openings: list[Opening] = field(default_factory=list)
+    fencings: list[Fencing] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     disturbed: Places = field(default_factory=Places)
     """Where frames could be lost or late, or nobody was there."""
     amnesia: Places = field(default_factory=Places)
-    """When a broker lost its state."""
+    """When a broker lost its state, or the two ends of an edge what they knew of each other."""
     jumps: Places = field(default_factory=Places)
     """When a broker's clock jumped ahead."""
     oddities: list[tuple[str, str]] = field(default_factory=list)
@@ -187,6 +214,11 @@ class History:
 
     def odd(self, guarantee: str, detail: str) -> None:
         self.oddities.append((guarantee, detail))
+
+    def forgot(self, path: Sequence[str], since: float, until: float = inf) -> bool:
+        """Whether a broker or a link on a path has forgotten what it knew."""
+        places: list[str | Edge] = [*path, *(edge_of(*ends) for ends in pairwise(path))]
+        return any(self.amnesia[place].meets(since, until) for place in places)
 
     def source_at(self, broker: str, session: Session) -> Hop:
         """Where a broker hears of a session from: a neighbour, or the client itself."""

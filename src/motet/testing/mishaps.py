@@ -22,6 +22,8 @@ SILENCE_S = 2.0
 JUMP_S = (0.5, 20.0)
 SUCCESSOR = 0.6
 """The chance that a killed client is started again under the same id."""
+ELSEWHERE = 0.3
+"""The chance that such a successor comes to another broker."""
 
 
 class Mishaps:
@@ -170,7 +172,10 @@ class Mishaps:
         client.kill()
         if cluster.random.random() < SUCCESSOR:
             delay_s = cluster.random.uniform(0.0, 2.0)
-            cluster.agenda.after(delay_s, self._arrive, client.name, client.home)
+            home = client.home
+            if cluster.random.random() < ELSEWHERE:
+                home = cluster.random.choice(cluster.tree.brokers)
+            cluster.agenda.after(delay_s, self._arrive, client.name, home)
         return True
 
     def _arrive(self, name: str, home: str) -> None:
@@ -183,6 +188,16 @@ class Mishaps:
             return False
         self._note(f"a second {client.name} comes")
         self._cluster.arrive(client.name, client.home)
+        return True
+
+    def twin_elsewhere(self) -> bool:
+        client, cluster = self._some_client(), self._cluster
+        others = [name for name in cluster.tree.brokers if client and name != client.home]
+        if client is None or not others:
+            return False
+        home = cluster.random.choice(others)
+        self._note(f"a second {client.name} comes to {home}")
+        cluster.arrive(client.name, home)
         return True
 
     def pause_client(self) -> bool:
@@ -223,4 +238,5 @@ STRIKES = {
     "pause_client": Mishaps.pause_client,
     "twin_client": Mishaps.twin_client,
     "slow_client": Mishaps.slow_client,
+    "twin_elsewhere": Mishaps.twin_elsewhere,
 }

@@ -5,16 +5,20 @@ between brokers wait in their link until the scenario delivers, loses or doubles
 the reader decides what crosses what. `replay(path)` runs a file and returns it with the outcomes
 that really came; a test compares the two.
 
-    overlay A-B B-C            brokers and links; `overlay covering A-B` turns covering on
-    connect alice A            a client says hello         goodbye alice · vanish alice
+    overlay A-B B-C            brokers and links; `overlay covering A-B` turns covering on, and
+                               `overlay keep=3 A-B` keeps three messages for who stays away
+    connect alice A [p1]       a client says hello, as process p1; goodbye alice · vanish alice
+    resume alice A A-1.2 [p1]  a client comes back and wants to go on with session A-1.2
     advertise alice x > 1      and: subscribe, unadvertise alice 1, unsubscribe alice 1
     publish alice x=5 y='a'    one event
     deliver A B [n]            hand over the oldest frame(s) of a link; settle: all of them
     lose A B · double A B      what a bad network does to the oldest frame
     cut A B · heal A B         break a link's connection; dial it again
     crash A · amnesia A        kill and restart, from the journal or with nothing
+    backup A · restore A       keep a copy of the journal; kill and restart from that copy
+    add B-C · remove B-C       let C join a running overlay as a neighbour of B, or leave it
     time 5                     let time pass; timers fire in order
-    tables A                   show the routing tables
+    tables A · clients A       show the routing tables, or which client lives where
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from motet.broker.config import BrokerConfig
+from motet.broker.config import OUTBOX_BOUND, BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
+from motet.errors import StaleState
 from motet.model import Filter, Hop, OpId, Value, decode_attributes, encode_event
 from motet.protocol.contract import (
     Closed,
@@ -36,6 +41,7 @@ from motet.protocol.contract import (
     Input,
     Output,
     Received,
+    Reconfigured,
     SetTimer,
     TimerFired,
     TimerKey,
@@ -62,7 +68,9 @@ class Scenario:
         self._connections = 0
         self._edges: list[tuple[str, str]] = []
         self._covering = False
+        self._bound = OUTBOX_BOUND
         self._lives: dict[str, int] = {}
+        self._backups: dict[str, list[Fact]] = {}
 
     def run(self, command: str) -> list[str]:
         """Carry out one command; the lines that tell what came of it."""
@@ -74,11 +82,14 @@ class Scenario:
     # ── the stage ────────────────────────────────────────────────────────────────────────
 
     def overlay(self, text: str) -> None:
-        words = text.split()
-        self._covering = words[0] == "covering"
-        for word in words[self._covering :]:
-            left, right = word.split("-")
-            self._edges.append((left, right))
+        for word in text.split():
+            if word == "covering":
+                self._covering = True
+            elif word.startswith("keep="):
+                self._bound = int(word.removeprefix("keep="))
+            else:
+                left, right = word.split("-")
+                self._edges.append((left, right))
         for name in sorted({name for edge in self._edges for name in edge}):
             self._start(name, [])
         for left, right in self._edges:
@@ -91,7 +102,9 @@ class Scenario:
             left if right == name else right for left, right in self._edges if name in (left, right)
         )
         life = self._lives.setdefault(name, 1)
-        config = BrokerConfig(name, neighbours, life, covering=self._covering)
+        config = BrokerConfig(
+            name, neighbours, life, covering=self._covering, outbox_bound=self._bound
+        )
         durable = Durable(config)
         durable.replay(journal)
         core = BrokerCore(config, durable)
@@ -105,8 +118,8 @@ class Scenario:
             self._hang_up(broker, connection)
         for key in [key for key in self.timers if key[0] == name]:
             del self.timers[key]
-        if not remember:
-            self._lives[name] += 1
+        if not remember:  # later than any life before, as the clock would be
+            self._lives[name] = before.durable.lives + 1
         self._start(name, self.journals[name] if remember else [])
         if remember:
             same = self.brokers[name].durable.digest() == before.durable.digest()
@@ -114,6 +127,49 @@ class Scenario:
         for left, right in self._edges:
             if name in (left, right):
                 self._dial(left, right)
+
+    # ── changes ──────────────────────────────────────────────────────────────────────────
+
+    def add(self, text: str) -> None:
+        """A new broker on the right; the one on the left learns of it first."""
+        left, right = text.split("-")
+        near = tuple(self.brokers[left].links)
+        self._step(left, Reconfigured((*near, right)))
+        self._edges.append((left, right))
+        if right not in self.brokers:
+            self._start(right, [])
+        self._dial(right, left)
+
+    def remove(self, text: str) -> None:
+        left, right = text.split("-")
+        near = tuple(name for name in self.brokers[left].links if name != right)
+        objection = self.brokers[left].objection_to(near)
+        if objection:
+            self.lines.append(f"{left} refuses: {objection}")
+            return
+        self._step(left, Reconfigured(near))
+        self._edges.remove((left, right))
+        self._stop(right)
+
+    def restore(self, name: str) -> None:
+        """A restart from an older copy; nobody tells the broker that it is one."""
+        self.journals[name] = self._backups[name]
+        self.restart(name, remember=True)
+
+    def _stop(self, name: str, why: str = "") -> None:
+        if name not in self.brokers:
+            return
+        if why:
+            self.lines.append(f"{name} stops: {why}")
+        del self.brokers[name]
+        for wire in [wire for wire in self.wires if name in wire]:
+            del self.wires[wire]
+        for broker, connection in [end for end in self.ends if end[0] == name]:
+            other = self.ends.pop((broker, connection))
+            if self.ends.pop((other, connection), None) is not None:
+                self._step(other, Closed(connection))
+        for key in [key for key in self.timers if key[0] == name]:
+            del self.timers[key]
 
     def _dial(self, left: str, right: str) -> None:
         self._connections += 1
@@ -140,12 +196,19 @@ class Scenario:
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
     def connect(self, text: str) -> None:
-        client, broker = text.split()
-        self._connections += 1
-        self.ends[broker, self._connections] = client
-        self.homes[client] = broker
+        client, broker, *instance = text.split()
         self.counters[client] = self.counters[f"{client} published"] = 0
-        self._from_client(client, session.ClientHello(PROTOCOL_VERSION, client))
+        self._hello(broker, session.ClientHello(PROTOCOL_VERSION, client, None, b"", *instance))
+
+    def resume(self, text: str) -> None:
+        client, broker, epoch, *instance = text.split()
+        self._hello(broker, session.ClientHello(PROTOCOL_VERSION, client, epoch, b"", *instance))
+
+    def _hello(self, broker: str, hello: session.ClientHello) -> None:
+        self._connections += 1
+        self.ends[broker, self._connections] = hello.client
+        self.homes[hello.client] = broker
+        self._from_client(hello.client, hello)
 
     def vanish(self, client: str) -> None:
         broker = self.homes[client]
@@ -220,7 +283,12 @@ class Scenario:
 
     def _step(self, broker: str, input: Input) -> None:
         core = self.brokers[broker]
-        self._carry(broker, core.step(input, self.now))
+        try:
+            out = core.step(input, self.now)
+        except StaleState as problem:
+            self._stop(broker, str(problem))
+            return
+        self._carry(broker, out)
         core.validate()
 
     def _carry(self, broker: str, out: Output) -> None:
@@ -240,8 +308,11 @@ class Scenario:
                 self.timers.pop((broker, timer.key), None)
         for connection, error, text in out.close:
             other = self.ends.pop((broker, connection), None)
-            if other is not None:
-                self.lines.append(f"{broker} closes {other}: {error or text}")
+            if other is None:
+                continue
+            self.lines.append(f"{broker} closes {other}: {error or text}")
+            if error == StaleState.__name__:
+                self._stop(other, text)
 
     def tables(self, broker: str) -> None:
         state = self.brokers[broker].durable.routing.state
@@ -259,10 +330,18 @@ class Scenario:
         if not self.lines:
             self.lines.append("empty")
 
+    def clients(self, broker: str) -> None:
+        state = self.brokers[broker].durable.routing.state
+        for (client, epoch), hop in state.clients.items():
+            self.lines.append(f"{client} in {epoch} from {_hop(hop)}")
+        if not self.lines:
+            self.lines.append("nobody")
+
 
 VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "overlay": Scenario.overlay,
     "connect": Scenario.connect,
+    "resume": Scenario.resume,
     "goodbye": lambda s, client: s._from_client(client, session.Goodbye()),
     "vanish": Scenario.vanish,
     "advertise": lambda s, text: s.request(session.AdvertiseRequest, text),
@@ -278,8 +357,13 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "heal": lambda s, text: s._dial(*text.split()),
     "crash": lambda s, name: s.restart(name, remember=True),
     "amnesia": lambda s, name: s.restart(name, remember=False),
+    "backup": lambda s, name: s._backups.update({name: list(s.journals[name])}),
+    "restore": Scenario.restore,
+    "add": Scenario.add,
+    "remove": Scenario.remove,
     "time": Scenario.time,
     "tables": Scenario.tables,
+    "clients": Scenario.clients,
 }
 
 

@@ -13,7 +13,16 @@ from typing import Any
 import msgspec
 
 from motet.model import Filter, decode_attributes
-from motet.protocol.contract import Close, Closed, Dialled, Input, Output, Received, TimerFired
+from motet.protocol.contract import (
+    Close,
+    Closed,
+    Dialled,
+    Input,
+    Output,
+    Received,
+    Reconfigured,
+    TimerFired,
+)
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import ControlAck
 from motet.protocol.session import messages as session
@@ -136,6 +145,8 @@ def _came_in(given: Input, peers: dict[int, str]) -> str:
             return f"has waited long enough for {neighbour}"
         case TimerFired(key):
             return f"the timer {' '.join(map(str, key))} rings"
+        case Reconfigured(neighbours):
+            return f"now has these neighbours: {', '.join(neighbours) or 'none'}"
 
 
 def _closing(close: Close, peers: dict[int, str]) -> str:

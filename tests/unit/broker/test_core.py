@@ -112,7 +112,7 @@ def test_a_newer_connection_fences_the_older_one() -> None:
     core = broker()
     out = core.step(Received(7, session.ClientHello(PROTOCOL_VERSION, "alice")), 1.0)
     assert out.close == [
-        Close(CLIENT, "Fenced", "another client connected to A as 'alice'"),
+        Close(CLIENT, "Fenced", "another client connected to A as 'alice' (session A-100.2)"),
     ]
     out = core.step(Received(8, link.LinkHello(PROTOCOL_VERSION, "B", 5, 100, 0)), 1.0)
     assert out.close == [Close(LINK, "", "a newer connection took over")]
@@ -221,7 +221,7 @@ def test_a_replayed_broker_is_the_same_broker() -> None:
     assert again.durable.digest() == core.durable.digest()
     assert list(again.links["B"].ledger.outbox) == list(core.links["B"].ledger.outbox)
     timers = again.recover(50.0).timers
-    assert SetTimer(("lease", "alice", "A-101"), 80.0) in timers
+    assert SetTimer(("lease", "alice", "A-100.1"), 80.0) in timers
 
 
 def test_an_epoch_is_never_issued_again_even_by_a_broker_that_lost_its_state() -> None:

@@ -20,7 +20,7 @@ from motet.client.happenings import (
 from motet.client.machine import MAX_REQUESTS, MOVES, ClientMachine
 from motet.errors import ClosedError, InvariantError, MisuseError, NoSuchOperation, ProtocolError
 from motet.model import Filter
-from motet.protocol.frames import Beat, Frame
+from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import (
     AdvertiseRequest,
@@ -89,15 +89,25 @@ def reopen(machine: ClientMachine, answer: Welcome) -> tuple[list[Any], list[Any
 def test_hello_asks_for_the_session_it_had() -> None:
     machine = ClientMachine("alice", credentials=b"secret")
     machine.opened()
-    assert sent(machine) == [ClientHello(1, "alice", None, b"secret")]
+    assert sent(machine) == [ClientHello(PROTOCOL_VERSION, "alice", None, b"secret")]
     machine.received(welcome("B1-7"))
     assert happened(machine) == [Welcomed("fresh", "B1", "B1-7", 30.0, 2.0)]
     machine.closed()
     machine.opened()
-    assert sent(machine) == [ClientHello(1, "alice", "B1-7", b"secret")]
+    assert sent(machine) == [ClientHello(PROTOCOL_VERSION, "alice", "B1-7", b"secret")]
     machine.received(welcome("B1-7", resumed=True))
     assert happened(machine) == [Welcomed("resumed", "B1", "B1-7", 30.0, 2.0)]
     assert (machine.broker, machine.epoch) == ("B1", "B1-7")
+
+
+def test_every_hello_names_the_instance() -> None:
+    machine = ClientMachine("alice", instance="one")
+    machine.opened()
+    assert sent(machine) == [ClientHello(PROTOCOL_VERSION, "alice", None, b"", "one")]
+    machine.received(welcome("B1-1.7"))
+    machine.closed()
+    machine.opened()
+    assert sent(machine) == [ClientHello(PROTOCOL_VERSION, "alice", "B1-1.7", b"", "one")]
 
 
 def test_what_is_made_before_the_welcome_leaves_after_it_in_order() -> None:
@@ -107,7 +117,7 @@ def test_what_is_made_before_the_welcome_leaves_after_it_in_order() -> None:
     machine.opened()
     machine.request("subscribe", G, wait=False, timeout_s=3.0)
     machine.publish(bodies("b", "c"))
-    assert sent(machine) == [ClientHello(1, "alice", None)]
+    assert sent(machine) == [ClientHello(PROTOCOL_VERSION, "alice", None)]
     machine.received(welcome())
     assert sent(machine) == [
         AdvertiseRequest(1, F),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from motet.errors import ProtocolError
+from motet.errors import ProtocolError, StaleState
 from motet.model import OpId
 from motet.protocol.contract import Output, SetTimer
 from motet.protocol.link.machine import MOVES, Ledger, Link
@@ -27,7 +28,7 @@ def message(number: int) -> Echo:
 
 def linked(incarnation: int = 7) -> Link:
     """A link that is up on connection 1 with a neighbour in its first life."""
-    link = Link("A", incarnation, Ledger("B"))
+    link = Link("A", Ledger("B", incarnation))
     link.ledger.restart(1)
     link.open(1)
     link.soft.phase = Phase.UP
@@ -48,7 +49,7 @@ def test_every_move_is_in_the_table_or_an_error_with_a_name(phase: Phase, event:
 
 
 def test_nothing_is_queued_for_a_neighbour_never_met() -> None:
-    ledger = Ledger("B")
+    ledger = Ledger("B", life=1)
     ledger.enqueue(message(1))
     assert (ledger.record.sent, len(ledger.outbox)) == (0, 0)
 
@@ -78,14 +79,93 @@ def test_an_acknowledgement_of_the_future_is_the_peers_fault() -> None:
         link.acknowledged(ControlAck(1), Output(), now=0.0)
 
 
-@pytest.mark.parametrize("received", [0, 4])
-def test_a_neighbour_with_another_past_is_refused_with_the_way_out(received: int) -> None:
+def known_to_have(acknowledged: int, *, sent: int = 3) -> Link:
+    """A link in our life 7 with a neighbour in its life 5."""
     link = linked(incarnation=7)
+    link.ledger.restart(5)
+    for number in range(1, sent + 1):
+        link.ledger.enqueue(message(number))
+    link.ledger.trim(acknowledged)
+    return link
+
+
+@pytest.mark.parametrize(
+    ("hello", "why"),
+    [
+        (LinkHello(1, "B", 5, known=7, received=0), "has acknowledged 1 .* has only 0"),
+        (LinkHello(1, "B", 5, known=6, received=9), "has acknowledged 1 .* has only 0"),
+        (LinkHello(1, "B", 5, known=0, received=0), "has acknowledged 1 .* has only 0"),
+        (LinkHello(1, "B", 4, known=7, received=2), "life 5, but it comes in life 4"),
+        (LinkHello(1, "B", 4, known=0, received=0), "life 5, but it comes in life 4"),
+    ],
+)
+def test_a_neighbour_on_an_older_copy_of_its_state_is_turned_away(
+    hello: LinkHello, why: str
+) -> None:
+    objection = known_to_have(1).objection(hello)
+    assert re.search(why, objection)
+    assert "B runs on an older copy of its state" in objection
+    assert "stop B, move its data folder away, and start it without" in objection
+
+
+@pytest.mark.parametrize(
+    ("hello", "why"),
+    [
+        (LinkHello(1, "B", 5, known=7, received=4), "has 4 .* sent only 3"),
+        (LinkHello(1, "B", 6, known=7, received=1), "has 1 .* sent only 0"),
+        (LinkHello(1, "B", 5, known=8, received=0), "in life 8, but we are in life 7"),
+        (LinkHello(1, "B", 6, known=8, received=0), "in life 8, but we are in life 7"),
+    ],
+)
+def test_on_an_older_copy_of_our_own_state_we_stop_ourselves(hello: LinkHello, why: str) -> None:
+    with pytest.raises(StaleState, match=why) as caught:
+        known_to_have(1).objection(hello)
+    assert "stop A, move its data folder away, and start it without" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        LinkHello(1, "B", 5, known=7, received=1),
+        LinkHello(1, "B", 5, known=7, received=3),
+        LinkHello(1, "B", 6, known=7, received=0),
+        LinkHello(1, "B", 6, known=6, received=40),
+        LinkHello(1, "B", 6, known=0, received=0),
+    ],
+    ids=["as acknowledged", "all of it", "met us, we forgot", "gave us up", "lost its state"],
+)
+def test_a_neighbour_that_can_go_on_or_begin_anew_is_let_in(hello: LinkHello) -> None:
+    assert known_to_have(1).objection(hello) == ""
+
+
+@pytest.mark.parametrize("known", [0, 6])
+def test_who_crashed_before_it_wrote_down_that_we_met_is_let_in(known: int) -> None:
+    hello = LinkHello(1, "B", 5, known=known, received=0)
+    assert known_to_have(0).objection(hello) == ""
+
+
+def test_a_neighbour_that_is_given_up_is_never_met_in_our_next_life() -> None:
+    link = known_to_have(1)
+    link.ledger.lose(8)
+    link.ledger.enqueue(message(4))
+    record = link.ledger.record
+    assert (record.life, record.incarnation, record.sent, record.received) == (8, 0, 0, 0)
+    assert (record.losses, list(link.ledger.outbox)) == (1, [])
+
+
+def test_what_is_kept_is_what_nobody_acknowledged_since_we_began() -> None:
+    link = linked()
     for number in (1, 2, 3):
         link.ledger.enqueue(message(number))
-    link.ledger.trim(1)
-    with pytest.raises(ProtocolError, match="start that broker without its state"):
-        link.resume(LinkHello(1, "B", 1, known=7, received=received), Output(), now=0.0)
+    link.transmit(Output(), now=0.0)
+    link.acknowledged(ControlAck(2), Output(), now=0.0)
+    assert link.kept == 1
+    recovered = Link("A", link.ledger)
+    assert recovered.kept == 0, "after a recovery nobody knows what was acknowledged"
+    link.ledger.enqueue(message(4))
+    assert recovered.kept == 1
+    recovered.resume(LinkHello(1, "B", 1, known=7, received=2), Output(), now=0.0)
+    assert recovered.kept == 2, "now the neighbour has said so"
 
 
 def test_what_was_counted_for_a_former_life_of_ours_counts_nothing() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime
-from math import nan
+from math import inf, nan
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.errors import FilterError, FilterTooComplex
-from motet.model import NOTHING, Filter, attr
+from motet.model import NOTHING, Filter, attr, wire
 from tests.unit.model.strategies import filters
 
 
@@ -140,6 +141,70 @@ def test_any_form_is_a_filter_or_raises_a_filter_error(form: object) -> None:
         return
     assert Filter.parse(str(made)) == made
     assert Filter.from_wire(made.to_wire()) == made
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(ENTRIES, max_size=3) | SCALARS, max_size=3) | SCALARS)
+def test_bytes_say_the_same_as_their_form(form: object) -> None:
+    data = msgspec.msgpack.encode(form)
+    try:
+        expected = Filter.from_wire(_through_msgpack(form))
+    except FilterError as error:
+        with pytest.raises(type(error)):
+            Filter.from_bytes(data)
+    else:
+        assert Filter.from_bytes(data) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(filters())
+def test_bytes_return_the_same_filter_and_are_kept(given_filter: Filter) -> None:
+    data = given_filter.to_bytes()
+    there = Filter.from_bytes(data)
+    assert there == given_filter
+    assert hash(there) == hash(given_filter)
+    assert there.to_bytes() is data
+    assert pickle.loads(pickle.dumps(there)).to_bytes() == data
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91", b"\x90\x90", b"\x05", b"\xd4\x05\x00"])
+def test_bytes_that_are_no_filter_are_refused(data: bytes) -> None:
+    with pytest.raises(FilterError):
+        Filter.from_bytes(data)
+
+
+def test_a_filter_that_is_not_bytes_is_refused() -> None:
+    with pytest.raises(FilterError, match="bytes"):
+        Filter.from_bytes([[]])
+
+
+def test_bytes_beyond_the_limits_are_refused() -> None:
+    wide = [[["a", 3, 1, None, None, 0, *range(1000)] for _ in range(1000)]]
+    with pytest.raises(FilterTooComplex):
+        Filter.from_bytes(msgspec.msgpack.encode(wide))
+
+
+ENDS = st.none() | st.integers(-4, 4) | st.sampled_from([0.5, 1.5, -0.0, inf, -inf, 1e300, 2.0])
+
+
+@settings(max_examples=300, deadline=None)
+@given(ENDS, ENDS, st.integers(0, 3))
+def test_ranges_of_numbers_have_one_spelling(
+    low: float | None, high: float | None, openness: int
+) -> None:
+    """What is built in place equals what the algebra makes of the two halves."""
+    made = Filter.from_wire([[["a", 3, 1, low, high, openness]]])
+    number = attr("a").between(-inf, inf)
+    above = number if low is None else attr("a") > low if openness & 1 else attr("a") >= low
+    below = number if high is None else attr("a") < high if openness & 2 else attr("a") <= high
+    assert made == above & below
+    assert str(made) == str(above & below)
+
+
+def test_names_that_strangers_invent_are_not_kept_for_ever() -> None:
+    for number in range(2 * wire.MOST_NAMES):
+        Filter.from_wire([[[f"invented_{number}", 1]]])
+    assert len(wire._NAMES) <= wire.MOST_NAMES
 
 
 def test_nothing_and_everything_are_short() -> None:

@@ -113,11 +113,24 @@ class FakeCore:
         self.config = BrokerConfig("fake", heartbeat_s=heartbeat_s)
         self.inputs: list[Input] = []
         self.answer: Answer = answer or (lambda _: Output())
+        self.objection = ""
+
+    def recover(self, now: float) -> Output:
+        del now
+        return Output()
 
     def step(self, given: Input, now: float, /) -> Output:
         del now
         self.inputs.append(given)
         return self.answer(given)
+
+    def objection_to(self, neighbours: tuple[str, ...]) -> str:
+        del neighbours
+        return self.objection
+
+    def recover(self, now: float) -> Output:
+        del now
+        return Output()
 
     def status(self) -> dict[str, Any]:
         return {"broker": "fake"}

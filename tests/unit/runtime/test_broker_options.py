@@ -20,11 +20,11 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BrokerConfig, Wiring]]
     """What would have been served."""
     told: list[tuple[BrokerConfig, Wiring]] = []
 
-    def serve(config: BrokerConfig, wiring: Wiring, **_: Any) -> int:
+    def serve(config: BrokerConfig, wiring: Wiring, *_: Any) -> int:
         told.append((config, wiring))
         return 0
 
-    monkeypatch.setattr(command, "serve", serve)
+    monkeypatch.setattr(command, "_serve", serve)
     monkeypatch.setattr(command, "run", lambda status: status)
     return told
 

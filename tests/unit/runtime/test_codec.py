@@ -140,9 +140,9 @@ def test_a_hello_of_another_version_is_decoded_as_long_as_its_fields_are_known()
     "body",
     [
         packed("client", 99, {"id": "c"}),
-        packed("client", 2),
+        packed("client", PROTOCOL_VERSION + 1),
         packed("link", 0, "B1"),
-        packed("link", 3, ["B1"], 1, 0, 0, True, b"", 1),
+        packed("link", PROTOCOL_VERSION + 2, ["B1"], 1, 0, 0, True, b"", 1),
     ],
 )
 def test_a_hello_that_only_another_version_understands(body: bytes) -> None:
@@ -173,7 +173,9 @@ HOSTILE = {
     "unknown tag": packed("nonsense", 1),
     "a nesting bomb": b"\x92\xa6status\x81\xa1a" + b"\x91" * 1_000_000,
     "a nesting bomb in a body": b"\x93\xa3pub\x01\x91" + b"\x91" * 1_000_000,
-    "a nesting bomb in a filter": b"\x93\xa4+sub\x01" + b"\x91" * 1_000_000,
+    "a nesting bomb for a filter": b"\x93\xa4+sub\x01" + b"\x91" * 1_000_000,
+    "a nesting bomb in a filter": packed("+sub", 1, b"\x91" * 1_000_000),
+    "a huge array in a filter": packed("+sub", 1, b"\xdd\xff\xff\xff\xff"),
     "a huge array": b"\x93\xa3pub\x01\xdd\xff\xff\xff\xff",
     "a huge tuple": b"\x93\xa3ctl\x01\xdd\xff\xff\xff\xff",
     "a huge map": b"\x92\xa6status\xdf\xff\xff\xff\xff",
@@ -181,10 +183,13 @@ HOSTILE = {
     "huge arrays in each other": b"\x92\xa6status\x81\xa1a" + b"\xdc\xff\xff" * 900,
     "text that is not UTF-8": b"\x93\xa6closed\xa1\xff\xa1\xff",
     "an impossible time": b"\x92\xa6status\x81\xa1a\xc7\x0c\xff" + b"\xff" * 12,
-    "a number where a name belongs": packed("client", 1, 7),
+    "a number where a name belongs": packed("client", PROTOCOL_VERSION, 7),
     "a number beyond 64 bits": packed("done", 1.5),
-    "a filter that is none": packed("+sub", 1, [[["x", 99, "?"]]]),
-    "a filter with an impossible range": packed("+sub", 1, [[["x", 3, 1, "a", {}, 0]]]),
+    "a filter that is not in bytes": packed("+sub", 1, [[["x", 2, 1]]]),
+    "a filter that is none": packed("+sub", 1, msgspec.msgpack.encode([[["x", 99, "?"]]])),
+    "a filter with an impossible range": packed(
+        "+sub", 1, msgspec.msgpack.encode([[["x", 3, 1, "a", {}, 0]]])
+    ),
     "an operation with too few parts": packed("ask", ["c", "e"]),
 }
 

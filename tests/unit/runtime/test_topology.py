@@ -34,8 +34,7 @@ def test_the_example() -> None:
     assert topology.name == "demo"
     assert topology.edges == (("B2", "B1"),)
     assert topology.neighbours("B1") == ("B2",)
-    assert topology.config("B2", 7).neighbours == ("B1",)
-    assert topology.config("B2", 7).incarnation == 7
+    assert topology.config("B2").neighbours == ("B1",)
     assert topology.wiring("B1").dial == {}
     assert topology.wiring("B2").dial == {"B1": "motet://127.0.0.1:7701"}
     assert topology.wiring("B2").listen == "motet://127.0.0.1:7702"
@@ -133,7 +132,7 @@ def test_times_are_checked_however_the_topology_was_made(seconds: float) -> None
 
 
 def test_a_broker_is_told_the_heartbeat_of_its_overlay() -> None:
-    assert Topology.line(2, heartbeat_s=12.0).config("B1", 1).heartbeat_s == 12.0
+    assert Topology.line(2, heartbeat_s=12.0).config("B1").heartbeat_s == 12.0
 
 
 def test_short_addresses_mean_tcp() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from motet.errors import InvariantError, ProtocolError
 from motet.model import Filter
-from motet.protocol.session.machine import REMEMBERED_FAILURES, Sessions
+from motet.protocol.session.machine import LAST_RANK, REMEMBERED_FAILURES, Sessions
 from motet.protocol.session.messages import Done, Failed, SubscribeRequest
 
 
@@ -14,9 +14,30 @@ def request(sequence: int) -> SubscribeRequest:
     return SubscribeRequest(sequence, Filter.parse("true"))
 
 
-def test_epochs_count_up_from_the_incarnation() -> None:
+def test_epochs_count_up_and_name_the_life_of_their_broker() -> None:
     sessions = Sessions("B1", incarnation=40)
-    assert [sessions.open(c).epoch for c in "ab"] == ["B1-41", "B1-42"]
+    assert [sessions.open(c).epoch for c in "ab"] == ["B1-40.1", "B1-40.2"]
+
+
+def test_a_client_that_comes_back_to_a_broker_without_memory_keeps_its_number() -> None:
+    sessions = Sessions("B1", incarnation=40)
+    assert sessions.open("a", resume="B1-39.7").epoch == "B1-40.7"
+    assert sessions.open("b", resume="B1-39.3").epoch == "B1-40.8", "none is issued twice"
+    assert sessions.open("c", resume="B1-39.8").epoch == "B1-40.9"
+    assert sessions.open("d").epoch == "B1-40.10"
+
+
+@pytest.mark.parametrize("claim", [f"B1-39.{LAST_RANK + 1}", "B1-39." + "9" * 30, "", "x"])
+def test_nobody_can_use_the_numbers_up(claim: str) -> None:
+    assert Sessions("B1", 40).open("a", resume=claim).epoch == "B1-40.1"
+
+
+def test_an_epoch_is_newer_than_all_that_its_broker_has_heard_of() -> None:
+    sessions = Sessions("B1", incarnation=40)
+    sessions.heard("B2-7.31")
+    sessions.heard("B3-900.5")
+    sessions.heard("no epoch at all")
+    assert sessions.open("a").epoch == "B1-40.32"
 
 
 def test_a_client_has_one_session() -> None:

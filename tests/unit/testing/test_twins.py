@@ -6,14 +6,12 @@ from random import Random
 
 import pytest
 
-from motet.protocol.contract import Fact
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import ControlAck
 from motet.protocol.session.messages import Deliver
 from motet.testing.clock import Agenda, Timers, VirtualClock
 from motet.testing.faults import FaultMenu
 from motet.testing.history import Spans
-from motet.testing.journal import SimulatedJournal
 from motet.testing.topology import Tree, random_tree
 from motet.testing.transport import BACKLOG_FRAMES, Connection, End, Network, Wire
 
@@ -53,35 +51,6 @@ def test_a_clock_that_jumps_makes_timers_ring_early() -> None:
     assert (rang, clock.now()) == ([], 9.9)
     agenda.run(2.0)
     assert rang == [("a",)]
-
-
-# ── journal ──────────────────────────────────────────────────────────────────────────────
-
-
-def test_facts_become_durable_in_order_and_a_crash_takes_the_rest() -> None:
-    agenda = Agenda()
-    delays = iter((0.5, 0.1))
-    journal = SimulatedJournal(agenda, lambda: next(delays))
-    told = list[int]()
-    journal.watch(lambda: told.append(journal.durable), _fail)
-    facts = [Fact(0.0, "one"), Fact(0.0, "two")]
-    assert journal.append(facts[:1]) == 1
-    assert journal.append(facts[1:]) == 2
-    agenda.run(0.4)
-    assert journal.durable == 0
-    assert journal.crash(1) == facts[:1]
-    agenda.run(1.0)
-    assert told == []  # a sync of the former life says nothing
-    assert (journal.appended, journal.durable) == (1, 1)
-
-
-def test_a_journal_without_delay_is_durable_at_once() -> None:
-    journal = SimulatedJournal(Agenda(), lambda: 0.0)
-    assert journal.append([Fact(0.0, "one")]) == journal.durable == 1
-
-
-def _fail(failure: Exception) -> None:
-    raise failure
 
 
 # ── transport ────────────────────────────────────────────────────────────────────────────

@@ -59,6 +59,13 @@ class Ledger:
         """What may have to be sent again. Replay regenerates it; what is acknowledged may be
         forgotten at any time, so no journaled step ever looks at it."""
 
+    @staticmethod
+    def restored(record: LinkRecord) -> Ledger:
+        """As a snapshot kept it; its outbox follows."""
+        ledger = Ledger(record.neighbour, record.life)
+        ledger.record = record
+        return ledger
+
     def enqueue(self, message: RoutingMessage) -> None:
         record = self.record
         if record.incarnation:
@@ -90,6 +97,11 @@ class Ledger:
         self.record.life = life
         self.record.losses += 1
 
+    @property
+    def confirmed(self) -> int:
+        """Our control up to this need not be kept any more."""
+        return self.outbox[0][0] - 1 if self.outbox else self.record.sent
+
     def trim(self, received: int) -> bool:
         """Forget what the neighbour has; true if there was any."""
         outbox, trimmed = self.outbox, False
@@ -104,7 +116,7 @@ class Link:
 
     def __init__(self, broker: str, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.soft = LinkSoft(acknowledged=ledger.record.sent)
+        self.soft = LinkSoft(kept_from=ledger.record.sent)
         self.neighbour = ledger.record.neighbour
         self._broker = broker
         self._alarm = ("link", self.neighbour)
@@ -133,11 +145,11 @@ class Link:
     @property
     def kept(self) -> int:
         """Messages that an absent neighbour has not acknowledged, as far as we know."""
-        return self.ledger.record.sent - self.soft.acknowledged
+        return self.ledger.record.sent - self.soft.kept_from
 
-    def met(self) -> None:
+    def begin_again(self) -> None:
         """Numbers begin again, and so does what is known about them."""
-        self.soft.acknowledged = self.soft.transmitted = 0
+        self.soft.kept_from = self.soft.transmitted = 0
 
     # ── the hello ────────────────────────────────────────────────────────────────────────
 
@@ -190,8 +202,7 @@ class Link:
                 f"{self._broker} knows {them} in life {record.incarnation}, but it comes in life "
                 f"{hello.incarnation}: {way_out(them)}"
             )
-        outbox = self.ledger.outbox
-        gone = (outbox[0][0] if outbox else record.sent + 1) - 1
+        gone = self.ledger.confirmed
         if hello.incarnation == record.incarnation and remembered < gone:
             return (
                 f"{them} has acknowledged {gone} control messages of {self._broker}, but has "
@@ -210,7 +221,7 @@ class Link:
         """Both hellos are known: forget what the neighbour has, send it the rest."""
         remembered = self._remembered(hello)
         self.ledger.trim(remembered)
-        self.soft.transmitted = self.soft.acknowledged = remembered
+        self.soft.transmitted = self.soft.kept_from = remembered
         self.transmit(out, now)
 
     def drop(self, out: Output) -> None:
@@ -239,7 +250,7 @@ class Link:
         if ack.received > self.soft.transmitted:
             raise ProtocolError(f"{self.neighbour} acknowledged what was never sent")
         if self.ledger.trim(ack.received):
-            self.soft.acknowledged = ack.received
+            self.soft.kept_from = ack.received
             self.soft.patience_s = FIRST_PATIENCE_S
             if self.ledger.outbox:
                 self._set_alarm(out, now)

@@ -38,9 +38,9 @@ class LinkSoft(Struct):
     """Frames of publications sent on the current connection."""
     seen: int = 0
     """The last such frame received."""
-    acknowledged: int = 0
-    """Control numbers up to this are known to be there. After a recovery nobody knows; then we
-    begin with all that there is, so that nothing counts as kept for the neighbour twice."""
+    kept_from: int = 0
+    """Control numbers above this count as kept for an absent neighbour: what it acknowledged does
+    not, nor what a recovery gave back, since nobody knows how much of that it has."""
     refusal: str = ""
     """Why the last connection of this neighbour was refused, until it is let in again."""
     patience_s: float = 0.0

@@ -8,13 +8,14 @@ An operation is *effective* when its echo is complete (see `messages`). Whicheve
 advertisement and subscription arrives later at a broker carries the obligation there: an
 advertisement attracts before it echoes, a subscription is passed on before it echoes.
 
-One door: `apply`, `forget`, `join` and `end` change the state; nobody else does.
+One door: `apply`, `end`, `abandon` and the moves of neighbours (`forget`, `join`, `admit`,
+`dismiss`) change the state; nobody else does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
@@ -29,36 +30,19 @@ from motet.protocol.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
+from motet.protocol.routing.obligations import Completed, Effects, Obligations
 from motet.protocol.routing.state import Entry, RoutingState, Table, Wait, Withdrawal
 
 
-class Completed(NamedTuple):
-    """A local client's operation is effective, or was withdrawn while it waited."""
-
-    op: OpId
-    withdrawn: bool = False
-
-
-class Effects:
-    """What a fact caused, in order: messages to neighbours, and answers to local clients."""
-
-    __slots__ = ("completed", "messages")
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, RoutingMessage]] = []
-        self.completed: list[Completed] = []
-
-
-class Routing:
+class Routing(Obligations):
     def __init__(self, life: str, neighbours: Sequence[str], *, covering: bool = False) -> None:
         """`life` names this broker in this incarnation, for operations of its own."""
+        super().__init__(RoutingState(neighbours))
         self._life = life
-        self.state = RoutingState(neighbours)
         self.covering = covering
         self.ignored = 0
         """Additions of what is there and removals of what is not. A correct neighbour causes
         none; a journaled step cannot refuse them, so they change nothing and are counted."""
-        self._effects = Effects()
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
 
@@ -81,11 +65,7 @@ class Routing:
         bit = state.bits.bit(hop)
         state.complete &= ~bit
         self._declare()  # before what came from it is taken back
-        state.declared &= ~bit
-        state.met &= ~bit
-        for table in (state.advertisements, state.subscriptions):
-            for entry in table:
-                entry.sent &= ~bit
+        self._untell(bit)
         self._remove_all(hop)
         for (client, epoch), source in list(state.clients.items()):
             if source == hop:
@@ -97,6 +77,15 @@ class Routing:
                 self._discharge(wait, bit)
         self._doubt(hop)
         return self._take_effects()
+
+    def _untell(self, bit: int) -> None:
+        """A neighbour does not have what we have told it."""
+        state = self.state
+        state.declared &= ~bit
+        state.met &= ~bit
+        for table in (state.advertisements, state.subscriptions):
+            for entry in table:
+                entry.sent &= ~bit
 
     def join(self, neighbour: str) -> Effects:
         """A neighbour starts empty: tell it all there is. Its answers attract the rest."""
@@ -116,9 +105,37 @@ class Routing:
         self._declare()
         return self._take_effects()
 
-    def abandon(self, op: OpId) -> None:
-        """Nobody waits for this any more; the operation itself stays as it is."""
-        self.state.waits.pop(op, None)
+    def admit(self, neighbour: str) -> Effects:
+        """The overlay grows: until the new neighbour has told all that lies behind it, we do not
+        know everything, and subscriptions wait for it."""
+        self.state.bits.admit(neighbour)
+        self._declare()
+        self._doubt(Hop.broker(neighbour))
+        return self._take_effects()
+
+    def in_force(self, neighbour: str) -> tuple[list[str], int, int]:
+        """What has come from a neighbour and holds: clients, advertisements, subscriptions."""
+        state, hop = self.state, Hop.broker(neighbour)
+        clients = [client for (client, _), source in state.clients.items() if source == hop]
+        return clients, state.advertisements.count(hop), state.subscriptions.count(hop)
+
+    def dismiss(self, neighbour: str) -> Effects:
+        """The overlay shrinks by a neighbour from which nothing is in force. Nobody waits for it
+        any longer, and what was told to it needs no taking back."""
+        state, hop = self.state, Hop.broker(neighbour)
+        if any(self.in_force(neighbour)):
+            raise InvariantError(f"{neighbour} was to go while something from it is in force")
+        bit = state.bits.bit(hop)
+        self._untell(bit)
+        state.complete &= ~bit
+        for wait in list(state.waits.values()):
+            if wait.requester == hop and wait.what != "withdraw":
+                state.waits.pop(wait.op, None)
+            else:
+                self._discharge(wait, bit)
+        state.bits.dismiss(neighbour)
+        self._declare()
+        return self._take_effects()
 
     # ── advertisements ───────────────────────────────────────────────────────────────────
 
@@ -194,20 +211,6 @@ class Routing:
         state.withdrawals.setdefault(target, Withdrawal()).under_way[op] = None
         self._take_back(subscription, neighbour, op)
 
-    def _withdrawn(self, wait: Wait) -> None:
-        """A withdrawal is complete; if it was the last one, a removal may have waited for it."""
-        state, target = self.state, wait.target
-        assert target is not None
-        withdrawal = state.withdrawals[target]
-        del withdrawal.under_way[wait.op]
-        if withdrawal.under_way:
-            return
-        del state.withdrawals[target]
-        for op in withdrawal.held:
-            held = state.waits.pop(op, None)
-            if held is not None:  # else nobody waits any more
-                self._complete(held)
-
     # ── subscriptions ────────────────────────────────────────────────────────────────────
 
     def _subscribe(self, message: Subscribe, source: Hop) -> None:
@@ -258,13 +261,19 @@ class Routing:
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
     def _here(self, message: ClientHere, source: Hop) -> None:
-        self.state.clients[message.client, message.epoch] = source
+        key = (message.client, message.epoch)
+        if key in self.state.clients:
+            self.ignored += 1
+            return
+        self.state.clients[key] = source
         self._flood(message, source)
 
     def _gone(self, message: ClientGone, source: Hop) -> None:
-        if self.state.clients.pop((message.client, message.epoch), None) is None:
+        key = (message.client, message.epoch)
+        if self.state.clients.get(key) != source:
             self.ignored += 1
             return
+        del self.state.clients[key]
         self._flood(message, source)
 
     # ── completeness ─────────────────────────────────────────────────────────────────────
@@ -310,65 +319,6 @@ class Routing:
             if whole != bool(state.declared & bit):
                 state.declared ^= bit
                 self._send(neighbour, Complete(whole))
-
-    # ── echoes ───────────────────────────────────────────────────────────────────────────
-
-    def _echo(self, message: Echo, source: Hop) -> None:
-        wait = self.state.waits.get(message.op)
-        if wait is not None:  # else withdrawn or abandoned meanwhile
-            self._discharge(wait, self.state.bits.bit(source))
-
-    def _await(
-        self,
-        message: Advertise | Subscribe | Unadvertise | Unsubscribe,
-        what: str,
-        source: Hop,
-        missing: int,
-        *,
-        probe: bool = False,
-    ) -> None:
-        if isinstance(message, Advertise | Subscribe):
-            op = message.id if message.echo else None
-            filter = message.filter if probe else None
-        else:
-            op, filter = message.op, None
-        if op is None:
-            return
-        target = message.target if isinstance(message, Unsubscribe) else None
-        wait = Wait(op, what, source, missing, filter, target)
-        self.state.waits[op] = wait
-        if not missing:
-            self._settle(wait)
-
-    def _discharge(self, wait: Wait, bit: int) -> None:
-        if not wait.missing & bit:
-            return
-        wait.missing &= ~bit
-        if not wait.missing:
-            self._settle(wait)
-
-    def _settle(self, wait: Wait) -> None:
-        """All neighbours have echoed; a removal may still have to wait for a withdrawal."""
-        state = self.state
-        if wait.what == "unsubscribe" and wait.target in state.withdrawals:
-            state.withdrawals[wait.target].held.append(wait.op)
-        else:
-            del state.waits[wait.op]
-            self._complete(wait)
-
-    def _complete(self, wait: Wait) -> None:
-        if wait.what == "withdraw":
-            self._withdrawn(wait)
-        else:
-            self._echo_at_once(wait.op, wait.requester)
-
-    def _echo_at_once(self, op: OpId | None, requester: Hop) -> None:
-        if op is None:
-            return
-        if requester.is_broker:
-            self._send(requester.name, Echo(op))
-        else:
-            self._effects.completed.append(Completed(op))
 
     # ── shared moves ─────────────────────────────────────────────────────────────────────
 
@@ -430,16 +380,6 @@ class Routing:
         bits = self.state.bits
         for neighbour in bits.names(bits.all_neighbours & ~bits.bit(source)):
             self._send(neighbour, message)
-
-    def _send(self, neighbour: str, message: RoutingMessage) -> None:
-        self._effects.messages.append((neighbour, message))
-
-    def _bit(self, neighbour: str) -> int:
-        return self.state.bits.bit(Hop.broker(neighbour))
-
-    def _take_effects(self) -> Effects:
-        effects, self._effects = self._effects, Effects()
-        return effects
 
     # ── self-check ───────────────────────────────────────────────────────────────────────
 

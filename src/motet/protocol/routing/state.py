@@ -1,18 +1,20 @@
 """Durable state of routing: three tables and the obligations that wait for echoes.
 
-Hops have bit numbers, so that sets of hops are integers: neighbours come first, in the order of
-their names; clients of this broker take a free bit while they have anything in force.
+Hops have bit numbers, so that sets of hops are integers. Neighbours take one when they are
+configured, clients of this broker while they have anything in force; `all_neighbours` tells the
+two apart, not the order of the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import ItemsView, Iterator, MutableMapping, Sequence
 
 from msgspec import Struct, field
 
 from motet.errors import InvariantError
 from motet.matching import FilterIndex, create_index
 from motet.model import Filter, Hop, OpId
+from motet.model.epochs import newest
 
 
 class Entry(Struct):
@@ -51,11 +53,26 @@ class HopBits:
     """Which bit stands for which hop."""
 
     def __init__(self, neighbours: Sequence[str]) -> None:
-        self.neighbours = tuple(sorted(neighbours))
-        self.slots: list[Hop | None] = [Hop.broker(n) for n in self.neighbours]
-        self._numbers: dict[Hop, int] = {h: i for i, h in enumerate(self.slots) if h}
+        self.slots: list[Hop | None] = []
+        self._numbers: dict[Hop, int] = {}
         self.free: list[int] = []
-        self.all_neighbours = (1 << len(self.neighbours)) - 1
+        self.all_neighbours = 0
+        for name in sorted(neighbours):
+            self.admit(name)
+
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        return tuple(self.names(self.all_neighbours))
+
+    def admit(self, neighbour: str) -> None:
+        """A broker becomes a neighbour."""
+        self.all_neighbours |= 1 << self._take(Hop.broker(neighbour))
+
+    def dismiss(self, neighbour: str) -> None:
+        """A broker is a neighbour no more; nothing may name its bit any longer."""
+        hop = Hop.broker(neighbour)
+        self.all_neighbours &= ~self.bit(hop)
+        self.release(hop)
 
     def number(self, hop: Hop) -> int:
         """The bit number of a hop; a client that is new here gets one."""
@@ -64,6 +81,9 @@ class HopBits:
             return found
         if hop.is_broker:
             raise InvariantError(f"{hop} is not a neighbour of this broker")
+        return self._take(hop)
+
+    def _take(self, hop: Hop) -> int:
         if self.free:
             number = self.free.pop()
             self.slots[number] = hop
@@ -173,6 +193,46 @@ class Table:
         return [self._by_key[key] for key in self.index.covered(filter)]
 
 
+class ClientTable(MutableMapping[tuple[str, str], Hop]):
+    """The CRT: in which direction each session lives, by client and epoch, in the order in which
+    we heard of them. A client has more than one only until everybody has heard of the newest."""
+
+    def __init__(self) -> None:
+        self._hops: dict[tuple[str, str], Hop] = {}
+        self._epochs: dict[str, tuple[str, ...]] = {}
+
+    def newest(self, client: str) -> str | None:
+        epochs = self._epochs.get(client)
+        return newest(epochs) if epochs else None
+
+    def __getitem__(self, key: tuple[str, str]) -> Hop:
+        return self._hops[key]
+
+    def __setitem__(self, key: tuple[str, str], hop: Hop) -> None:
+        if key not in self._hops:
+            client, epoch = key
+            self._epochs[client] = (*self._epochs.get(client, ()), epoch)
+        self._hops[key] = hop
+
+    def __delitem__(self, key: tuple[str, str]) -> None:
+        del self._hops[key]
+        client, epoch = key
+        left = tuple(other for other in self._epochs[client] if other != epoch)
+        if left:
+            self._epochs[client] = left
+        else:
+            del self._epochs[client]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._hops)
+
+    def __len__(self) -> int:
+        return len(self._hops)
+
+    def items(self) -> ItemsView[tuple[str, str], Hop]:
+        return self._hops.items()
+
+
 class RoutingState:
     """Changed only by `Routing`, and only while a journaled fact is applied."""
 
@@ -180,7 +240,7 @@ class RoutingState:
         self.bits = HopBits(neighbours)
         self.advertisements = Table(self.bits)
         self.subscriptions = Table(self.bits)
-        self.clients: dict[tuple[str, str], Hop] = {}
+        self.clients = ClientTable()
         self.waits: dict[OpId, Wait] = {}
         self.withdrawals: dict[OpId, Withdrawal] = {}
         self.removals = 0

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from motet.errors import InvariantError, ProtocolError
+from motet.model.epochs import make_epoch, number_of
 from motet.protocol.session.messages import Done, Failed, Request
 from motet.protocol.session.state import Session
 
+LAST_RANK = 2**53
+"""What a client may claim at most, lest anybody could use all numbers up."""
 REMEMBERED_FAILURES = 4096
 """More than the requests a client may have under way at once."""
 
@@ -17,8 +20,9 @@ class Sessions:
 
     def __init__(self, broker: str, incarnation: int) -> None:
         self._broker = broker
-        self.issued = incarnation
-        """The number of the last epoch."""
+        self._life = incarnation
+        self.issued = 0
+        """The highest number of an epoch issued or heard of."""
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -34,19 +38,26 @@ class Sessions:
         session = self._sessions.get(client)
         return session if session is not None and session.epoch == epoch else None
 
-    def open(self, client: str) -> Session:
-        """A new epoch. The number starts at the broker's incarnation, so that even a broker
-        that lost its state never issues an epoch again."""
+    def open(self, client: str, instance: str = "", resume: str | None = None) -> Session:
+        """A new epoch, above all that we know of. It names our life, so that even a broker that
+        lost its state never issues an epoch again. A client that comes back to such a broker
+        keeps its number: above those that it was above, below those that came after it."""
         if client in self._sessions:
             raise InvariantError(f"{client} has a session already")
-        self.issued += 1
-        session = Session(client, f"{self._broker}-{self.issued}")
+        rank = number_of(resume) if resume is not None else 0
+        self.issued = rank if self.issued < rank <= LAST_RANK else self.issued + 1
+        epoch = make_epoch(self._broker, self._life, self.issued)
+        session = Session(client, epoch, instance=instance)
         self._sessions[client] = session
         return session
 
     def restore(self, session: Session) -> None:
         """Put a session back that a snapshot kept."""
         self._sessions[session.client] = session
+
+    def heard(self, epoch: str) -> None:
+        """Another broker has issued this: what we issue from now on is newer."""
+        self.issued = max(self.issued, number_of(epoch))
 
     def end(self, session: Session) -> None:
         del self._sessions[session.client]

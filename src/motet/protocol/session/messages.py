@@ -18,12 +18,14 @@ from motet.protocol.publication import Publication
 
 
 class ClientHello(Struct, tag="client", array_like=True, frozen=True):
-    """`resume` is the epoch of the session to go on with; None opens a new one."""
+    """`resume` is the epoch of the session to go on with; None opens a new one. `instance` tells
+    two clients with one id apart, so that one whose welcome was lost is known again."""
 
     version: int
     client: str
     resume: str | None = None
     credentials: bytes = b""
+    instance: str = ""
 
 
 class AdvertiseRequest(Struct, tag="+adv", array_like=True, frozen=True):

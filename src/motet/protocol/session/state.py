@@ -16,3 +16,5 @@ class Session(Struct):
     unanswered: dict[int, None] = field(default_factory=dict)
     failures: dict[int, Failed] = field(default_factory=dict)
     """Answers that were not `Done`, kept as long as the client may still ask for them."""
+    instance: str = ""
+    """Which of the processes that use this id has opened or resumed it."""

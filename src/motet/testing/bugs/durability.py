@@ -60,8 +60,8 @@ def durable_step_reads_the_link() -> list[Patch]:
     original, make = Ledger.enqueue, Link.__init__
     links: dict[int, Link] = {}
 
-    def remember(self: Any, broker: str, incarnation: int, ledger: Ledger) -> None:
-        make(self, broker, incarnation, ledger)
+    def remember(self: Any, broker: str, ledger: Ledger) -> None:
+        make(self, broker, ledger)
         links[id(ledger)] = self
 
     def lazy(self: Any, message: Any) -> None:

@@ -45,6 +45,13 @@ def outbox_is_dropped_on_disconnect() -> list[Patch]:
     return [Patch(Link, "drop", careless)]
 
 
+@mutation("crash", "invariants", "routing", outbox_bound=8)
+def a_lost_link_goes_on_with_its_old_numbers() -> list[Patch]:
+    """Who gives a neighbour up does not tell it so by a new life."""
+
+    return [Patch(Ledger, "lose", lambda self, _: self.restart(0))]
+
+
 @mutation("lossy", "duplicates", "order")
 def late_frames_are_admitted() -> list[Patch]:
     """Publications that come doubled or late are passed on."""

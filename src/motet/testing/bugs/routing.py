@@ -7,8 +7,9 @@ from typing import Any
 from motet.broker import durable, facts
 from motet.model import Hop
 from motet.protocol.routing import machine as routing
-from motet.protocol.routing.machine import Effects, Routing
+from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Subscribe, Unsubscribe
+from motet.protocol.routing.obligations import Effects, Obligations
 from motet.testing.bugs.catalogue import mutation, nothing
 from motet.testing.patches import Patch
 
@@ -16,14 +17,14 @@ from motet.testing.patches import Patch
 @mutation("calm", "effective", "completeness")
 def echo_before_the_neighbours() -> list[Patch]:
     """A broker answers for an operation at once instead of when all behind it have."""
-    original = Routing._await
+    original = Obligations._await
 
     def hasty(
         self: Any, message: Any, what: Any, source: Any, _: int, *, probe: Any = False
     ) -> None:
         original(self, message, what, source, 0, probe=probe)
 
-    return [Patch(Routing, "_await", hasty)]
+    return [Patch(Obligations, "_await", hasty)]
 
 
 @mutation("calm", "routing", "effective", "completeness")

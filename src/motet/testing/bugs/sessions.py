@@ -9,6 +9,7 @@ from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
 from motet.broker.inquiry import Inquiries
 from motet.model import Hop
+from motet.model.epochs import is_newer
 from motet.protocol.routing.messages import ClientGone
 from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import Done, Failed
@@ -40,6 +41,43 @@ def fencing_leaves_the_old_session() -> list[Patch]:
         original(self, fact)
 
     return [Patch(durable.MOVES, facts.SessionOpened, polite)]
+
+
+@mutation("clients", "sessions", "invariants")
+def a_client_elsewhere_is_not_fenced() -> list[Patch]:
+    """A broker that hears of a newer session elsewhere keeps its own."""
+
+    def polite(self: Any, client: str, epoch: str) -> None:
+        del client
+        self.sessions.heard(epoch)
+
+    return [Patch(Durable, "_heard_of", polite)]
+
+
+@mutation("clients", "sessions", "invariants")
+def the_older_epoch_wins() -> list[Patch]:
+    """Of two sessions at two brokers the newer one ends."""
+
+    def conservative(self: Any, client: str, epoch: str) -> None:
+        self.sessions.heard(epoch)
+        session = self.sessions.get(client)
+        if session is not None and not is_newer(epoch, than=session.epoch):
+            self._end(session)
+            self._then.fenced.append((client, epoch))
+
+    return [Patch(Durable, "_heard_of", conservative)]
+
+
+@mutation("clients", "sessions")
+def epochs_do_not_look_around() -> list[Patch]:
+    """A broker counts its epochs without regard to those that others have issued."""
+    return [Patch(Sessions, "heard", lambda *_: None)]
+
+
+@mutation("clients", "sessions")
+def an_old_client_steals_its_session_back() -> list[Patch]:
+    """A client that was fenced while it was away takes over again when it comes back."""
+    return [Patch(Durable, "newer_than", lambda *_: None)]
 
 
 @mutation("clients", "routing", "settles")

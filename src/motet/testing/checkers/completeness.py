@@ -6,7 +6,8 @@ the advertisement was not sent before it, and the broker accepted it; and if, fr
 was sent until the latest moment it could arrive,
   - the subscription's end had not begun, and its client was there and reading,
   - no broker on the path was down, and no link on it had trouble;
-and if no broker on the path has lost its state since the older of the two was requested.
+and if no broker on the path has lost its state, and no two of them what they knew of each other,
+since the older of the two was requested.
 
 Once everything was quiet, all that is in force counts as effective, and no excuse is left.
 """
@@ -99,10 +100,9 @@ class _Check:
         if disturbed[operation.session.instance].meets(sent_at, latest):
             return False
         older = min(operation.requested_at, carrier.requested_at)
-        if any(
-            disturbed[broker].meets(sent_at, latest) or history.amnesia[broker].meets(older, latest)
-            for broker in path
-        ):
+        if history.forgot(path, older, latest):
+            return False
+        if any(disturbed[broker].meets(sent_at, latest) for broker in path):
             return False
         return not any(
             disturbed[edge].meets(sent_at, latest)

@@ -90,7 +90,7 @@ class Checker:
         return operation.ended_at == inf and not trouble.open
 
     def _forgotten(self, path: tuple[str, ...], since: float) -> bool:
-        return any(self._history.amnesia[broker].meets(since, inf) for broker in path)
+        return self._history.forgot(path, since)
 
     # ── what must hold ───────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,117 @@
+"""A broker's folder, examined: what is in it, whether it is whole, and what it amounts to.
+
+Reads only, and goes on where a broker would stop, so that everything that is wrong is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from motet.broker.durable import Durable
+from motet.broker.records import FACT, MACHINE_VERSION, decode_fact
+from motet.broker.recovery import JOURNAL, SNAPSHOT, read_durable, snapshots
+from motet.errors import MisuseError, MotetError
+from motet.protocol.contract import Fact
+from motet.runtime.log import FileLog, SegmentReport, inspect, read_sealed
+
+WAY_OUT = (
+    "restore the folder from a copy taken while the broker was stopped and nothing has happened "
+    "since, or move it away and start the broker without it: it joins the overlay anew, and its "
+    "clients renew their sessions"
+)
+
+
+class SnapshotReport(Struct):
+    file: str
+    position: int
+    bytes: int
+    version: int = 0
+    parts: int = 0
+    problem: str = ""
+
+
+class Findings(Struct):
+    directory: str
+    segments: list[SegmentReport]
+    snapshots: list[SnapshotReport]
+    machine_version: int = MACHINE_VERSION
+    broker: dict[str, Any] = field(default_factory=dict)
+    """Who it is, and what it has in force; empty if that cannot be rebuilt."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        return not self.problems
+
+
+def examine(directory: Path) -> Findings:
+    """Look at every byte, then rebuild the broker from it."""
+    if not (directory / JOURNAL).is_dir():
+        raise MisuseError(
+            f"{directory} is not the folder of a broker: there is no {directory / JOURNAL}; "
+            "`motet up` keeps one for each broker, like run/B1"
+        )
+    found = Findings(
+        str(directory), inspect(directory / JOURNAL), [_look(path) for path in snapshots(directory)]
+    )
+    problems = [*(s.problem for s in found.segments), *(s.problem for s in found.snapshots)]
+    found.problems += [problem for problem in problems if problem]
+    try:
+        durable, position = read_durable(directory)
+        durable.validate()
+    except MotetError as problem:
+        if str(problem) not in found.problems:
+            found.problems.append(str(problem))
+    else:
+        found.broker = _sum_up(durable, position)
+    return found
+
+
+def facts(directory: Path, first: int | None = None) -> Iterator[tuple[int, Fact]]:
+    """What was journaled, with its number; from the oldest that is kept, or from `first`."""
+    files = FileLog.open(
+        directory / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION, writable=False
+    )
+    for record in files.read(files.first if first is None else first):
+        if record.kind == FACT:
+            yield record.sequence, decode_fact(record.payload)
+
+
+def _look(path: Path) -> SnapshotReport:
+    report = SnapshotReport(path.name, int(path.stem), path.stat().st_size)
+    try:
+        file = read_sealed(path, purpose=SNAPSHOT)
+        report.version = file.version
+        report.parts = sum(1 for _ in file)
+    except MotetError as problem:
+        report.problem = str(problem)
+    return report
+
+
+def _sum_up(durable: Durable, position: int) -> dict[str, Any]:
+    state, config = durable.routing.state, durable.config
+    return {
+        "name": config.name,
+        "incarnation": config.incarnation,
+        "covering": config.covering,
+        "facts": position,
+        "time_s": durable.now,
+        "sessions": len(durable.sessions),
+        "clients": len(state.clients),
+        "advertisements": len(state.advertisements),
+        "subscriptions": len(state.subscriptions),
+        "waiting_operations": len(state.waits),
+        "links": {
+            name: {
+                "sent": ledger.record.sent,
+                "received": ledger.record.received,
+                "unacknowledged": len(ledger.outbox),
+            }
+            for name, ledger in durable.ledgers.items()
+        },
+        "digest": durable.digest(),
+    }

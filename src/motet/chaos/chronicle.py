@@ -1,0 +1,88 @@
+"""The one book of a run: what clients saw, where something was broken, and what was done.
+
+The checkers of the simulator read the history in it. Times are seconds of one monotonic clock,
+from the beginning of the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from motet.testing.history import Event, History
+from motet.testing.topology import Edge, Tree
+
+LOOKBACK_S = 2.5
+"""A connection that breaks by itself was dead for at most so long before anybody noticed: three
+heartbeats of silence, and a busy machine."""
+
+Tell = Callable[[str], object]
+
+
+class Chronicle:
+    def __init__(self, tree: Tree, *, covering: bool, hop_s: float, lease_s: float) -> None:
+        self.history = History(tree, covering, hop_s)
+        self.lease_s = lease_s
+        self.recording = True
+        """False once the history is complete: what happens while we pack up does not count."""
+        self.bodies: dict[bytes, Event] = {}
+        """Every event as it went over the wire."""
+        self.epochs: set[str] = set()
+        self.faults: Counter[str] = Counter()
+        self.resumed = 0
+        self.lost_sessions = 0
+        self.lost_operations = 0
+        """Acknowledged and in force, and gone with a session that should not have ended."""
+        self.recoveries = 0
+        self.longest_outage_s = 0.0
+        self.story: list[str] = []
+        self.tell: Tell = str  # nobody listens, by default
+        self._afflicted: Counter[str | Edge] = Counter()
+        self._since: dict[str | Edge, float] = {}
+        self._began = time.monotonic()
+        self.places: list[str | Edge] = [*tree.brokers, *tree.edges]
+        for place in self.places:
+            self.history.disturbed[place].begin(0.0)
+
+    def now(self) -> float:
+        return time.monotonic() - self._began
+
+    def note(self, text: str) -> None:
+        """One line of the story."""
+        self.story.append(f"{self.now():8.3f} s  {text}")
+        self.tell(self.story[-1])
+
+    # ── places ───────────────────────────────────────────────────────────────────────────
+
+    def afflict(self, place: str | Edge) -> None:
+        """A fault begins here. Call it before the fault does."""
+        self._afflicted[place] += 1
+        self._begin(place, self.now())
+
+    def relieve(self, place: str | Edge) -> None:
+        """The fault is over; whether the place is well again, somebody must see."""
+        self._afflicted[place] -= 1
+
+    def notice(self, place: str | Edge) -> None:
+        """Something broke here, by our doing or by itself, just now or a little earlier."""
+        if self.recording:
+            self._begin(place, self.now() - LOOKBACK_S)
+
+    def _begin(self, place: str | Edge, at: float) -> None:
+        self._since.setdefault(place, self.now())
+        self.history.disturbed[place].begin(max(0.0, at))
+
+    def is_afflicted(self, *places: str | Edge) -> bool:
+        return any(self._afflicted[place] > 0 for place in places)
+
+    def is_troubled(self, place: str | Edge) -> bool:
+        return self.history.disturbed[place].open
+
+    def well(self, place: str | Edge) -> None:
+        """It was seen to be well."""
+        now = self.now()
+        self.history.disturbed[place].end(now)
+        since = self._since.pop(place, None)
+        if since is not None:
+            self.longest_outage_s = max(self.longest_outage_s, now - since)

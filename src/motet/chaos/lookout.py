@@ -1,0 +1,132 @@
+"""Somebody who asks the brokers how they are, all the time, and believes only what both ends say.
+
+A place that was in trouble is well again when it was seen to be: a broker when it answers, a
+link when both of its ends call it up, nothing on it waits for an acknowledgement, and no
+connection of it has come or gone since before the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from motet.chaos.chronicle import Chronicle
+from motet.chaos.fleet import BrokerProcess
+from motet.chaos.proxy import LinkProxy
+from motet.chaos.traffic import Traffic
+from motet.client.inquiry import ask_all
+from motet.errors import MotetError
+from motet.testing.topology import Edge
+
+POLL_S = 0.25
+PATIENCE_S = 1.5
+
+Answers = dict[str, dict[str, Any]]
+"""Status by broker, of those who gave one."""
+
+
+class Lookout:
+    def __init__(
+        self,
+        chronicle: Chronicle,
+        brokers: Mapping[str, BrokerProcess],
+        proxies: Mapping[Edge, LinkProxy],
+        traffic: Traffic,
+    ) -> None:
+        self._chronicle = chronicle
+        self._brokers = brokers
+        self._proxies = proxies
+        self._traffic = traffic
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(POLL_S)
+
+    async def look(self) -> Answers:
+        """One round of questions; closes the books of those who are well."""
+        await self._revive()
+        changes = {edge: proxy.changes for edge, proxy in self._proxies.items()}
+        asked = {
+            name: broker.address
+            for name, broker in self._brokers.items()
+            if broker.running and not self._chronicle.is_afflicted(name)
+        }
+        answers = {
+            name: answer
+            for name, answer in (await ask_all(asked, PATIENCE_S)).items()
+            if not isinstance(answer, MotetError)
+        }
+        for name in answers:
+            if self._chronicle.is_troubled(name) and not self._chronicle.is_afflicted(name):
+                self._chronicle.well(name)
+        for edge, proxy in self._proxies.items():
+            steady = proxy.connected and proxy.changes == changes[edge]
+            if self._chronicle.is_troubled(edge) and steady and self._is_up(edge, answers):
+                self._chronicle.well(edge)
+        return answers
+
+    def _is_up(self, edge: Edge, answers: Answers) -> bool:
+        one, two = edge
+        if one not in answers or two not in answers:
+            return False
+        if self._chronicle.is_afflicted(edge, one, two):
+            return False
+        return all(
+            link["phase"] == "up" and not link["unacknowledged"]
+            for link in (answers[one]["links"][two], answers[two]["links"][one])
+        )
+
+    async def _revive(self) -> None:
+        """A broker that ended without our doing is a violation; the run goes on."""
+        for broker in self._brokers.values():
+            if broker.running or broker.expected or self._chronicle.is_afflicted(broker.name):
+                continue
+            detail = f"{broker.name} ended by itself with status {broker.status}; see {broker.log}"
+            self._chronicle.history.odd("invariants", detail)
+            self._chronicle.notice(broker.name)
+            await broker.start()
+
+    # ── peace ────────────────────────────────────────────────────────────────────────────
+
+    async def until_whole(self, bound_s: float) -> str:
+        """Wait until every broker answers and every link is up; what is not, in the end."""
+        return await self._until(self._ailing, bound_s)
+
+    async def until_at_rest(self, bound_s: float) -> str:
+        """Wait until nothing at all is under way; what is, in the end."""
+        return await self._until(self._restless, bound_s)
+
+    async def _until(self, wrong: Callable[[Answers], str], bound_s: float) -> str:
+        deadline = self._chronicle.now() + bound_s
+        while problem := wrong(await self.look()):
+            if self._chronicle.now() > deadline:
+                return problem
+            await asyncio.sleep(POLL_S)
+        return ""
+
+    def _ailing(self, _: Answers) -> str:
+        troubled = [
+            "–".join(place) if isinstance(place, tuple) else place
+            for place in self._chronicle.places
+            if self._chronicle.is_troubled(place)
+        ]
+        return f"not well: {', '.join(troubled)}" if troubled else ""
+
+    def _restless(self, answers: Answers) -> str:
+        if ailing := self._ailing(answers):
+            return ailing
+        for name, answer in answers.items():
+            waiting = answer["tables"]["waiting_operations"]
+            if waiting:
+                return f"{name} still waits for the echoes of {waiting} operations"
+            if any(link["unacknowledged"] for link in answer["links"].values()):
+                return f"{name} still waits for acknowledgements"
+            living, sessions = self._traffic.living_at(name), answer["session_count"]
+            if sessions != living:
+                return f"{name} has {sessions} sessions, but {living} clients live there"
+        if len(answers) < len(self._brokers):
+            return "not every broker answers"
+        return "" if self._traffic.at_rest else "some clients still wait for something"

@@ -1,0 +1,132 @@
+"""What a run will be: the overlay, the traffic, and every fault, drawn before anything starts.
+
+The same seed draws the same faults at the same times. What they hit is up to the operating
+system, so two runs of one seed are alike, not equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from motet.broker.topology import Topology
+from motet.testing.topology import Tree
+from motet.testing.workload import Plan as Traffic
+
+Shape = Literal["line", "star", "tree"]
+Kind = Literal["kill", "restart", "pause", "cut", "stall", "drop_client", "restart_client"]
+
+SHAPES: dict[Shape, Callable[[int], Topology]] = {
+    "line": Topology.line,
+    "star": Topology.star,
+    "tree": Topology.tree,
+}
+DECK: tuple[Kind, ...] = (
+    *("kill", "kill", "kill", "cut", "cut", "stall", "pause", "pause"),
+    *("restart", "drop_client", "drop_client", "restart_client"),
+)
+"""Shuffled and dealt again and again, so that every kind comes early, and comes often."""
+LASTS_S: dict[Kind, tuple[float, float]] = {
+    "kill": (0.0, 2.0),
+    "restart": (0.0, 1.0),
+    "pause": (0.2, 4.0),
+    "cut": (0.1, 3.0),
+    "stall": (0.2, 3.0),
+    "drop_client": (0.0, 0.0),
+    "restart_client": (0.0, 1.5),
+}
+"""The shortest and the longest time until it is mended. With the time a broker takes to start,
+all of them stay well below the lease: no session may be lost."""
+ON_LINKS = ("cut", "stall")
+ON_CLIENTS = ("drop_client", "restart_client")
+CALM_S = 0.5
+"""Nothing breaks just before the end: it would be mended at once."""
+RELAPSES = 0.2
+"""The chance that a broker is killed again while it recovers."""
+WEIGHTS = (100.0, 5.0, 3.0, 4.5, 2.5, 0.3, 0.0)
+"""How often clients publish, subscribe, advertise, unsubscribe, unadvertise, leave; they come
+back by themselves."""
+
+
+class Strike(NamedTuple):
+    """One fault. `target` chooses among what there is, whatever its number is by then."""
+
+    at_s: float
+    kind: Kind
+    target: float
+    lasts_s: float
+    relapse_s: float | None = None
+    """After how much of its recovery a broker is killed once more."""
+
+
+class Plan(Struct, frozen=True):
+    brokers: int = 5
+    seconds: float = 60.0
+    seed: int = 0
+    shape: Shape = "tree"
+    covering: bool = False
+    durability: str = "fsync"
+    clients_per_broker: int = 2
+    strike_s: float = 1.5
+    """The mean time between two faults."""
+    action_s: float = 0.015
+    """The mean time between two actions of all clients together."""
+    timeouts_s: tuple[float, ...] = (3.0, 8.0, 25.0)
+    lease_s: float = 10.0
+    heartbeat_s: float = 0.5
+    hop_s: float = 1.0
+    """No undisturbed hop takes longer, however busy the machine is."""
+    settle_s: float = 90.0
+    """Once all is mended, everything must come to rest within this time."""
+
+    @property
+    def topology(self) -> Topology:
+        return SHAPES[self.shape](self.brokers)
+
+    @property
+    def tree(self) -> Tree:
+        topology = self.topology
+        return Tree(topology.edges, topology.names)
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(
+            covering=self.covering,
+            clients=self.brokers * self.clients_per_broker,
+            chaos_s=self.seconds,
+            action_s=self.action_s,
+            burst=0.2,
+            lease_s=self.lease_s,
+            sync=0.0,
+            timeouts_s=self.timeouts_s,
+            local=0.1,
+            hop_s=(0.0, self.hop_s),
+            control_chunk=0,
+            weights=WEIGHTS,
+        )
+
+    def random(self, purpose: str) -> Random:
+        """Each purpose has a stream of its own: what clients draw does not move the faults."""
+        return Random(f"{self.seed}/{purpose}")
+
+    def strikes(self) -> list[Strike]:
+        """Every fault of the run, in order. The first one kills a broker."""
+        random = self.random("faults")
+        found: list[Strike] = []
+        deck: list[Kind] = ["kill"]
+        at_s = random.uniform(0.1, 0.5) * self.strike_s
+        while at_s < self.seconds - CALM_S or not found:
+            kind = deck.pop()
+            target, lasts_s = random.random(), random.uniform(*LASTS_S[kind])
+            relapse_s = random.uniform(0.0, 1.0) if random.random() < RELAPSES else None
+            if not (kind in ON_LINKS and self.brokers == 1):
+                relapse_s = relapse_s if kind == "kill" else None
+                found.append(Strike(at_s, kind, target, lasts_s, relapse_s))
+                at_s += random.expovariate(1.0 / self.strike_s)
+            if not deck:
+                deck = list(DECK)
+                random.shuffle(deck)
+        return found

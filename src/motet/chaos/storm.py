@@ -1,0 +1,188 @@
+"""Faults: carried out as planned, each mended after its time, or all at once in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from motet.chaos.application import Application
+from motet.chaos.chronicle import Chronicle
+from motet.chaos.fleet import BrokerProcess
+from motet.chaos.plan import Strike
+from motet.chaos.proxy import LinkProxy
+from motet.chaos.traffic import Traffic
+from motet.errors import UnavailableError
+from motet.testing.topology import Edge
+
+T = TypeVar("T")
+
+
+class Storm:
+    def __init__(
+        self,
+        chronicle: Chronicle,
+        brokers: Mapping[str, BrokerProcess],
+        proxies: Mapping[Edge, LinkProxy],
+        traffic: Traffic,
+    ) -> None:
+        self._chronicle = chronicle
+        self._brokers = brokers
+        self._proxies = proxies
+        self._traffic = traffic
+        self._over = asyncio.Event()
+        """Set when all is to be mended: whatever lasts, ends."""
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    # ── carrying out ─────────────────────────────────────────────────────────────────────
+
+    async def run(self, strikes: Sequence[Strike]) -> None:
+        began = self._chronicle.now()
+        for strike in strikes:
+            await asyncio.sleep(max(0.0, began + strike.at_s - self._chronicle.now()))
+            work = STRIKES[strike.kind](self, strike)
+            if work is not None:
+                self._chronicle.faults[strike.kind] += 1
+                task = asyncio.ensure_future(work)
+                self._under_way.add(task)
+                task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            self._chronicle.history.odd("invariants", str(problem))
+
+    async def mend(self) -> None:
+        """Everything that is broken, now."""
+        self._over.set()
+        while self._under_way:
+            await asyncio.wait(set(self._under_way))
+
+    async def _while_it_lasts(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            pass
+
+    # ── brokers ──────────────────────────────────────────────────────────────────────────
+
+    def kill(self, strike: Strike) -> Awaitable[None] | None:
+        return self._on_a_broker(strike, self._kill)
+
+    def restart(self, strike: Strike) -> Awaitable[None] | None:
+        return self._on_a_broker(strike, self._restart)
+
+    def pause(self, strike: Strike) -> Awaitable[None] | None:
+        return self._on_a_broker(strike, self._pause)
+
+    def _on_a_broker(
+        self, strike: Strike, fault: Callable[[BrokerProcess, Strike], Awaitable[None]]
+    ) -> Awaitable[None] | None:
+        up = [b for b in self._brokers.values() if not self._chronicle.is_afflicted(b.name)]
+        broker = _chosen(up, strike.target)
+        if broker is None or not broker.running:
+            return None
+
+        async def suffer() -> None:
+            try:
+                await fault(broker, strike)
+            finally:
+                self._chronicle.relieve(broker.name)
+
+        self._chronicle.afflict(broker.name)
+        return suffer()
+
+    async def _kill(self, broker: BrokerProcess, strike: Strike) -> None:
+        self._chronicle.note(f"{broker.name} is killed")
+        broker.kill()
+        await broker.ended()
+        await self._while_it_lasts(strike.lasts_s)
+        if strike.relapse_s is not None and not self._over.is_set():
+            broker.spawn()
+            await self._while_it_lasts(strike.relapse_s)
+            self._chronicle.note(f"{broker.name} is killed while it recovers")
+            broker.kill()
+            await broker.ended()
+        await self._recover(broker)
+
+    async def _restart(self, broker: BrokerProcess, strike: Strike) -> None:
+        self._chronicle.note(f"{broker.name} is stopped")
+        try:
+            await broker.stop()
+        except UnavailableError as problem:
+            self._chronicle.history.odd("settles", str(problem))
+        await self._while_it_lasts(strike.lasts_s)
+        await self._recover(broker)
+
+    async def _recover(self, broker: BrokerProcess) -> None:
+        await broker.start()
+        self._chronicle.recoveries += 1
+        self._chronicle.note(f"{broker.name} is back")
+
+    async def _pause(self, broker: BrokerProcess, strike: Strike) -> None:
+        self._chronicle.note(f"{broker.name} stands still for {strike.lasts_s:.1f} s")
+        broker.pause()
+        await self._while_it_lasts(strike.lasts_s)
+        broker.resume()
+
+    # ── links ────────────────────────────────────────────────────────────────────────────
+
+    def cut(self, strike: Strike) -> Awaitable[None] | None:
+        return self._on_a_link(strike, "is cut", LinkProxy.cut)
+
+    def stall(self, strike: Strike) -> Awaitable[None] | None:
+        return self._on_a_link(strike, "carries nothing", LinkProxy.stall)
+
+    def _on_a_link(
+        self, strike: Strike, what: str, fault: Callable[[LinkProxy], None]
+    ) -> Awaitable[None] | None:
+        whole = [edge for edge in self._proxies if not self._chronicle.is_afflicted(edge)]
+        edge = _chosen(whole, strike.target)
+        if edge is None:
+            return None
+
+        async def suffer() -> None:
+            self._chronicle.note(f"the link {'–'.join(edge)} {what} for {strike.lasts_s:.1f} s")
+            fault(self._proxies[edge])
+            await self._while_it_lasts(strike.lasts_s)
+            self._proxies[edge].heal()
+            self._chronicle.relieve(edge)
+
+        self._chronicle.afflict(edge)
+        return suffer()
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def drop_client(self, strike: Strike) -> Awaitable[None] | None:
+        client = self._client(strike)
+        if client is None or not client.drop():
+            return None
+        self._chronicle.note(f"the connection of {client.name} breaks")
+        return asyncio.sleep(0)
+
+    def restart_client(self, strike: Strike) -> Awaitable[None] | None:
+        client = self._client(strike)
+        if client is None:
+            return None
+        self._chronicle.note(f"{client.name} is killed, and starts anew")
+        self._traffic.restart(client, strike.lasts_s)
+        return asyncio.sleep(0)
+
+    def _client(self, strike: Strike) -> Application | None:
+        return _chosen(self._traffic.living, strike.target)
+
+
+def _chosen(candidates: Sequence[T], target: float) -> T | None:
+    return candidates[int(target * len(candidates))] if candidates else None
+
+
+STRIKES: Mapping[str, Callable[[Storm, Strike], Awaitable[None] | None]] = {
+    "kill": Storm.kill,
+    "restart": Storm.restart,
+    "pause": Storm.pause,
+    "cut": Storm.cut,
+    "stall": Storm.stall,
+    "drop_client": Storm.drop_client,
+    "restart_client": Storm.restart_client,
+}

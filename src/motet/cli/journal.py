@@ -1,0 +1,146 @@
+"""`motet journal`: look into the folder of a broker, verify it, prepare it for an upgrade."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from motet.broker.examination import WAY_OUT, Findings, examine, facts
+from motet.broker.recovery import close_off
+from motet.cli.ending import FAILED, FINE, complain
+from motet.cli.options import Json
+from motet.cli.voice import out, say, say_json, table
+from motet.model.travel import to_wire
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A broker's folder, like run/B1.")]
+
+journal = typer.Typer(
+    name="journal",
+    help="Look into the folder of a broker, verify it, prepare it for an upgrade.",
+    no_args_is_help=True,
+)
+
+
+@journal.command("inspect")
+def inspect_(
+    directory: Folder,
+    show: Annotated[
+        int, typer.Option("--facts", min=0, help="Also list so many facts, oldest first.")
+    ] = 0,
+    first: Annotated[
+        int | None, typer.Option("--from", min=1, help="Begin that list at this fact.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Show what a broker has written down: segments, snapshots, what they amount to.
+
+    Changes nothing; also while the broker runs. Exit status 1 if something is broken.
+    """
+    found = examine(directory)
+    listed = list(islice(facts(directory, first), show)) if show and found.whole else []
+    if json:
+        plain = [{"fact": n, "at_s": f.now, **_plain(f.body)} for n, f in listed]
+        say_json(_as_json(found) | {"listed": plain})
+    else:
+        _show(found)
+        for number, fact in listed:
+            say(f"{number:>8}  {fact.now:14.6f}  {fact.body}")
+    return _judge(found, quiet=json)
+
+
+@journal.command()
+def verify(directory: Folder, json: Json = False) -> int:
+    """Check every record and snapshot, and rebuild the broker from them.
+
+    Says what is broken and the way out. Exit status 0 only if everything is whole.
+    """
+    found = examine(directory)
+    if json:
+        say_json(_as_json(found))
+    elif found.whole:
+        records = sum(segment.records for segment in found.segments)
+        say(
+            f"{directory}: whole: {records} records in {len(found.segments)} segments and "
+            f"{len(found.snapshots)} snapshots rebuild {found.broker['name']} as it was after "
+            f"fact {found.broker['facts']}"
+        )
+    return _judge(found, quiet=json)
+
+
+@journal.command()
+def snapshot(directory: Folder, json: Json = False) -> int:
+    """Replace the journal of a stopped broker by a snapshot of what it amounts to.
+
+    Before an upgrade: facts mean something only to the release that wrote them, a snapshot can
+    be read by later ones. Run it with the old release, then start the new one.
+    """
+    path = close_off(directory)
+    if json:
+        say_json({"snapshot": str(path), "bytes": path.stat().st_size})
+    else:
+        say(f"{path} holds everything; the journal begins anew behind it")
+    return FINE
+
+
+def _judge(found: Findings, *, quiet: bool) -> int:
+    if found.whole:
+        return FINE
+    if not quiet:
+        for problem in found.problems:
+            complain(problem)
+        complain(f"{found.directory} cannot be used as it is", WAY_OUT)
+    return FAILED
+
+
+def _as_json(found: Findings) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(found)
+    return plain | {"whole": found.whole, "way_out": "" if found.whole else WAY_OUT}
+
+
+def _plain(body: Any) -> dict[str, Any]:
+    return {"kind": type(body).__name__, "body": msgspec.to_builtins(body, enc_hook=to_wire)}
+
+
+def _show(found: Findings) -> None:
+    segments = table(
+        "segments",
+        *("file", "first", "last", "records", "bytes", "sealed", "torn", "problem"),
+        right=("first", "last", "records", "bytes", "torn"),
+    )
+    for each in found.segments:
+        segments.add_row(
+            *(
+                str(each.file.name),
+                str(each.first),
+                str(each.last),
+                f"{each.records:,}",
+                f"{each.bytes:,}",
+            ),
+            *("yes" if each.sealed else "no", str(each.torn_bytes or ""), each.problem),
+        )
+    out().print(segments)
+    if found.snapshots:
+        shots = table(
+            "\nsnapshots",
+            *("file", "after fact", "version", "parts", "bytes", "problem"),
+            right=("after fact", "version", "parts", "bytes"),
+        )
+        for shot in found.snapshots:
+            shots.add_row(
+                *(shot.file, str(shot.position), str(shot.version), f"{shot.parts:,}"),
+                *(f"{shot.bytes:,}", shot.problem),
+            )
+        out().print(shots)
+    if found.broker:
+        rows = table("\nbroker", "what", "value")
+        for key, value in found.broker.items():
+            if key != "links":
+                rows.add_row(key.replace("_", " "), str(value))
+        for name, link in found.broker["links"].items():
+            told = ", ".join(f"{count} {what}" for what, count in link.items())
+            rows.add_row(f"link to {name}", told)
+        out().print(rows)

@@ -1,0 +1,150 @@
+"""One run of `motet chaos`: its folder, its progress on a terminal, its tables.
+
+Apart from its command because it imports brokers, clients and checkers, for which the other
+commands should not have to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+from pathlib import Path
+from random import SystemRandom
+from tempfile import mkdtemp
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn
+
+from motet.chaos.judgement import Report
+from motet.chaos.plan import Plan
+from motet.chaos.run import Run
+from motet.cli.ending import FAILED, FINE, INTERRUPTED, Misuse
+from motet.cli.voice import err, out, say, say_json, table
+from motet.runtime import loop
+from motet.runtime.journal import DURABILITIES
+
+REFRESH_S = 0.2
+SEEDS = 1_000_000
+
+
+def plan(
+    brokers: int, seconds: float, seed: int | None, shape: Any, covering: bool, durability: str
+) -> Plan:
+    if durability not in DURABILITIES:
+        raise Misuse(f"{durability!r} is no durability", f"one of {', '.join(DURABILITIES)}")
+    return Plan(
+        brokers=brokers,
+        seconds=seconds,
+        seed=SystemRandom().randrange(SEEDS) if seed is None else seed,
+        shape=shape,
+        covering=covering,
+        durability=durability,
+    )
+
+
+def run(plan: Plan, directory: Path | None, json: bool) -> int:
+    """The whole run; the exit status."""
+    # The report tells of every session that was lost, and of every broker that was away.
+    logging.getLogger("motet.client").setLevel(logging.CRITICAL)
+    folder = _folder(directory)
+    report: Report | None = None
+    try:
+        report = loop.run(_watched(plan, folder, quiet=json))
+    finally:
+        keep = directory is not None or (report is not None and not report.kept)
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    if report is None:
+        return INTERRUPTED
+    if json:
+        say_json(report.to_json() | {"directory": str(folder) if keep else None})
+    else:
+        _show(report)
+        if keep:
+            say(f"journals, logs and the story: {folder}")
+    return FINE if report.kept else FAILED
+
+
+def _folder(directory: Path | None) -> Path:
+    """A new or empty one: a run must not find the journals of another."""
+    if directory is None:
+        return Path(mkdtemp(prefix="motet-chaos-"))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise Misuse(f"{directory} is not empty", "--dir takes a new folder for each run")
+        (directory / "story.txt").touch()
+    except OSError as problem:
+        raise Misuse(f"{directory} cannot be used: {problem}", "--dir DIR") from None
+    return directory.absolute()
+
+
+# ── running ──────────────────────────────────────────────────────────────────────────────
+
+
+async def _watched(plan: Plan, folder: Path, *, quiet: bool) -> Report | None:
+    """The report; None if somebody has had enough."""
+    shown = not quiet and err().is_terminal
+    bar = Progress(
+        TextColumn("{task.description:>9}"),
+        BarColumn(),
+        TextColumn("{task.fields[remark]}"),
+        console=err(),
+        disable=not shown,
+    )
+    storm = Run(plan, folder, bar.console.print if shown else str)
+    working = asyncio.ensure_future(storm.report())
+    running_loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        running_loop.add_signal_handler(number, working.cancel)
+    with bar:
+        task = bar.add_task(storm.stage, total=plan.seconds, remark="")
+        while not working.done():
+            elapsed_s = min(storm.stormed_s, plan.seconds)
+            bar.update(task, completed=elapsed_s, description=storm.stage, remark=_remark(storm))
+            await asyncio.wait({working}, timeout=REFRESH_S)
+    try:
+        return working.result()
+    except asyncio.CancelledError:
+        return None
+
+
+def _remark(storm: Run) -> str:
+    chronicle = storm.chronicle
+    history = chronicle.history
+    return (
+        f"{sum(chronicle.faults.values())} faults · {len(history.calls):,} operations · "
+        f"{len(history.events):,} events · {len(history.deliveries):,} delivered"
+    )
+
+
+# ── telling ──────────────────────────────────────────────────────────────────────────────
+
+
+def _show(report: Report) -> None:
+    plan = report.plan
+    say(f"{plan.brokers} brokers in a {plan.shape}, {plan.seconds:g} s, seed {plan.seed}\n")
+    counts = table("", "what", "count", right=("count",))
+    for title, figures in (
+        ("faults", report.faults),
+        ("operations", report.operations),
+        ("events", report.events),
+        ("sessions", report.sessions),
+    ):
+        for name, count in figures.items():
+            counts.add_row(f"{title}: {name.replace('_', ' ')}", f"{count:,}")
+    counts.add_row("recoveries of brokers", f"{report.recoveries:,}")
+    counts.add_row("longest outage", f"{report.longest_outage_s:.1f} s")
+    out().print(counts)
+    say("")
+    shown = table("", "guarantee", "checked", "violated", right=("checked", "violated"))
+    for guarantee in sorted({*report.checked, *report.violated}):
+        checked, violated = report.checked.get(guarantee, 0), report.violated.get(guarantee, 0)
+        shown.add_row(guarantee, f"{checked:,}", str(violated))
+    out().print(shown)
+    for violation in report.violations:
+        say(f"\nVIOLATED {violation.guarantee}: {violation.detail}")
+    said = "nothing is violated" if report.kept else f"VIOLATED; --seed {plan.seed} draws it again"
+    say(f"\n{said}")

@@ -1,0 +1,132 @@
+"""Obligations: who waits for which echoes, and what happens when the last one is in.
+
+The part of the routing machine that knows nothing of filters. A removal may also have to wait
+until a withdrawal of the same subscription is complete.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from motet.model import Hop, OpId
+from motet.protocol.routing.messages import (
+    Advertise,
+    Echo,
+    RoutingMessage,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from motet.protocol.routing.state import RoutingState, Wait
+
+
+class Completed(NamedTuple):
+    """A local client's operation is effective, or was withdrawn while it waited."""
+
+    op: OpId
+    withdrawn: bool = False
+
+
+class Effects:
+    """What a fact caused, in order: messages to neighbours, and answers to local clients."""
+
+    __slots__ = ("completed", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, RoutingMessage]] = []
+        self.completed: list[Completed] = []
+
+
+class Obligations:
+    def __init__(self, state: RoutingState) -> None:
+        self.state = state
+        self._effects = Effects()
+
+    def abandon(self, op: OpId) -> None:
+        """Nobody waits for this any more; the operation itself stays as it is."""
+        self.state.waits.pop(op, None)
+
+    # ── echoes ───────────────────────────────────────────────────────────────────────────
+
+    def _echo(self, message: Echo, source: Hop) -> None:
+        wait = self.state.waits.get(message.op)
+        if wait is not None:  # else withdrawn or abandoned meanwhile
+            self._discharge(wait, self.state.bits.bit(source))
+
+    def _await(
+        self,
+        message: Advertise | Subscribe | Unadvertise | Unsubscribe,
+        what: str,
+        source: Hop,
+        missing: int,
+        *,
+        probe: bool = False,
+    ) -> None:
+        if isinstance(message, Advertise | Subscribe):
+            op = message.id if message.echo else None
+            filter = message.filter if probe else None
+        else:
+            op, filter = message.op, None
+        if op is None:
+            return
+        target = message.target if isinstance(message, Unsubscribe) else None
+        wait = Wait(op, what, source, missing, filter, target)
+        self.state.waits[op] = wait
+        if not missing:
+            self._settle(wait)
+
+    def _discharge(self, wait: Wait, bit: int) -> None:
+        if not wait.missing & bit:
+            return
+        wait.missing &= ~bit
+        if not wait.missing:
+            self._settle(wait)
+
+    def _settle(self, wait: Wait) -> None:
+        """All neighbours have echoed; a removal may still have to wait for a withdrawal."""
+        state = self.state
+        if wait.what == "unsubscribe" and wait.target in state.withdrawals:
+            state.withdrawals[wait.target].held.append(wait.op)
+        else:
+            del state.waits[wait.op]
+            self._complete(wait)
+
+    def _complete(self, wait: Wait) -> None:
+        if wait.what == "withdraw":
+            self._withdrawn(wait)
+        else:
+            self._echo_at_once(wait.op, wait.requester)
+
+    def _echo_at_once(self, op: OpId | None, requester: Hop) -> None:
+        if op is None:
+            return
+        if requester.is_broker:
+            self._send(requester.name, Echo(op))
+        else:
+            self._effects.completed.append(Completed(op))
+
+    def _withdrawn(self, wait: Wait) -> None:
+        """A withdrawal is complete; if it was the last one, a removal may have waited for it."""
+        state, target = self.state, wait.target
+        assert target is not None
+        withdrawal = state.withdrawals[target]
+        del withdrawal.under_way[wait.op]
+        if withdrawal.under_way:
+            return
+        del state.withdrawals[target]
+        for op in withdrawal.held:
+            held = state.waits.pop(op, None)
+            if held is not None:  # else nobody waits any more
+                self._complete(held)
+
+    # ── effects ──────────────────────────────────────────────────────────────────────────
+
+    def _send(self, neighbour: str, message: RoutingMessage) -> None:
+        self._effects.messages.append((neighbour, message))
+
+    def _bit(self, neighbour: str) -> int:
+        return self.state.bits.bit(Hop.broker(neighbour))
+
+    def _take_effects(self) -> Effects:
+        effects, self._effects = self._effects, Effects()
+        return effects

@@ -1,0 +1,92 @@
+"""Single files of records, whole or not there: for snapshots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from motet.errors import LogCorrupted, StorageError
+from motet.runtime.log.contract import USER_KINDS, Record
+from motet.runtime.log.files import NEW, disk_failed, remove_file, sync_folder, usable, write_all
+from motet.runtime.log.folder import WAY_OUT, broken, checked_header
+from motet.runtime.log.layout import SEAL, Encoder, Header, seal
+from motet.runtime.log.scan import Broken, beginning, walk
+
+WRITE_BYTES = 1 << 20
+
+
+def write_sealed(
+    path: Path, *, purpose: str, version: int, first: int, payloads: Iterable[tuple[int, bytes]]
+) -> None:
+    """Write records of (kind, payload), numbered from `first`, to a file that appears under its
+    name only once it is whole and durable."""
+    new = path.with_name(path.name + NEW)
+    try:
+        _write(new, Header(purpose, version, first, 0), payloads)
+        os.rename(new, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        remove_file(new)
+        raise disk_failed(new, error, f"{path.name} is as it was before") from error
+    except BaseException:
+        remove_file(new)
+        raise
+
+
+def _write(path: Path, header: Header, payloads: Iterable[tuple[int, bytes]]) -> None:
+    encoder = Encoder(header.first - 1, header.seed)
+    parts, size = [header.encode()], 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        for kind, payload in payloads:
+            assert 0 <= kind < USER_KINDS, kind
+            parts.append(encoder.encode((payload,), kind))
+            size += len(parts[-1])
+            if size >= WRITE_BYTES:
+                write_all(descriptor, b"".join(parts))
+                parts, size = [], 0
+        parts.append(seal(encoder.sequence + 1, encoder.chain))
+        write_all(descriptor, b"".join(parts))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class SealedFile:
+    """Iterating yields the records and verifies all of them, and that none is missing."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self.version = header.version
+        self.first = header.first
+        self._header = header
+
+    def __iter__(self) -> Iterator[Record]:
+        with usable(self.path):
+            descriptor = os.open(self.path, os.O_RDONLY)
+        place = beginning(self._header)
+        is_sealed = False
+        try:
+            for step in walk(descriptor, place, os.fstat(descriptor).st_size):
+                place = step.after
+                is_sealed = step.kind == SEAL
+                if not is_sealed:
+                    yield Record(step.sequence, step.kind, step.payload)
+        except Broken as error:
+            raise broken(self.path, error.place, str(error)) from None
+        finally:
+            os.close(descriptor)
+        if not is_sealed:
+            raise LogCorrupted(
+                f"{self.path} ends at offset {place.offset} without its seal; {WAY_OUT}"
+            )
+
+
+def read_sealed(path: Path, *, purpose: str) -> SealedFile:
+    """The header is checked at once, the records while they are read."""
+    try:
+        with usable(path):
+            return SealedFile(path, checked_header(path, purpose))
+    except IsADirectoryError as error:
+        raise StorageError(f"{path} is a folder, not a file") from error

@@ -1,0 +1,130 @@
+"""`motet chaos`: an overlay of processes keeps its promises, and one that cannot is found out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from motet.chaos.judgement import Report, judge
+from motet.chaos.plan import Plan
+from motet.chaos.run import Run
+from motet.runtime.journal import VOLATILE
+
+PATIENCE_S = 60.0
+SHORT = Plan(brokers=2, seconds=3.0, seed=3, strike_s=0.8, timeouts_s=(3.0, 6.0), settle_s=30.0)
+COMMAND = (sys.executable, "-m", "motet", "chaos")
+
+
+def brokers_in(directory: Path) -> list[int]:
+    """Processes that were started for this folder and still run."""
+    listed = subprocess.run(["ps", "-wweo", "pid=,stat=,args="], capture_output=True, text=True)
+    rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+    return [
+        int(pid)
+        for pid, state, *arguments in rows
+        if f"--data {directory}/" in " ".join(arguments) and not state.startswith("Z")
+    ]
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(0.05)
+
+
+def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    ran = subprocess.run(
+        [*COMMAND, "--brokers", "3", "--seconds", "6", "--seed", "1", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    told = json.loads(ran.stdout)
+    assert (told["brokers"], told["seconds"], told["seed"]) == (3, 6.0, 1)
+    assert told["kept"] is True
+    assert told["violations"] == []
+    assert told["faults"]["kill"] > 0
+    assert told["recoveries"] > 0
+    assert told["sessions"]["resumed"] > 0
+    assert told["sessions"]["lost"] == 0
+    assert told["operations"]["acknowledged"] > 0
+    assert told["operations"]["lost"] == 0
+    assert told["events"]["delivered"] > told["events"]["owed"] > 0
+    assert told["events"]["lost"] == 0
+    guarantees = {"answers", "completeness", "duplicates", "durability", "order", "routing"}
+    assert all(told["checked"][guarantee] > 0 for guarantee in guarantees)
+    assert told["directory"] is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def run(plan: Plan, directory: Path) -> tuple[Run, Report]:
+    async def work() -> tuple[Run, Report]:
+        made = Run(plan, directory)
+        return made, await made.report()
+
+    return asyncio.run(work())
+
+
+def test_brokers_that_keep_nothing_are_found_out(tmp_path: Path) -> None:
+    made, report = run(replace(SHORT, durability=VOLATILE), tmp_path)
+    assert not report.kept
+    assert "durability" in report.violated
+    assert report.sessions["lost"] > 0
+    assert report.operations["lost"] > 0
+    assert any("has forgotten the session" in found.detail for found in report.violations)
+    assert made.chronicle.faults["kill"] > 0
+    assert brokers_in(tmp_path) == []
+
+
+def test_a_folder_that_lost_its_tail_is_found_out(tmp_path: Path) -> None:
+    made, report = run(SHORT, tmp_path)
+    assert report.kept, report.violations
+    journal = tmp_path / "B1" / "journal"
+    (journal / "closed").unlink()
+    (segment,) = journal.glob("*.log")
+    os.truncate(segment, segment.stat().st_size * 2 // 3)
+    folders = {name: tmp_path / name for name in SHORT.tree.brokers}
+    again = judge(SHORT, made.chronicle, folders)
+    assert {"durability", "routing"} <= set(again.violated)
+    assert again.operations["lost"] > 0
+    assert again.checked["completeness"] == report.checked["completeness"]
+
+
+def test_it_can_be_interrupted_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([*COMMAND, "--brokers", "2", "--json"], env=environment)
+    try:
+        wait_until(lambda: any(tmp_path.glob("motet-chaos-*/B2/journal")), "the brokers start")
+        (directory,) = tmp_path.glob("motet-chaos-*")
+        wait_until(lambda: len(brokers_in(directory)) == 2, "both brokers run")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert brokers_in(directory) == []
+    assert not directory.exists()
+
+
+def test_brokers_end_when_it_is_killed(tmp_path: Path) -> None:
+    directory = tmp_path / "kept"
+    process = subprocess.Popen([*COMMAND, "--brokers", "2", "--dir", str(directory), "--json"])
+    try:
+        wait_until(lambda: len(brokers_in(directory)) == 2, "both brokers run")
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: brokers_in(directory) == [], "the brokers end")

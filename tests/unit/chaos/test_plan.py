@@ -1,0 +1,60 @@
+"""Plans: what a seed draws, before anything runs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from motet.chaos.plan import DECK, LASTS_S, ON_LINKS, Plan
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_seed_draws_its_faults_again(seed: int) -> None:
+    plan = Plan(seed=seed)
+    strikes = plan.strikes()
+    assert strikes == Plan(seed=seed).strikes()
+    assert strikes != Plan(seed=seed + 1).strikes()
+    assert strikes[0].kind == "kill"
+    assert all(before.at_s <= after.at_s for before, after in pairwise(strikes))
+    assert all(0.0 <= strike.at_s < plan.seconds for strike in strikes)
+
+
+def test_the_number_of_clients_does_not_move_the_faults() -> None:
+    assert Plan(clients_per_broker=1).strikes() == Plan(clients_per_broker=9).strikes()
+
+
+def test_every_kind_of_fault_comes_soon() -> None:
+    strikes = Plan(seconds=600.0).strikes()
+    for start in range(1, len(strikes) - len(DECK), len(DECK)):
+        hand = [strike.kind for strike in strikes[start : start + len(DECK)]]
+        assert sorted(hand) == sorted(DECK)
+
+
+def test_no_outage_is_as_long_as_a_lease() -> None:
+    plan = Plan(seconds=600.0)
+    for strike in plan.strikes():
+        shortest_s, longest_s = LASTS_S[strike.kind]
+        assert shortest_s <= strike.lasts_s <= longest_s
+        assert strike.lasts_s + (strike.relapse_s or 0.0) < plan.lease_s / 2
+        assert strike.relapse_s is None or strike.kind == "kill"
+
+
+def test_a_single_broker_has_no_links_to_break() -> None:
+    plan = Plan(brokers=1, seconds=120.0)
+    assert plan.tree.edges == ()
+    kinds = {strike.kind for strike in plan.strikes()}
+    assert kinds == set(DECK) - set(ON_LINKS)
+
+
+def test_even_a_moment_has_its_fault() -> None:
+    assert [strike.kind for strike in Plan(seconds=0.1).strikes()] == ["kill"]
+
+
+def test_shapes() -> None:
+    line = Plan(brokers=4, shape="line").tree
+    star = Plan(brokers=4, shape="star").tree
+    tree = Plan(brokers=4, shape="tree").tree
+    assert line.path("B1", "B4") == ("B1", "B2", "B3", "B4")
+    assert star.path("B2", "B4") == ("B2", "B1", "B4")
+    assert tree.path("B4", "B3") == ("B4", "B2", "B1", "B3")

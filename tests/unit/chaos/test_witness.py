@@ -1,0 +1,235 @@
+"""What the witness writes down is what the machine did."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from msgspec import Raw
+
+from motet.chaos.chronicle import Chronicle
+from motet.chaos.witness import WitnessedMachine
+from motet.errors import ProtocolError
+from motet.model import Filter, encode_event
+from motet.protocol.publication import Publication
+from motet.protocol.session.messages import (
+    Deliver,
+    Delivery,
+    Done,
+    Failed,
+    Goodnight,
+    Published,
+    Refusal,
+    Welcome,
+)
+from motet.testing.history import Event
+from motet.testing.topology import Tree
+
+LEASE_S = 10.0
+FILTER = Filter.parse("x > 1")
+
+
+class Clocked(Chronicle):
+    at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.chronicle = Clocked(Tree([], ["B1"]), covering=False, hop_s=1.0, lease_s=LEASE_S)
+        self.history = self.chronicle.history
+        self.machine = WitnessedMachine(self.chronicle, 0, "ann")
+
+    def welcome(self, epoch: str = "B1-1.1", *, resumed: bool = False, published: int = 0) -> None:
+        self.machine.opened()
+        self.machine.received(Welcome("B1", epoch, resumed, published, LEASE_S))
+        self.machine.take()
+
+    def ask(self, kind: str = "subscribe", **more: object) -> int:
+        handle = self.machine.request(kind, FILTER, **more)  # type: ignore[arg-type]
+        self.machine.take()
+        return handle
+
+    def publish(self, *values: int) -> list[bytes]:
+        bodies = []
+        for value in values:
+            number = len(self.history.events)
+            self.history.events.append(Event(number, "ann", 0, {"x": value}))
+            bodies.append(encode_event({"x": value}, str(number).encode()))
+        self.machine.publish([Raw(body) for body in bodies])
+        self.machine.take()
+        return bodies
+
+    def oddities(self) -> list[str]:
+        return [guarantee for guarantee, _ in self.history.oddities]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    made = Scene()
+    made.welcome()
+    return made
+
+
+def test_a_session_begins_with_its_welcome() -> None:
+    scene = Scene()
+    trouble = scene.history.disturbed[0]
+    scene.chronicle.at = 1.0
+    assert trouble.open
+    scene.welcome()
+    (session,) = scene.history.sessions
+    assert (session.client, session.epoch, session.broker) == ("ann", "B1-1.1", "B1")
+    assert session.opened_at == 1.0
+    assert not trouble.open
+
+
+def test_an_operation_and_its_answer(scene: Scene) -> None:
+    scene.chronicle.at = 2.0
+    scene.ask()
+    operation = scene.history.sessions[0].operations[1]
+    assert (operation.kind, operation.filter, operation.requested_at) == ("subscribe", FILTER, 2.0)
+    assert operation.effective_at == inf
+    scene.chronicle.at = 3.0
+    scene.machine.received(Done(1))
+    assert (operation.answer, operation.effective_at) == ("Done", 3.0)
+    assert scene.machine.at_rest
+
+
+def test_what_holds_here_only_is_not_called_effective(scene: Scene) -> None:
+    scene.ask(wait=False)
+    scene.machine.received(Done(1))
+    operation = scene.history.sessions[0].operations[1]
+    assert (operation.answer, operation.effective_at) == ("Done", inf)
+
+
+def test_a_removal_ends_its_target(scene: Scene) -> None:
+    handle = scene.ask()
+    scene.machine.received(Done(1))
+    scene.chronicle.at = 5.0
+    scene.machine.request("unsubscribe", target=handle)
+    scene.machine.take()
+    added, removal = scene.history.sessions[0].operations.values()
+    assert removal.target is added
+    assert (added.ended_at, added.ended_position, added.gone) == (5.0, removal.position, False)
+    scene.machine.received(Done(2))
+    assert added.gone
+
+
+def test_a_failure_ends_what_it_asked_for(scene: Scene) -> None:
+    scene.ask()
+    scene.machine.received(Failed(1, "NotEffective", "too slow", ("B9",)))
+    (operation,) = scene.history.sessions[0].operations.values()
+    assert (operation.answer, operation.missing, operation.gone) == ("NotEffective", ("B9",), True)
+
+
+def test_an_answer_that_changes_is_odd(scene: Scene) -> None:
+    scene.ask()
+    scene.machine.received(Done(1))
+    scene.machine.received(Failed(1, "NotEffective", "on second thoughts"))
+    assert scene.oddities() == ["answers"]
+
+
+def test_a_resumed_session_goes_on(scene: Scene) -> None:
+    scene.ask()
+    scene.machine.closed()
+    assert scene.history.disturbed[0].open
+    scene.welcome(resumed=True)
+    assert len(scene.history.sessions) == 1
+    assert len(scene.history.sessions[0].operations) == 1  # sent again, and known
+    assert (scene.chronicle.resumed, scene.chronicle.lost_sessions) == (1, 0)
+    assert scene.oddities() == []
+
+
+def test_a_forgotten_session_breaks_a_promise(scene: Scene) -> None:
+    scene.ask()
+    scene.machine.received(Done(1))
+    scene.machine.closed()
+    scene.chronicle.at = 1.0
+    scene.welcome("B1-2.1")
+    assert scene.oddities() == ["durability"]
+    assert (scene.chronicle.lost_sessions, scene.chronicle.lost_operations) == (1, 1)
+    before, after = scene.history.sessions
+    assert before.ended_at == 1.0
+    assert [operation.filter for operation in after.operations.values()] == [FILTER]  # renewed
+
+
+def test_a_lease_that_ran_out_breaks_none(scene: Scene) -> None:
+    scene.machine.closed()
+    scene.chronicle.at = LEASE_S + 1.0
+    scene.welcome("B1-1.2")
+    assert scene.oddities() == []
+    assert scene.chronicle.lost_sessions == 1
+
+
+def test_an_epoch_that_is_issued_twice_is_odd(scene: Scene) -> None:
+    scene.machine.closed()
+    scene.chronicle.at = LEASE_S + 1.0
+    scene.welcome("B1-1.1")
+    assert scene.oddities() == ["sessions"]
+
+
+def test_events_and_their_fates(scene: Scene) -> None:
+    scene.chronicle.at = 4.0
+    scene.publish(1, 2, 3)
+    one, two, three = scene.history.events
+    assert [event.sent_at for event in scene.history.events] == [4.0] * 3
+    assert one.position < two.position < three.position
+    scene.machine.received(Published(2, (Refusal(2, "NotAdvertised", "not yours"),)))
+    assert [event.fate for event in scene.history.events] == ["accepted", "refused", ""]
+    scene.machine.closed()
+    scene.welcome(resumed=True, published=-1)
+    assert three.fate == "unknown"
+
+
+def test_a_delivery_names_its_event_and_its_subscription(scene: Scene) -> None:
+    handle = scene.ask()
+    (body,) = scene.publish(7)
+    scene.machine.received(Deliver([Delivery((1,), Publication("ann", 1, Raw(body)))]))
+    (delivery,) = scene.history.deliveries
+    assert delivery.event is scene.history.events[0]
+    assert delivery.operation is scene.history.sessions[0].operations[1]
+    assert (delivery.handle, delivery.publisher) == (handle, "ann")
+
+
+def test_an_event_that_was_altered_is_nobodys(scene: Scene) -> None:
+    scene.ask()
+    scene.publish(7)
+    other = encode_event({"x": 8}, b"0")
+    scene.machine.received(Deliver([Delivery((1,), Publication("ann", 1, Raw(other)))]))
+    assert scene.history.deliveries[0].event is None
+
+
+def test_a_delivery_for_no_subscription_is_odd(scene: Scene) -> None:
+    (body,) = scene.publish(7)
+    scene.machine.received(Deliver([Delivery((5,), Publication("ann", 1, Raw(body)))]))
+    assert scene.oddities() == ["soundness"]
+
+
+def test_the_end_of_a_killed_client(scene: Scene) -> None:
+    scene.ask()
+    scene.chronicle.at = 6.0
+    scene.machine.die()
+    assert scene.history.departed == {0}
+    assert scene.history.sessions[0].ended_at == 6.0
+    assert scene.history.sessions[0].operations[1].ended_at == 6.0
+
+
+def test_a_goodbye_ends_the_session(scene: Scene) -> None:
+    scene.chronicle.at = 6.0
+    scene.machine.goodbye()
+    scene.machine.take()
+    assert scene.history.sessions[0].ended_at == 6.0
+
+
+def test_a_dismissal_is_odd(scene: Scene) -> None:
+    scene.machine.received(Goodnight("Fenced", "another one came"))
+    scene.machine.take()
+    assert scene.oddities() == ["sessions"]
+
+
+def test_a_broker_that_talks_nonsense_is_odd(scene: Scene) -> None:
+    with pytest.raises(ProtocolError):
+        scene.machine.received(Done(99))
+    assert scene.oddities() == ["invariants"]

@@ -1,0 +1,120 @@
+"""Who takes over from whom: the checker can be content, and it can object."""
+
+from __future__ import annotations
+
+from motet.testing.checkers import sessions
+from motet.testing.history import Fencing, Opening
+from tests.unit.testing.past import HOP_S, Past
+
+LATE = 1.0 + 4 * HOP_S
+"""When C must have heard of what A opened at 1.0: three brokers, and one hop to spare."""
+
+
+def opened(
+    past: Past,
+    instance: int,
+    epoch: str,
+    at: float,
+    resume: str | None = None,
+    present: tuple[str, ...] = (),
+) -> None:
+    broker = epoch.partition("-")[0]
+    opening = Opening("alice", instance, epoch, broker, at, resume, present)
+    past.history.openings.append(opening)
+
+
+def fenced(past: Past, instance: int, epoch: str | None, at: float) -> None:
+    past.history.fencings.append(Fencing("alice", instance, epoch, at))
+
+
+def complaints(past: Past) -> list[str]:
+    return sessions.check(past.history).violations
+
+
+def test_the_newer_takes_over_and_the_older_is_told() -> None:
+    past = Past()
+    opened(past, 0, "A-1.1", 1.0)
+    opened(past, 1, "C-1.2", LATE)
+    fenced(past, 0, "A-1.1", 2.0)
+    verdict = sessions.check(past.history)
+    assert (verdict.checked, verdict.violations) == (2, [])
+
+
+def test_nobody_is_fenced_by_an_older_one() -> None:
+    past = Past()
+    opened(past, 0, "A-1.1", 1.0)
+    opened(past, 1, "C-1.2", LATE)
+    fenced(past, 1, "C-1.2", 2.0)
+    (complaint,) = complaints(past)
+    assert "alice (process 1) was fenced out of C-1.2 at 2.0000 s" in complaint
+
+
+def test_nobody_is_fenced_before_the_newer_one_came_or_by_itself() -> None:
+    past = Past()
+    opened(past, 0, "A-1.1", 1.0)
+    fenced(past, 0, "A-1.1", 1.5)
+    opened(past, 1, "C-1.2", 2.0)
+    opened(past, 0, "A-1.3", 3.0)
+    fenced(past, 0, "A-1.2", 3.5)
+    assert len(complaints(past)) == 2
+
+
+def test_who_never_had_a_session_may_be_fenced_by_anybody_else() -> None:
+    past = Past()
+    opened(past, 0, "A-1.1", 1.0)
+    fenced(past, 1, None, 2.0)
+    assert not complaints(past)
+
+
+def test_a_broker_that_must_know_issues_a_higher_epoch() -> None:
+    past = Past()
+    opened(past, 0, "A-1.2", 1.0)
+    opened(past, 1, "C-1.1", LATE)
+    assert complaints(past) == [
+        "C opened C-1.1 at 1.0400 s, though it must have known of A-1.2",
+    ]
+
+
+def test_news_takes_time() -> None:
+    past = Past()
+    opened(past, 0, "A-1.2", 1.0)
+    opened(past, 1, "C-1.1", LATE - HOP_S / 2)
+    assert not complaints(past)
+
+
+def test_trouble_on_the_way_excuses() -> None:
+    for place in ("A", "B", "C", ("A", "B"), ("B", "C")):
+        past = Past()
+        past.history.disturbed[place].touch(1.01, 1.02)
+        opened(past, 0, "A-1.2", 1.0)
+        opened(past, 1, "C-1.1", 9.0)
+        assert not complaints(past), place
+        past.history.disturbed[place] = type(past.history.disturbed[place])()
+        past.history.disturbed[place].touch(2.0, 3.0)
+        assert complaints(past), f"{place} was well when the news passed"
+
+
+def test_who_lost_its_state_since_cannot_know() -> None:
+    past = Past()
+    past.history.amnesia["C"].touch(5.0, 5.0)
+    opened(past, 0, "A-1.2", 1.0)
+    opened(past, 1, "C-1.1", 9.0)
+    assert not complaints(past)
+
+
+def test_an_old_client_does_not_take_its_session_back() -> None:
+    past = Past()
+    opened(past, 0, "A-1.1", 1.0)
+    opened(past, 1, "C-1.2", 2.0)
+    opened(past, 0, "A-1.3", 3.0, resume="A-1.1", present=("C-1.2",))
+    assert complaints(past) == [
+        "alice came back to A with A-1.1 at 3.0000 s and took its session back from C-1.2",
+    ]
+
+
+def test_whoever_is_alone_may_come_back() -> None:
+    past = Past()
+    opened(past, 0, "A-1.1", 1.0)
+    opened(past, 1, "C-1.2", 2.0)
+    opened(past, 0, "A-1.3", 3.0, resume="A-1.1")
+    assert not complaints(past)
