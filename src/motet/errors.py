@@ -114,7 +114,7 @@ class Disconnected(UnavailableError):
 
 
 class Fenced(UnavailableError):
-    """Another client connected with the same id and took the session over."""
+    """Another client connected with the same id, at this broker or another, and took over."""
 
 
 class SlowConsumer(UnavailableError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from motet.testing.faults import DRAWN, FRAME_FAULTS, PROFILES
-from motet.testing.simulation import GUARANTEES, run_seeds
+from motet.testing.simulation import GUARANTEES, Result, crash_everywhere, run_seeds
 
 SEEDS = range(1000, 1016)
 
@@ -23,6 +23,25 @@ def test_a_handful_of_seeds(profile: str) -> None:
     for kind in (*DRAWN, *FRAME_FAULTS):
         asked = getattr(menu, kind) and (kind in DRAWN or menu.rough_links)
         assert bool(asked) == bool(result.faults.get(kind)), f"{kind}: {result.faults}"
+
+
+@pytest.mark.parametrize(("seed", "stride"), [(2, 1), (1, 7)])
+def test_a_crash_at_every_step(seed: int, stride: int) -> None:
+    _survives(crash_everywhere(seed, stride=stride))
+
+
+def _survives(result: Result) -> None:
+    assert not result.violations, "\n".join(result.complaints())
+    assert result.seeds > 40
+    assert result.faults["kill"] == result.seeds
+    # Each crash was compared: what the journal gives back is what was there.
+    assert result.checked["replay"] >= result.seeds
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crash_at_every_step_of_more_runs(seed: int) -> None:
+    _survives(crash_everywhere(seed, processes=2))
 
 
 @pytest.mark.soak

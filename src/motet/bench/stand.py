@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,15 +97,17 @@ def broker(name: str = "B1", *links: str, data: Path | None = None) -> Iterator[
 
 
 @contextlib.contextmanager
-def line(brokers: int) -> Iterator[list[Stand]]:
-    """B1 – B2 – … on free ports, each dialled by the next one."""
+def line(brokers: int, data: Sequence[Path] = ()) -> Iterator[list[Stand]]:
+    """B1 – B2 – … on free ports, each dialled by the next one. `data` are their folders; without
+    them they keep nothing."""
     with contextlib.ExitStack() as stack:
         stands: list[Stand] = []
         for number in range(1, brokers + 1):
             links = [f"B{number + 1}"] if number < brokers else []
             if stands:
                 links.append(f"{stands[-1].name}={stands[-1].address}")
-            stands.append(stack.enter_context(broker(f"B{number}", *links)))
+            folder = data[number - 1] if data else None
+            stands.append(stack.enter_context(broker(f"B{number}", *links, data=folder)))
         yield stands
 
 

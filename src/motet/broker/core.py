@@ -106,12 +106,14 @@ class BrokerCore(Linking):
         """One input, one output. Peer misbehaviour closes that peer's connection, no more."""
         out = Output()
         self.counts.steps += 1
+        if type(input) is Received:  # nearly always, so it is asked first, and cheaply
+            connection, frame = input
+            try:
+                self._received(connection, frame, out, now)
+            except PeerError as error:
+                self._expel(connection, error, out, now)
+            return out
         match input:
-            case Received(connection, frame):
-                try:
-                    self._received(connection, frame, out, now)
-                except PeerError as error:
-                    self._expel(connection, error, out, now)
             case TimerFired(key):
                 self._timer_fired(key, out, now)
             case Closed(connection):

@@ -72,6 +72,7 @@ SILENT_BEATS = 3
 """A connection that is silent for so many heartbeats is dead."""
 STATUSES_PER_TURN = 8
 TICKS_PER_BEAT = 4
+_HELLOS = (ClientHello, LinkHello)
 LISTED = 1000
 """Connections that a status describes one by one."""
 LONGEST_TEXT = 1000
@@ -290,23 +291,23 @@ class BrokerDriver:
         self._flush()
 
     def _receive(self, contact: Contact, frame: Frame, now: float) -> None:
-        if isinstance(frame, Publish):
+        if type(frame) is Publish:
             self.traffic.events_in += len(frame.bodies)
-        elif isinstance(frame, Publications):
+        elif type(frame) is Publications:
             self.traffic.events_in += len(frame.batch)
-        elif isinstance(frame, Beat):
+        elif type(frame) is Beat:
             return
-        elif isinstance(frame, Goodnight):
+        elif type(frame) is Goodnight:
             contact.hear_goodnight(frame)
             if contact.of_broker and frame.error == StaleState.__name__:
                 self._fail(StaleState(frame.text))
             return
-        elif isinstance(frame, StatusRequest):
+        elif type(frame) is StatusRequest:
             contact.since = now  # who only asks for the status needs no hello
             self._tell_status(contact)
             return
         self._step(Received(contact.number, frame), now)
-        if isinstance(frame, ClientHello | LinkHello) and not contact.outbox.ended:
+        if isinstance(frame, _HELLOS) and not contact.outbox.ended:
             contact.hear_hello(frame)
 
     def _tell_status(self, contact: Contact) -> None:

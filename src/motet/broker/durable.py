@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from motet.broker import facts
@@ -44,15 +43,17 @@ from motet.protocol.session.state import Session
 LONGEST_TIMEOUT_S = 3600.0
 
 
-@dataclass(slots=True)
 class Consequences:
     """What soft code must now carry out: talk on links, answer clients, set timers."""
 
-    neighbours: dict[str, None] = field(default_factory=dict)
-    answers: list[tuple[str, Done | Failed]] = field(default_factory=list)
-    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
-    fenced: list[tuple[str, str]] = field(default_factory=list)
-    """Clients whose session here has ended, each with the newer epoch elsewhere."""
+    __slots__ = ("answers", "fenced", "neighbours", "timers")
+
+    def __init__(self) -> None:
+        self.neighbours: dict[str, None] = {}
+        self.answers: list[tuple[str, Done | Failed]] = []
+        self.timers: list[SetTimer | CancelTimer] = []
+        self.fenced: list[tuple[str, str]] = []
+        """Clients whose session here has ended, each with the newer epoch elsewhere."""
 
 
 class Durable:
@@ -162,14 +163,13 @@ class Durable:
         if isinstance(message, Failed):
             self._answer(op, message)
             return
-        if request.wait:
-            timeout_s = min(max(request.timeout_s, 0.0), LONGEST_TIMEOUT_S)
-            self.deadlines[op] = (self.now + timeout_s, timeout_s)
         self._route(message, source)
         if not request.wait:
             self._answer(op, Done(request.sequence))
-        elif op in self.deadlines:
-            at, _ = self.deadlines[op]
+        elif request.sequence in session.unanswered:  # else it was effective at once
+            timeout_s = min(max(request.timeout_s, 0.0), LONGEST_TIMEOUT_S)
+            at = self.now + timeout_s
+            self.deadlines[op] = (at, timeout_s)
             self._then.timers.append(SetTimer(deadline_key(op), at))
 
     def _as_message(self, op: OpId, request: Request) -> RoutingMessage | Failed:
@@ -224,7 +224,7 @@ class Durable:
         self._carry(self.routing.join(fact.neighbour))
 
     def _neighbour_lost(self, fact: facts.NeighbourLost) -> None:
-        self._carry(self.routing.forget(fact.neighbour))
+        self._carry(self.routing.forget(fact.neighbour, empty=False))
         self.lives += 1
         self.ledgers[fact.neighbour].lose(self.lives)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from motet.broker.compaction import Compaction
+from motet.broker.compaction import LEAST_BYTES, Compaction
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
@@ -30,6 +30,7 @@ def open_broker(
     wiring: Wiring,
     data: Path,
     durability: str = Durability.FSYNC.value,
+    snapshot_bytes: int = LEAST_BYTES,
 ) -> BrokerDriver:
     """The broker of the folder `data`, as it was when it stopped; if it is to be volatile, a new
     one that keeps nothing. Raises `StorageError` with a way out if the folder cannot be used."""
@@ -43,7 +44,8 @@ def open_broker(
     driver = BrokerDriver(
         core, wiring, clock=clock, journal=journal, neighbours=settings.neighbours
     )
-    driver.companions.append(Compaction(data, journal, core.acknowledged).run)
+    compaction = Compaction(data, journal, core.acknowledged, snapshot_bytes)
+    driver.companions.append(compaction.run)
     sessions = len(core.durable.sessions)
     log.info("%s replayed %d facts and has %d sessions", core.config.name, replayed, sessions)
     return driver

@@ -80,7 +80,7 @@ class Application:
     @property
     def able(self) -> bool:
         """It has had a session, and goes on."""
-        return self._client is not None and not self.over
+        return not self.over and self._client is not None and not self._client.closed
 
     @property
     def at_rest(self) -> bool:
@@ -142,7 +142,8 @@ class Application:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._client is not None and not self.over:
+        if self.able:
+            assert self._client is not None
             self.over = True
             await self._client.close(patience=0.1)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import signal
 import socket
@@ -145,8 +146,10 @@ class BrokerProcess:
                     pipe.close()
 
     def end(self) -> None:
-        """At once, whatever it does, and leave nothing of it."""
-        self.kill()
+        """At once, whatever it does, and leave nothing of it, nor of what it has started."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_BOUND_S)

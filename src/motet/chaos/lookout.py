@@ -16,7 +16,7 @@ from motet.chaos.fleet import BrokerProcess
 from motet.chaos.proxy import LinkProxy
 from motet.chaos.traffic import Traffic
 from motet.client.inquiry import ask_all
-from motet.errors import MotetError
+from motet.errors import MotetError, UnavailableError
 from motet.testing.topology import Edge
 
 POLL_S = 0.25
@@ -87,7 +87,10 @@ class Lookout:
             detail = f"{broker.name} ended by itself with status {broker.status}; see {broker.log}"
             self._chronicle.history.odd("invariants", detail)
             self._chronicle.notice(broker.name)
-            await broker.start()
+            try:
+                await broker.start()
+            except UnavailableError as problem:
+                self._chronicle.history.odd("invariants", str(problem))
 
     # ── peace ────────────────────────────────────────────────────────────────────────────
 

@@ -44,6 +44,8 @@ ON_LINKS = ("cut", "stall")
 ON_CLIENTS = ("drop_client", "restart_client")
 CALM_S = 0.5
 """Nothing breaks just before the end: it would be mended at once."""
+ELSEWHERE = 0.4
+"""The chance that a client that was killed comes back at any broker, not at its own."""
 RELAPSES = 0.2
 """The chance that a broker is killed again while it recovers."""
 WEIGHTS = (100.0, 5.0, 3.0, 4.5, 2.5, 0.3, 0.0)
@@ -60,6 +62,8 @@ class Strike(NamedTuple):
     lasts_s: float
     relapse_s: float | None = None
     """After how much of its recovery a broker is killed once more."""
+    elsewhere: float | None = None
+    """Chooses another broker for a client that starts anew."""
 
 
 class Plan(Struct, frozen=True):
@@ -69,6 +73,8 @@ class Plan(Struct, frozen=True):
     shape: Shape = "tree"
     covering: bool = False
     durability: str = "fsync"
+    snapshot_bytes: int = 8 * 1024
+    """So little that brokers take snapshots all the time, and are killed while they do."""
     clients_per_broker: int = 2
     strike_s: float = 1.5
     """The mean time between two faults."""
@@ -122,9 +128,11 @@ class Plan(Struct, frozen=True):
             kind = deck.pop()
             target, lasts_s = random.random(), random.uniform(*LASTS_S[kind])
             relapse_s = random.uniform(0.0, 1.0) if random.random() < RELAPSES else None
+            elsewhere = random.random() if random.random() < ELSEWHERE else None
             if not (kind in ON_LINKS and self.brokers == 1):
                 relapse_s = relapse_s if kind == "kill" else None
-                found.append(Strike(at_s, kind, target, lasts_s, relapse_s))
+                elsewhere = elsewhere if kind == "restart_client" else None
+                found.append(Strike(at_s, kind, target, lasts_s, relapse_s, elsewhere))
                 at_s += random.expovariate(1.0 / self.strike_s)
             if not deck:
                 deck = list(DECK)

@@ -102,6 +102,7 @@ class Run:
     def _options(self, name: str) -> list[str]:
         plan, topology = self.plan, self.plan.topology
         options = ["--data", str(self.directory / name), "--durability", plan.durability]
+        options += ["--snapshot-bytes", str(plan.snapshot_bytes)]
         options += ["--lease", f"{plan.lease_s:g}", "--heartbeat", f"{plan.heartbeat_s:g}"]
         if plan.covering:
             options.append("--covering")

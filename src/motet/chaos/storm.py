@@ -165,8 +165,11 @@ class Storm:
         client = self._client(strike)
         if client is None:
             return None
-        self._chronicle.note(f"{client.name} is killed, and starts anew")
-        self._traffic.restart(client, strike.lasts_s)
+        home = client.home
+        if strike.elsewhere is not None:
+            home = list(self._brokers)[int(strike.elsewhere * len(self._brokers))]
+        self._chronicle.note(f"{client.name} is killed at {client.home}, and starts at {home}")
+        self._traffic.restart(client, home, strike.lasts_s)
         return asyncio.sleep(0)
 
     def _client(self, strike: Strike) -> Application | None:

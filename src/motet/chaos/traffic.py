@@ -39,7 +39,7 @@ class Traffic:
     def at_rest(self) -> bool:
         """Nobody is on the way in or out, nobody waits for anything."""
         return not self._comings and all(
-            application.over or application.at_rest for application in self.applications
+            application.at_rest or not application.able for application in self.applications
         )
 
     def living_at(self, broker: str) -> int:
@@ -70,10 +70,11 @@ class Traffic:
             for _ in range(FIRST_SUBSCRIPTIONS):
                 application.do(self._subscribe(application))
 
-    def restart(self, application: Application, after_s: float) -> None:
-        """Its process is killed, and started again after a while: a new epoch."""
+    def restart(self, application: Application, home: str, after_s: float) -> None:
+        """Its process is killed, and started again after a while: a new epoch, which ends the
+        old one wherever it was."""
         application.die()
-        self.arrive(application.name, application.home, after_s)
+        self.arrive(application.name, home, after_s)
 
     def _leave(self, application: Application) -> None:
         async def go() -> None:

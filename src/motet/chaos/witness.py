@@ -14,7 +14,7 @@ from typing import Any
 from motet.chaos.chronicle import LOOKBACK_S, Chronicle
 from motet.client.happenings import Arrived, Effects, Ended, Happening, Resolved, Settled, Welcomed
 from motet.client.machine import ClientMachine, Kind
-from motet.errors import PeerError
+from motet.errors import Fenced, PeerError
 from motet.model import Filter, decode_body
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import (
@@ -30,7 +30,15 @@ from motet.protocol.session.messages import (
     UnsubscribeRequest,
     Welcome,
 )
-from motet.testing.history import ADDITIONS, Delivery, Event, Operation, Session
+from motet.testing.history import (
+    ADDITIONS,
+    Delivery,
+    Event,
+    Fencing,
+    Opening,
+    Operation,
+    Session,
+)
 
 KINDS: dict[type, Kind] = {
     AdvertiseRequest: "advertise",
@@ -170,6 +178,9 @@ class WitnessedMachine(ClientMachine):
                     "sessions", f"epoch {frame.epoch} was issued twice, to {self.client}"
                 )
             chronicle.epochs.add(frame.epoch)
+            resume = self.session.epoch if self.session is not None else None
+            opening = (self.client, self.instance, frame.epoch, frame.broker, now, resume, ())
+            chronicle.history.openings.append(Opening(*opening))
         chronicle.resumed += frame.resumed
         before = self.session
         if before is None or before.epoch != frame.epoch:
@@ -290,8 +301,13 @@ class WitnessedMachine(ClientMachine):
                     history.odd("answers", f"request {handle} of {self.client} resolved twice")
                 self._resolved.add(handle)
             case Ended(failure):
-                history.odd("sessions", f"{self.client} was dismissed: {failure.text}")
-                self._trouble.begin(self._chronicle.now())
+                now = self._chronicle.now()
+                if failure.error == Fenced.__name__:
+                    fencing = Fencing(self.client, self.instance, self.epoch, now)
+                    history.fencings.append(fencing)
+                else:
+                    history.odd("sessions", f"{self.client} was dismissed: {failure.text}")
+                self._trouble.begin(now)
                 self._end_session()
             case Welcomed():
                 pass

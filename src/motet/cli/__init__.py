@@ -1,4 +1,4 @@
-"""The command line: `motet up`, `broker`, `pub`, `sub`, `status`, `sim`, `bench`, `demo`.
+"""The command line: `motet up`, `broker`, `pub`, `sub`, `status`, `sim`, `chaos`, `bench`, `demo`.
 
 What lives here
     main          the list of commands, and the one place where errors become exit statuses
@@ -8,7 +8,8 @@ What lives here
     notation      events as `name=value` words and as JSON lines, both ways
     supervisor    the broker processes of `motet up`: started, watched, restarted, stopped
     trials        the seeds and mutations of `motet sim`, over processes
-    looking       asking brokers for their status
+    storms        one run of `motet chaos`: its folder, its progress, its tables
+    looking       what brokers say of their links
     overview      the tables of `motet status`
 
 May import: everything but `motet.testing`'s internals (only what it exports). Nothing imports it.

@@ -18,6 +18,7 @@ from motet.cli.voice import err, out, say, say_json
 class What(StrEnum):
     ROUTE = "route"
     MATCH = "match"
+    JOURNAL = "journal"
     ALL = "all"
 
 
@@ -28,7 +29,8 @@ def bench(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Measure brokers on the way (route), the matching engines alone (match), or all.
+    """Measure brokers on the way (route), the matching engines alone (match), what durability
+    costs (journal), or all.
 
     Every figure is printed beside the floor measured in the same run: what the machine allows
     without motet. The exit status is 1 if events were lost; a missed goal is shown, not punished,
@@ -66,7 +68,14 @@ def _match(short: bool, progress: Progress) -> list[Figure]:
     return match.run(short, progress)
 
 
+def _journal(short: bool, progress: Progress) -> list[Figure]:
+    from motet.bench import journal
+
+    return journal.run(short, progress)
+
+
 _BENCHMARKS: dict[What, Callable[[bool, Progress], list[Figure]]] = {
     What.ROUTE: _route,
     What.MATCH: _match,
+    What.JOURNAL: _journal,
 }

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from motet.broker.compaction import LEAST_BYTES
 from motet.broker.config import BrokerConfig
 from motet.broker.driver import BrokerDriver
 from motet.broker.reloading import reload
@@ -48,6 +49,11 @@ Kept = Annotated[
         help="How an operation is kept before it is acknowledged [fsync].",
     ),
 ]
+WhileStdin = Annotated[bool, typer.Option("--while-stdin", help="Stop when standard input ends.")]
+SnapshotBytes = Annotated[
+    int,
+    typer.Option(min=1, hidden=True, help="How much a journal grows until the next snapshot."),
+]
 
 
 def broker(
@@ -72,9 +78,8 @@ def broker(
     heartbeat: Heartbeat = None,
     data: Data = None,
     durability: Kept = None,
-    while_stdin: Annotated[
-        bool, typer.Option("--while-stdin", help="Stop when standard input ends.")
-    ] = False,
+    snapshot_bytes: SnapshotBytes = LEAST_BYTES,
+    while_stdin: WhileStdin = False,
     json: Json = False,
 ) -> int:
     """Run one broker until SIGTERM or Ctrl-C.
@@ -110,7 +115,7 @@ def broker(
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
 
     folder = data or DEFAULT_DIRECTORY / name
-    return run(_serve(config, wiring, folder, kept, ready, topology))
+    return run(_serve(config, wiring, folder, kept, snapshot_bytes, ready, topology))
 
 
 async def _serve(
@@ -118,10 +123,11 @@ async def _serve(
     wiring: Wiring,
     data: Path,
     durability: str,
+    snapshot_bytes: int,
     ready: Callable[[BrokerDriver], None],
     topology: Path | None,
 ) -> int:
-    driver = open_broker(config, wiring, data, durability)
+    driver = open_broker(config, wiring, data, durability, snapshot_bytes)
     again = partial(reload, driver, topology, config.name) if topology is not None else None
     return await serve(driver, ready=ready, reload=again)
 

@@ -61,7 +61,7 @@ def run(plan: Plan, directory: Path | None, json: bool) -> int:
     if json:
         say_json(report.to_json() | {"directory": str(folder) if keep else None})
     else:
-        _show(report)
+        show(report)
         if keep:
             say(f"journals, logs and the story: {folder}")
     return FINE if report.kept else FAILED
@@ -123,7 +123,7 @@ def _remark(storm: Run) -> str:
 # ── telling ──────────────────────────────────────────────────────────────────────────────
 
 
-def _show(report: Report) -> None:
+def show(report: Report) -> None:
     plan = report.plan
     say(f"{plan.brokers} brokers in a {plan.shape}, {plan.seconds:g} s, seed {plan.seed}\n")
     counts = table("", "what", "count", right=("count",))

@@ -284,9 +284,9 @@ def connect(
 ) -> Opening[Client]:
     """Open a session with the broker at `address`: await it, or use it with `async with`.
 
-    A client id is the name of one client; a second one with the same id takes the session over,
-    and the first one gets `Fenced`. Without an id, a random one is taken. `window` bounds the
-    publications whose fate is open.
+    A client id is the name of one client in the whole overlay; a second one with the same id, at
+    whatever broker, takes over, and the first one gets `Fenced`. Without an id, a random one is
+    taken. `window` bounds the publications whose fate is open.
     """
     return Opening(_connect(address, client_id, connect_timeout, window, credentials))
 

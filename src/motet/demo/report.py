@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +16,15 @@ from motet.bench.figures import Figure
 from motet.demo.account import Tally
 
 
-def promises(tally: Tally, effective: int, tried: int, resumed_s: float) -> list[Figure]:
+class Crash(NamedTuple):
+    """What a killed broker cost."""
+
+    resumed_s: float
+    lost_sessions: int
+    lost_routes: int
+
+
+def promises(tally: Tally, effective: int, tried: int, crash: Crash) -> list[Figure]:
     def count(name: str, value: int, goal: int | None = 0) -> Figure:
         return Figure(name, value, "events", None, None if goal is None else float(goal))
 
@@ -36,7 +45,9 @@ def promises(tally: Tally, effective: int, tried: int, resumed_s: float) -> list
             float(tried),
             "at least",
         ),
-        Figure("until events flowed again after a broker was killed", resumed_s, "s"),
+        Figure("sessions lost with a killed broker", crash.lost_sessions, "sessions", None, 0.0),
+        Figure("routes lost with a killed broker", crash.lost_routes, "routes", None, 0.0),
+        Figure("until events flowed again after a broker was killed", crash.resumed_s, "s"),
         count("lost while a broker was down (best effort)", tally.lost_in_outage, None),
     ]
 

@@ -13,6 +13,7 @@ from motet.bench.figures import Figure
 from motet.demo import overlay, report
 from motet.demo.account import Account
 from motet.demo.cast import SHOP_SELLS, WANTS, WAREHOUSE_SENDS, Cast
+from motet.demo.report import Crash
 from motet.errors import NotAdvertised, UnavailableError
 from motet.model import Value
 
@@ -31,9 +32,9 @@ async def play(tell: Tell, orders: int = 200) -> list[Figure]:
         await _route_by_content(cast, tell, orders)
         effective, tried = await _subscribe_and_be_served(cast, tell)
         await _refuse(cast, tell)
-        resumed_s = await _kill_and_recover(cast, tell)
+        crash = await _kill_and_recover(cast, tell)
         await _route_again(cast, tell, orders)
-        return report.promises(cast.account.tally(), effective, tried, resumed_s)
+        return report.promises(cast.account.tally(), effective, tried, crash)
 
 
 async def _enter(cast: Cast, tell: Tell) -> None:
@@ -96,9 +97,10 @@ async def _refuse(cast: Cast, tell: Tell) -> None:
         await shop.flush(PATIENCE_S)
 
 
-async def _kill_and_recover(cast: Cast, tell: Tell) -> float:
+async def _kill_and_recover(cast: Cast, tell: Tell) -> Crash:
     pid = cast.overlay.pids[VICTIM]
     tell(f"\n[bold]4. {VICTIM}, the one in the middle, dies[/bold]: SIGKILL to pid {pid}")
+    routes = await _routes(cast)
     cast.account.weather = "outage"
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
@@ -109,16 +111,29 @@ async def _kill_and_recover(cast: Cast, tell: Tell) -> float:
         return state is not None and state["process"]["pid"] != pid
 
     await _must_become_true(reborn, f"{VICTIM} is not restarted")
+    lost_routes = routes - await _routes(cast)
     await _must_become_true(cast.overlay.is_whole, "the links do not come up again")
     tell(f"  restarted by `motet up`, links are up after {time.monotonic() - began:.1f} s")
+    tell(
+        f"  its journal gave back {routes - lost_routes} of {routes} routes, before any link was up"
+    )
     await _must_become_true(lambda: _flows(cast), "events do not flow again")
     resumed_s = time.monotonic() - began
     lost = cast.account.tally().lost_in_outage
-    renewed = sum(client.lost_sessions for client in cast.clients.values())
-    tell(f"  {renewed} clients renewed their sessions; all events flow after {resumed_s:.1f} s")
+    lost_sessions = sum(client.lost_sessions for client in cast.clients.values())
+    tell(f"  {lost_sessions} clients lost their session; all events flow after {resumed_s:.1f} s")
     tell(f"  {lost} deliveries were lost meanwhile: these events were best effort")
     cast.account.weather = "fair"
-    return resumed_s
+    return Crash(resumed_s, lost_sessions, lost_routes)
+
+
+async def _routes(cast: Cast) -> int:
+    """Advertisements and subscriptions that the victim holds."""
+    state = await cast.overlay.status(VICTIM)
+    if state is None:
+        raise UnavailableError(f"{VICTIM} does not answer")
+    tables = state["tables"]
+    return int(tables["advertisements"]) + int(tables["subscriptions"])
 
 
 async def _flows(cast: Cast) -> bool:

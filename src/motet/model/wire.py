@@ -228,12 +228,12 @@ def _range(entry: Sequence[object]) -> Constraint:
         raise FilterError("a range on the wire has an unknown family")
     if type(openness) is not int or not 0 <= openness <= 3:
         raise FilterError("a range on the wire has an unknown openness")
-    if number == _NUMBER and len(entry) == 6 and _is_plain(low) and _is_plain(high):
-        # One end is missing, or a closed one belongs to it: it cannot be empty.
-        if low is None or high is None or (low < high and openness != 3):  # type: ignore[operator]
-            low_open = openness & 1 == 1 and low is not None
-            ends = (_NUMBER, low, high, low_open, openness >= 2 and high is not None)
-            return _make(Constraint, ((_make(Interval, ends),), False, False))
+    plain = number == _NUMBER and len(entry) == 6 and _is_plain(low) and _is_plain(high)
+    # One end is missing, or a closed one belongs to it: it cannot be empty.
+    if plain and (low is None or high is None or (low < high and openness != 3)):  # type: ignore[operator]
+        low_open = openness & 1 == 1 and low is not None
+        ends = (_NUMBER, low, high, low_open, openness >= 2 and high is not None)
+        return _make(Constraint, ((_make(Interval, ends),), False, False))
     family = _FAMILIES[number]
     if low is not None:
         low = _value(low, family)

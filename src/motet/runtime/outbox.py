@@ -15,7 +15,7 @@ from motet.protocol.session.messages import Deliver, Goodnight, Published, Statu
 from motet.runtime.batches import encoded, joined
 from motet.runtime.codec import encode
 from motet.runtime.traffic import Traffic
-from motet.runtime.transport import Connection
+from motet.runtime.transport import MAX_FRAME_BYTES, Connection
 
 SOFT = frozenset({Publications, Deliver, Published, Beat, Status})
 """Frames that tell nothing of durable state, so they wait for no fact but those of their step."""
@@ -110,7 +110,11 @@ class Outbox:
             if kind is Deliver or kind is Publications:
                 self._encode_events(frame, bodies, full)
             else:
-                bodies += encoded(frame)[0]
+                body = encode(frame)
+                if len(body) <= MAX_FRAME_BYTES:  # nearly all are
+                    bodies.append(body)
+                else:
+                    bodies += encoded(frame)[0]
 
     def _encode_events(self, frame: Frame, bodies: list[bytes], full: bool) -> None:
         assert isinstance(frame, Deliver | Publications)

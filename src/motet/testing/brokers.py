@@ -55,6 +55,8 @@ class SimulatedBroker:
         """By journal position, while somebody is about to kill this broker."""
         self.doomed = False
         """Dies in its next step, after the facts went to the journal."""
+        self.disk_fails = False
+        """Dies when it syncs the next time."""
         self._lease_s = lease_s
         self._incarnation = 0
         self._connections = 0
@@ -82,8 +84,10 @@ class SimulatedBroker:
         self.cluster.trace.note(
             self.cluster.agenda.now,
             f"{self.name} starts, incarnation {self._incarnation}, "
-            f"with {self.journal.appended} facts",
+            f"with {self.journal.appended - 1} facts",
         )
+        if self.cluster.crash_at is not None:
+            self.foresee_death()
         self.carry(self.core.recover(self.clock.now()))
         for neighbour, wire in self.wires.items():
             if wire.dialler == self.name:
@@ -128,11 +132,15 @@ class SimulatedBroker:
         if self.core is not None and self.digests is None:
             self.digests = {self.journal.appended: self.core.durable.digest()}
 
+    def fail_disk(self) -> None:
+        self.disk_fails = True
+        self.log.fail()
+
     def kill(self) -> None:
         """Die now. What was not synced is lost, but for what the disk took anyway."""
         if self.core is None:
             return
-        self.doomed = False
+        self.doomed = self.disk_fails = False
         journal, random = self.journal, self.cluster.random
         survivors = random.randint(journal.durable, journal.appended)
         expected = (self.digests or {}).get(survivors)
@@ -219,6 +227,9 @@ class SimulatedBroker:
         assert core is not None
         if cluster.trace.steps > MOST_STEPS:
             cluster.runaway()
+        cluster.broker_steps += 1
+        if cluster.broker_steps == cluster.crash_at:
+            cluster.crash_now(self)
         try:
             out = core.step(given, self.clock.now())
             if not cluster.trace.steps % VALIDATE_EVERY:

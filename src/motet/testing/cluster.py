@@ -37,6 +37,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 LOOKS_FOR_A_PUBLISHER = 1
 """Who publishes has mostly advertised something; not always, since that must be refused."""
 PROBES = 3
+SNAPSHOT_FIRST = 0.3
+"""The chance that a broker that is to crash has just taken a snapshot."""
 PROBE_S = 0.005
 """Time between two probes: enough that no queue overflows."""
 
@@ -53,8 +55,10 @@ class Cluster:
         *,
         needs: Mapping[str, Any] = NOTHING,
         story: bool = False,
+        crash_at: int | None = None,
     ) -> None:
-        """`needs` overrides what the seed would have drawn for the plan of the run."""
+        """`needs` overrides what the seed would have drawn for the plan of the run. Of all steps
+        of all brokers, the one numbered `crash_at` is the last of its broker's life."""
         self.random = Random(seed)
         self.menu = menu
         self.tree = draw_tree(self.random)
@@ -63,6 +67,8 @@ class Cluster:
         self.agenda = Agenda()
         self.trace = Trace(story=story)
         self.faults: dict[str, int] = {}
+        self.crash_at = crash_at
+        self.broker_steps = 0
         self._sync_s = self.menu.sync_s * self.plan.sync
         hop_s = self.plan.hop_s[1] + self._sync_s
         self.history = History(self.tree, self.plan.covering, hop_s)
@@ -92,7 +98,7 @@ class Cluster:
     def run(self) -> None:
         """Chaos, quiet, probes. The history is complete afterwards."""
         try:
-            self._chaos()
+            self.chaos()
             self._quiet("after the faults")
             self._note_what_lives()
             self._probe()
@@ -110,7 +116,7 @@ class Cluster:
         except Halt:
             self.history.odd("invariants", "the run ended early")
 
-    def _chaos(self) -> None:
+    def chaos(self) -> None:
         self.trace.note(0.0, self._cast())
         for broker in self.brokers.values():
             broker.start(remember=False)
@@ -265,6 +271,14 @@ class Cluster:
         self.faults["given_up"] = self.faults.get("given_up", 0) + 1
         self.history.amnesia[edge_of(broker, neighbour)].touch(self.agenda.now, self.agenda.now)
         self.trace.note(self.agenda.now, f"{broker} gives {neighbour} up")
+
+    def crash_now(self, broker: SimulatedBroker) -> None:
+        """The step that a run was told to crash at has come."""
+        if self.random.random() < SNAPSHOT_FIRST:
+            broker.take_snapshot()
+        broker.doomed = True
+        self.faults["kill"] = self.faults.get("kill", 0) + 1
+        self.mishaps.restart_soon(broker)
 
     def kill_broker(self, broker: SimulatedBroker) -> None:
         self.trace.note(self.agenda.now, f"{broker.name} dies")

@@ -30,6 +30,10 @@ class FaultMenu(Struct, frozen=True):
     """A broker dies at some step and comes back with what its journal kept."""
     amnesia: float = 0.0
     """A broker dies and comes back with nothing, in a new incarnation."""
+    disk_failure: float = 0.0
+    """A sync fails: the broker dies at once, and comes back with what the disk took."""
+    snapshot: float = 0.0
+    """No fault, but a chance for one: a snapshot replaces the journal before it."""
     clock_jump: float = 0.0
     drop_client: float = 0.0
     """A client's connection breaks; the client connects again."""
@@ -56,6 +60,8 @@ DRAWN = (
     "cut",
     "kill",
     "amnesia",
+    "disk_failure",
+    "snapshot",
     "clock_jump",
     "drop_client",
     "kill_client",
@@ -79,7 +85,16 @@ PROFILES: dict[str, FaultMenu] = {
         pace_s=1.0,
         sync_s=0.004,
     ),
-    "crash": FaultMenu(kill=3.0, amnesia=1.0, clock_jump=0.5, cut=0.5, pace_s=0.8, sync_s=0.02),
+    "crash": FaultMenu(
+        kill=3.0,
+        amnesia=1.0,
+        disk_failure=0.7,
+        snapshot=3.0,
+        clock_jump=0.5,
+        cut=0.5,
+        pace_s=0.5,
+        sync_s=0.02,
+    ),
     "clients": FaultMenu(
         drop_client=3.0,
         kill_client=1.5,
@@ -100,6 +115,8 @@ PROFILES: dict[str, FaultMenu] = {
         cut=1.0,
         kill=1.2,
         amnesia=0.4,
+        disk_failure=0.3,
+        snapshot=1.0,
         clock_jump=0.5,
         drop_client=1.0,
         kill_client=0.5,

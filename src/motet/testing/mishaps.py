@@ -48,6 +48,8 @@ class Mishaps:
             wire.cut = 0
         for broker in cluster.brokers.values():
             broker.doomed = False
+            if broker.disk_fails:
+                cluster.kill_broker(broker)
             if broker.core is None:
                 self._restart(broker, remember=True)
         for client in cluster.clients:
@@ -113,6 +115,29 @@ class Mishaps:
     def amnesia(self) -> bool:
         return self.kill(remember=False)
 
+    def disk_failure(self) -> bool:
+        """The next sync of a broker fails; it comes back on a disk that works."""
+        broker = self._some_broker()
+        if broker is None or broker.digests is not None:
+            return False
+        broker.foresee_death()
+        broker.fail_disk()
+        down_s = self._cluster.random.uniform(*DOWN_S)
+        self._cluster.agenda.after(FORESIGHT_S + down_s, self._mend_disk, broker)
+        return True
+
+    def _mend_disk(self, broker: SimulatedBroker) -> None:
+        if broker.disk_fails:  # it had nothing to write yet
+            self._cluster.kill_broker(broker)
+        self._restart(broker, remember=True)
+
+    def snapshot(self) -> bool:
+        broker = self._some_broker()
+        if broker is not None:
+            self._note(f"{broker.name} takes a snapshot")
+            broker.take_snapshot()
+        return broker is not None
+
     def _execute(self, broker: SimulatedBroker, remember: bool, in_step: bool) -> None:
         cluster = self._cluster
         if not self._running or broker.core is None:
@@ -122,8 +147,11 @@ class Mishaps:
             broker.doomed = True
         else:
             cluster.kill_broker(broker)
-        down_s = cluster.random.uniform(*DOWN_S)
-        cluster.agenda.after(down_s, self._restart, broker, remember)
+        self.restart_soon(broker, remember=remember)
+
+    def restart_soon(self, broker: SimulatedBroker, *, remember: bool = True) -> None:
+        down_s = self._cluster.random.uniform(*DOWN_S)
+        self._cluster.agenda.after(down_s, self._restart, broker, remember)
 
     def _restart(self, broker: SimulatedBroker, remember: bool) -> None:
         if broker.core is not None:
@@ -232,6 +260,8 @@ STRIKES = {
     "cut": Mishaps.cut,
     "kill": Mishaps.kill,
     "amnesia": Mishaps.amnesia,
+    "disk_failure": Mishaps.disk_failure,
+    "snapshot": Mishaps.snapshot,
     "clock_jump": Mishaps.clock_jump,
     "drop_client": Mishaps.drop_client,
     "kill_client": Mishaps.kill_client,

@@ -71,6 +71,7 @@ class Scenario:
         self._bound = OUTBOX_BOUND
         self._lives: dict[str, int] = {}
         self._backups: dict[str, list[Fact]] = {}
+        self._founded: dict[str, BrokerConfig] = {}
 
     def run(self, command: str) -> list[str]:
         """Carry out one command; the lines that tell what came of it."""
@@ -105,9 +106,11 @@ class Scenario:
         config = BrokerConfig(
             name, neighbours, life, covering=self._covering, outbox_bound=self._bound
         )
-        durable = Durable(config)
+        if not journal:
+            self._founded[name] = config
+        durable = Durable(self._founded[name])
         durable.replay(journal)
-        core = BrokerCore(config, durable)
+        core = BrokerCore(self._founded[name], durable)
         self.brokers[name] = core
         self.journals[name] = list(journal)
         self._carry(name, core.recover(self.now))

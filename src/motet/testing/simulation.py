@@ -51,6 +51,8 @@ GUARANTEES = (
     "settles",
 )
 _surely_covers = lru_cache(maxsize=1 << 16)(surely_covers)
+SMALL = {"clients": 4, "chaos_s": 1.2, "sync": 1.0, "weights": (4, 3, 3, 2, 2, 0.3, 0.3)}
+"""The plan of runs that are repeated for every step: few events, many operations."""
 SHOWN = 5
 """Violations of one guarantee that one seed reports; the rest are usually its echoes."""
 
@@ -110,11 +112,18 @@ def simulate(
     mutation: str | None = None,
     *,
     story: bool = False,
+    crash_at: int | None = None,
 ) -> Result:
-    """Run one seed and check everything. The same arguments give the same result, always."""
+    """Run one seed and check everything. The same arguments give the same result, always.
+
+    With `crash_at` it is a small, calm run in which one broker dies in that very step."""
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
-        needs = bug.needs if bug else {}
-        cluster = Cluster(seed, profile(profile_name), needs=needs, story=story)
+        needs = dict(bug.needs) if bug else {}
+        if crash_at is not None:
+            needs |= SMALL
+        cluster = Cluster(
+            seed, profile(profile_name), needs=needs, story=story, crash_at=crash_at
+        )
         with patched(_surroundings(cluster)):
             cluster.run()
             verdicts = _verdicts(cluster)
@@ -230,7 +239,7 @@ def run_seeds(
     until_violation: bool = False,
 ) -> Result:
     """All seeds together. The result does not depend on how many processes share the work."""
-    jobs = [(seed, profile_name, mutation) for seed in seeds]
+    jobs: list[Job] = [(seed, profile_name, mutation, None) for seed in seeds]
     results: list[Result] = []
     if processes > 1 and len(jobs) > 1:
         context = multiprocessing.get_context("spawn")
@@ -248,8 +257,13 @@ def run_seeds(
     return merge(results, profile_name)
 
 
-def _job(job: tuple[int, str, str | None]) -> Result:
-    return simulate(*job)
+Job = tuple[int, str, str | None, int | None]
+"""Seed, profile, mutation, and the step to crash at."""
+
+
+def _job(job: Job) -> Result:
+    seed, profile_name, mutation, crash_at = job
+    return simulate(seed, profile_name, mutation, crash_at=crash_at)
 
 
 def merge(results: Sequence[Result], profile_name: str = DEFAULT_PROFILE) -> Result:
@@ -274,6 +288,24 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
         for kind, count in each.items():
             total[kind] = total.get(kind, 0) + count
     return total
+
+
+def crash_everywhere(seed: int, *, stride: int = 1, processes: int = 1) -> Result:
+    """One small run again and again, with a crash at each step that a broker takes in it."""
+    last = _broker_steps(seed)
+    jobs: list[Job] = [(seed, "calm", None, step) for step in range(1, last + 1, stride)]
+    if processes > 1:
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+            return merge(pool.map(_job, jobs, chunksize=8), "calm")
+    return merge([_job(job) for job in jobs], "calm")
+
+
+def _broker_steps(seed: int) -> int:
+    """How many steps the brokers take until faults would stop."""
+    cluster = Cluster(seed, profile("calm"), needs=SMALL, crash_at=0)
+    with patched(_surroundings(cluster)):
+        cluster.chaos()
+    return cluster.broker_steps
 
 
 # ── mutations ────────────────────────────────────────────────────────────────────────────

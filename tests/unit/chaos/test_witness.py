@@ -22,6 +22,7 @@ from motet.protocol.session.messages import (
     Refusal,
     Welcome,
 )
+from motet.testing.checkers import sessions
 from motet.testing.history import Event
 from motet.testing.topology import Tree
 
@@ -224,9 +225,21 @@ def test_a_goodbye_ends_the_session(scene: Scene) -> None:
 
 
 def test_a_dismissal_is_odd(scene: Scene) -> None:
-    scene.machine.received(Goodnight("Fenced", "another one came"))
+    scene.machine.received(Goodnight("VersionError", "you are too old"))
     scene.machine.take()
     assert scene.oddities() == ["sessions"]
+
+
+def test_a_fencing_is_for_the_checker_to_judge(scene: Scene) -> None:
+    (opening,) = scene.history.openings
+    assert (opening.client, opening.epoch, opening.resume) == ("ann", "B1-1.1", None)
+    scene.chronicle.at = 7.0
+    scene.machine.received(Goodnight("Fenced", "another one came"))
+    scene.machine.take()
+    assert scene.oddities() == []
+    (fencing,) = scene.history.fencings
+    assert (fencing.client, fencing.epoch, fencing.at) == ("ann", "B1-1.1", 7.0)
+    assert sessions.check(scene.history).violations  # for nobody newer had come
 
 
 def test_a_broker_that_talks_nonsense_is_odd(scene: Scene) -> None:

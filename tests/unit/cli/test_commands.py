@@ -34,7 +34,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["up", "broker", "pub", "sub", "status", "sim", "bench", "demo"]
+    "command", ["up", "broker", "pub", "sub", "status", "sim", "chaos", "bench", "demo"]
 )
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0

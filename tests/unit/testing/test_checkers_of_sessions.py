@@ -55,7 +55,7 @@ def test_nobody_is_fenced_before_the_newer_one_came_or_by_itself() -> None:
     fenced(past, 0, "A-1.1", 1.5)
     opened(past, 1, "C-1.2", 2.0)
     opened(past, 0, "A-1.3", 3.0)
-    fenced(past, 0, "A-1.2", 3.5)
+    fenced(past, 0, "A-1.3", 3.5)
     assert len(complaints(past)) == 2
 
 

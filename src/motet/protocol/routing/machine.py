@@ -59,8 +59,10 @@ class Routing(Obligations):
         self.state.bits.release(source)
         return self._take_effects()
 
-    def forget(self, neighbour: str) -> Effects:
-        """A neighbour has lost its state: nothing that came from it holds any more."""
+    def forget(self, neighbour: str, *, empty: bool = True) -> Effects:
+        """Nothing that came from a neighbour holds any more: it is empty, because it has lost its
+        state; or it is away, and we have given it up. Then it still has what we told it, and who
+        waits for a removal there goes on waiting until it has begun anew."""
         state, hop = self.state, Hop.broker(neighbour)
         bit = state.bits.bit(hop)
         state.complete &= ~bit
@@ -73,7 +75,7 @@ class Routing(Obligations):
         for wait in list(state.waits.values()):
             if wait.requester == hop and wait.what != "withdraw":
                 del state.waits[wait.op]
-            elif wait.what in ("unadvertise", "unsubscribe", "withdraw"):
+            elif empty and wait.what in ("unadvertise", "unsubscribe", "withdraw"):
                 self._discharge(wait, bit)
         self._doubt(hop)
         return self._take_effects()
@@ -222,14 +224,15 @@ class Routing(Obligations):
                 return
             entry = state.subscriptions.add(message.id, message.filter, source)
         towards = state.advertisements.overlapping_hops(message.filter)
-        towards &= state.bits.all_neighbours & ~state.bits.bit(source)
+        others = state.bits.all_neighbours & ~state.bits.bit(source)
+        towards &= others
         for neighbour in state.bits.names(towards):
             if entry is not None:
                 self._pass_on(entry, neighbour, echo=message.echo)
             elif message.echo:
                 self._send(neighbour, message)
         # Who has not told us everything yet may have an advertiser that matches, too.
-        unknown = state.bits.all_neighbours & ~state.complete & ~state.bits.bit(source)
+        unknown = others & ~state.complete
         self._await(message, "subscribe", source, towards | unknown, probe=message.probe)
 
     def _pass_on(self, entry: Entry, neighbour: str, *, echo: bool) -> None:

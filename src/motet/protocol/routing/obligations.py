@@ -19,6 +19,8 @@ from motet.protocol.routing.messages import (
 )
 from motet.protocol.routing.state import RoutingState, Wait
 
+_ADDITIONS = (Advertise, Subscribe)
+
 
 class Completed(NamedTuple):
     """A local client's operation is effective, or was withdrawn while it waited."""
@@ -62,14 +64,17 @@ class Obligations:
         *,
         probe: bool = False,
     ) -> None:
-        if isinstance(message, Advertise | Subscribe):
+        if isinstance(message, _ADDITIONS):
             op = message.id if message.echo else None
             filter = message.filter if probe else None
         else:
             op, filter = message.op, None
         if op is None:
             return
-        target = message.target if isinstance(message, Unsubscribe) else None
+        target = message.target if type(message) is Unsubscribe else None
+        if not missing and target not in self.state.withdrawals:
+            self._echo_at_once(op, source)  # as `_settle` would, for an obligation that is none
+            return
         wait = Wait(op, what, source, missing, filter, target)
         self.state.waits[op] = wait
         if not missing:

@@ -122,7 +122,7 @@ class HopBits:
         self.all_neighbours = all_neighbours
 
     def names(self, mask: int) -> list[str]:
-        return [hop.name for hop in self.hops(mask)]
+        return [hop.name for hop in self.hops(mask)] if mask else []
 
 
 class Table:

@@ -13,9 +13,9 @@ from motet.errors import ClosedError, LogCorrupted, LogTrimmed, MisuseError
 from motet.runtime.log.contract import MAX_APPEND_BYTES, USER_KINDS, Durability, Record
 from motet.runtime.log.files import usable
 from motet.runtime.log.folder import WAY_OUT, Opened, Opening, Segment, broken, segment_files
-from motet.runtime.log.layout import MAX_PURPOSE_BYTES, SEAL
+from motet.runtime.log.layout import HEADER_BYTES, MAX_PURPOSE_BYTES, SEAL, Encoder
 from motet.runtime.log.scan import Broken, beginning, walk
-from motet.runtime.log.writer import Writer
+from motet.runtime.log.writer import Batch, Writer
 
 SEGMENT_BYTES = 64 << 20
 
@@ -33,14 +33,18 @@ class FileLog:
         self.cut_bytes = opened.cut_bytes
         """The size of the torn tail that was found on opening."""
         self._segments = opened.segments
-        self._appended = opened.end.sequence - 1
+        self._encoder = Encoder(opened.end.sequence - 1, opened.end.chain)
+        self._header = opened.segments[-1].header
+        self._segment_bytes = segment_bytes
+        self._room_bytes = segment_bytes - opened.end.offset
+        """How much fits into the open segment, roughly: milestones do not count."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._told: Callable[[], None] = _nobody
         self._failed: Callable[[Exception], None] | None = None
         self._is_closed = False
         self._writer: Writer | None = None
         if opened.lock is not None:
-            self._writer = Writer(directory, opened, segment_bytes, durability, self._said)
+            self._writer = Writer(directory, opened, durability, self._said)
 
     @staticmethod
     def open(
@@ -77,11 +81,11 @@ class FileLog:
 
     @property
     def appended(self) -> int:
-        return self._appended
+        return self._encoder.sequence
 
     @property
     def durable(self) -> int:
-        return self._writer.durable if self._writer else self._appended
+        return self._writer.durable if self._writer else self._encoder.sequence
 
     @property
     def _kept(self) -> tuple[Segment, ...]:
@@ -90,17 +94,22 @@ class FileLog:
     # ── writing ──────────────────────────────────────────────────────────────────────────
 
     def append(self, payloads: Sequence[bytes], kind: int = 0) -> int:
-        """Take records, in order; the position at which all of them are durable. It only queues:
-        the thread does the work."""
+        """Take records, in order; the position at which all of them are durable. It encodes and
+        queues them: the thread does what takes time."""
         writer = self._usable_writer()
+        encoder = self._encoder
         if not 0 <= kind < USER_KINDS:
             raise MisuseError(f"the kind of a record is 0 to {USER_KINDS - 1}, not {kind}")
-        if payloads:
-            if sum(map(len, payloads)) > MAX_APPEND_BYTES:
-                raise MisuseError(f"one append takes at most {MAX_APPEND_BYTES} bytes")
-            self._appended += len(payloads)
-            writer.put((list(payloads), kind))
-        return self._appended
+        if not payloads:
+            return encoder.sequence
+        if sum(map(len, payloads)) > MAX_APPEND_BYTES:
+            raise MisuseError(f"one append takes at most {MAX_APPEND_BYTES} bytes")
+        if self._room_bytes <= 0:
+            self._roll(writer)
+        data = encoder.encode(payloads, kind)
+        self._room_bytes -= len(data)
+        writer.put(Batch(data, encoder.sequence, encoder.chain))
+        return encoder.sequence
 
     def watch(self, durable: Callable[[], None], failed: Callable[[Exception], None]) -> None:
         """Call `durable` on the running event loop whenever `durable` grows. Call `failed` once
@@ -117,7 +126,16 @@ class FileLog:
 
     def roll(self) -> None:
         """Seal the open segment and begin another, behind everything appended so far."""
-        self._usable_writer().roll()
+        writer = self._usable_writer()
+        if self.appended >= self._header.first:
+            self._roll(writer)
+
+    def _roll(self, writer: Writer) -> None:
+        encoder = self._encoder
+        self._header = self._header._replace(first=encoder.sequence + 1, chain=encoder.chain)
+        writer.roll(self._header)
+        encoder.chain = self._header.seed
+        self._room_bytes = self._segment_bytes - HEADER_BYTES
 
     def sync(self) -> None:
         """For tools without an event loop: return when everything appended is durable (and
@@ -139,7 +157,7 @@ class FileLog:
         self._is_closed = True
         if self._writer:
             self._writer.stop()
-            if self._writer.failure and self._writer.durable < self._appended:
+            if self._writer.failure and self._writer.durable < self.appended:
                 raise self._writer.failure
 
     def _usable_writer(self) -> Writer:

@@ -311,8 +311,8 @@ class Opening:
                 end = step.after
                 segment.passed(end)
         except Broken as error:
-            tail = pread(descriptor, size - end.offset, end.offset)
-            reason = damage(tail, error.place)
+            offset = error.place.offset
+            reason = damage(pread(descriptor, size - offset, offset), error.place)
             if reason:
                 raise broken(segment.path, error.place, f"{error}, and {reason}") from None
         finally:

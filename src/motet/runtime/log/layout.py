@@ -104,14 +104,13 @@ class Encoder:
 
     def encode(self, payloads: Sequence[bytes], kind: int) -> bytes:
         """The loop that every record of every log goes through: keep it short."""
-        sequence, chain, parts = self.sequence, self.chain, []
+        sequence, chain = self.sequence, self.chain
+        parts: list[bytes] = []
         body_of, checksum_of = BODY.pack, U32.pack
         for payload in payloads:
             sequence += 1
             length = len(payload)
-            if length and (
-                not payload[-1] or (length >= SECTOR_BYTES and _ZERO_SECTOR in payload)
-            ):
+            if length and (not payload[-1] or (length >= SECTOR_BYTES and _ZERO_SECTOR in payload)):
                 payload = _masked(payload)
                 body = body_of(len(payload), sequence, kind, PLAIN | MASKED) + payload
             else:

@@ -1,7 +1,8 @@
 """The thread that writes and syncs, group by group.
 
 It takes everything that waits, writes it with one write, syncs it, says so, and only then looks
-for more: while one group is being synced, the next one gathers.
+for more: while one group is being synced, the next one gathers. Records come encoded, so that the
+thread rarely needs the interpreter, which a busy event loop would make it wait for.
 """
 
 from __future__ import annotations
@@ -13,62 +14,67 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
-from motet.errors import StorageError
 from motet.runtime.log.contract import Durability
 from motet.runtime.log.files import Mark, disk_failed, remove_file, sync_folder, write_all
-from motet.runtime.log.folder import BEGINS, CLOSED, Opened, Segment, create_segment
-from motet.runtime.log.layout import HEADER_BYTES, Encoder, Header
+from motet.runtime.log.folder import BEGINS, CLOSED, Opened, create_segment
+from motet.runtime.log.layout import HEADER_BYTES, Header, milestone, seal
 from motet.runtime.log.scan import Place
 
 MAX_GROUP_BYTES = 8 << 20
-"""A group is closed beyond this, so that neither memory nor one sync grows without bound."""
+"""A group is closed beyond this, so that no sync takes for ever."""
 
 MAX_UNSYNCED_S = 1.0
 
-Item = tuple[list[bytes], int] | Callable[[], None] | threading.Event | None
+
+class Batch(NamedTuple):
+    """Records to write: their bytes, and the last one's sequence and checksum."""
+
+    data: bytes
+    sequence: int
+    chain: int
+
+
+Item = Batch | Callable[[], None] | threading.Event | None
 """Records to append; something to do; somebody who waits; or None, to stop."""
 
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
 class Writer:
-    """Everything here but `put`, `durable`, `segments` and `failure` belongs to the thread."""
+    """Others call `put`, `trim`, `sync` and `stop`, and read `durable`, `segments` and `failure`;
+    everything else belongs to the thread."""
 
     def __init__(
-        self,
-        directory: Path,
-        opened: Opened,
-        segment_bytes: int,
-        durability: Durability,
-        said: Callable[[], None],
+        self, directory: Path, opened: Opened, durability: Durability, said: Callable[[], None]
     ) -> None:
         self.segments = opened.segments
         """Never changed in place: who reads takes what is there."""
         self.durable = opened.end.sequence - 1
         self.failure: Exception | None = None
         self._directory = directory
-        self._segment_bytes = segment_bytes
         self._is_relaxed = durability is Durability.MAY_LOSE_A_SECOND
         self._said = said
         self._lock = opened.lock
         self._has_mark = opened.has_mark
-        self._queue: SimpleQueue[Item] = SimpleQueue()
-        self._encoder = Encoder(opened.end.sequence - 1, opened.end.chain)
-        self._offset = opened.end.offset
-        self._file = os.open(self._open_segment.path, os.O_WRONLY | os.O_APPEND)
-        self._touched = self._open_segment.path
-        """What a failure would be about."""
+        self._end = opened.end
         self._starts_group = True
-        self._unsynced_since: float | None = None
+        """Is everything that was written synced?"""
+        self._unsynced_since = 0.0
+        self._touched = self.segments[-1].path
+        """What a failure would be about."""
+        self._file = os.open(self._touched, os.O_WRONLY | os.O_APPEND)
+        self._queue: SimpleQueue[Item] = SimpleQueue()
         self.put = self._queue.put
         self.thread = threading.Thread(target=self._run, name="motet-log", daemon=True)
         self.thread.start()
 
     # ── asked for by others, done by the thread ──────────────────────────────────────────
 
-    def roll(self) -> None:
-        self.put(self._roll)
+    def roll(self, header: Header) -> None:
+        """Begin the segment with this header behind everything put so far."""
+        self.put(lambda: self._roll(header))
 
     def trim(self, upto: int) -> None:
         self.put(lambda: self._trim(upto))
@@ -76,7 +82,8 @@ class Writer:
     def sync(self) -> None:
         """Return when everything put before is durable, or nothing will be any more."""
         done = threading.Event()
-        self.put(self._sync)
+        if self._is_relaxed:
+            self.put(self._sync)
         self.put(done)
         done.wait()
 
@@ -107,31 +114,19 @@ class Writer:
     def _turn(self) -> bool:
         """One group, and what was asked for behind it. False if that was to stop."""
         item = self._next()
-        encoder = self._encoder
-        while isinstance(item, tuple):
-            payloads, kind = item
-            if self._starts_group:
-                self._starts_group = False
-                encoder.begin(payloads[0], kind)
-                payloads = payloads[1:]
-            encoder.add(payloads, kind)
-            item = self._nothing
-            if encoder.size_bytes < MAX_GROUP_BYTES:
-                with contextlib.suppress(Empty):
-                    item = self._queue.get_nowait()
-        if encoder.size_bytes:
-            self._write()
+        if type(item) is Batch:
+            item = self._write_group(item)
         if item is None:
             return False
         if isinstance(item, threading.Event):
             item.set()
-        else:
+        elif not isinstance(item, Batch):
             item()
         return True
 
     def _next(self) -> Item:
         """Wait for something to do; with something unsynced, no longer than it may be."""
-        if self._unsynced_since is None:
+        if self._starts_group:
             return self._queue.get()
         left_s = self._unsynced_since + MAX_UNSYNCED_S - time.monotonic()
         if left_s > 0:
@@ -139,78 +134,82 @@ class Writer:
                 return self._queue.get(timeout=left_s)
         return self._sync
 
-    def _nothing(self) -> None:
-        """The queue is empty for now."""
+    def _write_group(self, batch: Batch) -> Item:
+        """Write this and all that waits behind it, up to something else, which is returned."""
+        _, sequence, chain = self._end
+        parts = [milestone(sequence, chain)] if self._starts_group else []
+        size = 0
+        item: Item = _nothing
+        while True:
+            parts.append(batch.data)
+            size += len(batch.data)
+            if size >= MAX_GROUP_BYTES:
+                break
+            try:
+                following = self._queue.get_nowait()
+            except Empty:
+                break
+            if type(following) is not Batch:
+                item = following
+                break
+            batch = following
+        try:
+            self._write(b"".join(parts), batch)
+        except Exception:
+            self.put(item)  # somebody may wait for it
+            raise
+        return item
 
-    def _write(self) -> None:
-        encoder = self._encoder
-        data = encoder.take()
+    def _write(self, data: bytes, last: Batch) -> None:
         self._remove_mark()
         write_all(self._file, data)
-        self._offset += len(data)
-        if self._is_relaxed:
-            if self._unsynced_since is None:
-                self._unsynced_since = time.monotonic()
-        else:
+        if not self._is_relaxed:
             _fdatasync(self._file)
-            self._starts_group = True
-        self._open_segment.passed(Place(self._offset, encoder.sequence + 1, encoder.chain))
-        self.durable = encoder.sequence
+        elif self._starts_group:
+            self._starts_group = False
+            self._unsynced_since = time.monotonic()
+        self._end = Place(self._end.offset + len(data), last.sequence + 1, last.chain)
+        self.segments[-1].passed(self._end)
+        self.durable = last.sequence
         self._said()
-        if self._offset >= self._segment_bytes:
-            self._roll()
 
     def _sync(self) -> None:
-        if self._unsynced_since is not None:
-            self._unsynced_since = None
+        if not self._starts_group:
             _fdatasync(self._file)
             self._starts_group = True
 
-    @property
-    def _open_segment(self) -> Segment:
-        return self.segments[-1]
-
-    def _roll(self) -> None:
+    def _roll(self, header: Header) -> None:
         """The new segment is there before the old one is sealed, and the seal is durable before
         anything is written to the new one: a missing segment is always noticed."""
-        if self._offset == HEADER_BYTES:
-            return
         self._sync()
         self._remove_mark()
-        encoder = self._encoder
-        before = self._open_segment.header
-        header = Header(before.purpose, before.version, encoder.sequence + 1, encoder.chain)
         self._touched = self._directory
         segment = create_segment(self._directory, header)
-        self._touched = self._open_segment.path
-        encoder.seal()
-        write_all(self._file, encoder.take())
+        self._touched = self.segments[-1].path
+        write_all(self._file, seal(header.first, header.chain))
         os.fsync(self._file)
         os.close(self._file)
         self._touched = segment.path
         self._file = os.open(segment.path, os.O_WRONLY | os.O_APPEND)
-        self._offset = HEADER_BYTES
-        self._starts_group = True
-        encoder.chain = header.seed
+        self._end = Place(HEADER_BYTES, header.first, header.seed)
         self.segments = (*self.segments, segment)
 
     def _trim(self, upto: int) -> None:
         """What is kept is known durably before the rest goes."""
-        segments = self.segments
-        count = 0
+        segments, count = self.segments, 0
         while count < len(segments) - 1 and segments[count + 1].first <= upto + 1:
             count += 1
         if not count:
             return
-        gone, first = segments[:count], segments[count]
         self._touched = self._directory
         self._remove_mark()
+        first = segments[count]
         Mark(first.first, first.header.chain).write(self._directory / BEGINS)
         self.segments = segments[count:]
-        for each in gone:
+        for each in segments[:count]:
             remove_file(each.path)
         sync_folder(self._directory)
-        self._touched = self._open_segment.path
+        self._touched = segments[-1].path
 
     def _remove_mark(self) -> None:
         if self._has_mark:
@@ -222,13 +221,15 @@ class Writer:
         self._sync()
         if not self._has_mark:
             self._touched = self._directory / CLOSED
-            Mark(self._encoder.sequence, self._encoder.chain).write(self._touched)
+            Mark(self._end.sequence - 1, self._end.chain).write(self._touched)
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, OSError):
             kept = f"the records up to {self.durable} are durable"
             error = disk_failed(self._touched, error, kept)
-        elif not isinstance(error, StorageError):
-            error.add_note("in the thread that writes a log")
         self.failure = error
         self._said()
+
+
+def _nothing() -> None:
+    """The queue is empty for now."""

@@ -70,3 +70,17 @@ def durable_step_reads_the_link() -> list[Patch]:
             original(self, message)
 
     return [Patch(Ledger, "enqueue", lazy), Patch(Link, "__init__", remember)]
+
+
+@mutation("crash", "replay", "invariants", "routing", "settles")
+def publications_are_numbered() -> list[Patch]:
+    """A publication takes a number of the link's control, which no journal knows of."""
+    original = Link.publish
+
+    def counting(self: Any, batch: Any, out: Any) -> None:
+        if self.up and self.ledger.record.incarnation:
+            self.ledger.record.sent += 1
+            self.soft.transmitted += 1
+        original(self, batch, out)
+
+    return [Patch(Link, "publish", counting)]

@@ -103,8 +103,7 @@ def session_end_is_not_flooded() -> list[Patch]:
 def neighbour_without_state_is_not_forgotten() -> list[Patch]:
     """What a neighbour said before it lost its state is believed to hold still."""
 
-    def faithful(self: Any, neighbour: str) -> Effects:
-        del neighbour
+    def faithful(self: Any, *_: Any, **__: Any) -> Effects:
         effects: Effects = self._take_effects()
         return effects
 

@@ -68,7 +68,7 @@ def the_older_epoch_wins() -> list[Patch]:
     return [Patch(Durable, "_heard_of", conservative)]
 
 
-@mutation("clients", "sessions")
+@mutation("clients", "sessions", "invariants")
 def epochs_do_not_look_around() -> list[Patch]:
     """A broker counts its epochs without regard to those that others have issued."""
     return [Patch(Sessions, "heard", lambda *_: None)]

@@ -1,0 +1,85 @@
+"""The report: counted right, and kept only if nothing is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from motet.chaos.chronicle import Chronicle
+from motet.chaos.judgement import judge
+from motet.chaos.plan import Plan
+from motet.model import Filter
+from motet.runtime.journal import VOLATILE
+from motet.testing.history import Delivery, Event, Operation, Session
+
+PLAN = Plan(brokers=1, durability=VOLATILE)
+
+
+def a_peaceful_run() -> Chronicle:
+    """One client that subscribes to what it publishes."""
+    chronicle = Chronicle(PLAN.tree, covering=False, hop_s=1.0, lease_s=10.0)
+    chronicle.well("B1")
+    history = chronicle.history
+    session = Session("ann", 0, "B1-1.1", "B1", 0.0, sent=3)
+    history.sessions.append(session)
+    history.living.append(session)
+    for number, kind in enumerate(("advertise", "subscribe"), 1):
+        session.operations[number] = Operation(
+            session, number, number, kind, Filter.parse("x > 0"), None, True, 10.0, number, 1.0
+        )
+        session.operations[number].answer = "Done"
+        session.operations[number].effective_at = 2.0
+    event = Event(0, "ann", 0, {"x": 1}, session, 3, 3.0, "accepted")
+    history.events.append(event)
+    history.deliveries.append(Delivery(3.5, 0, 2, session.operations[2], event, "ann"))
+    history.settled_at = 9.0
+    return chronicle
+
+
+def test_a_peaceful_run_is_kept() -> None:
+    report = judge(PLAN, a_peaceful_run(), {})
+    assert report.kept
+    assert report.violations == ()
+    assert report.operations == {
+        "asked": 2,
+        "acknowledged": 2,
+        "refused": 0,
+        "unanswered": 0,
+        "lost": 0,
+    }
+    assert report.events == {
+        "published": 1,
+        "accepted": 1,
+        "refused": 0,
+        "unknown": 0,
+        "delivered": 1,
+        "owed": 1,
+        "lost": 0,
+    }
+    told = json.loads(json.dumps(report.to_json()))
+    assert told["kept"] is True
+    assert told["violations"] == []
+    assert told["checked"]["completeness"] == 1
+
+
+def test_an_event_that_did_not_come_is_lost() -> None:
+    chronicle = a_peaceful_run()
+    chronicle.history.deliveries.clear()
+    report = judge(PLAN, chronicle, {})
+    assert not report.kept
+    assert report.violated == {"completeness": 1}
+    assert report.events["lost"] == 1
+
+
+def test_what_the_recorder_found_odd_counts() -> None:
+    chronicle = a_peaceful_run()
+    chronicle.history.odd("settles", "never at rest")
+    report = judge(PLAN, chronicle, {})
+    assert not report.kept
+    assert report.to_json()["violations"] == [{"guarantee": "settles", "detail": "never at rest"}]
+
+
+def test_a_folder_that_is_not_there_is_a_violation(tmp_path: Path) -> None:
+    report = judge(Plan(brokers=1), a_peaceful_run(), {"B1": tmp_path / "B1"})
+    assert report.violated == {"durability": 1}
+    assert "B1 cannot be rebuilt" in report.violations[0].detail
