@@ -41,7 +41,7 @@ def _survives(result: Result) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(6))
 def test_a_crash_at_every_step_of_more_runs(seed: int) -> None:
-    _survives(crash_everywhere(seed, processes=2))
+    _survives(crash_everywhere(seed))
 
 
 @pytest.mark.soak

@@ -22,12 +22,14 @@ BELOW: dict[str, set[str]] = {
 """A room may import itself and what stands here; rooms not listed are on top and import all."""
 
 PURE_BROKER = {
+    "account",
     "config",
     "core",
     "durable",
     "facts",
     "image",
     "inquiry",
+    "linking",
     "rebuild",
     "records",
     "router",

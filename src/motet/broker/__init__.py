@@ -1,12 +1,18 @@
 """The broker: a pure core, and the driver that carries out what it asks for.
 
 Lives here
-    core, durable, router, inquiry, facts, config   the pure half: `step(input, now) -> Output`
-    driver      the asyncio half: listens, dials, reads always, writes once per read
-    topology    topology files, checked to be one tree
+    config, facts, durable       what a broker is told, what it writes down, what that changes
+    core, linking, router, inquiry, account   the soft half around it: `step(input, now) -> Output`
+    image, records, rebuild      durable state as parts, all of it as bytes, and back
+        (all of these are the pure half)
+    driver, dialling             the asyncio half: listens, dials, reads always, writes once per read
+    recovery, compaction         a broker's folder: opened, read, kept short
+    service                      one broker as a process
+    examination                  a folder, looked at
+    topology, topology_file      topology files, checked to be one tree
 
 May import: everything below it (`motet.protocol`, `motet.matching`, `motet.model`,
-`motet.errors`); `driver` and `topology` also `motet.runtime`, and `topology` pydantic.
+`motet.errors`); the half that is not pure also `motet.runtime`, and `topology_file` pydantic.
 
 Must never, in the pure half: read a clock, open anything, draw a random number, or depend on
 the order of a set. Must never, in the driver: decide anything that the core could decide, or
@@ -19,5 +25,5 @@ Invariants owned here
     - What a peer sends can cost that peer its connection, with a named reason, and no more.
     - If the core breaks its own promises, the process says so and ends.
 
-Test only this room: `pytest tests/unit/runtime tests/scenarios tests/integration`
+Test only this room: `pytest tests/unit/broker tests/unit/runtime tests/scenarios`
 """

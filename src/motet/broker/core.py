@@ -27,6 +27,7 @@ from motet.errors import (
     MotetError,
     PeerError,
     ProtocolError,
+    StaleState,
     VersionError,
 )
 from motet.model import OpId
@@ -44,7 +45,7 @@ from motet.protocol.contract import (
     TimerFired,
 )
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
-from motet.protocol.link.machine import Link
+from motet.protocol.link.machine import Link, way_out
 from motet.protocol.link.messages import (
     Control,
     ControlAck,
@@ -158,6 +159,12 @@ class BrokerCore(Linking):
             raise ProtocolError(f"a client id is 1 to {MAX_CLIENT_ID_CHARS} printable characters")
         if len(hello.instance) > MAX_CLIENT_ID_CHARS:
             raise ProtocolError(f"an instance has at most {MAX_CLIENT_ID_CHARS} characters")
+        sessions = self.durable.sessions
+        forgotten = sessions.forgotten(hello.client, hello.resume, hello.answered)
+        if forgotten:  # it is we who are wrong, but whoever says so may be, too: we go on
+            text = f"{forgotten}: {way_out(self.config.name)}"
+            self._expel(connection, StaleState(text), out, now)
+            return
         newer = self.durable.newer_than(hello.client, hello.resume, hello.instance)
         if newer is not None:
             out.close.append(_fencing(connection, hello.client, newer))
@@ -165,7 +172,7 @@ class BrokerCore(Linking):
         before = self.clients.get(hello.client)
         opened = facts.SessionOpened(hello.client, hello.resume, hello.instance)
         self._journal(opened, out, now)
-        session = self.durable.sessions.get(hello.client)
+        session = sessions.get(hello.client)
         assert session is not None
         if before is not None and before.connection:
             out.close.append(_fencing(before.connection, hello.client, session.epoch))

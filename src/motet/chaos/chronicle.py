@@ -20,6 +20,10 @@ heartbeats of silence, and a busy machine."""
 Tell = Callable[[str], object]
 
 
+def named(place: str | Edge) -> str:
+    return place if isinstance(place, str) else f"the link {'–'.join(place)}"
+
+
 class Chronicle:
     def __init__(self, tree: Tree, *, covering: bool, hop_s: float, lease_s: float) -> None:
         self.history = History(tree, covering, hop_s)
@@ -86,3 +90,4 @@ class Chronicle:
         since = self._since.pop(place, None)
         if since is not None:
             self.longest_outage_s = max(self.longest_outage_s, now - since)
+            self.note(f"{named(place)} is well again, after {now - since:.1f} s")

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from motet.chaos.chronicle import Chronicle
+from motet.chaos.chronicle import Chronicle, named
 from motet.chaos.fleet import BrokerProcess
 from motet.chaos.proxy import LinkProxy
 from motet.chaos.traffic import Traffic
@@ -111,11 +111,8 @@ class Lookout:
         return ""
 
     def _ailing(self, _: Answers) -> str:
-        troubled = [
-            "–".join(place) if isinstance(place, tuple) else place
-            for place in self._chronicle.places
-            if self._chronicle.is_troubled(place)
-        ]
+        places = self._chronicle.places
+        troubled = [named(place) for place in places if self._chronicle.is_troubled(place)]
         return f"not well: {', '.join(troubled)}" if troubled else ""
 
     def _restless(self, answers: Answers) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from motet.chaos.application import Application
-from motet.chaos.chronicle import Chronicle
+from motet.chaos.chronicle import Chronicle, named
 from motet.chaos.fleet import BrokerProcess
 from motet.chaos.plan import Strike
 from motet.chaos.proxy import LinkProxy
@@ -143,7 +143,7 @@ class Storm:
             return None
 
         async def suffer() -> None:
-            self._chronicle.note(f"the link {'–'.join(edge)} {what} for {strike.lasts_s:.1f} s")
+            self._chronicle.note(f"{named(edge)} {what} for {strike.lasts_s:.1f} s")
             fault(self._proxies[edge])
             await self._while_it_lasts(strike.lasts_s)
             self._proxies[edge].heal()

@@ -27,6 +27,13 @@ def sim(
     replay: Annotated[
         int | None, typer.Option(min=0, metavar="SEED", help="Tell one seed step by step.")
     ] = None,
+    every_step: Annotated[
+        bool,
+        typer.Option("--every-step", help="Small calm runs, each with a crash at every step."),
+    ] = False,
+    crash_at: Annotated[
+        int | None, typer.Option(min=1, metavar="STEP", help="With --replay: crash in this step.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run the real broker and client code in virtual time, break things, check every guarantee.
@@ -39,7 +46,11 @@ def sim(
     from motet.cli import trials
 
     if replay is not None:
-        return trials.replay(replay, profile, json)
+        return trials.replay(replay, profile, crash_at, json)
+    if every_step:
+        if profile not in ("", "calm"):
+            raise Misuse("--every-step brings its own fault", "leave --profile out")
+        return trials.crash_everywhere(chosen, jobs, json)
     return trials.run(chosen, profile, mutations, jobs, json)
 
 

@@ -253,9 +253,10 @@ class Supervisor:
             if isinstance(answer, MotetError):
                 raise Failure(f"{name} cannot be removed: {answer}")
             if answer["session_count"]:
+                count = answer["session_count"]
                 shown = ", ".join(sorted(answer["sessions"])[:SHOWN])
                 raise Misuse(
-                    f"{name} still has {answer['session_count']} clients: {shown}",
+                    f"{name} still has {count} client{'s' * (count > 1)}: {shown}",
                     "disconnect them, or let their leases run out, and try again",
                 )
         if leaving:

@@ -18,22 +18,30 @@ from motet.cli.ending import FAILED, FINE
 from motet.cli.voice import err, out, say, say_json, table
 from motet.testing.faults import DEFAULT_PROFILE, profile
 from motet.testing.mutations import MUTATIONS
-from motet.testing.simulation import Catch, Result, catch, merge, simulate, tell_story
+from motet.testing.simulation import (
+    Catch,
+    Result,
+    catch,
+    crashes_of,
+    merge,
+    simulate,
+    tell_story,
+)
 
 T = TypeVar("T")
 
 SHOWN_VIOLATIONS = 10
 
 
-def replay(seed: int, profile_name: str, json: bool) -> int:
+def replay(seed: int, profile_name: str, crash_at: int | None, json: bool) -> int:
     """One seed, step by step."""
     name = _known(profile_name)
     if json:
-        result = simulate(seed, name, story=True)
+        result = simulate(seed, name, story=True, crash_at=crash_at)
         say_json(result.to_json() | {"seed": seed, "story": list(result.story)})
         return FAILED if result.violations else FINE
     violated = False
-    for line in tell_story(seed, name):
+    for line in tell_story(seed, name, crash_at):
         violated = violated or line.startswith("VIOLATED")
         say(line)
     return FAILED if violated else FINE
@@ -45,11 +53,26 @@ def run(seeds: Sequence[int], profile_name: str, mutations: bool, jobs: int, jso
     processes = jobs or cores()
     with _bar() as bar:
         runs = _each(simulate, [(seed, name) for seed in seeds], processes, bar, "seeds")
-        result = merge(runs, name)
         catches: list[Catch] = []
         if mutations:
             planted = [(mutation,) for mutation in MUTATIONS]
             catches = _each(catch, planted, processes, bar, "mutations")
+    return _judge(merge(runs, name), catches, json)
+
+
+def crash_everywhere(seeds: Sequence[int], jobs: int, json: bool) -> int:
+    """Each seed once for every step of a broker in it, with a crash there."""
+    every = [(seed, step) for seed in seeds for step in crashes_of(seed)]
+    with _bar() as bar:
+        runs = _each(_crashed, every, jobs or cores(), bar, "crashes")
+    return _judge(merge(runs, "calm"), [], json)
+
+
+def _crashed(seed: int, step: int) -> Result:
+    return simulate(seed, "calm", crash_at=step)
+
+
+def _judge(result: Result, catches: Sequence[Catch], json: bool) -> int:
     caught = sum(each.caught for each in catches)
     if json:
         say_json(result.to_json((len(catches), caught)))

@@ -53,7 +53,7 @@ from motet.protocol.session.messages import (
 
 __all__ = ["DEFAULT_WINDOW", "FINAL", "MAX_REQUESTS", "MOVES", "ClientMachine", "Kind", "State"]
 
-FINAL = (errors.MisuseError, errors.Fenced, errors.VersionError)
+FINAL = (errors.MisuseError, errors.Fenced, errors.VersionError, errors.StaleState)
 """A Goodnight of these kinds would only be repeated if we came back."""
 
 BLAME = (errors.ProtocolError, errors.FrameError)
@@ -90,6 +90,7 @@ class ClientMachine:
         self._handles = 0
         self._sequences = 0
         self._shown = 0  # requests up to this sequence may be known to the broker
+        self._answered_upto = 0  # the broker has this request, and so all before it
         self._unanswered: dict[int, Operation] = {}  # by sequence, in the order they were made
         self._standing: dict[int, Operation] = {}  # by handle: in force and ours to renew
         self._subscribed: dict[int, Operation] = {}  # by sequence: where deliveries go
@@ -210,8 +211,8 @@ class ClientMachine:
 
     def opened(self) -> None:
         self._move("opened")
-        hello = (PROTOCOL_VERSION, self.client, self.epoch, self._credentials, self._instance)
-        self._effects.send.append(ClientHello(*hello))
+        who = (self.client, self.epoch, self._credentials, self._instance, self._answered_upto)
+        self._effects.send.append(ClientHello(PROTOCOL_VERSION, *who))
 
     def closed(self) -> None:
         self._move("closed")
@@ -311,7 +312,7 @@ class ClientMachine:
         self._window.begin_again()
         unanswered = list(self._unanswered.values())
         standing = list(self._standing.values())
-        self._sequences = self._shown = 0
+        self._sequences = self._shown = self._answered_upto = 0
         self._unanswered.clear()
         self._subscribed.clear()
         self._routes.clear()
@@ -387,6 +388,7 @@ class ClientMachine:
         """The operation that an answer is for; None if it was answered before."""
         if not 0 < sequence <= self._sequences:
             raise errors.ProtocolError(f"an answer to request {sequence}, which was never made")
+        self._answered_upto = max(self._answered_upto, sequence)
         return self._unanswered.pop(sequence, None)
 
     def _on_done(self, frame: Done) -> None:

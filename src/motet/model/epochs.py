@@ -20,6 +20,11 @@ def broker_of(epoch: str) -> str:
     return epoch.rpartition("-")[0]
 
 
+def life_of(epoch: str) -> int:
+    """0 for what is no epoch, as with `number_of`."""
+    return _order(epoch)[2]
+
+
 def number_of(epoch: str) -> int:
     """0 for what is no epoch: anybody may have written it."""
     return _order(epoch)[0]

@@ -61,6 +61,7 @@ class Violation(Struct, frozen=True):
     seed: int
     guarantee: str
     detail: str
+    crash_at: int | None = None
 
 
 class Result(Struct, frozen=True):
@@ -94,13 +95,15 @@ class Result(Struct, frozen=True):
     def complaints(self) -> list[str]:
         """Every violation with the command that shows how it came to be."""
         return [
-            f"seed {v.seed}: {v.guarantee}: {v.detail}\n  {replay_command(v.seed, self.profile)}"
+            f"seed {v.seed}: {v.guarantee}: {v.detail}\n"
+            f"  {replay_command(v.seed, self.profile, v.crash_at)}"
             for v in self.violations
         ]
 
 
-def replay_command(seed: int, profile_name: str) -> str:
-    return f"motet sim --replay {seed} --profile {profile_name}"
+def replay_command(seed: int, profile_name: str, crash_at: int | None = None) -> str:
+    command = f"motet sim --replay {seed} --profile {profile_name}"
+    return command if crash_at is None else f"{command} --crash-at {crash_at}"
 
 
 # ── one seed ─────────────────────────────────────────────────────────────────────────────
@@ -121,9 +124,7 @@ def simulate(
         needs = dict(bug.needs) if bug else {}
         if crash_at is not None:
             needs |= SMALL
-        cluster = Cluster(
-            seed, profile(profile_name), needs=needs, story=story, crash_at=crash_at
-        )
+        cluster = Cluster(seed, profile(profile_name), needs=needs, story=story, crash_at=crash_at)
         with patched(_surroundings(cluster)):
             cluster.run()
             verdicts = _verdicts(cluster)
@@ -202,7 +203,7 @@ def _result(seed: int, profile_name: str, cluster: Cluster, verdicts: Sequence[V
         faults=dict(sorted(cluster.faults.items())),
         checked=checked,
         violations=tuple(
-            Violation(seed, guarantee, detail)
+            Violation(seed, guarantee, detail, cluster.crash_at)
             for guarantee, details in found.items()
             for detail in details[:SHOWN]
         ),
@@ -212,9 +213,11 @@ def _result(seed: int, profile_name: str, cluster: Cluster, verdicts: Sequence[V
     )
 
 
-def tell_story(seed: int, profile_name: str = DEFAULT_PROFILE) -> Iterator[str]:
+def tell_story(
+    seed: int, profile_name: str = DEFAULT_PROFILE, crash_at: int | None = None
+) -> Iterator[str]:
     """One seed step by step: who, what came in, what went out, and what was wrong in the end."""
-    result = simulate(seed, profile_name, story=True)
+    result = simulate(seed, profile_name, story=True, crash_at=crash_at)
     yield f"seed {seed}, profile {profile_name}: {result.steps} steps, trace {result.trace_hash}"
     yield "times are virtual seconds; ** marks what was done to the overlay"
     yield from result.story
@@ -239,7 +242,7 @@ def run_seeds(
     until_violation: bool = False,
 ) -> Result:
     """All seeds together. The result does not depend on how many processes share the work."""
-    jobs: list[Job] = [(seed, profile_name, mutation, None) for seed in seeds]
+    jobs = [(seed, profile_name, mutation) for seed in seeds]
     results: list[Result] = []
     if processes > 1 and len(jobs) > 1:
         context = multiprocessing.get_context("spawn")
@@ -257,13 +260,8 @@ def run_seeds(
     return merge(results, profile_name)
 
 
-Job = tuple[int, str, str | None, int | None]
-"""Seed, profile, mutation, and the step to crash at."""
-
-
-def _job(job: Job) -> Result:
-    seed, profile_name, mutation, crash_at = job
-    return simulate(seed, profile_name, mutation, crash_at=crash_at)
+def _job(job: tuple[int, str, str | None]) -> Result:
+    return simulate(*job)
 
 
 def merge(results: Sequence[Result], profile_name: str = DEFAULT_PROFILE) -> Result:
@@ -290,22 +288,18 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
-def crash_everywhere(seed: int, *, stride: int = 1, processes: int = 1) -> Result:
-    """One small run again and again, with a crash at each step that a broker takes in it."""
-    last = _broker_steps(seed)
-    jobs: list[Job] = [(seed, "calm", None, step) for step in range(1, last + 1, stride)]
-    if processes > 1:
-        with multiprocessing.get_context("spawn").Pool(processes) as pool:
-            return merge(pool.map(_job, jobs, chunksize=8), "calm")
-    return merge([_job(job) for job in jobs], "calm")
-
-
-def _broker_steps(seed: int) -> int:
-    """How many steps the brokers take until faults would stop."""
+def crashes_of(seed: int) -> range:
+    """The steps that brokers take in a small run of this seed, until faults would stop."""
     cluster = Cluster(seed, profile("calm"), needs=SMALL, crash_at=0)
     with patched(_surroundings(cluster)):
         cluster.chaos()
-    return cluster.broker_steps
+    return range(1, cluster.broker_steps + 1)
+
+
+def crash_everywhere(seed: int, *, stride: int = 1) -> Result:
+    """One small run again and again, with a crash at each step that a broker takes in it."""
+    steps = crashes_of(seed)[::stride]
+    return merge([simulate(seed, "calm", crash_at=step) for step in steps], "calm")
 
 
 # ── mutations ────────────────────────────────────────────────────────────────────────────

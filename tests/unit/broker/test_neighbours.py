@@ -1,4 +1,4 @@
-"""Neighbours of one broker: given up, turned away, added and removed; and the same after a crash."""
+"""Neighbours of one broker: given up, turned away, added, removed; and the same after a crash."""
 
 from __future__ import annotations
 

@@ -20,7 +20,11 @@ def open_log(folder: Path, segment_bytes: int = 1 << 20, writable: bool = True) 
 
 
 def build(
-    folder: Path, groups: Sequence[Sequence[bytes]], *, segment_bytes: int = 1 << 20
+    folder: Path,
+    groups: Sequence[Sequence[bytes]],
+    *,
+    segment_bytes: int = 1 << 20,
+    roll: bool = False,
 ) -> list[int]:
     """A log as a killed process leaves it; the size of its last file after every group."""
     log = open_log(folder, segment_bytes)
@@ -29,6 +33,8 @@ def build(
         log.append(group)
         log.sync()
         sizes.append(segments(folder)[-1].stat().st_size)
+    if roll:
+        log.roll()
     log.shut()
     (folder / CLOSED).unlink()
     return sizes

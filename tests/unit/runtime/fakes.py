@@ -128,10 +128,6 @@ class FakeCore:
         del neighbours
         return self.objection
 
-    def recover(self, now: float) -> Output:
-        del now
-        return Output()
-
     def status(self) -> dict[str, Any]:
         return {"broker": "fake"}
 

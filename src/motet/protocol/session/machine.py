@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from motet.errors import InvariantError, ProtocolError
-from motet.model.epochs import make_epoch, number_of
+from motet.model.epochs import broker_of, life_of, make_epoch, number_of
 from motet.protocol.session.messages import Done, Failed, Request
 from motet.protocol.session.state import Session
 
@@ -61,6 +61,24 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         del self._sessions[session.client]
+
+    def forgotten(self, client: str, resume: str | None, answered: int) -> str:
+        """What a client that comes back has from us, and we do not know of. Everything that we
+        say is durable first, so there is no such thing unless our state is an older copy."""
+        if resume is None or broker_of(resume) != self._broker:
+            return ""
+        life, session = life_of(resume), self.current(client, resume)
+        if life > self._life:
+            return f"{client!r} was in session {resume}, but we are in life {self._life}"
+        if life == self._life and number_of(resume) > self.issued:
+            last = f"session {self.issued}" if self.issued else "none"
+            return f"{client!r} was in session {resume}, but the last one we know of is {last}"
+        if session is not None and answered > session.requests:
+            return (
+                f"{client!r} has our answer to request {answered} of session {resume}, but we "
+                f"know of {session.requests}"
+            )
+        return ""
 
     # ── requests ─────────────────────────────────────────────────────────────────────────
 

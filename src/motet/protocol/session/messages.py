@@ -19,13 +19,16 @@ from motet.protocol.publication import Publication
 
 class ClientHello(Struct, tag="client", array_like=True, frozen=True):
     """`resume` is the epoch of the session to go on with; None opens a new one. `instance` tells
-    two clients with one id apart, so that one whose welcome was lost is known again."""
+    two clients with one id apart, so that one whose welcome was lost is known again. `answered`
+    is the last request of that session that the client has an answer to: a broker that has not
+    even received it runs on an older copy of its state."""
 
     version: int
     client: str
     resume: str | None = None
     credentials: bytes = b""
     instance: str = ""
+    answered: int = 0
 
 
 class AdvertiseRequest(Struct, tag="+adv", array_like=True, frozen=True):

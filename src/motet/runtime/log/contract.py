@@ -10,7 +10,7 @@ USER_KINDS = 16
 """Kinds below are free for those who append; the others are the log's own."""
 
 MAX_APPEND_BYTES = 1 << 30
-"""One call of `append` takes at most this much."""
+"""One call of `append` takes at most this much, in at most a quarter as many records."""
 
 
 class Record(NamedTuple):

@@ -106,9 +106,9 @@ class FileLog:
             raise MisuseError(f"one append takes at most {MAX_APPEND_BYTES} bytes")
         if self._room_bytes <= 0:
             self._roll(writer)
-        data = encoder.encode(payloads, kind)
-        self._room_bytes -= len(data)
-        writer.put(Batch(data, encoder.sequence, encoder.chain))
+        head, data = encoder.encode(payloads, kind)
+        self._room_bytes -= len(head) + len(data)
+        writer.put(Batch(head, data, encoder.sequence, encoder.chain))
         return encoder.sequence
 
     def watch(self, durable: Callable[[], None], failed: Callable[[Exception], None]) -> None:
@@ -232,9 +232,11 @@ def _records_of(segment: Segment, descriptor: int, first: int, last: int) -> Ite
             break
         place = step.after
         segment.passed(place)
-        if step.sequence >= first:
-            yield Record(step.sequence, step.kind, step.payload)
-        if step.sequence >= last:
+        if step.sequence >= first and place.sequence <= last + 1:
+            yield from step.records()
+        else:
+            yield from (each for each in step.records() if first <= each.sequence <= last)
+        if place.sequence > last:
             return
     if place.sequence <= last:
         raise Broken(place, "the file ends before it")

@@ -96,8 +96,8 @@ def _go_through(look: _Look, header: Header) -> None:
                 report.sealed = True
             else:
                 end = step.after
-                report.last = step.sequence
-                report.records += 1
+                report.last = end.sequence - 1
+                report.records += len(step.payloads)
         look.end = end
         if not report.sealed:  # a milestone that nothing came behind
             report.torn_bytes = report.bytes - end.offset

@@ -1,12 +1,14 @@
-"""From record to record through one file, verifying the chain."""
+"""From batch to batch through one file, verifying the chain."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import count, repeat
 from typing import NamedTuple
 from zlib import crc32
 
+from motet.runtime.log.contract import Record
 from motet.runtime.log.layout import (
     HEADER_BYTES,
     MILESTONE,
@@ -15,14 +17,15 @@ from motet.runtime.log.layout import (
     SEAL,
     Header,
     is_sound,
-    payload_of,
+    payloads_of,
 )
 
 CHUNK_BYTES = 1 << 20
 
 
 class Place(NamedTuple):
-    """Where a record begins: its offset, its sequence, and the checksum it is seeded with."""
+    """Where a batch begins: its offset, its first sequence, and what its checksum is seeded
+    with."""
 
     offset: int
     sequence: int
@@ -30,20 +33,19 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
+    """A batch; or the seal, which has no payloads."""
+
     sequence: int
     kind: int
-    flags: int
-    data: bytes
-    """What `length` counts; `payload` is in it."""
+    payloads: list[bytes]
     after: Place
 
-    @property
-    def payload(self) -> bytes:
-        return payload_of(self.flags, self.data)
+    def records(self) -> Iterator[Record]:
+        return map(Record, count(self.sequence), repeat(self.kind), self.payloads)
 
 
 class Broken(Exception):
-    """The record at `place` is not there whole."""
+    """What begins at `place` is not there whole."""
 
     def __init__(self, place: Place, problem: str) -> None:
         self.place = place
@@ -66,9 +68,9 @@ def pread(descriptor: int, size: int, offset: int) -> bytes:
 
 
 def walk(descriptor: int, place: Place, end: int) -> Iterator[Step]:
-    """Every record from `place` to `end`, which is where the file ended when somebody looked, and
-    the seal; milestones are verified and passed. Raises `Broken` at the first record that is not
-    as it was written."""
+    """Every batch from `place` to `end`, which is where the file ended when somebody looked, and
+    the seal; milestones are verified and passed. Raises `Broken` at the first one that is not as
+    it was written."""
     offset, sequence, chain = place
     buffer, at = b"", 0
     while offset < end:
@@ -76,7 +78,7 @@ def walk(descriptor: int, place: Place, end: int) -> Iterator[Step]:
             buffer, at = pread(descriptor, min(CHUNK_BYTES, end - offset), offset), 0
             if len(buffer) < RECORD_BYTES:
                 raise Broken(Place(offset, sequence, chain), "its header is cut short")
-        stored, length, found, kind, flags = RECORD.unpack_from(buffer, at)
+        stored, length, found, number, kind, flags = RECORD.unpack_from(buffer, at)
         stop = at + RECORD_BYTES + length
         if stop > len(buffer):
             size = RECORD_BYTES + length
@@ -89,17 +91,20 @@ def walk(descriptor: int, place: Place, end: int) -> Iterator[Step]:
         body = buffer[at + 4 : stop]
         if crc32(body, chain) != stored:
             raise Broken(Place(offset, sequence, chain), "its checksum is wrong")
-        data = body[RECORD_BYTES - 4 :]
-        if found != sequence or not is_sound(length, kind, flags):
+        payloads: list[bytes] = []
+        if found != sequence or not is_sound(length, number, kind, flags):
             raise Broken(Place(offset, sequence, chain), "it does not belong here")
+        if kind < MILESTONE:
+            payloads = payloads_of(number, flags, body[RECORD_BYTES - 4 :])
+            if not payloads:
+                raise Broken(Place(offset, sequence, chain), "it does not belong here")
+            chain = stored
+            sequence += number
         offset += stop - at
         at = stop
-        if kind < MILESTONE:
-            chain = stored
-            sequence += 1
-            yield Step(found, kind, flags, data, Place(offset, sequence, chain))
-        elif kind == SEAL:
-            yield Step(found, kind, flags, data, Place(offset, sequence, chain))
+        if kind != MILESTONE:
+            yield Step(found, kind, payloads, Place(offset, sequence, chain))
+        if kind == SEAL:
             if offset < end:
                 raise Broken(Place(offset, sequence, chain), "it stands behind the seal")
             return

@@ -41,8 +41,8 @@ def _write(path: Path, header: Header, payloads: Iterable[tuple[int, bytes]]) ->
     try:
         for kind, payload in payloads:
             assert 0 <= kind < USER_KINDS, kind
-            parts.append(encoder.encode((payload,), kind))
-            size += len(parts[-1])
+            parts += encoder.encode((payload,), kind)
+            size += len(payload)
             if size >= WRITE_BYTES:
                 write_all(descriptor, b"".join(parts))
                 parts, size = [], 0
@@ -72,7 +72,7 @@ class SealedFile:
                 place = step.after
                 is_sealed = step.kind == SEAL
                 if not is_sealed:
-                    yield Record(step.sequence, step.kind, step.payload)
+                    yield from step.records()
         except Broken as error:
             raise broken(self.path, error.place, str(error)) from None
         finally:

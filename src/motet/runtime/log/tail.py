@@ -6,6 +6,7 @@ must stop whoever opens the log. Decision 0014 argues the rule that `damage` app
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from zlib import crc32
 
 from motet.runtime.log.layout import (
@@ -47,7 +48,7 @@ def _synced_behind(tail: bytes, place: Place) -> int:
     uppers = {each.to_bytes(8, "little")[_UPPER] for each in (place.sequence, limit)}
     for upper in sorted(uppers):
         for kind, size in ((MILESTONE, MILESTONE_BYTES), (SEAL, SEAL_BYTES)):
-            looks = upper + bytes((kind, PLAIN))
+            looks = upper + bytes((0, 0, 0, 0, kind, PLAIN))
             found = tail.find(looks, RECORD_BYTES - len(looks) + 1)
             while found >= 0:
                 start = found + len(looks) - RECORD_BYTES
@@ -63,36 +64,47 @@ def _is_short(tail: bytes, place: Place) -> bool:
     written: a sound head, and no record behind it."""
     if len(tail) < RECORD_BYTES:
         return True
-    stored, length, sequence, kind, flags = RECORD.unpack_from(tail)
+    stored, length, sequence, count, kind, flags = RECORD.unpack_from(tail)
     if RECORD_BYTES + length <= len(tail):
         return False
-    if sequence != place.sequence or not is_sound(length, kind, flags):
+    if sequence != place.sequence or not is_sound(length, count, kind, flags):
         return False
-    # Its length may be what has changed. Then others stand where it claims to be.
-    return not any(_stands_behind(tail, sequence + ahead, stored) for ahead in (1, 2, 3))
+    # Its length may be what has changed. Then another one stands where it claims to be.
+    return not _stands_behind(tail, sequence + count, stored)
 
 
 def _stands_behind(tail: bytes, sequence: int, seed: int) -> bool:
-    """Is there a record with this sequence that agrees with the seed, or its successor with it?"""
+    """Is there a batch with this sequence that agrees with the seed, or its successor with it?"""
     looks = sequence.to_bytes(8, "little")
     at = tail.find(looks, RECORD_BYTES)
     while at >= 0:
-        stored, stop, agrees = _at(tail, at - 8, sequence, seed)
-        if agrees or (stop and _at(tail, stop, sequence + 1, stored)[2]):
-            return True
+        batch = _at(tail, at - 8, sequence)
+        if batch is not None:
+            if crc32(batch.body, seed) == batch.stored:
+                return True
+            after = _at(tail, batch.stop, sequence + batch.count)
+            if after is not None and crc32(after.body, batch.stored) == after.stored:
+                return True
         at = tail.find(looks, at + 1)
     return False
 
 
-def _at(tail: bytes, start: int, sequence: int, seed: int) -> tuple[int, int, bool]:
-    """The record that may begin here: its checksum, its end (0: there is none), its agreement."""
+class _Batch(NamedTuple):
+    stored: int
+    count: int
+    body: bytes
+    stop: int
+
+
+def _at(tail: bytes, start: int, sequence: int) -> _Batch | None:
+    """The batch that may begin here."""
     if start + RECORD_BYTES > len(tail):
-        return 0, 0, False
-    stored, length, found, kind, flags = RECORD.unpack_from(tail, start)
+        return None
+    stored, length, found, count, kind, flags = RECORD.unpack_from(tail, start)
     stop = start + RECORD_BYTES + length
-    if stop > len(tail) or found != sequence or not is_sound(length, kind, flags):
-        return 0, 0, False
-    return stored, stop, crc32(tail[start + 4 : stop], seed) == stored
+    if stop > len(tail) or found != sequence or not is_sound(length, count, kind, flags):
+        return None
+    return _Batch(stored, count, tail[start + 4 : stop], stop)
 
 
 def _has_zero_sector(tail: bytes, place: Place) -> bool:

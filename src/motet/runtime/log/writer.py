@@ -29,8 +29,9 @@ MAX_UNSYNCED_S = 1.0
 
 
 class Batch(NamedTuple):
-    """Records to write: their bytes, and the last one's sequence and checksum."""
+    """Records to write: their bytes in two pieces, the last one's sequence, the checksum."""
 
+    head: bytes
     data: bytes
     sequence: int
     chain: int
@@ -141,7 +142,7 @@ class Writer:
         size = 0
         item: Item = _nothing
         while True:
-            parts.append(batch.data)
+            parts += batch[:2]
             size += len(batch.data)
             if size >= MAX_GROUP_BYTES:
                 break

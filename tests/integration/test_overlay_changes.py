@@ -1,0 +1,207 @@
+"""A real overlay of processes that changes while clients use it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import motet
+from motet.broker.topology import BrokerPlace, Topology
+from motet.cli.looking import ask
+from tests.integration.test_cli import MOTET, free_ports, line
+
+PATIENCE_S = 60.0
+
+
+class Told:
+    """How a command ended."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+
+async def command(*arguments: str) -> Told:
+    process = await asyncio.create_subprocess_exec(
+        *MOTET,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return Told(process.returncode, out.decode(), err.decode())
+
+
+class Overlay:
+    """`motet up` with a file that the tests rewrite."""
+
+    def __init__(self, folder: Path) -> None:
+        self.topology = line(3)
+        self.file = folder / "overlay.toml"
+        self.directory = folder / "run"
+        self.write()
+
+    def write(self, topology: Topology | None = None) -> None:
+        self.file.write_text((topology or self.topology).to_toml())
+
+    def url(self, name: str) -> str:
+        return self.topology.place(name).listen
+
+    def with_fourth(self) -> Topology:
+        (port,) = free_ports(1)
+        fourth = BrokerPlace("B4", f"motet://127.0.0.1:{port}", ("B3",))
+        return replace(self.topology, brokers=(*self.topology.brokers, fourth))
+
+    async def change(self, verb: str) -> Told:
+        return await command("overlay", verb, "--dir", str(self.directory), "--json")
+
+    async def pids(self) -> dict[str, int]:
+        return {
+            place.name: (await ask(place.listen))["process"]["pid"]
+            for place in self.topology.brokers
+        }
+
+
+@pytest.fixture
+async def overlay(tmp_path: Path) -> AsyncIterator[Overlay]:
+    made = Overlay(tmp_path)
+    with (tmp_path / "up.err").open("wb") as err:
+        process = await asyncio.create_subprocess_exec(
+            *MOTET,
+            *("up", str(made.file), "--dir", str(made.directory), "--json"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=err,
+        )
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE_S):
+        ready = await process.stdout.readline()
+    assert json.loads(ready)["ready"]
+    try:
+        yield made
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await process.wait() == 0
+
+
+async def received(subscription: motet.Subscription, count: int) -> list[object]:
+    async with asyncio.timeout(PATIENCE_S):
+        return [(await anext(subscription))["n"] for _ in range(count)]
+
+
+async def test_a_broker_is_added_used_refused_to_go_and_removed(overlay: Overlay) -> None:
+    before = await overlay.pids()
+    three, four = overlay.topology, overlay.with_fourth()
+    async with motet.connect(overlay.url("B1"), client_id="alice") as alice:
+        await alice.advertise("n >= 0")
+
+        overlay.write(four)
+        told = await overlay.change("reload")
+        assert told.status == 0, told.err
+        assert [row["broker"] for row in json.loads(told.out)["brokers"]] == [*three.names, "B4"]
+        overlay.topology = four
+
+        async with (
+            motet.connect(overlay.url("B4"), client_id="dora") as dora,
+            dora.subscribe("n >= 0") as numbers,
+        ):
+            for n in range(5):
+                await alice.publish({"n": n})
+            assert await received(numbers, 5) == list(range(5))
+            overlay.write(three)
+            told = await overlay.change("reload")
+            assert told.status == 1
+            assert "B4 still has 1 client: dora" in told.err
+            await alice.publish({"n": 5})
+            assert await received(numbers, 1) == [5], "everything stays as it was"
+
+        told = await overlay.change("reload")
+        assert told.status == 0, told.err
+        with pytest.raises(motet.MotetError):
+            await ask(four.place("B4").listen)
+        overlay.topology = three
+        await alice.advertise("m >= 0")
+    assert await overlay.pids() == before, "the others were not restarted"
+
+
+async def subscribing(client: motet.Client, restarted: asyncio.Event) -> list[motet.Subscription]:
+    """One subscription after the other, all acknowledged, until the restart is over."""
+    made: list[motet.Subscription] = []
+    while not restarted.is_set():
+        made.append(await client.subscribe(f"n = {len(made)}", timeout=PATIENCE_S))
+    return made
+
+
+async def test_a_rolling_restart_loses_no_session_and_nothing_acknowledged(
+    overlay: Overlay,
+) -> None:
+    before = await overlay.pids()
+    async with (
+        motet.connect(overlay.url("B1"), client_id="alice") as alice,
+        motet.connect(overlay.url("B3"), client_id="carol") as carol,
+    ):
+        await alice.advertise("n >= 0")
+        epochs = [client.session_epoch for client in (alice, carol)]
+        restarted = asyncio.Event()
+        work = asyncio.create_task(subscribing(carol, restarted))
+        told = await overlay.change("restart")
+        restarted.set()
+        assert told.status == 0, told.err
+        after = await overlay.pids()
+        assert all(after[name] != before[name] for name in before)
+        made = await work
+        assert made
+        assert [client.session_epoch for client in (alice, carol)] == epochs
+        assert [client.lost_sessions for client in (alice, carol)] == [0, 0]
+        for n, subscription in enumerate(made):
+            await alice.publish({"n": n})
+            assert await received(subscription, 1) == [n]
+
+
+async def test_a_broker_moves_to_another_address(overlay: Overlay) -> None:
+    (port,) = free_ports(1)
+    places = [
+        replace(place, listen=f"motet://127.0.0.1:{port}") if place.name == "B2" else place
+        for place in overlay.topology.brokers
+    ]
+    overlay.topology = replace(overlay.topology, brokers=tuple(places))
+    overlay.write()
+    told = await overlay.change("reload")
+    assert told.status == 0, told.err
+    async with (
+        motet.connect(overlay.url("B1"), client_id="alice") as alice,
+        motet.connect(overlay.url("B3"), client_id="carol") as carol,
+    ):
+        await alice.advertise("n >= 0")
+        async with carol.subscribe("n >= 0") as numbers:
+            await alice.publish({"n": 7})
+            assert await received(numbers, 1) == [7]
+
+
+async def test_what_cannot_be_done_is_refused_and_the_overlay_goes_on(overlay: Overlay) -> None:
+    before = await overlay.pids()
+    for text, why in (
+        ("this is no topology", "is not TOML"),
+        (overlay.topology.to_toml().replace('links = ["B2"]', 'links = ["B1"]'), "both brokers"),
+        (overlay.topology.to_toml().replace('links = ["B1"]', ""), "falls into parts"),
+    ):
+        overlay.file.write_text(text)
+        told = await overlay.change("reload")
+        assert told.status == 1
+        assert why in told.err
+    assert await overlay.pids() == before
+
+
+async def test_there_must_be_an_overlay(tmp_path: Path) -> None:
+    told = await command("overlay", "restart", "--dir", str(tmp_path / "nothing"))
+    assert told.status == 2
+    assert "no overlay is running" in told.err
