@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from motet.chaos.judgement import Report, judge
 from motet.chaos.plan import Plan
 from motet.chaos.run import Run
+from motet.errors import UnavailableError
 from motet.runtime.journal import VOLATILE
 
 PATIENCE_S = 60.0
@@ -102,6 +104,12 @@ def test_a_folder_that_lost_its_tail_is_found_out(tmp_path: Path) -> None:
     assert {"durability", "routing"} <= set(again.violated)
     assert again.operations["lost"] > 0
     assert again.checked["completeness"] == report.checked["completeness"]
+
+
+def test_an_overlay_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"B1 did not start: error: .*prayer"):
+        run(replace(SHORT, durability="prayer"), tmp_path)
+    assert brokers_in(tmp_path) == []
 
 
 def test_it_can_be_interrupted_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
+from subprocess import DEVNULL, PIPE, Popen
 
 from motet.broker.recovery import forget_before, snapshots, take_snapshot
 from motet.errors import MotetError, StorageError
@@ -78,24 +78,24 @@ class Compaction:
     async def take(self) -> Path:
         """A snapshot of what is durable now; returns when it is on disk."""
         bytes_before, acknowledged = self._journal.bytes, self._acknowledged()
+        self._journal.hand_over()
         position = self._log.appended
         self._log.roll()
         while self._log.durable < position:
             await asyncio.sleep(WAIT_S)
         command = (sys.executable, "-m", "motet.broker.compaction", str(self._directory))
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            str(position),
-            json.dumps(acknowledged),
+        # Not by the loop: it forks, which copies the tables of all our memory, and the loop
+        # stands still for as long as that takes. This shares the memory until the other begins.
+        process = Popen(
+            (*command, str(position), json.dumps(acknowledged)),
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
         )
         try:
-            out, err = await process.communicate()
+            out, err = await asyncio.to_thread(process.communicate)
         except asyncio.CancelledError:
             process.kill()
-            await process.wait()
             raise
         if process.returncode:
             said = err.decode(errors="replace").strip().splitlines()

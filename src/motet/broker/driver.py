@@ -335,12 +335,13 @@ class BrokerDriver:
         self._flush()
 
     def _refuse(self, contact: Contact, error: MotetError, now: float) -> None:
-        log.info("%s is closed: %s: %s", contact, type(error).__name__, error)
         self._end(contact, type(error).__name__, str(error), now)
 
     def _end(self, contact: Contact, error: str, text: str, now: float) -> None:
         """The last word to a connection. For the core it is gone from here on."""
         if not contact.outbox.ended:
+            if error:
+                log.info("%s is closed: %s: %s", contact, error, text[:LONGEST_TEXT])
             self._put(contact, Goodnight(error, text[:LONGEST_TEXT]), 0)
             self._step(Closed(contact.number), now)
 

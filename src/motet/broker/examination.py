@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from motet.broker.durable import Durable
 from motet.broker.records import FACT, MACHINE_VERSION, decode_fact
-from motet.broker.recovery import JOURNAL, SNAPSHOT, read_durable, snapshots
+from motet.broker.recovery import JOURNAL, LOOKS, SNAPSHOT, listing, read_durable, snapshots
 from motet.errors import MisuseError, MotetError
 from motet.protocol.contract import Fact
 from motet.runtime.log import FileLog, SegmentReport, inspect, read_sealed
@@ -55,11 +55,20 @@ def examine(directory: Path) -> Findings:
             f"{directory} is not the folder of a broker: there is no {directory / JOURNAL}; "
             "`motet up` keeps one for each broker, like run/B1"
         )
+    for _ in range(LOOKS):
+        before = listing(directory)
+        found = _examined(directory)
+        if found.whole or listing(directory) == before:
+            break  # else a broker that runs has changed the folder under our eyes
+    return found
+
+
+def _examined(directory: Path) -> Findings:
     found = Findings(
         str(directory), inspect(directory / JOURNAL), [_look(path) for path in snapshots(directory)]
     )
-    problems = [*(s.problem for s in found.segments), *(s.problem for s in found.snapshots)]
-    found.problems += [problem for problem in problems if problem]
+    found.problems += [f"{s.file}: {s.problem}" for s in found.segments if s.problem]
+    found.problems += [shot.problem for shot in found.snapshots if shot.problem]
     try:
         durable, position = read_durable(directory)
         durable.validate()
@@ -82,13 +91,16 @@ def facts(directory: Path, first: int | None = None) -> Iterator[tuple[int, Fact
 
 
 def _look(path: Path) -> SnapshotReport:
-    report = SnapshotReport(path.name, int(path.stem), path.stat().st_size)
+    report = SnapshotReport(path.name, int(path.stem), 0)
     try:
+        report.bytes = path.stat().st_size
         file = read_sealed(path, purpose=SNAPSHOT)
         report.version = file.version
         report.parts = sum(1 for _ in file)
     except MotetError as problem:
         report.problem = str(problem)
+    except OSError as problem:
+        report.problem = f"{path} cannot be read: {problem.strerror or problem}"
     return report
 
 

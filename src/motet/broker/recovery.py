@@ -10,7 +10,9 @@ the file and the way out; nothing is ever mended silently but a tail that was ne
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,17 +23,27 @@ from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
 from motet.broker.rebuild import Snapshot, core_of, founding, picture, rebuild
 from motet.broker.records import FOUNDED, MACHINE_VERSION, encode
-from motet.errors import LogCorrupted, MisuseError, StorageError
+from motet.errors import (
+    LogCorrupted,
+    MisuseError,
+    MotetError,
+    StorageError,
+    WrittenByAnotherVersion,
+)
 from motet.protocol.contract import Reconfigured
 from motet.runtime.clock import fresh_incarnation
 from motet.runtime.journal import LoggedJournal
 from motet.runtime.log import Durability, FileLog, SealedFile, read_sealed, write_sealed
+from motet.runtime.loop import growing
+from motet.runtime.log.files import NEW, remove_file, usable
 
 log = logging.getLogger("motet.broker")
 
 JOURNAL = "journal"
 SNAPSHOT = "snapshot"
 """Purposes, as the files name them."""
+LOOKS = 5
+"""How often a folder is looked at that changes while it is read."""
 
 
 class Opened(NamedTuple):
@@ -47,28 +59,40 @@ def open_folder(
     settings: BrokerConfig, directory: Path, durability: Durability = Durability.FSYNC
 ) -> Opened:
     """The broker of this folder; an empty folder becomes that of a new one."""
-    directory.mkdir(parents=True, exist_ok=True)
+    with usable(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     files = FileLog.open(
         directory / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION, durability=durability
     )
     try:
+        _sweep(directory)
         return _opened(settings, files, last_snapshot(directory), durability)
     except BaseException:
         files.shut()
         raise
 
 
+def _sweep(directory: Path) -> None:
+    """A snapshot that was under way when the broker died is of no use to anybody."""
+    with usable(directory):
+        for path in directory.glob(f"*.{SNAPSHOT}{NEW}"):
+            remove_file(path)
+
+
 def _opened(
     settings: BrokerConfig, files: FileLog, last: SealedFile | None, durability: Durability
 ) -> Opened:
-    journal = LoggedJournal(files, encode, durability.value)
+    journal = LoggedJournal(files, encode, durability.value, gathers=True)
     if last is None and not files.appended:
         config = replace(settings, incarnation=fresh_incarnation())
         files.append([founding(config)], FOUNDED)
         files.sync()
         return Opened(BrokerCore(config), journal, 0)
     began = _began(files, last)
-    durable = rebuild(settings, _snapshot(last), _records(files, began + 1, journal))
+    reading = Reading(files, last, began, files.appended)
+    with reading.named(), growing():
+        durable = rebuild(settings, reading.snapshot, reading)
+    journal.bytes = reading.bytes
     core = BrokerCore(durable.config, durable)
     replayed = max(files.appended - began, 0)
     _take_neighbours(core, settings.neighbours, journal)
@@ -89,13 +113,53 @@ def _take_neighbours(core: BrokerCore, neighbours: tuple[str, ...], journal: Log
         journal.append(changes.persist)
 
 
-def _records(
-    files: FileLog, first: int, journal: LoggedJournal | None = None, upto: int | None = None
-) -> Iterator[tuple[int, bytes]]:
-    for record in files.read(first, upto):
-        if journal is not None:
-            journal.bytes += len(record.payload)
-        yield record.kind, record.payload
+class Reading:
+    """What a folder holds, record by record: the last snapshot, and the facts behind it."""
+
+    def __init__(self, files: FileLog, last: SealedFile | None, began: int, upto: int) -> None:
+        self.bytes = 0
+        """Of the facts read so far."""
+        self.snapshot = None if last is None else Snapshot(last.version, self._parts(last))
+        self._files = files
+        self._facts = range(began + 1, upto + 1)
+        self._at = f"the journal in {files.directory}"
+
+    def _parts(self, last: SealedFile) -> Iterator[bytes]:
+        for record in last:
+            self._at = f"record {record.sequence} of {last.path}"
+            yield record.payload
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        if not self._facts:
+            return
+        for record in self._files.read(self._facts[0], self._facts[-1]):
+            self._at = f"fact {record.sequence} in {self._files.directory}"
+            self.bytes += len(record.payload)
+            yield record.kind, record.payload
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Whoever cannot make sense of what is read says where it stands."""
+        directory = self._files.directory.parent
+        try:
+            yield
+        except MotetError as problem:
+            if str(directory) in str(problem):
+                raise
+            if isinstance(problem, MisuseError | WrittenByAnotherVersion):
+                raise type(problem)(f"{directory}: {problem}") from None
+            raise self._senseless(problem) from problem
+        except OSError as problem:
+            raise StorageError(f"{self._at} cannot be read: {problem}") from problem
+        except Exception as problem:  # whole, by its checksum, but nothing that we would write
+            raise self._senseless(problem) from problem
+
+    def _senseless(self, problem: Exception) -> LogCorrupted:
+        return LogCorrupted(
+            f"{self._at} makes no sense: {problem}; was it written by another release? Start that "
+            "one, or move the folder away and start the broker without it: it joins the overlay "
+            "anew"
+        )
 
 
 def _began(files: FileLog, last: SealedFile | None) -> int:
@@ -110,12 +174,6 @@ def _began(files: FileLog, last: SealedFile | None) -> int:
     return began
 
 
-def _snapshot(last: SealedFile | None) -> Snapshot | None:
-    if last is None:
-        return None
-    return Snapshot(last.version, (record.payload for record in last))
-
-
 # ── reading only ─────────────────────────────────────────────────────────────────────────
 
 
@@ -124,14 +182,38 @@ def read_durable(directory: Path, upto: int | None = None) -> tuple[Durable, int
     fact. Changes nothing, and may be used while the broker runs."""
     if not (directory / JOURNAL).is_dir():
         raise MisuseError(f"{directory} is not the folder of a broker: it has no {JOURNAL}/")
+    tries = LOOKS
+    while True:
+        tries, before = tries - 1, listing(directory)
+        try:
+            return _read(directory, upto)
+        except StorageError:
+            if not tries or listing(directory) == before:
+                raise  # else a broker that runs has put a snapshot in the place of what we read
+
+
+def listing(directory: Path) -> dict[str, tuple[int, int]]:
+    """All files with their sizes and times: something has happened here if it changes."""
+    found = {}
+    for folder in (directory, directory / JOURNAL):
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    status = entry.stat()
+                    found[entry.path] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def _read(directory: Path, upto: int | None) -> tuple[Durable, int]:
     last = last_snapshot(directory)
     files = FileLog.open(
         directory / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION, writable=False
     )
     began = _began(files, last)
     position = max(began, files.appended) if upto is None else upto
-    records = _records(files, began + 1, None, position) if position > began else iter(())
-    return rebuild(None, _snapshot(last), records), position
+    reading = Reading(files, last, began, position)
+    with reading.named(), growing():
+        return rebuild(None, reading.snapshot, reading), position
 
 
 def read_core(directory: Path) -> BrokerCore:

@@ -86,7 +86,10 @@ class Run:
                 self._brokers[name] = BrokerProcess(
                     name, self._ports[name], options, self.directory
                 )
-            await asyncio.gather(*(broker.start() for broker in self._brokers.values()))
+            starts = (broker.start() for broker in self._brokers.values())
+            for result in await asyncio.gather(*starts, return_exceptions=True):
+                if result is not None:
+                    raise result
             problem = await self._lookout.until_whole(START_BOUND_S)
             if problem:
                 raise UnavailableError(f"the overlay did not start: {problem}")

@@ -48,12 +48,11 @@ class Traffic:
     # ── coming and going ─────────────────────────────────────────────────────────────────
 
     async def begin(self) -> None:
-        """Everybody connects and has something to do with everybody else."""
+        """Everybody connects and asks for something; all of it is answered."""
         homes = self._plan.tree.brokers
         for number in range(self._plan.traffic.clients):
             self.arrive(f"c{number}", homes[number % len(homes)])
-        while self._comings:
-            await asyncio.wait(set(self._comings))
+        await self._until_at_rest()
 
     def arrive(self, name: str, home: str, after_s: float = 0.0) -> None:
         instance = len(self.applications)
@@ -156,6 +155,9 @@ class Traffic:
             for application in self.living:
                 if application.advertised():
                     await self._publish(application)
+        await self._until_at_rest()
+
+    async def _until_at_rest(self) -> None:
         while not self.at_rest:
             await asyncio.sleep(POLL_S)
 

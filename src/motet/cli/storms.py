@@ -26,6 +26,7 @@ from motet.runtime import loop
 from motet.runtime.journal import DURABILITIES
 
 REFRESH_S = 0.2
+BAR_COLUMNS = 16
 SEEDS = 1_000_000
 
 
@@ -89,7 +90,7 @@ async def _watched(plan: Plan, folder: Path, *, quiet: bool) -> Report | None:
     shown = not quiet and err().is_terminal
     bar = Progress(
         TextColumn("{task.description:>9}"),
-        BarColumn(),
+        BarColumn(bar_width=BAR_COLUMNS),
         TextColumn("{task.fields[remark]}"),
         console=err(),
         disable=not shown,

@@ -8,6 +8,7 @@ Lives here
     outbox        the frames of one connection: in order, behind the journal, bounded
     contact       one connection as a driver sees it: who is there, is it alive?
     journal       where facts become durable
+    log/          numbered records on disk that outlive the process: a room of its own
     wiring        where a broker listens, whom it dials, how patient it is
     clock, timers, redial, traffic, loop   time, alarms, patience, counters, the event loop
 

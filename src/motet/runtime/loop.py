@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,6 +31,19 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end on uvloop where it is installed, else on asyncio's own loop."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
+
+
+@contextlib.contextmanager
+def growing() -> Iterator[None]:
+    """While very much is made and nothing let go of: to look for garbage again and again would
+    take longer than the work itself."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def settle_memory() -> None:

@@ -121,7 +121,10 @@ class TcpConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         self._transport.resume_reading()
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # the other side has reset the connection, and we have not heard of it yet
+            self._transport.abort()
 
     def abort(self, reason: str = "") -> None:
         if not self._gone:

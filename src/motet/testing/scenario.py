@@ -201,11 +201,11 @@ class Scenario:
     def connect(self, text: str) -> None:
         client, broker, *instance = text.split()
         self.counters[client] = self.counters[f"{client} published"] = 0
-        self._hello(broker, session.ClientHello(PROTOCOL_VERSION, client, None, b"", *instance))
+        self._hello(broker, _greeting(client, None, instance))
 
     def resume(self, text: str) -> None:
         client, broker, epoch, *instance = text.split()
-        self._hello(broker, session.ClientHello(PROTOCOL_VERSION, client, epoch, b"", *instance))
+        self._hello(broker, _greeting(client, epoch, instance))
 
     def _hello(self, broker: str, hello: session.ClientHello) -> None:
         self._connections += 1
@@ -433,6 +433,10 @@ def _hop(hop: Hop) -> str:
 def _event(body: Raw) -> str:
     attributes = decode_attributes(body)
     return "{" + " ".join(f"{name}={value!r}" for name, value in attributes.items()) + "}"
+
+
+def _greeting(client: str, resume: str | None, instance: list[str]) -> session.ClientHello:
+    return session.ClientHello(PROTOCOL_VERSION, client, resume, b"", "".join(instance))
 
 
 def _attribute(word: str) -> tuple[str, Value]:

@@ -22,6 +22,7 @@ from motet.cli.main import run
         (["--seconds", "-3"], "-3 seconds"),
         (["--seconds", "nan"], "nan seconds"),
         (["--seconds", "inf"], "inf seconds"),
+        (["--seconds", "601"], "601 seconds"),
         (["--seed", "-1"], "--seed"),
         (["--shape", "ring"], "ring"),
         (["--durability", "prayer"], "prayer"),

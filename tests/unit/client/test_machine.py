@@ -110,6 +110,35 @@ def test_every_hello_names_the_instance() -> None:
     assert sent(machine) == [ClientHello(PROTOCOL_VERSION, "alice", "B1-1.7", b"", "one")]
 
 
+def test_a_hello_says_how_far_the_answers_of_its_session_go() -> None:
+    machine = ClientMachine("alice")
+    machine.opened()
+    machine.received(welcome("B1-1.7"))
+    for _ in range(3):
+        machine.request("subscribe", F)
+    machine.received(Failed(2, "NotEffective", "too late"))
+    machine.closed()
+    sent(machine)
+    machine.opened()
+    assert sent(machine) == [ClientHello(PROTOCOL_VERSION, "alice", "B1-1.7", answered=2)]
+    machine.received(welcome("B1-2.7"))  # another session: nothing of it is answered
+    machine.closed()
+    sent(machine)
+    machine.opened()
+    assert sent(machine) == [ClientHello(PROTOCOL_VERSION, "alice", "B1-2.7")]
+
+
+def test_a_broker_with_an_old_copy_of_its_state_is_not_asked_again() -> None:
+    machine = ClientMachine("alice")
+    machine.opened()
+    machine.received(welcome())
+    machine.request("subscribe", F)
+    machine.received(Goodnight("StaleState", "move the folder away"))
+    failure = Failure("StaleState", "move the folder away")
+    assert happened(machine)[-2:] == [Resolved(1, failure), Ended(failure)]
+    assert machine.state == "ended"
+
+
 def test_what_is_made_before_the_welcome_leaves_after_it_in_order() -> None:
     machine = ClientMachine("alice")
     machine.request("advertise", F)

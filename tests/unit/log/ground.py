@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,12 +26,19 @@ def build(
     *,
     segment_bytes: int = 1 << 20,
     roll: bool = False,
+    is_batched: bool = False,
 ) -> list[int]:
-    """A log as a killed process leaves it; the size of its last file after every group."""
+    """A log as a killed process leaves it; the size of its last file after every group. A group
+    is one batch, or one for each of its records."""
     log = open_log(folder, segment_bytes)
+    assert log._writer is not None
     sizes = []
     for group in groups:
-        log.append(group)
+        gate = threading.Event()
+        log._writer.put(gate.wait)  # type: ignore[arg-type]
+        for batch in [group] if is_batched else [[payload] for payload in group]:
+            log.append(batch)
+        gate.set()
         log.sync()
         sizes.append(segments(folder)[-1].stat().st_size)
     if roll:

@@ -174,14 +174,6 @@ def test_a_session_that_moved_to_another_broker_is_its_own_successor() -> None:
     assert welcome(stage.hello(CLIENT, "B-5.9", "one")).epoch == "A-100.10"
 
 
-def test_an_epoch_that_was_guessed_is_not_resumed() -> None:
-    stage = Stage()
-    stage.hello(CLIENT)
-    guessed = welcome(stage.hello(LATER, "A-100.2"))
-    assert (guessed.epoch, guessed.resumed) == ("A-100.2", False)
-    assert stage.core.clients["alice"].epoch == "A-100.2"
-
-
 @pytest.mark.parametrize("resume", ["", "nonsense", "A-100.x", "9" * 6000])
 def test_an_epoch_that_is_none_is_older_than_any(resume: str) -> None:
     stage = Stage()

@@ -17,8 +17,9 @@ from motet.protocol.routing.messages import RoutingMessage
 class LinkHello(Struct, tag="link", array_like=True, frozen=True):
     """Opens a link on a new connection, in both directions.
 
-    `incarnation` changes when a broker has lost its state. `known` is the incarnation of the
-    receiver that the sender remembers (0: none), and `received` how much control it has from it.
+    `incarnation` is the sender's life on this link: it grows when the sender has lost its state,
+    or has given the receiver up. `known` is the life of the receiver that the sender remembers
+    (0: none), and `received` how much control it has from it in this pair of lives.
     `heard` is true in an answer, which is never answered itself.
     """
 

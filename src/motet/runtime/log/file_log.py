@@ -12,12 +12,14 @@ from pathlib import Path
 from motet.errors import ClosedError, LogCorrupted, LogTrimmed, MisuseError
 from motet.runtime.log.contract import MAX_APPEND_BYTES, USER_KINDS, Durability, Record
 from motet.runtime.log.files import usable
-from motet.runtime.log.folder import WAY_OUT, Opened, Opening, Segment, broken, segment_files
+from motet.runtime.log.folder import WAY_OUT, Opened, Opening, Segment, broken
 from motet.runtime.log.layout import HEADER_BYTES, MAX_PURPOSE_BYTES, SEAL, Encoder
 from motet.runtime.log.scan import Broken, beginning, walk
 from motet.runtime.log.writer import Batch, Writer
 
 SEGMENT_BYTES = 64 << 20
+LOOKS = 10
+"""How often to look again at a log that changes while it is looked at."""
 
 
 class FileLog:
@@ -62,16 +64,16 @@ class FileLog:
             raise MisuseError(f"a purpose has 1 to {MAX_PURPOSE_BYTES} bytes, not {purpose!r}")
         directory = Path(directory)
         with usable(directory):
-            while True:
-                files = [] if writable else segment_files(directory)
+            for attempt in range(LOOKS):
+                before = [] if writable else _state(directory)
                 try:
                     opened = Opening(directory, purpose, version, writable).open()
+                    break
                 except (LogCorrupted, FileNotFoundError):
                     # Somebody who writes may have rolled or trimmed under our eyes.
-                    if writable or segment_files(directory) == files:
+                    if writable or attempt == LOOKS - 1 or _state(directory) == before:
                         raise
-                    continue
-                return FileLog(directory, opened, segment_bytes, durability)
+            return FileLog(directory, opened, segment_bytes, durability)
 
     # ── positions ────────────────────────────────────────────────────────────────────────
 
@@ -240,6 +242,16 @@ def _records_of(segment: Segment, descriptor: int, first: int, last: int) -> Ite
             return
     if place.sequence <= last:
         raise Broken(place, "the file ends before it")
+
+
+def _state(directory: Path) -> list[tuple[str, int, int]]:
+    """What tells whether anything in a folder was changed meanwhile."""
+    found = []
+    for entry in os.scandir(directory):
+        with contextlib.suppress(FileNotFoundError):
+            status = entry.stat()
+            found.append((entry.name, status.st_size, status.st_mtime_ns))
+    return sorted(found)
 
 
 def _nobody() -> None:

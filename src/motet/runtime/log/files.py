@@ -87,7 +87,9 @@ def usable(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise StorageError(f"{error.filename or path} does not exist") from error
+        raise StorageError(
+            f"{error.filename or path} does not exist or cannot be created; name another one"
+        ) from error
     except NotADirectoryError as error:
         raise StorageError(f"{path} is not a folder; name another one") from error
     except OSError as error:

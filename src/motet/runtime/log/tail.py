@@ -82,7 +82,7 @@ def _stands_behind(tail: bytes, sequence: int, seed: int) -> bool:
         if batch is not None:
             if crc32(batch.body, seed) == batch.stored:
                 return True
-            after = _at(tail, batch.stop, sequence + batch.count)
+            after = _at(tail, batch.stop, sequence + batch.records)
             if after is not None and crc32(after.body, batch.stored) == after.stored:
                 return True
         at = tail.find(looks, at + 1)
@@ -91,7 +91,7 @@ def _stands_behind(tail: bytes, sequence: int, seed: int) -> bool:
 
 class _Batch(NamedTuple):
     stored: int
-    count: int
+    records: int
     body: bytes
     stop: int
 
