@@ -28,10 +28,12 @@ MOTET = (sys.executable, "-m", "motet")
 NEXT_RELEASE = """
 import sys
 from motet.broker import records
-records.MACHINE_VERSION += 1
-if sys.argv.pop(1) == "migrates":
-    records.MIGRATIONS[records.MACHINE_VERSION - 1] = lambda parts: parts
 from motet.cli.main import main
+if sys.argv.pop(1) == "migrates":
+    records.MIGRATIONS[records.MACHINE_VERSION] = lambda parts: parts
+for module in list(sys.modules.values()):
+    if hasattr(module, "MACHINE_VERSION"):
+        module.MACHINE_VERSION += 1
 main()
 """
 """The program of a release whose facts mean something else; it can read older snapshots, or not."""
@@ -101,19 +103,22 @@ class DurableBroker:
 
     async def refused(self) -> tuple[int, str]:
         """Start it, and see that it does not want to."""
-        assert self.spawn().stdout is not None
-        return await self.ended()
+        self.spawn()
+        try:
+            return await self.ended()
+        finally:
+            self.kill()
 
     async def stop(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         assert await self.ended() == (0, self.said)
 
-    def kill(self) -> None:
-        """SIGKILL, to it and to what it has started."""
+    def kill(self, *, alone: bool = False) -> None:
+        """SIGKILL, to it and, unless it dies alone, to what it has started."""
         process = self._process
         if process is not None and process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            (os.kill if alone else os.killpg)(process.pid, signal.SIGKILL)
             process.wait(SOON_S)
         self._close()
 

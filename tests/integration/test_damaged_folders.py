@@ -1,4 +1,4 @@
-"""What can be wrong with the folder of a broker: it says so, names the place, and changes nothing."""
+"""What is wrong with a broker's folder is said, with the place and the way out; never mended."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from motet.cli.main import run
 from motet.errors import StaleState
 from motet.runtime.log import FileLog
 from tests.integration.durable_broker import (
+    MOTET,
     NEXT_RELEASE,
     SOON_S,
     DurableBroker,
@@ -34,21 +35,23 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def live() -> None:
         broker = DurableBroker(directory)
-        for texts in (WANTED[:20], WANTED[20:]):
-            async with broker:
-                client = await motet.connect(broker.address, client_id="alice")
-                await asyncio.gather(*(client.subscribe(text) for text in WANTED[:20]))
-                await asyncio.gather(*(client.subscribe(text) for text in texts))
-                broker.kill()
-                await client.close()
-            if texts is WANTED[20:]:
-                return
-            files = FileLog.open(broker.data / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION)
-            files.roll()
-            files.shut()
+        await _subscribe(broker, WANTED[:20])
+        files = FileLog.open(broker.data / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION)
+        files.roll()
+        files.shut()
+        await _subscribe(broker, WANTED[20:])
 
     asyncio.run(live())
     return directory / "B1"
+
+
+async def _subscribe(broker: DurableBroker, texts: list[str]) -> None:
+    async with broker:
+        client = await motet.connect(broker.address, client_id=f"client of {texts[0]}")
+        for text in texts:
+            await client.subscribe(text)
+        broker.kill()
+        await client.close()
 
 
 @pytest.fixture
@@ -113,6 +116,165 @@ async def test_damage_is_named_with_the_way_out_and_left_as_it_is(
     harm(broker)
     before = listing(broker.data)
     status, said = await broker.refused()
-    print(said)
+    assert status == 1
+    (line,) = said.splitlines()
+    assert line.startswith(f"error: {broker.data}")
+    assert all(word in line for word in words), line
+    assert "nothing was changed; restore the folder from a backup, or move it away" in line
+    changed = {path for path, state in listing(broker.data).items() if before.get(path) != state}
+    assert changed <= {str(broker.data / JOURNAL / mark) for mark in ("lock", "closed")}
+
     assert run(["journal", "verify", str(broker.data)]) == 1
-    print(capsys.readouterr().err)
+    problem, *_, hint = capsys.readouterr().err.splitlines()
+    assert problem.startswith(f"error: {broker.data}")
+    assert "record" in problem or "header" in problem or "segment" in problem
+    assert hint.startswith("hint: restore the folder from a copy")
+
+
+async def test_a_folder_without_damage_is_whole(
+    broker: DurableBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["journal", "verify", str(broker.data)]) == 0
+    assert "whole" in capsys.readouterr().out
+    assert broker.wanted() == set(WANTED)
+
+
+# ── the end of the journal ───────────────────────────────────────────────────────────────
+
+
+async def test_a_group_that_was_torn_is_cut_and_nothing_acknowledged_is_in_it(
+    broker: DurableBroker,
+) -> None:
+    """The disk takes half of a group, and the broker ends. With room it goes on."""
+    await broker.start()
+    client = await motet.connect(broker.address, client_id="bob")
+    await client.subscribe("x = 1000")
+    size = last(broker).stat().st_size
+    broker.let_no_file_grow_beyond(size + 50)
+    under_way = [asyncio.ensure_future(client.subscribe(f"x = {n}")) for n in range(2000, 2020)]
+    status, said = await broker.ended()
+    assert status == 1
+    assert "Traceback" not in said
+    line = said.splitlines()[-1]
+    assert line.startswith(f"error: {last(broker)} could not be written: File too large; ")
+    assert "make room on the disk or replace it, then start again" in line
+    assert last(broker).stat().st_size == size + 50
+    assert not any(task.done() for task in under_way)  # nobody was told that it is in force
+    assert not client.closed
+    assert broker.wanted() == {*WANTED, "x = 1000"}
+
+    await broker.start()
+    assert "cut 50 bytes of a group that a crash tore" in broker.said
+    async with asyncio.timeout(SOON_S):
+        await asyncio.gather(*under_way)  # the client has asked again
+    assert client.lost_sessions == 0
+    assert broker.wanted() == {*WANTED, "x = 1000", *(f"x = {n}" for n in range(2000, 2020))}
+    broker.kill()
+    await client.close()
+
+
+async def test_what_the_log_cannot_know_its_client_does(broker: DurableBroker) -> None:
+    """The end of a journal that was never closed is cut off: it looks like a torn group, but was
+    acknowledged. Whoever has the answer is told."""
+    await broker.start()
+    client = await motet.connect(broker.address, client_id="bob")
+    await client.subscribe("x = 1000")
+    await client.subscribe("x = 2000")
+    broker.kill()
+    os.truncate(last(broker), last(broker).stat().st_size - 5)
+    await broker.start()
+    assert "bytes of a group that a crash tore" in broker.said
+    await eventually(lambda: client.closed)
+    with pytest.raises(StaleState, match=r"answer to request 2 .* but we know of 1"):
+        await client.subscribe("x = 3000")
+    assert broker.running
+    broker.kill()
+    await client.close()
+
+
+async def test_a_journal_that_was_closed_in_order_has_no_torn_end(broker: DurableBroker) -> None:
+    await broker.start()
+    await broker.stop()
+    os.truncate(last(broker), last(broker).stat().st_size - 5)
+    status, said = await broker.refused()
+    assert status == 1
+    assert "the log was closed behind record" in said
+
+
+# ── the folder as a whole ────────────────────────────────────────────────────────────────
+
+
+async def test_a_folder_that_cannot_be_written(broker: DurableBroker) -> None:
+    broker = DurableBroker(broker.data.parent, cannot_write=True)
+    folders = (broker.data, broker.data / JOURNAL)
+    for path in (*broker.data.rglob("*"), *folders):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        status, said = await broker.refused()
+    finally:
+        for path in folders:
+            path.chmod(0o755)
+    assert status == 1
+    (line,) = said.splitlines()
+    assert line.startswith(f"error: {broker.data}")
+    assert "Permission denied; give this user the right to write there" in line
+
+
+async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "B1").write_text("a file")
+    status, said = await DurableBroker(tmp_path).refused()
+    assert status == 1
+    (line,) = said.splitlines()
+    assert line.startswith(f"error: {tmp_path / 'B1'} ")
+    assert "name another folder" in line or "name another one" in line
+
+
+async def test_two_processes_never_share_a_folder(broker: DurableBroker) -> None:
+    async with broker:
+        second = DurableBroker(broker.data.parent)
+        status, said = await second.refused()
+        assert status == 1
+        assert f"is in use by process {broker.pid}; stop it first" in said
+        async with motet.connect(broker.address) as client:
+            await client.subscribe("x = 1000")
+            assert "x = 1000" in broker.wanted()
+
+
+async def test_the_folder_of_another_broker(broker: DurableBroker) -> None:
+    other = DurableBroker(broker.data.parent, "B2")
+    other.data = broker.data
+    status, said = await other.refused()
+    assert status == 2
+    assert said == f"error: {broker.data}: this is the journal of B1, not of B2\n"
+
+
+# ── releases ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_upgrade_goes_by_a_snapshot(
+    broker: DurableBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = (*MOTET[:1], "-c", NEXT_RELEASE)
+    directory = broker.data.parent
+    newer = DurableBroker(directory, command=(*program, "migrates"))
+    status, said = await newer.refused()
+    assert status == 1
+    way_out = f"run its `motet journal snapshot {broker.data}`, then start this one"
+    assert f"version {MACHINE_VERSION} " in said
+    assert way_out in said
+    assert run(["journal", "verify", str(broker.data)]) == 0  # by this release: it is untouched
+
+    assert run(["journal", "snapshot", str(broker.data)]) == 0
+    assert str(broker.snapshots[0]) in capsys.readouterr().out
+    status, said = await DurableBroker(directory, command=(*program, "cannot")).refused()
+    assert status == 1
+    assert f"nothing leads from {MACHINE_VERSION} to {MACHINE_VERSION + 1}" in said
+    assert str(broker.data) in said
+    async with newer, motet.connect(newer.address) as client:
+        tables = (await client.status())["tables"]
+    assert tables["subscriptions"] == len(WANTED)
+
+    status, said = await broker.refused()  # and there is no way back
+    assert status == 1
+    assert f"version {MACHINE_VERSION + 1}" in said
+    assert str(broker.data) in said

@@ -10,6 +10,7 @@ What lives here
     route      a broker's cost per hop, throughput and latency over real sockets
     memory     how large a broker with very many subscriptions is
     workload, match   the matching engines alone
+    log        the log against a bare file
 
 May import: everything but `motet.cli`; of `motet.testing` only what it exports.
 

@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -80,13 +81,26 @@ async def pause(folder: Path, seconds: float) -> dict[str, float]:
     settle_memory()
     watch = Watch()
     await asyncio.sleep(seconds)
-    idle_s = watch.longest_s()
+    idle = watch.longest()
     began = time.perf_counter()
     await Compaction(folder, journal, core.acknowledged).take()
-    took_s, taking_s = time.perf_counter() - began, watch.longest_s()
+    took_s, taking = time.perf_counter() - began, watch.longest()
     watch.end()
     await driver.stop()
-    return {"idle_ms": idle_s * 1e3, "taking_ms": taking_s * 1e3, "took_s": took_s}
+    return {
+        "idle_ms": idle.pause_s * 1e3,
+        "pause_ms": taking.pause_s * 1e3,
+        "work_ms": taking.work_s * 1e3,
+        "took_s": took_s,
+    }
+
+
+@dataclass
+class Longest:
+    pause_s: float = 0.0
+    """Between two looks, beyond the tick itself; part of it may be that others had the CPU."""
+    work_s: float = 0.0
+    """CPU time that the thread of the loop used between two looks."""
 
 
 class Watch:
@@ -95,21 +109,23 @@ class Watch:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._last = time.perf_counter()
-        self._longest = 0.0
+        self._used = time.thread_time()
+        self._longest = Longest()
         self._next = self._loop.call_later(TICK_S, self._look)
 
-    def longest_s(self) -> float:
-        """Since it was asked last, beyond the tick itself."""
-        longest, self._longest = self._longest, 0.0
+    def longest(self) -> Longest:
+        """Since it was asked last."""
+        longest, self._longest = self._longest, Longest()
         return longest
 
     def end(self) -> None:
         self._next.cancel()
 
     def _look(self) -> None:
-        now = time.perf_counter()
-        self._longest = max(self._longest, now - self._last - TICK_S)
-        self._last = now
+        now, used, longest = time.perf_counter(), time.thread_time(), self._longest
+        longest.pause_s = max(longest.pause_s, now - self._last - TICK_S)
+        longest.work_s = max(longest.work_s, used - self._used)
+        self._last, self._used = now, used
         self._next = self._loop.call_later(TICK_S, self._look)
 
 

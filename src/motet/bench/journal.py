@@ -23,7 +23,6 @@ from motet.bench.figures import Figure, Progress
 CLIENTS = 64
 LINE = 3
 SUBSCRIPTIONS = 100_000
-SNAPSHOTS = 3
 RECORD_BYTES = 200
 """About what one subscription takes in a journal."""
 
@@ -44,11 +43,16 @@ class Effort:
     events: int
     settlings: int
     fsyncs: int
+    snapshots: int
     idle_s: float
 
 
-SHORT = Effort(rounds=3, churn_s=1.5, events=100_000, settlings=100, fsyncs=200, idle_s=2.0)
-LONG = Effort(rounds=7, churn_s=4.0, events=300_000, settlings=400, fsyncs=1000, idle_s=5.0)
+SHORT = Effort(
+    rounds=3, churn_s=1.5, events=100_000, settlings=100, fsyncs=200, snapshots=1, idle_s=2.0
+)
+LONG = Effort(
+    rounds=7, churn_s=4.0, events=300_000, settlings=400, fsyncs=1000, snapshots=3, idle_s=5.0
+)
 
 Samples = dict[str, list[float]]
 
@@ -155,13 +159,14 @@ def _stream(broker: stand.Stand, events: int) -> dict[str, float]:
 def _snapshot(effort: Effort) -> Samples:
     """Take one while the loop is watched, and load it, a few times."""
     samples: Samples = defaultdict(list)
-    for _ in range(SNAPSHOTS):
+    for _ in range(effort.snapshots):
         with _folder() as folder:
             stand.hear_from("comeback", "fill", folder, SUBSCRIPTIONS)
             paused = stand.hear_from("comeback", "pause", folder, effort.idle_s)
             loaded = stand.hear_from("comeback", "load", folder)
         samples["idle pause"].append(paused["idle_ms"])
-        samples["pause"].append(paused["taking_ms"])
+        samples["pause"].append(paused["pause_ms"])
+        samples["work"].append(paused["work_ms"])
         samples["snapshot"].append(paused["took_s"])
         samples["load"].append(loaded["seconds"])
         samples["lost subscriptions"].append(SUBSCRIPTIONS - loaded["subscriptions"])
@@ -211,6 +216,7 @@ def _figures(samples: Samples) -> list[Figure]:
             "… longest pause of the event loop meanwhile",
             middle["pause"], "ms", middle["idle pause"], PAUSE_MS,
         ),
+        Figure("… of which the loop was at work", middle["work"], "ms", None, PAUSE_MS),
         Figure(
             "events end to end, broker with a journal",
             middle["events"], "events/s", middle["volatile events"],

@@ -83,8 +83,7 @@ async def _time_log(log: FileLog, payloads: list[bytes]) -> float:
             log.append(payloads)
         else:
             grown.clear()
-            if log.appended - log.durable > GROUP or log.appended == end:
-                await grown.wait()
+            await grown.wait()
     return (time.perf_counter() - began) / GROUPS_PER_ROUND
 
 

@@ -5,9 +5,9 @@ Lives here
     core, linking, router, inquiry, account   the soft half around it: `step(input, now) -> Output`
     image, records, rebuild      durable state as parts, all of it as bytes, and back
         (all of these are the pure half)
-    driver, dialling             the asyncio half: listens, dials, reads always, writes once per read
+    driver, dialling             the asyncio half: reads always, writes once per read
     recovery, compaction         a broker's folder: opened, read, kept short
-    service                      one broker as a process
+    service, reloading           one broker as a process, and its topology read again
     examination                  a folder, looked at
     topology, topology_file      topology files, checked to be one tree
 

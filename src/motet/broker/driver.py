@@ -267,11 +267,12 @@ class BrokerDriver:
         objection = self.core.objection_to(config.neighbours)
         if objection:
             raise MisuseError(objection)
+        self._turn(Reconfigured(config.neighbours))
         self.wiring = dataclasses.replace(self.wiring, dial=wiring.dial)
         for neighbour in self._dialling.aim(wiring.dial):
             for contact in [c for c in self.contacts.values() if c.dialled == neighbour]:
                 self._end(contact, "", "called elsewhere from now on", self._clock.now())
-        self._turn(Reconfigured(config.neighbours))
+        self._flush()
 
     # ── turns ────────────────────────────────────────────────────────────────────────────
 

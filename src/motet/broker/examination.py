@@ -6,6 +6,7 @@ Reads only, and goes on where a broker would stop, so that everything that is wr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,19 @@ from msgspec import Struct, field
 
 from motet.broker.durable import Durable
 from motet.broker.records import FACT, MACHINE_VERSION, decode_fact
-from motet.broker.recovery import JOURNAL, LOOKS, SNAPSHOT, listing, read_durable, snapshots
+from motet.broker.recovery import (
+    JOURNAL,
+    LOOKS,
+    SNAPSHOT,
+    listing,
+    open_log,
+    read_durable,
+    snapshots,
+    steadily,
+)
 from motet.errors import MisuseError, MotetError
 from motet.protocol.contract import Fact
-from motet.runtime.log import FileLog, SegmentReport, inspect, read_sealed
+from motet.runtime.log import SegmentReport, inspect, read_sealed
 
 WAY_OUT = (
     "restore the folder from a copy taken while the broker was stopped and nothing has happened "
@@ -82,12 +92,15 @@ def _examined(directory: Path) -> Findings:
 
 def facts(directory: Path, first: int | None = None) -> Iterator[tuple[int, Fact]]:
     """What was journaled, with its number; from the oldest that is kept, or from `first`."""
-    files = FileLog.open(
-        directory / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION, writable=False
-    )
+    files = open_log(directory, writable=False)
     for record in files.read(files.first if first is None else first):
         if record.kind == FACT:
             yield record.sequence, decode_fact(record.payload)
+
+
+def listed(directory: Path, first: int | None, most: int) -> list[tuple[int, Fact]]:
+    """So many of them, at most; also while the broker runs."""
+    return steadily(directory, lambda: list(islice(facts(directory, first), most)))
 
 
 def _look(path: Path) -> SnapshotReport:

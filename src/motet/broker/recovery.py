@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -34,8 +34,10 @@ from motet.protocol.contract import Reconfigured
 from motet.runtime.clock import fresh_incarnation
 from motet.runtime.journal import LoggedJournal
 from motet.runtime.log import Durability, FileLog, SealedFile, read_sealed, write_sealed
-from motet.runtime.loop import growing
 from motet.runtime.log.files import NEW, remove_file, usable
+from motet.runtime.loop import growing
+
+T = TypeVar("T")
 
 log = logging.getLogger("motet.broker")
 
@@ -61,15 +63,33 @@ def open_folder(
     """The broker of this folder; an empty folder becomes that of a new one."""
     with usable(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    files = FileLog.open(
-        directory / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION, durability=durability
-    )
+    files = open_log(directory, durability)
     try:
         _sweep(directory)
         return _opened(settings, files, last_snapshot(directory), durability)
     except BaseException:
         files.shut()
         raise
+
+
+def open_log(
+    directory: Path, durability: Durability = Durability.FSYNC, *, writable: bool = True
+) -> FileLog:
+    """The log in the folder of a broker."""
+    try:
+        return FileLog.open(
+            directory / JOURNAL,
+            purpose=JOURNAL,
+            version=MACHINE_VERSION,
+            durability=durability,
+            writable=writable,
+        )
+    except WrittenByAnotherVersion as problem:
+        what, _, _ = str(problem).partition("; ")
+        raise WrittenByAnotherVersion(
+            f"{what}; facts mean something only to the release that wrote them: start that one, "
+            f"stop it, run its `motet journal snapshot {directory}`, then start this one"
+        ) from None
 
 
 def _sweep(directory: Path) -> None:
@@ -182,14 +202,20 @@ def read_durable(directory: Path, upto: int | None = None) -> tuple[Durable, int
     fact. Changes nothing, and may be used while the broker runs."""
     if not (directory / JOURNAL).is_dir():
         raise MisuseError(f"{directory} is not the folder of a broker: it has no {JOURNAL}/")
+    return steadily(directory, lambda: _read(directory, upto))
+
+
+def steadily(directory: Path, look: Callable[[], T]) -> T:
+    """What a look into a folder finds. A broker that runs may put a snapshot in the place of what
+    is being read: then another look is due."""
     tries = LOOKS
     while True:
         tries, before = tries - 1, listing(directory)
         try:
-            return _read(directory, upto)
+            return look()
         except StorageError:
             if not tries or listing(directory) == before:
-                raise  # else a broker that runs has put a snapshot in the place of what we read
+                raise
 
 
 def listing(directory: Path) -> dict[str, tuple[int, int]]:
@@ -200,15 +226,14 @@ def listing(directory: Path) -> dict[str, tuple[int, int]]:
             for entry in entries:
                 with suppress(FileNotFoundError):
                     status = entry.stat()
-                    found[entry.path] = (status.st_size, status.st_mtime_ns)
+                    if entry.is_file():
+                        found[entry.path] = (status.st_size, status.st_mtime_ns)
     return found
 
 
 def _read(directory: Path, upto: int | None) -> tuple[Durable, int]:
     last = last_snapshot(directory)
-    files = FileLog.open(
-        directory / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION, writable=False
-    )
+    files = open_log(directory, writable=False)
     began = _began(files, last)
     position = max(began, files.appended) if upto is None else upto
     reading = Reading(files, last, began, position)
@@ -265,7 +290,7 @@ def close_off(directory: Path) -> Path:
     """Replace the whole journal of a stopped broker by a snapshot that later releases can read."""
     if not (directory / JOURNAL).is_dir():
         raise MisuseError(f"{directory} is not the folder of a broker: it has no {JOURNAL}/")
-    files = FileLog.open(directory / JOURNAL, purpose=JOURNAL, version=MACHINE_VERSION)
+    files = open_log(directory)
     try:
         path = take_snapshot(directory, None, {})
         forget_before(directory, path)

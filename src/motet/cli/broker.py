@@ -139,6 +139,8 @@ def _alone(
         raise Misuse(f"{name!r} cannot name a broker", "use letters, digits, '-' and '_'")
     if not listen:
         raise Misuse("where shall it listen?", "--listen motet://127.0.0.1:7701, or --topology")
+    where = full_address(listen)
+    host_and_port(where)  # better refused now than after its folder was opened
     dial: dict[str, str] = {}
     neighbours: list[str] = []
     for given in links:
@@ -152,7 +154,7 @@ def _alone(
             dial[neighbour] = full_address(address)
             host_and_port(dial[neighbour])  # better refused now than dialled in vain for ever
     config = BrokerConfig(name, tuple(neighbours), **settings)
-    return config, Wiring(full_address(listen), dial)
+    return config, Wiring(where, dial)
 
 
 def _stop_with_stdin() -> None:

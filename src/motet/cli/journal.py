@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from motet.broker.examination import WAY_OUT, Findings, examine, facts
+from motet.broker.examination import WAY_OUT, Findings, examine, listed
 from motet.broker.recovery import close_off
 from motet.cli.ending import FAILED, FINE, complain
 from motet.cli.options import Json
 from motet.cli.voice import out, say, say_json, table
-from motet.model.travel import to_wire
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A broker's folder, like run/B1.")]
 
@@ -41,13 +39,13 @@ def inspect_(
     Changes nothing; also while the broker runs. Exit status 1 if something is broken.
     """
     found = examine(directory)
-    listed = list(islice(facts(directory, first), show)) if show and found.whole else []
+    told = listed(directory, first, show) if show and found.whole else []
     if json:
-        plain = [{"fact": n, "at_s": f.now, **_plain(f.body)} for n, f in listed]
+        plain = [{"fact": n, "at_s": f.now, **_plain(f.body)} for n, f in told]
         say_json(_as_json(found) | {"listed": plain})
     else:
         _show(found)
-        for number, fact in listed:
+        for number, fact in told:
             say(f"{number:>8}  {fact.now:14.6f}  {fact.body}")
     return _judge(found, quiet=json)
 
@@ -97,12 +95,13 @@ def _judge(found: Findings, *, quiet: bool) -> int:
 
 
 def _as_json(found: Findings) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(found)
+    plain: dict[str, Any] = msgspec.to_builtins(found, enc_hook=str)  # paths
     return plain | {"whole": found.whole, "way_out": "" if found.whole else WAY_OUT}
 
 
 def _plain(body: Any) -> dict[str, Any]:
-    return {"kind": type(body).__name__, "body": msgspec.to_builtins(body, enc_hook=to_wire)}
+    body_as_json = msgspec.to_builtins(body, enc_hook=str)  # filters, as people write them
+    return {"kind": type(body).__name__, "body": body_as_json}
 
 
 def _show(found: Findings) -> None:

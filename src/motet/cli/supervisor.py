@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import sys
 import time
@@ -93,6 +92,14 @@ class Child:
         if status == MISUSE:
             return Misuse(f"{self.place.name}: {problem}", MOVE_IT)
         return Failure(f"{self.place.name}: {problem}", spoken.get("hint", ""))
+
+    def hang_up(self) -> None:
+        """Let it read its topology again."""
+        try:
+            assert self.process is not None
+            self.process.send_signal(signal.SIGHUP)
+        except ProcessLookupError:
+            raise Failure(f"{self.place.name} is not running") from None
 
     async def ended(self) -> str:
         """Wait for the end of the process; says what ended it."""
@@ -293,7 +300,7 @@ class Supervisor:
             child = self._children[name]
             answer = await ask(child.place.listen)
             before = answer["process"]["reloads"]
-            os.kill(child.pid, signal.SIGHUP)
+            child.hang_up()
             deadline = time.monotonic() + LINKS_BOUND_S
             while (process := (await ask(child.place.listen))["process"])["reloads"] == before:
                 if time.monotonic() > deadline:

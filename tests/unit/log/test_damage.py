@@ -126,20 +126,19 @@ def test_every_flipped_bit_of_a_small_log_stops(
 
 @pytest.mark.parametrize("is_batched", [True, False])
 @pytest.mark.parametrize("groups", [LARGE, ZEROS], ids=["large", "zeros"])
-def test_a_flipped_bit_in_every_byte_of_a_larger_log_stops(
+def test_flipped_bits_all_over_a_larger_log_stop(
     tmp_path: Path, groups: list[list[bytes]], is_batched: bool
 ) -> None:
     build(tmp_path / "log", groups, is_batched=is_batched)
     (path,) = segments(tmp_path / "log")
     whole = path.read_bytes()
-    for at in range(len(whole)):
+    for at in range(0, len(whole), 5):
         flipped = bytearray(whole)
         flipped[at] ^= 1 << at % 8
         path.write_bytes(flipped)
         with pytest.raises(LogCorrupted):
             contents(tmp_path / "log")
-        if at % 16 == 0:
-            assert inspect(tmp_path / "log")[0].problem
+        assert inspect(tmp_path / "log")[0].problem
 
 
 def test_flipped_bits_of_the_closing_mark_stop(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from motet.errors import DiskFailed, StorageError
-from motet.runtime.log import Durability, FileLog, read_sealed, write_sealed, writer
+from motet.runtime.log import Durability, FileLog, folder, read_sealed, write_sealed, writer
 from motet.runtime.log.folder import CLOSED
 from tests.unit.log.ground import build, contents, mended, open_log, segments
+
+PARTS = [(0, b"head"), (3, b""), (15, bytes(3000)), (1, b"tail\0")]
 
 FULL = """
 import resource, sys
@@ -85,6 +87,26 @@ def test_nothing_is_tried_again(
     assert contents(tmp_path / "log")[0] == b"good"
 
 
+@pytest.mark.parametrize("durability", list(Durability))
+def test_closing_may_fail_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability
+) -> None:
+    log = FileLog.open(tmp_path / "log", purpose="journal", version=3, durability=durability)
+    log.append([b"a"])
+    log.sync()
+    log.append([b"b"])
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.Mark, "write", fail)
+        with pytest.raises(DiskFailed, match="No space left"):
+            log.shut()
+    log.shut()
+    assert mended(tmp_path / "log") == ([b"a", b"b"], 0)
+
+
 @pytest.mark.parametrize("name", ["create_segment", "remove_file", "sync_folder"])
 def test_rolling_and_trimming_may_fail_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -105,9 +127,35 @@ def test_rolling_and_trimming_may_fail_too(
         log.trim(1)
         with pytest.raises(DiskFailed, match=str(tmp_path)):
             log.sync()
-    log.shut()  # everything appended is durable: nothing to complain about
+    log.shut()  # everything appended is durable, and the failure is known
     assert contents(tmp_path / "log")[-1] in (b"a", b"b")
     open_log(tmp_path / "log").shut()
+
+
+def test_a_disk_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sealed(tmp_path / "snapshot", purpose="snapshot", version=1, first=1, payloads=PARTS)
+    log = open_log(tmp_path / "log")
+    log.append([b"a"])
+    log.sync()
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(StorageError, match=r"1\.log cannot be read: Input/output error"):
+        list(log.read(1))
+    with pytest.raises(StorageError, match="snapshot cannot be read: Input/output error"):
+        list(read_sealed(tmp_path / "snapshot", purpose="snapshot"))
+    log.shut()
+
+
+def test_a_new_folder_is_durable_with_all_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(folder, "sync_folder", synced.append)
+    open_log(tmp_path / "new" / "newer" / "log").shut()
+    assert {tmp_path, tmp_path / "new", tmp_path / "new" / "newer"} <= set(synced)
 
 
 def test_a_group_waits_for_the_sync_before_it(
@@ -165,8 +213,6 @@ def test_the_relaxed_mode_syncs_within_a_second(
 
 
 # ── sealed files ─────────────────────────────────────────────────────────────────────────
-
-PARTS = [(0, b"head"), (3, b""), (15, bytes(3000)), (1, b"tail\0")]
 
 
 def test_a_sealed_file_comes_back_whole(tmp_path: Path) -> None:

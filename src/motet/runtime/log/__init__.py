@@ -32,13 +32,14 @@ Invariants owned here
 Test only this room: `pytest tests/unit/log tests/conformance -k log`
 """
 
-from motet.runtime.log.contract import Durability, Log, Record
+from motet.runtime.log.contract import Durability, Extent, Log, Record
 from motet.runtime.log.file_log import FileLog
 from motet.runtime.log.inspection import SegmentReport, inspect
 from motet.runtime.log.sealed import SealedFile, read_sealed, write_sealed
 
 __all__ = [
     "Durability",
+    "Extent",
     "FileLog",
     "Log",
     "Record",

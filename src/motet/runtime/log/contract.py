@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 USER_KINDS = 16
@@ -17,6 +18,14 @@ class Record(NamedTuple):
     sequence: int
     kind: int
     payload: bytes
+
+
+class Extent(NamedTuple):
+    """A file of a log, and the records in it."""
+
+    path: Path
+    first: int
+    last: int
 
 
 class Durability(Enum):

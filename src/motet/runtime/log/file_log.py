@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from motet.errors import ClosedError, LogCorrupted, LogTrimmed, MisuseError
-from motet.runtime.log.contract import MAX_APPEND_BYTES, USER_KINDS, Durability, Record
-from motet.runtime.log.files import usable
-from motet.runtime.log.folder import WAY_OUT, Opened, Opening, Segment, broken
+from motet.runtime.log.contract import (
+    MAX_APPEND_BYTES,
+    USER_KINDS,
+    Durability,
+    Extent,
+    Record,
+)
+from motet.runtime.log.files import Mark, unreadable, usable
+from motet.runtime.log.folder import BEGINS, WAY_OUT, Opened, Opening, Segment, broken
 from motet.runtime.log.layout import HEADER_BYTES, MAX_PURPOSE_BYTES, SEAL, Encoder
 from motet.runtime.log.scan import Broken, beginning, walk
 from motet.runtime.log.writer import Batch, Writer
@@ -46,7 +52,11 @@ class FileLog:
         self._is_closed = False
         self._writer: Writer | None = None
         if opened.lock is not None:
-            self._writer = Writer(directory, opened, durability, self._said)
+            try:
+                self._writer = Writer(directory, opened, durability, self._said)
+            except BaseException:
+                os.close(opened.lock)
+                raise
 
     @staticmethod
     def open(
@@ -88,6 +98,16 @@ class FileLog:
     @property
     def durable(self) -> int:
         return self._writer.durable if self._writer else self._encoder.sequence
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """The files with their first and last records, oldest first. All but the last one are
+        sealed: nothing is added to them any more."""
+        kept = self._kept
+        lasts = [*(each.first - 1 for each in kept[1:]), self.appended]
+        return tuple(
+            Extent(each.path, each.first, last) for each, last in zip(kept, lasts, strict=True)
+        )
 
     @property
     def _kept(self) -> tuple[Segment, ...]:
@@ -139,6 +159,11 @@ class FileLog:
         encoder.chain = self._header.seed
         self._room_bytes = self._segment_bytes - HEADER_BYTES
 
+    def then(self, action: Callable[[], None]) -> None:
+        """Do something in the thread, when everything asked for so far is done and everything
+        appended so far is durable. If it fails, so does the log."""
+        self._usable_writer().then(action)
+
     def sync(self) -> None:
         """For tools without an event loop: return when everything appended is durable (and
         synced), and everything asked for before is done."""
@@ -149,7 +174,7 @@ class FileLog:
 
     async def close(self) -> None:
         """Make durable what was appended, stop the thread, release the lock, leave the closing
-        mark. Raises if something appended is not durable."""
+        mark. Raises if that fails, or something appended is not durable."""
         await asyncio.get_running_loop().run_in_executor(None, self.shut)
 
     def shut(self) -> None:
@@ -158,9 +183,11 @@ class FileLog:
             return
         self._is_closed = True
         if self._writer:
+            known = self._writer.failure
             self._writer.stop()
-            if self._writer.failure and self._writer.durable < self.appended:
-                raise self._writer.failure
+            failure = self._writer.failure
+            if failure and (failure is not known or self._writer.durable < self.appended):
+                raise failure
 
     def _usable_writer(self) -> Writer:
         if self._writer is None:
@@ -214,13 +241,16 @@ class FileLog:
             try:
                 descriptor = os.open(segment.path, os.O_RDONLY)
             except FileNotFoundError:
-                if segment in self._kept:
+                begins = Mark.read(self.directory / BEGINS)
+                if begins is None or begins.sequence <= segment.first:
                     raise LogCorrupted(f"{segment.path} has gone; {WAY_OUT}") from None
-                raise self._trimmed(max(first, segment.first), self.first) from None
+                raise self._trimmed(max(first, segment.first), begins.sequence) from None
             try:
                 yield from _records_of(segment, descriptor, first, until)
             except Broken as error:
                 raise broken(segment.path, error.place, str(error)) from None
+            except OSError as error:
+                raise unreadable(segment.path, error) from error
             finally:
                 os.close(descriptor)
 

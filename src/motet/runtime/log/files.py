@@ -81,6 +81,11 @@ def disk_failed(path: Path, error: OSError, kept: str) -> DiskFailed:
     )
 
 
+def unreadable(path: Path, error: OSError) -> StorageError:
+    reason = error.strerror or str(error)
+    return StorageError(f"{path} cannot be read: {reason}; check the disk, or use a backup")
+
+
 @contextlib.contextmanager
 def usable(path: Path) -> Iterator[None]:
     """Errors of the operating system, said clearly."""

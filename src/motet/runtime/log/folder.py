@@ -10,6 +10,7 @@ A folder holds
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -204,6 +205,7 @@ class Opening:
             self._sweep()
         if not files:
             self._must_be_empty(begins or closed)
+            self._anchor()
             segments = [create_segment(self.directory, Header(self.purpose, self.version, 1, 0))]
         else:
             segments = [Segment(path, checked_header(path, self.purpose)) for path in files]
@@ -225,6 +227,12 @@ class Opening:
         if end.sequence == segments[-1].first:
             end = beginning(segments[-1].header)
         return Opened(tuple(segments), end, self._cut_bytes, closed is not None, lock)
+
+    def _anchor(self) -> None:
+        """The folder itself may be new, and those above it, and none of them durable yet."""
+        for folder in self.directory.absolute().parents:
+            with contextlib.suppress(OSError):  # not ours to read, and then not ours to create
+                sync_folder(folder)
 
     def _sweep(self) -> None:
         for name in os.listdir(self.directory):

@@ -6,9 +6,17 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from motet.errors import LogCorrupted, StorageError
+from motet.errors import LogCorrupted
 from motet.runtime.log.contract import USER_KINDS, Record
-from motet.runtime.log.files import NEW, disk_failed, remove_file, sync_folder, usable, write_all
+from motet.runtime.log.files import (
+    NEW,
+    disk_failed,
+    remove_file,
+    sync_folder,
+    unreadable,
+    usable,
+    write_all,
+)
 from motet.runtime.log.folder import WAY_OUT, broken, checked_header
 from motet.runtime.log.layout import SEAL, Encoder, Header, seal
 from motet.runtime.log.scan import Broken, beginning, walk
@@ -75,6 +83,8 @@ class SealedFile:
                     yield from step.records()
         except Broken as error:
             raise broken(self.path, error.place, str(error)) from None
+        except OSError as error:
+            raise unreadable(self.path, error) from error
         finally:
             os.close(descriptor)
         if not is_sealed:
@@ -85,8 +95,5 @@ class SealedFile:
 
 def read_sealed(path: Path, *, purpose: str) -> SealedFile:
     """The header is checked at once, the records while they are read."""
-    try:
-        with usable(path):
-            return SealedFile(path, checked_header(path, purpose))
-    except IsADirectoryError as error:
-        raise StorageError(f"{path} is a folder, not a file") from error
+    with usable(path):
+        return SealedFile(path, checked_header(path, purpose))

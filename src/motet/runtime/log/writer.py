@@ -80,6 +80,10 @@ class Writer:
     def trim(self, upto: int) -> None:
         self.put(lambda: self._trim(upto))
 
+    def then(self, action: Callable[[], None]) -> None:
+        self.put(self._sync)
+        self.put(action)
+
     def sync(self) -> None:
         """Return when everything put before is durable, or nothing will be any more."""
         done = threading.Event()
@@ -98,10 +102,14 @@ class Writer:
         try:
             while self._turn():
                 pass
-            self._leave_mark()
         except Exception as error:
             self._fail(error)
             self._refuse()
+        else:
+            try:
+                self._leave_mark()
+            except Exception as error:
+                self._fail(error)
         os.close(self._file)
         if self._lock is not None:
             os.close(self._lock)

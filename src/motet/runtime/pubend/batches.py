@@ -1,0 +1,187 @@
+"""What a ranged read gives: batches of the stream, and losses said aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Raw, Struct
+
+from motet.errors import FrameError, LogCorrupted
+from motet.model import Filter, decode_attributes, decode_body, encode_event
+from motet.runtime.pubend.records import Run, Ticked
+
+BATCH_EVENTS: Final = 4096
+BATCH_BYTES: Final = 1 << 20
+SCANNED_EVENTS: Final = 16_384
+"""A batch ends beyond one of these, so that nobody waits long for the next."""
+
+
+class Projection(Struct, frozen=True):
+    """Which attributes of an event are wanted, and whether its payload is. Bodies are then encoded
+    anew, without the rest."""
+
+    attributes: tuple[str, ...]
+    payload: bool = True
+
+
+class Batch(Struct, frozen=True):
+    """The stream from tick `since` to tick `upto`. A tick in between that is in no record was
+    silent, or filtered out."""
+
+    since: int
+    upto: int
+    records: list[Ticked]
+    events: int
+    scanned: int
+    """How many events there were before the filter."""
+    size_bytes: int
+
+
+class Lost(Struct, frozen=True):
+    """The ticks from `since` to `upto` are not kept any more; there may have been events."""
+
+    since: int
+    upto: int
+
+
+class Sieve(Struct, frozen=True):
+    """What a read keeps of every event."""
+
+    filter: Filter | None = None
+    projection: Projection | None = None
+
+    @property
+    def keeps_all(self) -> bool:
+        return self.filter is None and self.projection is None
+
+    def sift(self, run: Run) -> Iterator[Run]:
+        """What the filter keeps of a run, as the projection wants it."""
+        bodies = run.bodies
+        if self.filter is None:
+            yield run.piece(self.projected(run, bodies), 0, run.count)
+            return
+        matches = self.filter.matches
+        try:
+            kept = [at for at, body in enumerate(bodies) if matches(decode_attributes(body))]
+        except FrameError as error:
+            raise unreadable_event(run, error) from error
+        if len(kept) == run.count and self.projection is None:
+            yield run
+            return
+        for first, count in stretches(kept):
+            chosen = self.projected(run, bodies[first : first + count])
+            yield Run.of(
+                run.first_tick + first, run.publisher, run.epoch, run.first_sequence + first, chosen
+            )
+
+    def projected(self, run: Run, bodies: list[Raw]) -> list[bytes] | list[Raw]:
+        wanted = self.projection
+        if wanted is None:
+            return bodies
+        made = []
+        for body in bodies:
+            try:
+                attributes, payload = decode_body(body)
+            except FrameError as error:
+                raise unreadable_event(run, error) from error
+            chosen = {name: attributes[name] for name in wanted.attributes if name in attributes}
+            made.append(encode_event(chosen, payload if wanted.payload else b""))
+        return made
+
+
+def unreadable_event(run: Run, error: Exception) -> LogCorrupted:
+    return LogCorrupted(
+        f"an event of {run.publisher} with a tick from {run.first_tick} to {run.last_tick} was "
+        f"logged in a form that cannot be read: {error}; leave these ticks out"
+    )
+
+
+def stretches(places: list[int]) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as (first, count) of consecutive ones."""
+    first, count = 0, 0
+    for place in places:
+        if count and place == first + count:
+            count += 1
+        else:
+            if count:
+                yield first, count
+            first, count = place, 1
+    if count:
+        yield first, count
+
+
+class Gathering:
+    """Records on their way into batches, within the limits of one read."""
+
+    def __init__(self, since: int, limit_events: int | None, limit_bytes: int | None) -> None:
+        self.is_full = False
+        self._since = since
+        """Where the batch begins that is being gathered."""
+        self._events_left = limit_events
+        self._bytes_left = limit_bytes
+        self._is_first = True
+        self._records: list[Ticked] = []
+        self._events = self._scanned = self._bytes = 0
+
+    @property
+    def wants_out(self) -> bool:
+        return (
+            self._bytes >= BATCH_BYTES
+            or self._events >= BATCH_EVENTS
+            or self._scanned >= SCANNED_EVENTS
+        )
+
+    def scanned(self, events: int) -> None:
+        self._scanned += events
+
+    def add(self, record: Ticked) -> int | None:
+        """Take a record, or the part of a run that fits. If nothing more does: the tick behind
+        which to go on another time."""
+        if type(record) is not Run:
+            self._records.append(record)
+            return None
+        fitting = self._fitting(record)
+        if fitting == 0:
+            self.is_full = True
+            return record.first_tick - 1
+        taken = record if fitting == record.count else record.piece(record.bodies, 0, fitting)
+        size = taken.size_bytes
+        self._records.append(taken)
+        self._events += fitting
+        self._bytes += size
+        self._is_first = False
+        if self._events_left is not None:
+            self._events_left -= fitting
+        if self._bytes_left is not None:
+            self._bytes_left -= size
+        if fitting < record.count or self._events_left == 0:
+            self.is_full = True
+            return taken.last_tick
+        return None
+
+    def _fitting(self, run: Run) -> int:
+        """How many events of a run there is room for; the first event of a read always fits."""
+        count = run.count
+        if self._events_left is not None:
+            count = min(count, self._events_left)
+        if self._bytes_left is not None and run.size_bytes > self._bytes_left:
+            left, fits = self._bytes_left, 0
+            for body in run.bodies[:count]:
+                left -= len(memoryview(body))
+                if left < 0:
+                    break
+                fits += 1
+            count = min(count, fits)
+        return max(count, 1) if self._is_first else count
+
+    def out(self, upto: int) -> Batch:
+        """What was gathered; everything up to this tick was looked at."""
+        batch = Batch(
+            self._since, upto, self._records, self._events, self._scanned, self._bytes
+        )
+        self._since = upto + 1
+        self._records = []
+        self._events = self._scanned = self._bytes = 0
+        return batch
+

@@ -1,0 +1,355 @@
+"""The log of one pubend: its events, numbered by ticks, until everybody has them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from motet.errors import LogTrimmed, MisuseError
+from motet.model import Filter, OpId
+from motet.runtime.log import Durability, Extent, FileLog, Log
+from motet.runtime.pubend.batches import Batch, Lost, Projection, Sieve
+from motet.runtime.pubend.opening import Opening
+from motet.runtime.pubend.parts import Live, Part, Sealed
+from motet.runtime.pubend.reading import Reading
+from motet.runtime.pubend.records import (
+    CHECKPOINT,
+    CURSOR,
+    ENDED,
+    LOSS,
+    RUN,
+    START,
+    Bodies,
+    Cursor,
+    Ended,
+    Loss,
+    Start,
+    encode,
+)
+from motet.runtime.pubend.retention import Retention, Trimmed
+from motet.runtime.pubend.shelf import FileShelf, Shelf
+
+PURPOSE: Final = "pubend"
+VERSION: Final = 1
+SEGMENT_BYTES: Final = 64 << 20
+_NEVER_ROLLS: Final = 1 << 62
+"""Segments begin when we say so, because each begins with a checkpoint."""
+
+
+class SegmentedLog(Log, Protocol):
+    """What a pubend needs of the log below it."""
+
+    @property
+    def extents(self) -> tuple[Extent, ...]: ...
+
+    def roll(self) -> None: ...
+
+    def then(self, action: Callable[[], None]) -> None: ...
+
+
+class PubendLog:
+    """Everything but `read` is called from one thread, and `read` may be called there, too; what
+    it returns may be iterated in any."""
+
+    def __init__(
+        self,
+        log: SegmentedLog,
+        pubend: str,
+        *,
+        shelf: Shelf,
+        retention: Retention | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """Continue the pubend on a log that is open, or begin one: see also `open`."""
+        self.log = log
+        self.retention = retention or Retention()
+        self._shelf = shelf
+        self._now_s = now_s
+        self._segment_bytes = segment_bytes
+        opened = Opening(log, shelf, pubend).open()
+        self._standing = opened.standing
+        self._parts: tuple[Part, ...] = opened.parts
+        """Never changed in place: who reads takes what is there."""
+        self._durable_tick = self._standing.last_tick
+        self._awaited: deque[tuple[int, int]] = deque()
+        """(position, last tick) of what was appended and may not be durable yet."""
+        if opened.begins_segment:
+            self._checkpoint()
+
+    @staticmethod
+    def open(
+        directory: Path,
+        pubend: str,
+        *,
+        retention: Retention | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        durability: Durability = Durability.FSYNC,
+        accept_loss: bool = False,
+        now_s: Callable[[], float] = time.time,
+    ) -> PubendLog:
+        """Continue the pubend whose log is in a folder, or begin one. With `accept_loss`, sealed
+        files that are damaged or missing are given up, and their ticks reported as lost."""
+        log = FileLog.open(
+            directory,
+            purpose=PURPOSE,
+            version=VERSION,
+            segment_bytes=_NEVER_ROLLS,
+            durability=durability,
+        )
+        try:
+            shelf = FileShelf(Path(directory), log, accept_loss=accept_loss)
+            return PubendLog(
+                log,
+                pubend,
+                shelf=shelf,
+                retention=retention,
+                segment_bytes=segment_bytes,
+                now_s=now_s,
+            )
+        except BaseException:
+            log.shut()
+            raise
+
+    # ── positions ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def pubend(self) -> str:
+        return self._standing.pubend
+
+    @property
+    def last_tick(self) -> int:
+        """The last tick that was given away; 0 if none was."""
+        return self._standing.last_tick
+
+    @property
+    def durable_tick(self) -> int:
+        """The last tick that survives a crash: reads end there."""
+        durable, awaited = self.log.durable, self._awaited
+        while awaited and awaited[0][0] <= durable:
+            self._durable_tick = awaited.popleft()[1]
+        return self._durable_tick
+
+    @property
+    def first_tick(self) -> int:
+        """The oldest tick that is kept; what is older is answered as lost."""
+        return self._parts[0].floor + 1
+
+    @property
+    def appended(self) -> int:
+        """The position of the last record taken."""
+        return self.log.appended
+
+    @property
+    def durable(self) -> int:
+        """The position of the last record that survives a crash."""
+        return self.log.durable
+
+    def watch(self, durable: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """As every log does: see `motet.runtime.log.Log`."""
+        self.log.watch(durable, failed)
+
+    # ── the stream ───────────────────────────────────────────────────────────────────────
+
+    def append_run(
+        self, first_tick: int, publisher: str, epoch: str, first_sequence: int, bodies: Bodies
+    ) -> int:
+        """Take consecutive events of a publisher's session, which get consecutive ticks; the
+        position at which they are durable. What `published` knows already must not come again."""
+        count = len(bodies)
+        if not count:
+            return self.log.appended
+        standing = self._standing
+        if first_tick <= standing.last_tick:
+            raise self._backwards(first_tick)
+        known = standing.last_published(publisher, epoch)
+        if first_sequence <= known:
+            raise MisuseError(
+                f"{publisher} has published up to {known} in session {epoch}, so an event "
+                f"{first_sequence} would be there twice"
+            )
+        payload = encode((first_tick, publisher, epoch, first_sequence, count, bodies))
+        position = self._append(RUN, payload, first_tick, count)
+        last_tick = first_tick + count - 1
+        standing.ran(publisher, epoch, first_sequence + count - 1, last_tick)
+        self._awaited.append((position, last_tick))
+        return position
+
+    def append_start(self, tick: int, op: OpId) -> int:
+        """A subscription begins behind this tick; the position at which that is durable."""
+        if tick <= self._standing.last_tick:
+            raise self._backwards(tick)
+        start = Start(tick, op)
+        position = self._append(START, encode(start), tick, 0)
+        self._standing.apply(START, start)
+        self._awaited.append((position, tick))
+        return position
+
+    def _backwards(self, tick: int) -> MisuseError:
+        return MisuseError(
+            f"tick {tick} is not behind {self.last_tick}, the last one of {self.pubend}"
+        )
+
+    def published(self, publisher: str, epoch: str) -> int:
+        """The last sequence that a publisher's session has in the log, durable or about to be; 0
+        if it has none."""
+        return self._standing.last_published(publisher, epoch)
+
+    def sessions(self) -> list[tuple[str, str]]:
+        """Every (publisher, epoch) that `published` remembers."""
+        published = self._standing.published
+        return [(publisher, epoch) for publisher in published for epoch in published[publisher]]
+
+    def forget(self, sessions: Iterable[tuple[str, str]]) -> int:
+        """Nothing comes any more from these sessions (publisher, epoch)."""
+        ended = Ended([each for each in sessions if self.published(*each)])
+        return self._note(ENDED, ended) if ended.sessions else self.log.appended
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────
+
+    def read(
+        self,
+        since: int,
+        upto: int | None = None,
+        *,
+        filter: Filter | None = None,
+        projection: Projection | None = None,
+        limit_events: int | None = None,
+        limit_bytes: int | None = None,
+    ) -> Iterator[Batch | Lost]:
+        """The durable stream from tick `since` to tick `upto`, both included, in order. Every
+        tick of the range that is durable now lies in exactly one batch or loss, unless a limit
+        ends the read before. The first event always comes, whatever its size."""
+        if since < 1:
+            raise MisuseError(f"ticks count from 1; there is no tick {since}")
+        if limit_events is not None and limit_events < 1:
+            raise MisuseError("a read that may return no event gets nowhere")
+        durable = self.durable_tick
+        last = durable if upto is None else min(upto, durable)
+        reading = Reading(self.log, self._shelf, lambda: self._parts, Sieve(filter, projection))
+        return reading.batches(since, last, limit_events, limit_bytes)
+
+    # ── segments ─────────────────────────────────────────────────────────────────────────
+
+    def roll(self) -> None:
+        """Begin another segment, unless there is nothing of the stream in the last one."""
+        if self._open.size_bytes:
+            self.log.roll()
+            live = Live(self.log.appended + 1, self.last_tick, self._now_s())
+            self._parts = (*self._parts, live)
+            self._checkpoint()
+
+    @property
+    def _open(self) -> Live:
+        last = self._parts[-1]
+        assert isinstance(last, Live)
+        return last
+
+    def _append(self, kind: int, payload: bytes, first_tick: int, events: int) -> int:
+        if self._open.size_bytes >= self._segment_bytes:
+            self.roll()
+        position = self.log.append((payload,), kind)
+        self._open.passed(position, first_tick, events, len(payload))
+        return position
+
+    def _note(self, kind: int, record: Cursor | Ended | Loss) -> int:
+        """A record of our own, which has no tick."""
+        position = self.log.append((encode(record),), kind)
+        self._standing.apply(kind, record)
+        return position
+
+    def _checkpoint(self) -> None:
+        self.log.append((encode(self._standing.checkpoint(self._open.began_s)),), CHECKPOINT)
+
+    async def close(self) -> None:
+        await self.log.close()
+
+    # ── retention ────────────────────────────────────────────────────────────────────────
+
+    def acknowledged(self, tick: int) -> None:
+        """Whoever is owed this stream has everything up to this tick."""
+        if tick > self._standing.acknowledged:
+            self._standing.acknowledged = min(tick, self.last_tick)
+
+    @property
+    def lost_upto(self) -> int:
+        """The last tick of a part that went although somebody was owed it; 0 if none did."""
+        return self._standing.lost_upto
+
+    @property
+    def lost_events(self) -> int:
+        return self._standing.lost_events
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self._parts)
+
+    @property
+    def cursors(self) -> dict[str, int]:
+        """By name, the last tick that its owner is done with."""
+        known = self._standing.cursors
+        return {name: known[name].tick or 0 for name in sorted(known)}
+
+    def set_cursor(self, name: str, tick: int) -> int:
+        """Somebody with a name is done with everything up to this tick, and is owed what comes
+        behind; the position at which that is durable. It may go back."""
+        if not 0 <= tick <= self.last_tick:
+            raise MisuseError(f"{self.pubend} has ticks up to {self.last_tick}, not yet {tick}")
+        return self._note(CURSOR, Cursor(name, tick, self._now_s()))
+
+    def remove_cursor(self, name: str) -> int:
+        if name not in self._standing.cursors:
+            return self.log.appended
+        return self._note(CURSOR, Cursor(name, None, self._now_s()))
+
+    def trim(self) -> Trimmed:
+        """Let go what may go. The files follow soon."""
+        now_s, keep = self._now_s(), self.retention
+        expired = self._expire(now_s - keep.cursor_age_s)
+        if now_s - self._open.began_s >= keep.segment_age_s:
+            self.roll()
+        owed_behind = self._owed_behind()
+        parts, count, events, lost = self._parts, 0, 0, 0
+        size = self.size_bytes
+        while count < len(parts) - 1:
+            part, ended = parts[count], parts[count + 1]
+            age_s = now_s - ended.began_s
+            is_owed = ended.floor > owed_behind
+            is_due = not is_owed and age_s >= keep.keep_s
+            if not is_due and age_s <= keep.max_age_s and size <= keep.max_bytes:
+                break
+            count += 1
+            size -= part.size_bytes
+            events += part.events
+            if is_owed:
+                lost += part.events
+        if count:
+            self._let_go(parts[:count], parts[count].floor, owed_behind, lost)
+        return Trimmed(self._parts[0].floor, events, lost, expired)
+
+    def _expire(self, before_s: float) -> tuple[str, ...]:
+        known = self._standing.cursors
+        expired = tuple(name for name in sorted(known) if known[name].touched_s < before_s)
+        for name in expired:
+            self.remove_cursor(name)
+        return expired
+
+    def _owed_behind(self) -> int:
+        """Nobody is owed anything up to this tick."""
+        return min([self._standing.acknowledged, *self.cursors.values()])
+
+    def _let_go(self, gone: Sequence[Part], floor: int, owed_behind: int, lost: int) -> None:
+        """What was lost is durable before it is lost."""
+        if floor > owed_behind and floor > self.lost_upto:
+            self._note(LOSS, Loss(floor, lost))
+        self._parts = self._parts[len(gone) :]
+        self._shelf.remove([part for part in gone if isinstance(part, Sealed)])
+        first = self._parts[0]
+        if isinstance(first, Live):
+            self.log.trim(first.first_sequence - 1)
+
+
+__all__ = ["LogTrimmed", "PubendLog", "SegmentedLog"]

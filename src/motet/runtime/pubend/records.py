@@ -1,0 +1,165 @@
+"""What a pubend writes into its log, as msgpack.
+
+The kind of a record is the kind that the log keeps for it. Records with ticks are the stream:
+runs of events, and starts of subscriptions (cuts, when there are transactions). The others are
+the pubend's own: they say what would otherwise have to be found out by reading everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from motet.model import OpId
+
+RUN: Final = 1
+START: Final = 2
+CUT: Final = 3
+"""Kept free for transactions."""
+CURSOR: Final = 4
+ENDED: Final = 5
+LOSS: Final = 6
+CHECKPOINT: Final = 7
+
+Bodies = Sequence[bytes | Raw]
+"""Bodies of events, each as it travels."""
+
+
+class Run(Struct, array_like=True, frozen=True, gc=False):
+    """Consecutive events of one publisher's session, with consecutive ticks and sequences."""
+
+    first_tick: int
+    publisher: str
+    epoch: str
+    first_sequence: int
+    count: int
+    packed: Raw
+    """All bodies as one msgpack array: it can be sent on without looking at any of them."""
+
+    @staticmethod
+    def of(first_tick: int, publisher: str, epoch: str, first_sequence: int, bodies: Bodies) -> Run:
+        data = b"".join(bodies)
+        return Run(
+            first_tick, publisher, epoch, first_sequence, len(bodies), packed(len(bodies), data)
+        )
+
+    @property
+    def last_tick(self) -> int:
+        return self.first_tick + self.count - 1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.first_sequence + self.count - 1
+
+    @property
+    def size_bytes(self) -> int:
+        return len(memoryview(self.packed))
+
+    @property
+    def bodies(self) -> list[Raw]:
+        """Every body as it came; views, which keep all of them alive."""
+        return _decode_bodies(self.packed)
+
+    def part(self, since: int, upto: int) -> Run:
+        """The events from tick `since` to tick `upto`, of which there is at least one."""
+        skipped = max(since - self.first_tick, 0)
+        count = min(upto, self.last_tick) - self.first_tick + 1 - skipped
+        return self if count == self.count else self.piece(self.bodies, skipped, count)
+
+    def piece(self, bodies: Bodies, skipped: int, count: int) -> Run:
+        """`count` of these bodies, which stand for those of this run."""
+        return Run.of(
+            self.first_tick + skipped,
+            self.publisher,
+            self.epoch,
+            self.first_sequence + skipped,
+            list(islice(bodies, skipped, skipped + count)),
+        )
+
+
+class Start(Struct, array_like=True, frozen=True, gc=False):
+    """A subscription begins behind this tick."""
+
+    tick: int
+    op: OpId
+
+
+class Cursor(Struct, array_like=True, frozen=True, gc=False):
+    """How far somebody with a name has come. Without a tick: it does not exist any more."""
+
+    name: str
+    tick: int | None
+    touched_s: float
+
+
+class Ended(Struct, array_like=True, frozen=True):
+    """Nothing more comes from these sessions (publisher, epoch)."""
+
+    sessions: list[tuple[str, str]]
+
+
+class Loss(Struct, array_like=True, frozen=True, gc=False):
+    """Events up to this tick went although somebody was still owed them."""
+
+    upto: int
+    events: int
+
+
+class Checkpoint(Struct, array_like=True, frozen=True):
+    """The first record of every segment: all that the segments before say, but for the stream."""
+
+    pubend: str
+    last_tick: int
+    began_s: float
+    acknowledged: int
+    lost_upto: int
+    lost_events: int
+    published: dict[str, dict[str, int]]
+    """By publisher and epoch, the last sequence."""
+    cursors: dict[str, Cursor]
+
+
+Ticked = Run | Start
+"""A record of the stream."""
+
+encode: Final = msgspec.msgpack.Encoder().encode
+
+_decode_bodies: Final = msgspec.msgpack.Decoder(list[Raw]).decode
+
+DECODERS: Final = {
+    RUN: msgspec.msgpack.Decoder(Run).decode,
+    START: msgspec.msgpack.Decoder(Start).decode,
+    CURSOR: msgspec.msgpack.Decoder(Cursor).decode,
+    ENDED: msgspec.msgpack.Decoder(Ended).decode,
+    LOSS: msgspec.msgpack.Decoder(Loss).decode,
+    CHECKPOINT: msgspec.msgpack.Decoder(Checkpoint).decode,
+}
+
+TICKED: Final = frozenset({RUN, START})
+
+
+def packed(count: int, data: bytes | memoryview) -> Raw:
+    """The msgpack array of these bodies, which stand one behind the other."""
+    if count < 16:
+        head = bytes((0x90 | count,))
+    elif count < 1 << 16:
+        head = b"\xdc" + count.to_bytes(2, "big")
+    else:
+        head = b"\xdd" + count.to_bytes(4, "big")
+    return Raw(head + data)
+
+
+def first_tick_of(record: Ticked) -> int:
+    return record.first_tick if type(record) is Run else record.tick  # type: ignore[union-attr]
+
+
+def last_tick_of(record: Ticked) -> int:
+    return record.last_tick if type(record) is Run else record.tick  # type: ignore[union-attr]
+
+
+def count_events(records: Iterable[Ticked]) -> int:
+    return sum(each.count for each in records if type(each) is Run)

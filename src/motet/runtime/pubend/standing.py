@@ -1,0 +1,103 @@
+"""What a pubend knows of its stream without reading it: built by its records, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from motet.runtime.pubend.records import (
+    CHECKPOINT,
+    CURSOR,
+    ENDED,
+    LOSS,
+    RUN,
+    START,
+    Checkpoint,
+    Cursor,
+    Ended,
+    Loss,
+    Run,
+    Start,
+)
+
+
+class Standing:
+    """Changes only by `apply`. A checkpoint says all of it, so reading may begin at any."""
+
+    def __init__(self, pubend: str) -> None:
+        self.pubend = pubend
+        self.last_tick = 0
+        self.acknowledged = 0
+        """Everybody has what came up to this tick. Soft: the last checkpoint's is a lower bound."""
+        self.lost_upto = 0
+        self.lost_events = 0
+        self.published: dict[str, dict[str, int]] = {}
+        self.cursors: dict[str, Cursor] = {}
+
+    def apply(self, kind: int, record: Any) -> None:
+        _APPLY[kind](self, record)
+
+    def checkpoint(self, now_s: float) -> Checkpoint:
+        return Checkpoint(
+            self.pubend,
+            self.last_tick,
+            now_s,
+            self.acknowledged,
+            self.lost_upto,
+            self.lost_events,
+            self.published,
+            self.cursors,
+        )
+
+    def last_published(self, publisher: str, epoch: str) -> int:
+        sessions = self.published.get(publisher)
+        return sessions.get(epoch, 0) if sessions else 0
+
+    def _run(self, run: Run) -> None:
+        self.ran(run.publisher, run.epoch, run.last_sequence, run.last_tick)
+
+    def ran(self, publisher: str, epoch: str, last_sequence: int, last_tick: int) -> None:
+        """The common record, without having it made."""
+        sessions = self.published.get(publisher)
+        if sessions is None:
+            sessions = self.published[publisher] = {}
+        sessions[epoch] = last_sequence
+        self.last_tick = last_tick
+
+    def _start(self, start: Start) -> None:
+        self.last_tick = start.tick
+
+    def _cursor(self, cursor: Cursor) -> None:
+        if cursor.tick is None:
+            self.cursors.pop(cursor.name, None)
+        else:
+            self.cursors[cursor.name] = cursor
+
+    def _ended(self, ended: Ended) -> None:
+        for publisher, epoch in ended.sessions:
+            sessions = self.published.get(publisher, {})
+            sessions.pop(epoch, None)
+            if not sessions:
+                self.published.pop(publisher, None)
+
+    def _loss(self, loss: Loss) -> None:
+        self.lost_upto = loss.upto
+        self.lost_events += loss.events
+
+    def _checkpoint(self, found: Checkpoint) -> None:
+        self.last_tick = found.last_tick
+        self.acknowledged = max(self.acknowledged, found.acknowledged)
+        self.lost_upto = found.lost_upto
+        self.lost_events = found.lost_events
+        self.published = found.published
+        self.cursors = found.cursors
+
+
+_APPLY: Final[dict[int, Callable[[Standing, Any], None]]] = {
+    RUN: Standing._run,
+    START: Standing._start,
+    CURSOR: Standing._cursor,
+    ENDED: Standing._ended,
+    LOSS: Standing._loss,
+    CHECKPOINT: Standing._checkpoint,
+}
