@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import motet
+from motet.broker.config import BrokerConfig
 from motet.broker.records import MACHINE_VERSION
 from motet.broker.recovery import JOURNAL, listing
+from motet.broker.service import open_broker
+from motet.broker.topology import BrokerPlace, Topology
+from motet.chaos.fleet import free_ports
 from motet.cli.main import run
-from motet.errors import StaleState
+from motet.errors import StaleState, StorageError
 from motet.runtime.log import FileLog
+from motet.runtime.wiring import Wiring
 from tests.integration.durable_broker import (
     MOTET,
     NEXT_RELEASE,
@@ -23,6 +32,7 @@ from tests.integration.durable_broker import (
     DurableBroker,
     eventually,
     flip,
+    wait_until,
 )
 
 WANTED = [f"x = {number}" for number in range(40)]
@@ -108,19 +118,17 @@ DAMAGES: dict[str, tuple[Damage, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_damage_is_named_with_the_way_out_and_left_as_it_is(
+def test_damage_is_named_with_the_way_out_and_left_as_it_is(
     broker: DurableBroker, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     harm, words = DAMAGES[damage]
     words = tuple(word.format(last=last(broker)) for word in words)
     harm(broker)
     before = listing(broker.data)
-    status, said = await broker.refused()
-    assert status == 1
-    (line,) = said.splitlines()
-    assert line.startswith(f"error: {broker.data}")
-    assert all(word in line for word in words), line
-    assert "nothing was changed; restore the folder from a backup, or move it away" in line
+    said = refusal(broker)
+    assert said.startswith(str(broker.data))
+    assert all(word in said for word in words), said
+    assert "nothing was changed; restore the folder from a backup, or move it away" in said
     changed = {path for path, state in listing(broker.data).items() if before.get(path) != state}
     assert changed <= {str(broker.data / JOURNAL / mark) for mark in ("lock", "closed")}
 
@@ -131,7 +139,23 @@ async def test_damage_is_named_with_the_way_out_and_left_as_it_is(
     assert hint.startswith("hint: restore the folder from a copy")
 
 
-async def test_a_folder_without_damage_is_whole(
+def refusal(broker: DurableBroker) -> str:
+    """What the process would say; this takes a tenth of the time."""
+    with pytest.raises(StorageError) as caught:
+        open_broker(BrokerConfig("B1"), Wiring(broker.address), broker.data)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["a bit in the middle", "the last segment gone"])
+async def test_a_process_with_a_damaged_folder_says_one_line_and_ends(
+    broker: DurableBroker, damage: str
+) -> None:
+    harm, _ = DAMAGES[damage]
+    harm(broker)
+    assert await broker.refused() == (1, f"error: {refusal(broker)}\n")
+
+
+def test_a_folder_without_damage_is_whole(
     broker: DurableBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["journal", "verify", str(broker.data)]) == 0
@@ -196,9 +220,7 @@ async def test_a_journal_that_was_closed_in_order_has_no_torn_end(broker: Durabl
     await broker.start()
     await broker.stop()
     os.truncate(last(broker), last(broker).stat().st_size - 5)
-    status, said = await broker.refused()
-    assert status == 1
-    assert "the log was closed behind record" in said
+    assert "the log was closed behind record" in refusal(broker)
 
 
 # ── the folder as a whole ────────────────────────────────────────────────────────────────
@@ -274,7 +296,55 @@ async def test_an_upgrade_goes_by_a_snapshot(
         tables = (await client.status())["tables"]
     assert tables["subscriptions"] == len(WANTED)
 
-    status, said = await broker.refused()  # and there is no way back
-    assert status == 1
+    said = refusal(broker)  # and there is no way back
     assert f"version {MACHINE_VERSION + 1}" in said
     assert str(broker.data) in said
+
+
+# ── motet up ─────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def up(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Two brokers in a line, kept up; what is said is in `up.stderr`."""
+    ports = free_ports(2)
+    places = (
+        BrokerPlace("B1", f"motet://127.0.0.1:{ports[0]}"),
+        BrokerPlace("B2", f"motet://127.0.0.1:{ports[1]}", ("B1",)),
+    )
+    file = directory / "overlay.toml"
+    file.write_text(Topology("test", places).to_toml())
+    with (directory / "up.stderr").open("w") as errors:
+        process = subprocess.Popen(
+            [*MOTET, "up", str(file), "--dir", str(directory / "run"), "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=SOON_S)
+
+
+def test_up_reports_a_damaged_folder_once_and_goes_on_when_it_is_gone(tmp_path: Path) -> None:
+    folder, errors = tmp_path / "run" / "B2", tmp_path / "up.stderr"
+    with up(tmp_path) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        (pid,) = [each["pid"] for each in ready["brokers"] if each["broker"] == "B2"]
+        (segment,) = (folder / JOURNAL).glob("*.log")
+        flip(segment, 100)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: "B2 is not well" in errors.read_text())
+        log = tmp_path / "run" / "B2.log"
+        wait_until(lambda: log.read_text().count("is broken") >= 2)  # and is tried again
+        died, unwell = errors.read_text().splitlines()
+        assert died == f"B2 (pid {pid}) died of SIGKILL; restarting in 0.1 s"
+        assert unwell.startswith(f"B2 is not well: B2: {segment}: record 1 at offset ")
+        assert "move it away" in unwell
+        folder.rename(tmp_path / "damaged")
+        wait_until(lambda: "B2 is back" in errors.read_text())
+    assert process.returncode == 0

@@ -23,7 +23,7 @@ from motet.runtime.tcp import host_and_port
 from tests.integration.durable_broker import SOON_S, DurableBroker, eventually, eventually_so
 from tests.integration.speaker import Speaker
 
-ROUNDS = 12
+ROUNDS = 8
 CHURNERS = 6
 
 
@@ -202,7 +202,7 @@ async def hello(broker: DurableBroker, client: str, resume: str | None = None) -
 
 
 async def test_leases_restart_in_full_after_a_recovery(tmp_path: Path) -> None:
-    lease_s = 2.0
+    lease_s = 1.5
     async with DurableBroker(tmp_path, "B1", "--lease", str(lease_s)) as broker:
         speaker = await hello(broker, "alice")
         epoch = (await speaker.hear(Welcome)).epoch

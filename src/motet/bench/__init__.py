@@ -9,6 +9,9 @@ What lives here
     crowd      neighbours with many subscriptions, as a broker sees them
     route      a broker's cost per hop, throughput and latency over real sockets
     memory     how large a broker with very many subscriptions is
+    journal    what durability costs; with churn (clients that subscribe and unsubscribe),
+               settling (one operation after the other), comeback (folders filled and opened)
+    rejoin     what it costs when a neighbour joins anew
     workload, match   the matching engines alone
     log        the log against a bare file
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from motet.bench import log, stand
+from motet.bench import log, rejoin, stand
 from motet.bench.figures import Figure, Progress
 
 CLIENTS = 64
@@ -68,7 +68,9 @@ def run(short: bool, progress: Progress) -> list[Figure]:
                 samples[key].append(value)
     progress(f"a snapshot of {SUBSCRIPTIONS:,} subscriptions")
     samples |= _snapshot(effort)
-    return [*_figures(samples), *log.measure(short, progress)]
+    progress("a neighbour that joins anew")
+    rejoining = rejoin.measure(short)
+    return [*_figures(samples), *log.measure(short, progress), *rejoining]
 
 
 # ── stages ───────────────────────────────────────────────────────────────────────────────

@@ -86,8 +86,10 @@ class Durable:
     def replay(self, facts: Iterable[Fact]) -> None:
         """What was carried out when it happened needs no carrying out now: what links still owe
         is in their outboxes, and clients ask for their answers again."""
-        for fact in facts:
-            self.apply(fact)
+        state = self.routing.state
+        with state.advertisements.catching_up(), state.subscriptions.catching_up():
+            for fact in facts:
+                self.apply(fact)
 
     def restore(self, parts: Iterable[Part]) -> None:
         """Begin as the broker that an image shows, instead of empty."""

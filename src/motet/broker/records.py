@@ -16,7 +16,7 @@ from msgspec import Struct
 from motet.broker.facts import FactBody
 from motet.broker.image import Part
 from motet.errors import WrittenByAnotherVersion
-from motet.model.travel import from_wire, to_wire
+from motet.model.travel import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
 
 MACHINE_VERSION = 1
@@ -47,7 +47,7 @@ class Founded(Struct, array_like=True, frozen=True):
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=to_wire)
 _facts: msgspec.msgpack.Decoder[tuple[float, FactBody]] = msgspec.msgpack.Decoder(
-    tuple[float, FactBody], dec_hook=from_wire
+    tuple[float, FactBody], dec_hook=from_own
 )
 _founded = msgspec.msgpack.Decoder(Founded)
 _parts: msgspec.msgpack.Decoder[Part] = msgspec.msgpack.Decoder(Part, dec_hook=from_wire)

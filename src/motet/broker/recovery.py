@@ -143,6 +143,8 @@ class Reading:
         self._files = files
         self._facts = range(began + 1, upto + 1)
         self._at = f"the journal in {files.directory}"
+        self._fact = 0
+        """The one that was read last. Text is made of it only if something is wrong."""
 
     def _parts(self, last: SealedFile) -> Iterator[bytes]:
         for record in last:
@@ -153,9 +155,13 @@ class Reading:
         if not self._facts:
             return
         for record in self._files.read(self._facts[0], self._facts[-1]):
-            self._at = f"fact {record.sequence} in {self._files.directory}"
+            self._fact = record.sequence
             self.bytes += len(record.payload)
             yield record.kind, record.payload
+
+    @property
+    def _place(self) -> str:
+        return f"fact {self._fact} in {self._files.directory}" if self._fact else self._at
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -170,15 +176,15 @@ class Reading:
                 raise type(problem)(f"{directory}: {problem}") from None
             raise self._senseless(problem) from problem
         except OSError as problem:
-            raise StorageError(f"{self._at} cannot be read: {problem}") from problem
+            raise StorageError(f"{self._place} cannot be read: {problem}") from problem
         except Exception as problem:  # whole, by its checksum, but nothing that we would write
             raise self._senseless(problem) from problem
 
     def _senseless(self, problem: Exception) -> LogCorrupted:
         return LogCorrupted(
-            f"{self._at} makes no sense: {problem}; was it written by another release? Start that "
-            "one, or move the folder away and start the broker without it: it joins the overlay "
-            "anew"
+            f"{self._place} makes no sense: {problem}; was it written by another release? Start "
+            "that one, or move the folder away and start the broker without it: it joins the "
+            "overlay anew"
         )
 
 

@@ -52,7 +52,11 @@ Kept = Annotated[
 WhileStdin = Annotated[bool, typer.Option("--while-stdin", help="Stop when standard input ends.")]
 SnapshotBytes = Annotated[
     int,
-    typer.Option(min=1, hidden=True, help="How much a journal grows until the next snapshot."),
+    typer.Option(
+        min=1,
+        show_default=False,
+        help="How much the journal grows, at least, until the next snapshot [32 MiB].",
+    ),
 ]
 
 

@@ -49,6 +49,8 @@ class Child:
         self.restarts = 0
         self.process: Process | None = None
         self._topology = topology
+        self._log_begin = 0
+        """Where the words of the current process begin in the log."""
 
     @property
     def pid(self) -> int:
@@ -58,7 +60,7 @@ class Child:
         """Returns when it listens; raises with the broker's own words if it does not."""
         command = (sys.executable, "-m", "motet", "broker", "--topology", str(self._topology))
         with self.log.open("ab") as log:
-            begin = log.tell()
+            self._log_begin = log.tell()
             self.process = await asyncio.create_subprocess_exec(
                 *command,
                 *("--name", self.place.name, "--while-stdin", "--json"),
@@ -78,20 +80,30 @@ class Child:
         with contextlib.suppress(ValueError):
             if json.loads(line)["broker"] == self.place.name:
                 return
-        raise self._refusal(await self.process.wait(), begin)
+        raise self._refusal(await self.process.wait())
 
-    def _refusal(self, status: int, begin: int) -> Misuse | Failure:
+    def _refusal(self, status: int) -> Misuse | Failure:
+        spoken = self._spoken()
+        problem = spoken.get("error", f"ended with {_cause(status)}; see {self.log}")
+        if status == MISUSE:
+            return Misuse(f"{self.place.name}: {problem}", MOVE_IT if "hint" in spoken else "")
+        return Failure(f"{self.place.name}: {problem}", spoken.get("hint", ""))
+
+    def _spoken(self) -> dict[str, str]:
+        """What the current process has said, by the word that its lines begin with."""
         with self.log.open("rb") as log:
-            log.seek(begin)
+            log.seek(self._log_begin)
             said = log.read().decode(errors="replace").splitlines()
         spoken: dict[str, str] = {}
         for line in said:
             kind, _, text = line.partition(": ")
             spoken.setdefault(kind, text)
-        problem = spoken.get("error", f"ended with {_cause(status)}; see {self.log}")
-        if status == MISUSE:
-            return Misuse(f"{self.place.name}: {problem}", MOVE_IT)
-        return Failure(f"{self.place.name}: {problem}", spoken.get("hint", ""))
+        return spoken
+
+    @property
+    def complaint(self) -> str:
+        """Why it has ended, in its own words, if it had any."""
+        return self._spoken().get("error", "")
 
     def hang_up(self) -> None:
         """Let it read its topology again."""
@@ -199,15 +211,19 @@ class Supervisor:
             await asyncio.gather(watcher, return_exceptions=True)
 
     async def _watch(self, child: Child) -> None:
-        """Restart one broker whenever it dies, for ever."""
-        pause_s = FIRST_PAUSE_S
+        """Restart one broker whenever it dies, for ever: somebody may have seen to what ails it.
+        What it complains of is told once."""
+        pause_s, told = FIRST_PAUSE_S, ""
         while True:
             born = time.monotonic()
             cause = await child.ended()
             if time.monotonic() - born > HEALTHY_AFTER_S:
                 pause_s = FIRST_PAUSE_S
-            name, pid = child.place.name, child.pid
-            self._notice(f"{name} (pid {pid}) died of {cause}; restarting in {pause_s:g} s")
+            name, pid, complaint = child.place.name, child.pid, child.complaint
+            if not complaint or complaint != told:
+                why = f"{cause}: {complaint}" if complaint else cause
+                self._notice(f"{name} (pid {pid}) died of {why}; restarting in {pause_s:g} s")
+            told = complaint
             await asyncio.sleep(pause_s)
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             child.restarts += 1
@@ -215,7 +231,11 @@ class Supervisor:
                 await child.start()
                 await self._links_up(LINKS_BOUND_S)
             except (Misuse, Failure) as problem:
-                self._notice(f"{name} is not well: {problem}")
+                complaint = child.complaint
+                if not complaint or complaint != told:
+                    often = f"it is tried again every {LONGEST_PAUSE_S:g} s or sooner"
+                    self._notice(f"{name} is not well: {problem}; {often}")
+                told = complaint
             else:
                 self._notice(f"{name} is back (pid {child.pid}), all links are up")
 

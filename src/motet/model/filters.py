@@ -62,6 +62,21 @@ class Filter:
         _set(made, "_bytes", data)
         return made
 
+    @staticmethod
+    def from_own_bytes(data: bytes) -> Filter:
+        """From bytes that `from_bytes` has accepted before; they are read when somebody wants to
+        know what they say."""
+        made: Filter = _new(Filter)
+        _set(made, "_bytes", data)
+        return made
+
+    def __getattr__(self, name: str) -> tuple[Clause, ...]:
+        # Called for what was never set.
+        if name != "clauses":
+            raise AttributeError(name)
+        _set(self, "clauses", wire.clauses_from_bytes(self._bytes))
+        return self.clauses
+
     def to_bytes(self) -> bytes:
         """As it travels: made once, and never if the filter came that way."""
         try:

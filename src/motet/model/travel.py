@@ -14,6 +14,13 @@ def to_wire(value: object) -> Any:
     raise NotImplementedError(f"{type(value).__name__} does not travel")
 
 
+def from_own(kind: type, wire: Any) -> Any:
+    """For `dec_hook`, of what we have written down ourselves, behind a checksum."""
+    if kind is Filter and type(wire) is bytes:
+        return Filter.from_own_bytes(wire)
+    return from_wire(kind, wire)
+
+
 def from_wire(kind: type, wire: Any) -> Any:
     """For `dec_hook`."""
     if kind is Filter:

@@ -42,6 +42,7 @@ def growing() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()  # else the next look would be at all of it
         if was_enabled:
             gc.enable()
 

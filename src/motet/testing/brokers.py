@@ -263,6 +263,8 @@ class SimulatedBroker:
             if close.error not in ("", "Fenced"):
                 end = self.ends.get(close.connection)
                 who = end.peer.owner.name if end else "somebody"
+                if self.core is not None and who in self.wires and who not in self.core.links:
+                    continue  # it was taken out of the topology, and does not know
                 self.cluster.history.odd(
                     "invariants", f"{self.name} expelled {who}: {close.error}: {close.text}"
                 )
@@ -282,7 +284,9 @@ class SimulatedBroker:
     def _is_well(self, neighbour: str) -> bool:
         if self.core is None:
             return False
-        link = self.core.links[neighbour]
+        link = self.core.links.get(neighbour)
+        if link is None:
+            return False
         end = self.ends.get(link.soft.connection)
         return link.up and end is not None and end.connection.alive and not link.ledger.outbox
 

@@ -26,10 +26,11 @@ from motet.testing.clock import Agenda
 from motet.testing.faults import FaultMenu
 from motet.testing.history import ADDITIONS, Event, History, Opening
 from motet.testing.mishaps import Mishaps
+from motet.testing.rewiring import Rewiring
 from motet.testing.topology import edge_of
 from motet.testing.trace import Trace
 from motet.testing.transport import End, Network, Wire
-from motet.testing.workload import Workload, draw_outbox_bound, draw_plan, draw_tree
+from motet.testing.workload import Workload, draw_overlay, draw_plan, draw_tree
 
 QUIET_S = 400.0
 """Virtual time within which everything must come to rest once faults have stopped."""
@@ -62,8 +63,7 @@ class Cluster:
         self.random = Random(seed)
         self.menu = menu
         self.tree = draw_tree(self.random)
-        drawn = replace(draw_plan(self.random), outbox_bound=draw_outbox_bound(seed))
-        self.plan = replace(drawn, **needs)
+        self.plan = replace(draw_plan(self.random), **{**draw_overlay(seed), **needs})
         self.agenda = Agenda()
         self.trace = Trace(story=story)
         self.faults: dict[str, int] = {}
@@ -91,6 +91,7 @@ class Cluster:
             one, two = edge
             self.brokers[one].wires[two] = self.brokers[two].wires[one] = wire
         self.mishaps = Mishaps(self)
+        self.rewiring = Rewiring(self, seed)
         self._acting = True
 
     # ── the stages of a run ──────────────────────────────────────────────────────────────
@@ -124,10 +125,12 @@ class Cluster:
             self.arrive()
         self.agenda.after(0.05, self._act)
         self.mishaps.begin()
+        self.rewiring.begin()
         self.agenda.run(self.plan.chaos_s)
         self._acting = False
         self.trace.note(self.agenda.now, "faults stop, links heal")
         self.mishaps.stop()
+        self.rewiring.stop()
 
     def _cast(self) -> str:
         rough = [f"{'-'.join(wire.edge)}" for wire in self.wires.values() if wire.rates]

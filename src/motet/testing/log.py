@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from motet.errors import ClosedError, DiskFailed, LogTrimmed, MisuseError
-from motet.runtime.log.contract import MAX_APPEND_BYTES, USER_KINDS, Record
+from motet.runtime.log.contract import MAX_APPEND_BYTES, USER_KINDS, Extent, Record
 from motet.testing.clock import Agenda
 
 
@@ -26,6 +27,8 @@ class SimulatedLog:
         self.durable = 0
         self._records: list[Record] = []
         """From `first` to `appended`."""
+        self._rolls: list[int] = []
+        """The first records of segments."""
         self._agenda = agenda
         self._sync_s = sync_s
         self._last_sync = 0.0
@@ -80,9 +83,20 @@ class SimulatedLog:
             del self._records[:count]
             self.first += count
 
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        firsts = [self.first, *(each for each in self._rolls if each > self.first)]
+        lasts = [*(each - 1 for each in firsts[1:]), self.appended]
+        return tuple(
+            Extent(Path("simulated"), first, last)
+            for first, last in zip(firsts, lasts, strict=True)
+        )
+
     def roll(self) -> None:
-        """There is nothing to seal."""
+        """There is nothing to seal, but a segment begins."""
         self._check()
+        if self.appended >= max(self._rolls, default=1):
+            self._rolls.append(self.appended + 1)
 
     def sync(self) -> None:
         """Make everything appended durable, now."""
@@ -149,6 +163,7 @@ class SimulatedLog:
 
     def _begin_again(self) -> None:
         self.appended = self.durable = self.first + len(self._records) - 1
+        self._rolls = [each for each in self._rolls if each <= self.appended + 1]
         self._life += 1
         self._last_sync = 0.0
         self._failure = None

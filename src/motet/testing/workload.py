@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from random import Random
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,7 +16,7 @@ from motet.model import Filter, Value
 from motet.testing.topology import Tree, random_tree
 
 KEPT_BY_MOST = 100_000
-KEPT_BY_SOME = (5, 40)
+KEPT_BY_SOME = (3, 20)
 TOPICS = ("a", "ab", "b", "c")
 LEVELS = range(8)
 
@@ -97,6 +98,8 @@ class Plan(Struct, frozen=True):
     weights: tuple[float, ...]
     outbox_bound: int = KEPT_BY_MOST
     """What a broker keeps for a neighbour that stays away."""
+    rewiring: bool = False
+    """Whether links are taken out of the overlay, and put back."""
 
 
 ACTIONS = ("publish", "subscribe", "advertise", "unsubscribe", "unadvertise", "goodbye", "arrive")
@@ -127,11 +130,16 @@ def draw_plan(random: Random) -> Plan:
     )
 
 
-def draw_outbox_bound(seed: int) -> int:
-    """In one run of four, so little is kept for the absent that some are given up. From a source
-    of its own: what else a seed draws does not depend on it."""
-    random = Random(f"outbox bound {seed}")
-    return random.randint(*KEPT_BY_SOME) if random.random() < 0.25 else KEPT_BY_MOST
+def draw_overlay(seed: int) -> dict[str, Any]:
+    """In one run of four, so little is kept for the absent that some are given up; in one of
+    four, links come and go. From a source of its own: what else a seed draws does not depend on
+    it."""
+    random = Random(f"overlay {seed}")
+    bound = random.randint(*KEPT_BY_SOME)
+    return {
+        "outbox_bound": bound if random.random() < 0.25 else KEPT_BY_MOST,
+        "rewiring": random.random() < 0.25,
+    }
 
 
 class Workload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime
 from math import inf, nan
 
@@ -165,6 +166,26 @@ def test_bytes_return_the_same_filter_and_are_kept(given_filter: Filter) -> None
     assert hash(there) == hash(given_filter)
     assert there.to_bytes() is data
     assert pickle.loads(pickle.dumps(there)).to_bytes() == data
+
+
+@settings(max_examples=100, deadline=None)
+@given(filters())
+def test_own_bytes_are_read_when_somebody_asks(given_filter: Filter) -> None:
+    data = given_filter.to_bytes()
+    ways: list[Callable[[Filter], object]] = [
+        lambda f: f.clauses, str, hash, lambda f: f == given_filter, lambda f: f & given_filter,
+        pickle.dumps, lambda f: f.matches({}), lambda f: f.is_empty,
+    ]  # fmt: skip
+    for ask in ways:
+        own = Filter.from_own_bytes(data)
+        assert own.to_bytes() is data
+        assert ask(own) == ask(Filter.from_bytes(data))
+        assert own == given_filter
+
+
+def test_what_a_filter_has_not_is_still_missing() -> None:
+    with pytest.raises(AttributeError, match="colour"):
+        Filter.parse("true").colour  # noqa: B018
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91", b"\x90\x90", b"\x05", b"\xd4\x05\x00"])

@@ -8,6 +8,7 @@ two apart, not the order of the numbers.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 
 from msgspec import Struct, field
 
@@ -136,6 +137,8 @@ class Table:
         self._by_source: dict[Hop, dict[OpId, Entry]] = {}
         self.next_key = 0
         self.index: FilterIndex = create_index()
+        self._put_off: dict[int, Entry] | None = None
+        """While `catching_up`: what is not in the index yet."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -166,13 +169,18 @@ class Table:
 
     def restore(self, entry: Entry) -> None:
         """Put an entry in place that has its key already."""
-        self.index.add(entry.key, entry.filter, self._bits.number(entry.source))
+        number = self._bits.number(entry.source)
+        if self._put_off is None:
+            self.index.add(entry.key, entry.filter, number)
+        else:
+            self._put_off[entry.key] = entry
         self._entries[entry.id] = entry
         self._by_key[entry.key] = entry
         self._by_source.setdefault(entry.source, {})[entry.id] = entry
 
     def remove(self, entry: Entry) -> None:
-        self.index.remove(entry.key)
+        if self._put_off is None or self._put_off.pop(entry.key, None) is None:
+            self.index.remove(entry.key)
         del self._entries[entry.id]
         del self._by_key[entry.key]
         siblings = self._by_source[entry.source]
@@ -180,17 +188,35 @@ class Table:
         if not siblings:
             del self._by_source[entry.source]
 
+    @contextmanager
+    def catching_up(self) -> Iterator[None]:
+        """For replaying: most of what a journal tells of is gone at its end, so nothing enters
+        the index before somebody asks it, or the end is there."""
+        self._put_off = {}
+        try:
+            yield
+            self._complete_index()
+        finally:
+            self._put_off = None
+
+    def _complete_index(self) -> FilterIndex:
+        if self._put_off:
+            for entry in self._put_off.values():
+                self.index.add(entry.key, entry.filter, self._bits.number(entry.source))
+            self._put_off.clear()
+        return self.index
+
     def overlapping(self, filter: Filter) -> list[Entry]:
-        return [self._by_key[key] for key in self.index.overlapping(filter)]
+        return [self._by_key[key] for key in self._complete_index().overlapping(filter)]
 
     def overlapping_hops(self, filter: Filter) -> int:
-        return self.index.overlapping_hops(filter)
+        return self._complete_index().overlapping_hops(filter) if self._entries else 0
 
     def covering(self, filter: Filter) -> list[Entry]:
-        return [self._by_key[key] for key in self.index.covering(filter)]
+        return [self._by_key[key] for key in self._complete_index().covering(filter)]
 
     def covered(self, filter: Filter) -> list[Entry]:
-        return [self._by_key[key] for key in self.index.covered(filter)]
+        return [self._by_key[key] for key in self._complete_index().covered(filter)]
 
 
 class ClientTable(MutableMapping[tuple[str, str], Hop]):

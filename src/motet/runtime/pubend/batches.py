@@ -116,7 +116,7 @@ class Gathering:
 
     def __init__(self, since: int, limit_events: int | None, limit_bytes: int | None) -> None:
         self.is_full = False
-        self._since = since
+        self.since = since
         """Where the batch begins that is being gathered."""
         self._events_left = limit_events
         self._bytes_left = limit_bytes
@@ -175,13 +175,14 @@ class Gathering:
             count = min(count, fits)
         return max(count, 1) if self._is_first else count
 
+    def skip(self, since: int) -> None:
+        """The next batch begins here; what is before was said in another way."""
+        self.since = since
+
     def out(self, upto: int) -> Batch:
         """What was gathered; everything up to this tick was looked at."""
-        batch = Batch(
-            self._since, upto, self._records, self._events, self._scanned, self._bytes
-        )
-        self._since = upto + 1
+        batch = Batch(self.since, upto, self._records, self._events, self._scanned, self._bytes)
+        self.since = upto + 1
         self._records = []
         self._events = self._scanned = self._bytes = 0
         return batch
-

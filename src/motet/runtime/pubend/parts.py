@@ -18,6 +18,8 @@ INDEX_BYTES: Final = 256 * 1024
 class Live:
     """A segment of the log, in rows. Grows while it is the last part."""
 
+    is_lost = False
+
     def __init__(self, first_sequence: int, floor: int, began_s: float) -> None:
         self.first_sequence = first_sequence
         self.floor = floor
@@ -50,9 +52,12 @@ class Sealed(Struct, frozen=True):
     last_sequence: int
     """Of the records that were rewritten."""
     floor: int
+    last_tick: int
     events: int
     size_bytes: int
     began_s: float
+    arrow_bytes: int
+    arrow_checksum: int
     index_checksum: int
     is_lost: bool = False
     """The files were damaged or went, and somebody decided to go on without them."""

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from motet.errors import LogTrimmed, MisuseError
+from motet.runtime.pubend.opening import Opening
+from motet.runtime.pubend.reading import Reading
+from motet.runtime.pubend.shelf import NoShelf, Shelf
+
+from motet.errors import MisuseError
 from motet.model import Filter, OpId
 from motet.runtime.log import Durability, Extent, FileLog, Log
 from motet.runtime.pubend.batches import Batch, Lost, Projection, Sieve
-from motet.runtime.pubend.opening import Opening
 from motet.runtime.pubend.parts import Live, Part, Sealed
-from motet.runtime.pubend.reading import Reading
 from motet.runtime.pubend.records import (
     CHECKPOINT,
     CURSOR,
@@ -30,7 +32,6 @@ from motet.runtime.pubend.records import (
     encode,
 )
 from motet.runtime.pubend.retention import Retention, Trimmed
-from motet.runtime.pubend.shelf import FileShelf, Shelf
 
 PURPOSE: Final = "pubend"
 VERSION: Final = 1
@@ -46,8 +47,6 @@ class SegmentedLog(Log, Protocol):
     def extents(self) -> tuple[Extent, ...]: ...
 
     def roll(self) -> None: ...
-
-    def then(self, action: Callable[[], None]) -> None: ...
 
 
 class PubendLog:
@@ -70,7 +69,7 @@ class PubendLog:
         self._shelf = shelf
         self._now_s = now_s
         self._segment_bytes = segment_bytes
-        opened = Opening(log, shelf, pubend).open()
+        opened = Opening(log, log.extents, shelf, pubend).open(now_s())
         self._standing = opened.standing
         self._parts: tuple[Part, ...] = opened.parts
         """Never changed in place: who reads takes what is there."""
@@ -101,7 +100,7 @@ class PubendLog:
             durability=durability,
         )
         try:
-            shelf = FileShelf(Path(directory), log, accept_loss=accept_loss)
+            shelf = NoShelf()
             return PubendLog(
                 log,
                 pubend,
@@ -173,9 +172,8 @@ class PubendLog:
             )
         payload = encode((first_tick, publisher, epoch, first_sequence, count, bodies))
         position = self._append(RUN, payload, first_tick, count)
-        last_tick = first_tick + count - 1
-        standing.ran(publisher, epoch, first_sequence + count - 1, last_tick)
-        self._awaited.append((position, last_tick))
+        standing.ran(publisher, epoch, first_sequence, first_tick, count)
+        self._awaited.append((position, standing.last_tick))
         return position
 
     def append_start(self, tick: int, op: OpId) -> int:
@@ -229,13 +227,14 @@ class PubendLog:
             raise MisuseError("a read that may return no event gets nowhere")
         durable = self.durable_tick
         last = durable if upto is None else min(upto, durable)
-        reading = Reading(self.log, self._shelf, lambda: self._parts, Sieve(filter, projection))
+        sieve = Sieve(filter, projection)
+        reading = Reading(self.pubend, self.log, self._shelf, lambda: self._parts, sieve)
         return reading.batches(since, last, limit_events, limit_bytes)
 
     # ── segments ─────────────────────────────────────────────────────────────────────────
 
     def roll(self) -> None:
-        """Begin another segment, unless there is nothing of the stream in the last one."""
+        """Begin another segment, unless there is nothing in the last one."""
         if self._open.size_bytes:
             self.log.roll()
             live = Live(self.log.appended + 1, self.last_tick, self._now_s())
@@ -253,11 +252,12 @@ class PubendLog:
             self.roll()
         position = self.log.append((payload,), kind)
         self._open.passed(position, first_tick, events, len(payload))
+        self._standing.size_bytes += len(payload)
         return position
 
     def _note(self, kind: int, record: Cursor | Ended | Loss) -> int:
         """A record of our own, which has no tick."""
-        position = self.log.append((encode(record),), kind)
+        position = self._append(kind, encode(record), self.last_tick, 0)
         self._standing.apply(kind, record)
         return position
 
@@ -350,6 +350,3 @@ class PubendLog:
         first = self._parts[0]
         if isinstance(first, Live):
             self.log.trim(first.first_sequence - 1)
-
-
-__all__ = ["LogTrimmed", "PubendLog", "SegmentedLog"]

@@ -118,6 +118,9 @@ class Checkpoint(Struct, array_like=True, frozen=True):
     acknowledged: int
     lost_upto: int
     lost_events: int
+    events: int
+    size_bytes: int
+    """Of the whole stream so far, kept or not."""
     published: dict[str, dict[str, int]]
     """By publisher and epoch, the last sequence."""
     cursors: dict[str, Cursor]

@@ -31,6 +31,9 @@ class Standing:
         """Everybody has what came up to this tick. Soft: the last checkpoint's is a lower bound."""
         self.lost_upto = 0
         self.lost_events = 0
+        self.events = 0
+        self.size_bytes = 0
+        """Of the whole stream so far, kept or not."""
         self.published: dict[str, dict[str, int]] = {}
         self.cursors: dict[str, Cursor] = {}
 
@@ -45,6 +48,8 @@ class Standing:
             self.acknowledged,
             self.lost_upto,
             self.lost_events,
+            self.events,
+            self.size_bytes,
             self.published,
             self.cursors,
         )
@@ -54,15 +59,18 @@ class Standing:
         return sessions.get(epoch, 0) if sessions else 0
 
     def _run(self, run: Run) -> None:
-        self.ran(run.publisher, run.epoch, run.last_sequence, run.last_tick)
+        self.ran(run.publisher, run.epoch, run.first_sequence, run.first_tick, run.count)
 
-    def ran(self, publisher: str, epoch: str, last_sequence: int, last_tick: int) -> None:
+    def ran(
+        self, publisher: str, epoch: str, first_sequence: int, first_tick: int, count: int
+    ) -> None:
         """The common record, without having it made."""
         sessions = self.published.get(publisher)
         if sessions is None:
             sessions = self.published[publisher] = {}
-        sessions[epoch] = last_sequence
-        self.last_tick = last_tick
+        sessions[epoch] = first_sequence + count - 1
+        self.last_tick = first_tick + count - 1
+        self.events += count
 
     def _start(self, start: Start) -> None:
         self.last_tick = start.tick
@@ -89,6 +97,8 @@ class Standing:
         self.acknowledged = max(self.acknowledged, found.acknowledged)
         self.lost_upto = found.lost_upto
         self.lost_events = found.lost_events
+        self.events = found.events
+        self.size_bytes = found.size_bytes
         self.published = found.published
         self.cursors = found.cursors
 

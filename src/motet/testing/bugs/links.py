@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from motet.broker.durable import MOVES, Durable
+from motet.broker.facts import NeighboursChanged
 from motet.protocol.link.machine import Ledger, Link
 from motet.testing.bugs.catalogue import mutation, nothing
 from motet.testing.patches import Patch
@@ -50,6 +52,20 @@ def a_lost_link_goes_on_with_its_old_numbers() -> list[Patch]:
     """Who gives a neighbour up does not tell it so by a new life."""
 
     return [Patch(Ledger, "lose", lambda self, _: self.restart(0))]
+
+
+@mutation("crash", "invariants", "routing", rewiring=True)
+def a_neighbour_that_comes_again_meets_an_old_life() -> list[Patch]:
+    """Who was taken out of the topology and is put back finds us in the life it knew."""
+    original = Durable._neighbours_changed
+
+    def as_before(self: Any, fact: Any) -> None:
+        known = set(self.ledgers)
+        original(self, fact)
+        for name in sorted(set(self.ledgers) - known):
+            self.ledgers[name].record.life = self.config.incarnation
+
+    return [Patch(MOVES, NeighboursChanged, as_before)]
 
 
 @mutation("lossy", "duplicates", "order")

@@ -1,0 +1,51 @@
+"""What the machine must know about filters, neighbours and clients. The broker answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from motet.protocol.delivery.spans import Record
+from motet.protocol.publication import Publication
+
+
+class Way(NamedTuple):
+    """What a mask of hops means: neighbours, clients with one subscription and its sequence,
+    clients with several subscriptions. In a fixed order."""
+
+    neighbours: tuple[str, ...]
+    single: tuple[tuple[str, tuple[int, ...]], ...]
+    several: tuple[str, ...]
+
+
+class Interest(Protocol):
+    """Answers hold until the tables change; `way` should be remembered by its implementer."""
+
+    def masks(self, batch: list[Publication]) -> list[int]:
+        """For each publication the hops, neighbours and clients, whose subscriptions match."""
+
+    def record_mask(self, record: Record) -> int:
+        """The hop that the record's subscription came from; 0 if it is not known here."""
+
+    def way(self, mask: int) -> Way: ...
+
+    def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:
+        """Sequences of a client's matching subscriptions."""
+
+    def bit(self, neighbour: str) -> int: ...
+
+    def client_bit(self, client: str) -> int: ...
+
+    def neighbours(self) -> Sequence[str]: ...
+
+    def upstream(self, pubend: str) -> str | None:
+        """The neighbour towards the pubend's broker; None if it is here, or not known."""
+
+    def pass_all(self) -> int:
+        """Neighbours whose interest is not restored: they get everything."""
+
+    def wants(self, neighbour: str) -> bool:
+        """Has it any subscription here?"""
+
+    def waiting(self) -> bool:
+        """Is there a subscription of a client of ours whose start ticks are not all known?"""

@@ -1,0 +1,132 @@
+"""All that is known of one pubend at one broker, and what the machine asks its driver to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from motet.model import OpId
+from motet.protocol.contract import CancelTimer, SetTimer
+from motet.protocol.delivery.curiosity import Asked, Curiosity, Liveness
+from motet.protocol.delivery.interest import Interest
+from motet.protocol.delivery.memory import Memory
+from motet.protocol.delivery.messages import Delivered, DeliveryFrame
+from motet.protocol.delivery.outstream import OutStream
+from motet.protocol.delivery.ranges import RangeSet
+from motet.protocol.delivery.subend import Subend
+
+
+class Limits(NamedTuple):
+    """Bounds per pubend, per answer and per client. Smaller is always correct."""
+
+    memory_events: int = 8192
+    memory_bytes: int = 8 << 20
+    piece_events: int = 1024
+    piece_bytes: int = 512 << 10
+    window_events: int = 4096
+    """Events that a client may have received and not acknowledged. A live batch may exceed it."""
+    known_ranges: int = 64
+
+
+class ReadWanted(NamedTuple):
+    """Read a range of a pubend's log, at most one piece from its beginning, and hand it to
+    `read_done`. What is trimmed is a span that is lost."""
+
+    pubend: str
+    since: int
+    upto: int
+    most_events: int
+    most_bytes: int
+
+
+class SilenceWanted(NamedTuple):
+    """Somebody waits until the pubend has passed this tick. If the clock allows it, make durable
+    that no event gets a tick up to there, then call `advance`."""
+
+    pubend: str
+    upto: int
+
+
+class Started(NamedTuple):
+    """A subscription of a client of ours is owed everything above this tick of the pubend."""
+
+    client: str
+    op: OpId
+    pubend: str
+    tick: int
+
+
+class Floor(NamedTuple):
+    """Every client of this broker is done with the pubend up to here. Must be durable before
+    what is in `send` leaves, and be given to `restore` after a restart: without it, silence that
+    the pubend has forgotten since looks like loss to a client with an old cursor."""
+
+    pubend: str
+    upto: int
+
+
+@dataclass(slots=True)
+class Effects:
+    """What the driver must do: first `floors`, then the rest in any order between the lists."""
+
+    floors: list[Floor] = field(default_factory=list)
+    send: list[tuple[str, DeliveryFrame]] = field(default_factory=list)
+    deliver: list[tuple[str, Delivered]] = field(default_factory=list)
+    started: list[Started] = field(default_factory=list)
+    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    reads: list[ReadWanted] = field(default_factory=list)
+    silences: list[SilenceWanted] = field(default_factory=list)
+
+
+class Stream:
+    """The input stream of a pubend, its output streams, and its subend."""
+
+    __slots__ = (
+        "ack_armed",
+        "ack_sent",
+        "asked",
+        "curiosity",
+        "deep",
+        "deep_asked",
+        "expected",
+        "floor",
+        "frontier",
+        "hosted",
+        "known",
+        "memory",
+        "outs",
+        "pubend",
+        "subend",
+        "wake_at",
+    )
+
+    def __init__(self, pubend: str, interest: Interest, liveness: Liveness, limits: Limits) -> None:
+        self.pubend = pubend
+        self.hosted = False
+        """Is its log here? Then `frontier` is the last tick that is decided."""
+        self.frontier = 0
+        """The highest tick heard of: everything up to it is, or will be, known somewhere."""
+        self.known = RangeSet()
+        """What has come past, whether or not it is still remembered: new knowledge is passed on
+        once. A gap that is older than many others may be taken for known; who needs it asks."""
+        self.memory = Memory(limits.memory_events, limits.memory_bytes)
+        self.outs: dict[str, OutStream] = {}
+        self.subend = Subend(pubend, interest, limits.window_events, self.memory)
+        self.curiosity = Curiosity(liveness)
+        self.deep = Curiosity(liveness)
+        """For subscriptions that want what is older than themselves."""
+        self.asked = Asked(liveness.nack_repeat_s)
+        self.deep_asked = Asked(liveness.nack_repeat_s)
+        self.expected = 0
+        """The last tick that a pubend of ours expects to be acknowledged soon."""
+        self.floor = 0
+        """Durable: clients of ours are done with everything up to here."""
+        self.ack_sent = -1
+        self.ack_armed = False
+        self.wake_at: float | None = None
+
+    def out(self, neighbour: str, since: int) -> OutStream:
+        found = self.outs.get(neighbour)
+        if found is None:
+            found = self.outs[neighbour] = OutStream(since)
+        return found

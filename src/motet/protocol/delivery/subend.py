@@ -1,0 +1,369 @@
+"""The subend of one pubend: the clients of this broker, consolidated.
+
+All clients that are *live* stand at one doubt horizon and cost nothing but their events. A client
+that has not acknowledged a window of events, or comes back with an older cursor, is *behind*: it
+is served from its own position, from memory and then by asking, until it stands at the horizon.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from motet.protocol.delivery.interest import Interest
+from motet.protocol.delivery.memory import Memory
+from motet.protocol.delivery.messages import Delivered
+from motet.protocol.delivery.ranges import Range
+from motet.protocol.delivery.spans import Span, clip
+from motet.protocol.publication import Publication
+
+Delivery = tuple[str, Delivered]
+
+
+class Position:
+    """Where one client stands in one pubend."""
+
+    __slots__ = (
+        "acked",
+        "barrier",
+        "client",
+        "deep_asof",
+        "deep_upto",
+        "given",
+        "live",
+        "outstanding",
+        "present",
+        "starts",
+        "unacked",
+    )
+
+    def __init__(self, client: str, given: int) -> None:
+        self.client = client
+        self.starts: dict[int, int] = {}
+        """By subscription: the tick above which it is owed everything."""
+        self.given = given
+        """Delivered up to here, if not live; if live, never below this."""
+        self.acked = given
+        self.barrier = given
+        """Above this, neither the cursor nor any start tick has to be looked at."""
+        self.present = False
+        self.live = False
+        self.outstanding: deque[tuple[int, int, int]] = deque()
+        """Delivered and not acknowledged: first tick, last tick, number of events."""
+        self.unacked = 0
+        self.deep_upto = 0
+        """Up to here the client wants what is older than its subscription."""
+        self.deep_asof = 0
+
+    def begin(self, subscription: int, tick: int) -> None:
+        self.starts[subscription] = tick
+        self.barrier = max(self.barrier, tick)
+
+    def settled(self, horizon: int | None) -> int:
+        """Everything up to here was acknowledged, or never concerned the client."""
+        if self.outstanding:
+            return max(self.acked, self.outstanding[0][0] - 1)
+        if self.live and horizon is not None:
+            return max(horizon, self.acked)
+        return max(self.given, self.acked)
+
+    def acknowledge(self, tick: int) -> None:
+        self.acked = max(self.acked, tick)
+        while self.outstanding and self.outstanding[0][1] <= tick:
+            self.unacked -= self.outstanding.popleft()[2]
+
+    def withdraw(self, horizon: int | None) -> None:
+        """The connection is gone: what was not acknowledged was perhaps never read."""
+        self.given = self.acked = self.settled(horizon)
+        self.outstanding.clear()
+        self.unacked = 0
+        self.live = self.present = False
+
+
+class Subend:
+    __slots__ = (
+        "_interest",
+        "_memory",
+        "_pubend",
+        "_window",
+        "behind",
+        "horizon",
+        "live",
+        "positions",
+    )
+
+    def __init__(self, pubend: str, interest: Interest, window: int, memory: Memory) -> None:
+        self._pubend = pubend
+        self._interest = interest
+        self._window = window
+        self._memory = memory
+        self.horizon: int | None = None
+        """The doubt horizon of those who are live; None if nobody is."""
+        self.positions: dict[str, Position] = {}
+        self.behind: dict[str, Position] = {}
+        """Present, but not at the horizon."""
+        self.live = 0
+
+    # ── who is where ─────────────────────────────────────────────────────────────────────
+
+    def place(self, position: Position) -> None:
+        """A present client takes its place: at the horizon, or behind it."""
+        position.present = True
+        self._lag(position)
+        if self.horizon is None or not self.live:
+            self._jump(position.given)
+        self._catch(position)
+
+    def _jump(self, tick: int) -> None:
+        """Nobody depends on the horizon: it may stand anywhere."""
+        self.horizon = tick
+
+    def _lag(self, position: Position) -> None:
+        if position.live:
+            position.live = False
+            self.live -= 1
+        self.behind[position.client] = position
+
+    def _catch(self, position: Position) -> None:
+        """Join the live ones if the position has reached them."""
+        assert self.horizon is not None
+        if (
+            position.given >= self.horizon
+            and position.given >= position.deep_upto
+            and position.unacked < self._window
+        ):
+            position.live = True
+            position.barrier = max(position.barrier, position.given)
+            self.live += 1
+            self.behind.pop(position.client, None)
+
+    def absent(self, position: Position) -> None:
+        if position.live:
+            self.live -= 1
+        self.behind.pop(position.client, None)
+        position.withdraw(self.horizon)
+        if not self.live and not self.behind:
+            self.horizon = None
+
+    def remove(self, position: Position) -> None:
+        self.absent(position)
+        del self.positions[position.client]
+
+    def room(self, position: Position) -> int:
+        return self._window - position.unacked
+
+    # ── the live ones ────────────────────────────────────────────────────────────────────
+
+    def pass_on(self, span: Span, masks: list[int], deliver: list[Delivery]) -> None:
+        """The span directly above the horizon, with the masks of its batch."""
+        self.horizon = span.upto
+        if span.lost:
+            for position in self.positions.values():
+                if position.live and position.given < span.upto:
+                    lost = ((max(span.since, position.given + 1), span.upto),)
+                    told = Delivered(self._pubend, span.upto, lost=lost)
+                    deliver.append((position.client, told))
+            return
+        if masks and self.live:
+            if masks.count(masks[0]) == len(masks):
+                self._same_way(span, masks[0], deliver)
+            else:
+                self._sorted(span, masks, deliver)
+
+    def _same_way(self, span: Span, mask: int, deliver: list[Delivery]) -> None:
+        _, single, several = self._interest.way(mask)
+        for client, subscriptions in single:
+            self._give(client, span, span.ticks, span.batch, subscriptions, [], deliver)
+        for client in several:
+            position = self.positions.get(client)
+            if position is not None and position.live:
+                each = [self._interest.subscriptions_of(p, client) for p in span.batch]
+                self._give(client, span, span.ticks, span.batch, (), each, deliver)
+
+    def _sorted(self, span: Span, masks: list[int], deliver: list[Delivery]) -> None:
+        """Per client its own part of the batch."""
+        way = self._interest.way
+        subscriptions_of = self._interest.subscriptions_of
+        alone: dict[tuple[str, tuple[int, ...]], tuple[list[int], list[Publication]]] = {}
+        mixed: dict[str, tuple[list[int], list[Publication], list[tuple[int, ...]]]] = {}
+        for tick, publication, mask in zip(span.ticks, span.batch, masks, strict=True):
+            if not mask:
+                continue
+            _, single, several = way(mask)
+            for key in single:
+                ticks, batch = alone.setdefault(key, ([], []))
+                ticks.append(tick)
+                batch.append(publication)
+            for client in several:
+                if client in self.positions:
+                    found = mixed.setdefault(client, ([], [], []))
+                    found[0].append(tick)
+                    found[1].append(publication)
+                    found[2].append(subscriptions_of(publication, client))
+        for (client, subscriptions), (ticks, batch) in alone.items():
+            self._give(client, span, ticks, batch, subscriptions, [], deliver)
+        for client, (ticks, batch, each) in mixed.items():
+            self._give(client, span, ticks, batch, (), each, deliver)
+
+    def _give(
+        self,
+        client: str,
+        span: Span,
+        ticks: list[int],
+        batch: list[Publication],
+        every: tuple[int, ...],
+        each: list[tuple[int, ...]],
+        deliver: list[Delivery],
+    ) -> None:
+        position = self.positions.get(client)
+        if position is None or not position.live:
+            return
+        if each or ticks[0] <= position.barrier or every[0] not in position.starts:
+            ticks, batch, every, each = _owed(position, ticks, batch, every, each)
+        if not ticks:
+            return
+        deliver.append((client, Delivered(self._pubend, span.upto, ticks, batch, every, each)))
+        position.outstanding.append((ticks[0], ticks[-1], len(ticks)))
+        position.unacked += len(ticks)
+        if position.unacked >= self._window:
+            position.given = span.upto
+            self._lag(position)
+
+    def advance(self, deliver: list[Delivery]) -> None:
+        """Move the horizon over everything that is remembered directly above it."""
+        while self.horizon is not None:
+            span = self._memory.covering(self.horizon + 1)
+            if span is None:
+                return
+            part = clip(span, self.horizon + 1, span.upto)
+            masks = self._interest.masks(part.batch) if part.batch and self.live else []
+            self.pass_on(part, masks, deliver)
+
+    # ── those behind ─────────────────────────────────────────────────────────────────────
+
+    def pump(self, position: Position, deliver: list[Delivery], given: Span | None = None) -> None:
+        """Serve a client that is behind, as far as memory (or the span in hand) and its window
+        go, until it has joined the live ones."""
+        while position.client in self.behind and self.room(position) > 0:
+            self._catch(position)
+            if position.live:
+                return
+            tick = position.given + 1
+            if given is not None and given.since <= tick <= given.upto:
+                span: Span | None = given
+            elif position.given < position.deep_upto:
+                span = None
+            else:
+                span = self._memory.covering(tick)
+            if span is None:
+                return
+            assert self.horizon is not None
+            # Not beyond the horizon: there the live ones get it, and this one with them.
+            upto = span.upto if position.given >= self.horizon else min(span.upto, self.horizon)
+            self._serve(position, clip(span, tick, upto), deliver)
+            if not self.live and position.given > self.horizon:
+                self._jump(position.given)
+
+    def _serve(self, position: Position, span: Span, deliver: list[Delivery]) -> None:
+        """Give one client its part of a span, at most as much as its window holds."""
+        if span.lost:
+            lost = ((span.since, span.upto),)
+            position.given = span.upto
+            deliver.append((position.client, Delivered(self._pubend, span.upto, lost=lost)))
+            return
+        bit = self._interest.client_bit(position.client)
+        ticks: list[int] = []
+        batch: list[Publication] = []
+        each: list[tuple[int, ...]] = []
+        upto = span.upto
+        room = self.room(position)
+        masks = self._interest.masks(span.batch) if span.batch else []
+        for tick, publication, mask in zip(span.ticks, span.batch, masks, strict=True):
+            if not mask & bit:
+                continue
+            way = self._interest.way(mask & bit)
+            subscriptions = (
+                way.single[0][1]
+                if way.single
+                else self._interest.subscriptions_of(publication, position.client)
+            )
+            owed = tuple(s for s in subscriptions if position.starts.get(s, tick) < tick)
+            if not owed:
+                continue
+            if len(ticks) == room:
+                upto = tick - 1
+                break
+            ticks.append(tick)
+            batch.append(publication)
+            each.append(owed)
+        position.given = upto
+        if ticks:
+            every: tuple[int, ...] = ()
+            if each.count(each[0]) == len(each):
+                every, each = each[0], []
+            told = Delivered(self._pubend, upto, ticks, batch, every, each)
+            deliver.append((position.client, told))
+            position.outstanding.append((ticks[0], ticks[-1], len(ticks)))
+            position.unacked += len(ticks)
+
+    # ── what is missing ──────────────────────────────────────────────────────────────────
+
+    def needs(self, frontier: int) -> tuple[list[Range], list[Range]]:
+        """Gaps below what was heard of, and ranges that clients wait for now."""
+        patient: list[Range] = []
+        urgent: list[Range] = []
+        if self.live and self.horizon is not None and self.horizon < frontier:
+            patient = self._memory.missing(self.horizon + 1, frontier)
+        for position in self.behind.values():
+            if self.room(position) > 0 and position.given >= position.deep_upto:
+                upto = max(self.horizon or 0, frontier)
+                if position.given < upto:
+                    urgent += self._memory.missing(position.given + 1, upto)[:1]
+        return patient, urgent
+
+    def deep_needs(self) -> tuple[list[Range], int]:
+        """Ranges older than the subscriptions that want them, and as of when."""
+        found = [
+            each
+            for each in self.behind.values()
+            if each.given < each.deep_upto and self.room(each) > 0
+        ]
+        asof = max((each.deep_asof for each in found), default=0)
+        return [(each.given + 1, each.deep_upto) for each in found], asof
+
+    def settled(self) -> int | None:
+        """Everything up to here is done with at all clients; None if there are none."""
+        horizon = self.horizon
+        return min((each.settled(horizon) for each in self.positions.values()), default=None)
+
+    def validate(self) -> None:
+        live = [each for each in self.positions.values() if each.live]
+        assert len(live) == self.live
+        assert not live or self.horizon is not None
+        for position in self.positions.values():
+            assert position.unacked == sum(each[2] for each in position.outstanding)
+            assert position.present or not (position.live or position.client in self.behind)
+            assert position.live != (position.client in self.behind) or not position.present
+            assert position.starts
+
+
+def _owed(
+    position: Position,
+    ticks: list[int],
+    batch: list[Publication],
+    every: tuple[int, ...],
+    each: list[tuple[int, ...]],
+) -> tuple[list[int], list[Publication], tuple[int, ...], list[tuple[int, ...]]]:
+    """Without what lies at or before the cursor or the start of its subscription."""
+    starts, given = position.starts, position.given
+    kept: list[tuple[int, Publication, tuple[int, ...]]] = []
+    for at, tick in enumerate(ticks):
+        subscriptions = each[at] if each else every
+        owed = tuple(s for s in subscriptions if starts.get(s, tick) < tick)
+        if owed and tick > given:
+            kept.append((tick, batch[at], owed))
+    found = [entry[2] for entry in kept]
+    if found and found.count(found[0]) == len(found):
+        every, found = found[0], []
+    else:
+        every = ()
+    return [entry[0] for entry in kept], [entry[1] for entry in kept], every, found

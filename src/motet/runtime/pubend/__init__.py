@@ -1,0 +1,52 @@
+"""The log of a pubend: events numbered by ticks, kept until everybody has them.
+
+    pubend = PubendLog.open(folder, "b1/0")
+    position = pubend.append_run(tick, "alice", "b1-7.1", 1, bodies)   # see pubend.durable
+    for batch in pubend.read(since, filter=Filter.parse("step > 1")): ...
+
+Lives here
+    records      what a pubend writes: runs of events, starts, checkpoints
+    standing     what is known without reading: last tick, who published what, cursors
+    parts        which ticks are where
+    opening      finding all that again after a crash, by reading little
+    batches      what a read gives; filters and projections by row
+    reading      ranges of ticks, from part to part
+    retention    how long everything is kept
+    shelf        sealed segments
+    pubend_log   the log itself
+
+May import: `motet.errors`, `motet.model`, `motet.runtime.log`, msgspec, the standard library;
+pyarrow only where columns are written or filtered, and only then.
+
+Must never: look into a payload; decide which tick an event gets; answer a tick that is not kept
+any more with silence.
+
+Invariants owned here
+    - Ticks only grow, and so do the sequences of a publisher's session; both survive a crash
+      with the events that had them.
+    - A read covers every tick of its range once, with a batch or a loss.
+    - Bodies come back byte by byte as they were appended.
+    - What goes before everybody has it is counted and reported.
+
+Test only this room: `pytest tests/unit/pubend`
+"""
+
+from motet.runtime.pubend.batches import Batch, Lost, Projection
+from motet.runtime.pubend.pubend_log import PubendLog, SegmentedLog
+from motet.runtime.pubend.records import Run, Start
+from motet.runtime.pubend.retention import Retention, Trimmed
+from motet.runtime.pubend.shelf import NoShelf, Shelf
+
+__all__ = [
+    "Batch",
+    "Lost",
+    "NoShelf",
+    "Projection",
+    "PubendLog",
+    "Retention",
+    "Run",
+    "SegmentedLog",
+    "Shelf",
+    "Start",
+    "Trimmed",
+]

@@ -1,0 +1,87 @@
+"""The second reading of a segment that is to be sealed: rows on their way into a block."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Final
+
+from motet.model import Value
+from motet.runtime.pubend.index import Runs
+from motet.runtime.pubend.records import RUN, Run
+from motet.runtime.pubend.survey import contents_of
+
+BLOCK_ROWS: Final = 16_384
+BLOCK_BYTES: Final = 8 << 20
+RUN_EVENTS: Final = 1024
+RUN_BYTES: Final = 256 * 1024
+"""Runs that follow each other become one, up to this size."""
+
+
+class Rows:
+    def __init__(self, names: dict[str, int]) -> None:
+        self._names = names
+        """The numbers of publishers and epochs."""
+        self.bodies: list[Any] = []
+        self.attributes: list[dict[str, Value]] = []
+        self.payload_sizes = array("I")
+        self.offsets = array("i", [0])
+        self.runs = Runs([], [], [], [], [], [], [])
+        self.size_bytes = 0
+        self.last_tick = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.bodies) >= BLOCK_ROWS or self.size_bytes >= BLOCK_BYTES
+
+    def add_run(self, run: Run) -> None:
+        bodies = run.bodies
+        for attributes, payload in contents_of(run):
+            self.attributes.append(attributes)
+            self.payload_sizes.append(len(payload))
+        if not self._continues(run):
+            self._begin(RUN, run.first_tick, run.publisher, run.epoch, run.first_sequence)
+        self._put(bodies)
+        self.last_tick = run.last_tick
+
+    def add_other(self, kind: int, tick: int, payload: bytes) -> None:
+        self._begin(kind, tick, "", "", 0)
+        self.attributes.append({})
+        self.payload_sizes.append(0)
+        self._put([payload])
+        self.last_tick = tick
+
+    def _continues(self, run: Run) -> bool:
+        runs, rows = self.runs, len(self.bodies)
+        if not runs.kinds or runs.kinds[-1] != RUN or run.first_tick != self.last_tick + 1:
+            return False
+        count = rows - runs.first_rows[-1]
+        return (
+            runs.publishers[-1] == self._names[run.publisher]
+            and runs.epochs[-1] == self._names[run.epoch]
+            and runs.first_sequences[-1] + count == run.first_sequence
+            and count + run.count <= RUN_EVENTS
+            and self.size_bytes - runs.first_bytes[-1] + run.size_bytes <= RUN_BYTES
+        )
+
+    def _begin(self, kind: int, tick: int, publisher: str, epoch: str, sequence: int) -> None:
+        runs, names = self.runs, self._names
+        runs.kinds.append(kind)
+        runs.first_ticks.append(tick)
+        runs.publishers.append(names[publisher])
+        runs.epochs.append(names[epoch])
+        runs.first_sequences.append(sequence)
+        runs.first_rows.append(len(self.bodies))
+        runs.first_bytes.append(self.size_bytes)
+
+    def _put(self, bodies: list[Any]) -> None:
+        size = self.size_bytes
+        for body in bodies:
+            size += len(memoryview(body))
+            self.offsets.append(size)
+        self.bodies += bodies
+        self.size_bytes = size
+
+    def finished_runs(self) -> Runs:
+        self.runs.first_rows.append(len(self.bodies))
+        self.runs.first_bytes.append(self.size_bytes)
+        return self.runs
