@@ -47,11 +47,13 @@ def fill(subscriptions: int) -> BrokerCore:
 
 
 def _wanted(draw: random.Random) -> Filter:
+    """As it comes from the wire, whose bytes it keeps."""
     low = round(draw.uniform(0, 900), 2)
-    return Filter.parse(
+    written = Filter.parse(
         f"symbol = 'SYM{draw.randrange(SYMBOLS)}' and price between {low} and {low + 100} "
         f"and quantity > {draw.randrange(10_000)}"
     )
+    return Filter.from_bytes(written.to_bytes())
 
 
 def main(subscriptions: int) -> None:

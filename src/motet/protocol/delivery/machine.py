@@ -261,7 +261,7 @@ class DeliveryMachine:
         if position is None:
             given = max(begin, reader.cursors.pop(stream.pubend, 0))
             if begin == tick:
-                given = max(given, min(stream.floor, tick))
+                given = max(given, stream.floor)
             position = Position(client, given)
             subend.positions[client] = reader.positions[stream.pubend] = position
             position.begin(op.sequence, begin)
@@ -504,12 +504,12 @@ class DeliveryMachine:
 
     def _settled(self, stream: Stream, unlimited: int) -> int:
         """Everything up to here is done with below and at this broker."""
+        if self._interest.waiting():
+            return 0  # what it will be owed may be below the horizon of others
         least = unlimited
         own = stream.subend.settled()
         if own is not None:
             least = min(least, own)
-        elif self._interest.waiting():
-            return 0
         for neighbour in self._wanting(stream):
             told = stream.outs.get(neighbour)
             if told is None or told.acked is None:
@@ -527,7 +527,7 @@ class DeliveryMachine:
         self, stream: Stream, unlimited: int, out: Effects, repeat: bool = False
     ) -> None:
         own = stream.subend.settled()
-        if own is not None and own > stream.floor:
+        if own is not None and own > stream.floor and not self._interest.waiting():
             stream.floor = own
             out.floors.append(Floor(stream.pubend, own))
         if stream.hosted:

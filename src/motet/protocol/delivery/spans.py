@@ -1,4 +1,4 @@
-"""A span: complete knowledge of a range of ticks of one pubend, as far as its receiver is concerned.
+"""A span: complete knowledge of a range of ticks of one pubend, as far as it concerns its receiver.
 
 The lattice of the paper (section 2.1), and how it lives here:
 
@@ -6,7 +6,7 @@ The lattice of the paper (section 2.1), and how it lives here:
 | --- | --- | --- |
 | Q | not known | the tick is in no span |
 | D | a publication, or a record of another kind | the tick is in `ticks` or in `records` |
-| S, D*, F | nothing that the receiver needs: never sent, filtered out, or done with | in a span, but in none of its lists |
+| S, D*, F | nothing the receiver needs: never sent, filtered, done with | in no list of its span |
 | E | contradiction | `InvariantError` |
 
 A tick that nobody has any more is none of these: its span is `lost`, and stays different from F

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from msgspec import Raw, Struct
 
@@ -43,6 +43,14 @@ class Lost(Struct, frozen=True):
 
     since: int
     upto: int
+
+
+class Sifted(NamedTuple):
+    """What is kept of a piece of the stream that ends with this tick."""
+
+    records: list[Ticked]
+    upto: int
+    scanned: int
 
 
 class Sieve(Struct, frozen=True):
@@ -97,7 +105,7 @@ def unreadable_event(run: Run, error: Exception) -> LogCorrupted:
     )
 
 
-def stretches(places: list[int]) -> Iterator[tuple[int, int]]:
+def stretches(places: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Ascending numbers as (first, count) of consecutive ones."""
     first, count = 0, 0
     for place in places:

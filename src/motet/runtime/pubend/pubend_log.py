@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from motet.runtime.pubend.opening import Opening
-from motet.runtime.pubend.reading import Reading
-from motet.runtime.pubend.shelf import NoShelf, Shelf
-
 from motet.errors import MisuseError
 from motet.model import Filter, OpId
 from motet.runtime.log import Durability, Extent, FileLog, Log
 from motet.runtime.pubend.batches import Batch, Lost, Projection, Sieve
+from motet.runtime.pubend.opening import Opening
 from motet.runtime.pubend.parts import Live, Part, Sealed
+from motet.runtime.pubend.reading import Reading
 from motet.runtime.pubend.records import (
     CHECKPOINT,
     CURSOR,
@@ -32,6 +30,7 @@ from motet.runtime.pubend.records import (
     encode,
 )
 from motet.runtime.pubend.retention import Retention, Trimmed
+from motet.runtime.pubend.shelf import NoShelf, Shelf
 
 PURPOSE: Final = "pubend"
 VERSION: Final = 1

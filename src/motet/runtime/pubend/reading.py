@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from motet.errors import LogTrimmed
 from motet.runtime.log import Log
-from motet.runtime.pubend.batches import Batch, Gathering, Lost, Sieve
+from motet.runtime.pubend.batches import Batch, Gathering, Lost, Sieve, Sifted
 from motet.runtime.pubend.opening import decoded
 from motet.runtime.pubend.parts import Live, Part, part_with
 from motet.runtime.pubend.records import RUN, TICKED, Run, Ticked, first_tick_of, last_tick_of
 from motet.runtime.pubend.shelf import Shelf
-
-
-class Sifted(NamedTuple):
-    """What is kept of a piece of the stream that ends with this tick."""
-
-    records: list[Ticked]
-    upto: int
-    scanned: int
 
 
 class Reading:

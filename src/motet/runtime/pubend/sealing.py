@@ -22,13 +22,10 @@ import msgspec
 from motet.errors import MotetError
 from motet.runtime.log import read_sealed
 from motet.runtime.log.files import NEW, disk_failed, remove_file, replace_file, sync_folder
+from motet.runtime.pubend.columns import arrow_type
 from motet.runtime.pubend.index import (
-    BOOL,
-    FLOAT,
     FORMAT,
-    INT,
     TEXT,
-    TIME,
     Block,
     Chunk,
     Column,
@@ -257,16 +254,6 @@ class _Sealing:
 
 
 _PYTHON: Final = {kind: python for python, kind in KIND_OF.items()}
-
-
-def arrow_type(arrow: Any, kind: str) -> Any:
-    return {
-        BOOL: arrow.bool_,
-        INT: arrow.int64,
-        FLOAT: arrow.float64,
-        TEXT: arrow.string,
-        TIME: lambda: arrow.timestamp("us", tz="UTC"),
-    }[kind]()
 
 
 def _stream_columns(arrow: Any, runs: Runs, names: list[str]) -> Iterator[tuple[str, Any]]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from motet.runtime.pubend.batches import Sieve
+from motet.runtime.pubend.batches import Sieve, Sifted
 from motet.runtime.pubend.parts import Sealed
-
-if TYPE_CHECKING:
-    from motet.runtime.pubend.reading import Sifted
 
 
 class Shelf(Protocol):
@@ -17,8 +14,12 @@ class Shelf(Protocol):
     def sealed(self) -> tuple[Sealed, ...]:
         """The parts that are here, oldest first."""
 
+    @property
+    def given_up(self) -> tuple[Sealed, ...]:
+        """Those of them that were found damaged on opening, and accepted as lost."""
+
     def remove(self, parts: Sequence[Sealed]) -> None:
-        """These parts go."""
+        """These parts go; they are the oldest."""
 
     def read(self, part: Sealed, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
         """What is kept of a range of ticks, piece by piece. `FileNotFoundError` if the part has
@@ -29,9 +30,10 @@ class NoShelf:
     """For those who leave everything in rows."""
 
     sealed: tuple[Sealed, ...] = ()
+    given_up: tuple[Sealed, ...] = ()
 
     def remove(self, parts: Sequence[Sealed]) -> None:
         assert not parts
 
     def read(self, part: Sealed, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
-        raise AssertionError("nothing was sealed")
+        raise AssertionError(f"{part} was never sealed: {since} to {upto}, {sieve}")

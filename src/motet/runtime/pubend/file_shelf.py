@@ -1,0 +1,206 @@
+"""Sealed segments on disk, and the catalogue that knows which there must be.
+
+00000000000000000001.arrow   the records from 1 on, by columns
+00000000000000000001.index   what is where in it
+catalogue                    all of these that belong to the log
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from motet.errors import LogCorrupted, StorageError
+from motet.runtime.log import FileLog
+from motet.runtime.log.files import remove_file, replace_file, sync_folder, unreadable
+from motet.runtime.log.folder import WAY_OUT
+from motet.runtime.pubend.batches import Sieve
+from motet.runtime.pubend.columns import Sifted, read_columns
+from motet.runtime.pubend.index import Index, damaged, read_index
+from motet.runtime.pubend.parts import Sealed
+from motet.runtime.pubend.sealing import arrow_path, index_path
+
+CATALOGUE: Final = "catalogue"
+OPEN_INDEXES: Final = 8
+CHUNK_BYTES: Final = 1 << 20
+
+
+class Catalogue(Struct, frozen=True):
+    begins: int
+    """Records before this one were sealed, and have gone since."""
+    sealed: list[Sealed]
+
+
+class FileShelf:
+    """`add` and `remove` are called from the thread that owns the log, `read` from any."""
+
+    def __init__(self, folder: Path, log: FileLog, *, accept_loss: bool = False) -> None:
+        self.given_up: tuple[Sealed, ...] = ()
+        """What was found damaged or missing on opening, and was accepted as lost."""
+        self._folder = folder
+        self._log = log
+        self._indexes: OrderedDict[int, Index] = OrderedDict()
+        catalogue = self._read_catalogue()
+        self._begins = catalogue.begins
+        self.sealed = tuple(catalogue.sealed)
+        self._check_succession()
+        if accept_loss:
+            self._give_up()
+        else:
+            for each in self.sealed:
+                self._check_presence(each)
+        self._sweep()
+        log.trim(self._last_sequence)
+
+    @property
+    def _last_sequence(self) -> int:
+        return self.sealed[-1].last_sequence if self.sealed else self._begins - 1
+
+    # ── what changes ─────────────────────────────────────────────────────────────────────
+
+    def add(self, part: Sealed) -> None:
+        """Its files are durable. The segment it was made from goes once the catalogue has it."""
+        self.sealed = (*self.sealed, part)
+        self._remember()
+        self._log.trim(part.last_sequence)
+
+    def remove(self, parts: Sequence[Sealed]) -> None:
+        if not parts:
+            return
+        self.sealed = self.sealed[len(parts) :]
+        self._begins = parts[-1].last_sequence + 1
+        self._remember()
+        paths = [path for part in parts for path in self._paths(part)]
+        self._log.then(lambda: self._remove_files(paths))
+
+    def _remember(self) -> None:
+        data = _encoded(Catalogue(self._begins, list(self.sealed)))
+        self._log.then(lambda: replace_file(self._folder / CATALOGUE, data))
+
+    def _remove_files(self, paths: list[Path]) -> None:
+        for path in paths:
+            remove_file(path)
+        sync_folder(self._folder)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────
+
+    def read(self, part: Sealed, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
+        try:
+            index = self._index(part)
+            yield from read_columns(self._paths(part)[0], index, since, upto, sieve)
+        except FileNotFoundError as error:
+            if part in self.sealed:
+                raise damaged(Path(error.filename), "it has gone") from None
+            raise
+
+    def _index(self, part: Sealed) -> Index:
+        known = self._indexes.get(part.first_sequence)
+        if known is None:
+            known = read_index(self._paths(part)[1], part.index_checksum)
+            self._indexes[part.first_sequence] = known
+            while len(self._indexes) > OPEN_INDEXES:
+                self._indexes.popitem(last=False)
+        return known
+
+    def verify(self) -> None:
+        """Read every sealed file; raise if one is not as it was written."""
+        for part in self.sealed:
+            if not part.is_lost:
+                self._check_content(part)
+
+    # ── opening ──────────────────────────────────────────────────────────────────────────
+
+    def _paths(self, part: Sealed) -> tuple[Path, Path]:
+        first = part.first_sequence
+        return arrow_path(self._folder, first), index_path(self._folder, first)
+
+    def _read_catalogue(self) -> Catalogue:
+        path = self._folder / CATALOGUE
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            if self._log.appended:
+                raise LogCorrupted(f"{path} is missing; {WAY_OUT}") from None
+            empty = Catalogue(1, [])
+            replace_file(path, _encoded(empty))
+            return empty
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            raise LogCorrupted(f"{path} is damaged; {WAY_OUT}")
+        return msgspec.msgpack.decode(data[:-4], type=Catalogue)
+
+    def _check_succession(self) -> None:
+        """What is sealed and what is in rows must have no gap between them."""
+        if self._last_sequence + 1 < self._log.first:
+            raise LogCorrupted(
+                f"{self._folder}: the records {self._last_sequence + 1} to {self._log.first - 1} "
+                f"are neither in the log nor in the {CATALOGUE}; {WAY_OUT}"
+            )
+
+    def _give_up(self) -> None:
+        kept: list[Sealed] = []
+        for part in self.sealed:
+            try:
+                if not part.is_lost:
+                    self._check_presence(part)
+                    self._check_content(part)
+                kept.append(part)
+            except StorageError:
+                kept.append(replace(part, is_lost=True, size_bytes=0))
+                self.given_up = (*self.given_up, kept[-1])
+        if self.given_up:
+            self.sealed = tuple(kept)
+            self._remember()
+            self._remove_files([path for each in self.given_up for path in self._paths(each)])
+
+    def _check_presence(self, part: Sealed) -> None:
+        if part.is_lost:
+            return
+        arrow, index = self._paths(part)
+        try:
+            size = arrow.stat().st_size
+            index_size = index.stat().st_size
+        except FileNotFoundError as error:
+            raise damaged(Path(error.filename), "it is missing") from None
+        if size != part.arrow_bytes:
+            raise damaged(arrow, f"it has {size} bytes, not {part.arrow_bytes}")
+        if index_size != part.size_bytes - part.arrow_bytes:
+            raise damaged(index, f"it has {index_size} bytes")
+
+    def _check_content(self, part: Sealed) -> None:
+        arrow, index = self._paths(part)
+        read_index(index, part.index_checksum)
+        checksum = 0
+        try:
+            with arrow.open("rb") as file:
+                while data := file.read(CHUNK_BYTES):
+                    checksum = crc32(data, checksum)
+        except OSError as error:
+            raise unreadable(arrow, error) from error
+        if checksum != part.arrow_checksum:
+            raise damaged(arrow, "its checksum is wrong")
+
+    def _sweep(self) -> None:
+        """Remove what a crash left: files whose rows are still there, or that were to go."""
+        known = {path.name for part in self.sealed for path in self._paths(part)}
+        for path in sorted(self._folder.iterdir()):
+            if not re.fullmatch(r"\d{20}\.(arrow|index)", path.name) or path.name in known:
+                continue
+            first = int(path.name[:20])
+            if self._begins <= first <= self._last_sequence:
+                raise LogCorrupted(f"{path} is not in the {CATALOGUE}; {WAY_OUT}")
+            remove_file(path)
+
+
+def _encoded(catalogue: Catalogue) -> bytes:
+    data = msgspec.msgpack.encode(catalogue)
+    return data + crc32(data).to_bytes(4, "little")

@@ -1,0 +1,97 @@
+"""Everything at once: bad links, crashes, clients that come, go, dawdle and return."""
+
+from __future__ import annotations
+
+import pytest
+
+from motet.protocol.delivery.state import Limits
+from tests.unit.delivery.world import World
+
+TREE = {
+    "r": ["i"],
+    "i": ["r", "a", "b"],
+    "a": ["i"],
+    "b": ["i"],
+}
+SMALL = Limits(
+    memory_events=40,
+    memory_bytes=40_000,
+    piece_events=7,
+    piece_bytes=4_000,
+    window_events=12,
+    known_ranges=4,
+)
+
+
+def storm(seed: int, limits: Limits | None) -> World:
+    world = World(
+        TREE,
+        {"P": "r", "Q": "a"},
+        {"x": "a", "y": "b", "z": "r", "w": "b"},
+        seed=seed,
+        loss=0.15,
+        doubling=0.1,
+        jitter_s=0.05,
+        limits=limits,
+    )
+    dice = world.random
+    sequences = dict.fromkeys(world.clients, 0)
+    for name in world.clients:
+        world.connect(name)
+    for _ in range(150):
+        world.run(dice.random() * 0.3)
+        move = dice.randrange(20)
+        name = dice.choice(sorted(world.clients))
+        client = world.clients[name]
+        broker = dice.choice(sorted(TREE))
+        neighbour = dice.choice(TREE[broker])
+        if move < 8:
+            world.publish(dice.choice("PQ"), dice.choice([1, 1, 2, 5, 20]))
+        elif move < 10:
+            own = [op for op in world.subscriptions if op.client == name]
+            if len(own) < 2:
+                sequences[name] += 1
+                topics = dice.sample(range(world.topics), dice.choice([1, 2, 4]))
+                world.subscribe(name, topics, sequences[name])
+        elif move == 10:
+            own = [op for op in world.subscriptions if op.client == name]
+            if own and dice.random() < 0.3:
+                world.unsubscribe(dice.choice(own))
+        elif move == 11 and client.connected:
+            world.disconnect(name)
+        elif move in (12, 13) and not client.connected:
+            world.connect(name)
+        elif move == 14:
+            client.reads = not client.reads
+            if client.reads and client.connected:
+                world.process(name)
+        elif move == 15 and broker in world.machines:
+            world.crash(broker)
+            world.later(dice.random() * 3, lambda b=broker: world.boot(b))
+        elif move == 16:
+            world.cut(broker, neighbour)
+            world.later(dice.random() * 3, lambda b=broker, n=neighbour: world.link_up(b, n))
+        elif move == 17:
+            world.trim()
+    world.loss = world.doubling = world.jitter_s = 0.0
+    world.run(5.0)
+    for name, client in world.clients.items():
+        client.reads = True
+        if not client.connected:
+            world.connect(name)
+        else:
+            world.process(name)
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_client_gets_exactly_what_it_is_owed(seed: int) -> None:
+    world = storm(seed, None)
+    assert not any(client.lost for client in world.clients.values())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_also_when_everything_is_forgotten_soon(seed: int) -> None:
+    world = storm(seed, SMALL)
+    assert not any(client.lost for client in world.clients.values())

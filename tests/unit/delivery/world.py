@@ -1,0 +1,527 @@
+"""A small world of delivery machines: a tree, bad links, crashes, clients of all kinds.
+
+Tables of subscriptions, the pubends' logs, the brokers' floors and the clients' cursors survive
+everything; machines lose all they have when their broker crashes. What each client received is
+compared with what the logs owe it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import Raw
+
+from motet.model import OpId
+from motet.protocol.contract import SetTimer
+from motet.protocol.delivery.curiosity import Liveness
+from motet.protocol.delivery.interest import Way
+from motet.protocol.delivery.machine import DeliveryMachine
+from motet.protocol.delivery.messages import Delivered, DeliveryFrame, Nack
+from motet.protocol.delivery.spans import Record, Span, StartRecord
+from motet.protocol.delivery.state import Effects, Limits, ReadWanted
+from motet.protocol.publication import Publication
+
+BODY = Raw(b"\xc0" * 100)
+
+
+def publication(sequence: int) -> Publication:
+    """Its sequence is also its topic, modulo the number of topics."""
+    return Publication("p", sequence, BODY)
+
+
+@dataclass
+class Subscription:
+    op: OpId
+    home: str
+    topics: frozenset[int]
+    starts: dict[str, int] = field(default_factory=dict)
+    """Start ticks that are durable at the client's broker."""
+
+
+class Tables:
+    """The interest of one broker, from tables that all brokers share."""
+
+    def __init__(self, world: World, broker: str) -> None:
+        self.world = world
+        self.broker = broker
+        self.names = [*world.links[broker], *sorted(world.clients)]
+        self.everything = 0
+
+    def _bit(self, name: str) -> int:
+        if name not in self.names:
+            self.names.append(name)
+        return 1 << self.names.index(name)
+
+    def _hop(self, subscription: Subscription) -> str:
+        if subscription.home == self.broker:
+            return subscription.op.client
+        return self.world.next_hop(self.broker, subscription.home)
+
+    def masks(self, batch: list[Publication]) -> list[int]:
+        found = []
+        for each in batch:
+            topic = each.sequence % self.world.topics
+            mask = 0
+            for subscription in self.world.subscriptions.values():
+                if topic in subscription.topics:
+                    mask |= self._bit(self._hop(subscription))
+            found.append(mask)
+        return found
+
+    def record_mask(self, record: Record) -> int:
+        subscription = self.world.subscriptions.get(record.op)
+        return self._bit(self._hop(subscription)) if subscription else 0
+
+    def _of(self, client: str) -> list[Subscription]:
+        return [s for s in self.world.subscriptions.values() if s.op.client == client]
+
+    def way(self, mask: int) -> Way:
+        neighbours: list[str] = []
+        single: list[tuple[str, tuple[int, ...]]] = []
+        several: list[str] = []
+        for name in self.names:
+            if not mask & self._bit(name):
+                continue
+            if name in self.world.links:
+                neighbours.append(name)
+            elif len(own := self._of(name)) == 1:
+                single.append((name, (own[0].op.sequence,)))
+            else:
+                several.append(name)
+        return Way(tuple(neighbours), tuple(single), tuple(several))
+
+    def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:
+        topic = publication.sequence % self.world.topics
+        return tuple(s.op.sequence for s in self._of(client) if topic in s.topics)
+
+    def bit(self, neighbour: str) -> int:
+        return self._bit(neighbour)
+
+    client_bit = bit
+
+    def neighbours(self) -> Sequence[str]:
+        return self.world.links[self.broker]
+
+    def upstream(self, pubend: str) -> str | None:
+        root = self.world.roots[pubend]
+        return None if root == self.broker else self.world.next_hop(self.broker, root)
+
+    def pass_all(self) -> int:
+        return self.everything
+
+    def wants(self, neighbour: str) -> bool:
+        return any(
+            s.home != self.broker and self._hop(s) == neighbour
+            for s in self.world.subscriptions.values()
+        )
+
+    def waiting(self) -> bool:
+        return any(
+            s.home == self.broker and len(s.starts) < len(self.world.roots)
+            for s in self.world.subscriptions.values()
+        )
+
+
+@dataclass
+class Log:
+    """What the disk of a pubend's broker has."""
+
+    last: int = 0
+    trimmed: int = 0
+    ticks: list[int] = field(default_factory=list)
+    batch: list[Publication] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+
+    def read(self, want: ReadWanted) -> list[Span]:
+        spans = []
+        since = want.since
+        if since <= self.trimmed:
+            upto = min(self.trimmed, want.upto)
+            spans.append(Span(since, upto, lost=True))
+            since = upto + 1
+        if since <= want.upto:
+            found = [
+                (t, p)
+                for t, p in zip(self.ticks, self.batch, strict=True)
+                if since <= t <= want.upto
+            ]
+            upto = want.upto
+            if len(found) > want.most_events:
+                found = found[: want.most_events]
+                upto = found[-1][0]
+            records = tuple(r for r in self.records if since <= r.tick <= upto)
+            spans.append(
+                Span(since, upto, [t for t, _ in found], [p for _, p in found], records)
+            )
+        return spans
+
+
+@dataclass
+class Client:
+    name: str
+    home: str
+    connected: bool = False
+    generation: int = 0
+    reads: bool = True
+    merged: bool = False
+    cursors: dict[str, int] = field(default_factory=dict)
+    got: list[tuple[str, int, int, tuple[int, ...]]] = field(default_factory=list)
+    lost: list[tuple[str, int, int]] = field(default_factory=list)
+    unread: list[Delivered] = field(default_factory=list)
+
+
+class World:
+    def __init__(
+        self,
+        links: dict[str, list[str]],
+        roots: dict[str, str],
+        clients: dict[str, str],
+        *,
+        seed: int = 0,
+        topics: int = 4,
+        loss: float = 0.0,
+        doubling: float = 0.0,
+        jitter_s: float = 0.0,
+        liveness: Liveness | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.links = links
+        self.roots = roots
+        self.topics = topics
+        self.random = random.Random(seed)
+        self.loss, self.doubling, self.jitter_s = loss, doubling, jitter_s
+        self.liveness = liveness or Liveness()
+        self.limits = limits or Limits()
+        self.clients = {name: Client(name, home) for name, home in clients.items()}
+        self.subscriptions: dict[OpId, Subscription] = {}
+        self.past: dict[OpId, tuple[Subscription, dict[str, int]]] = {}
+        """Ended subscriptions, and the last tick of each pubend when they ended."""
+        self.logs = {pubend: Log() for pubend in roots}
+        self.floors: dict[str, dict[str, int]] = {broker: {} for broker in links}
+        self.down: set[frozenset[str]] = set()
+        self.machines: dict[str, DeliveryMachine] = {}
+        self.lives = dict.fromkeys(links, 0)
+        self.timers: dict[tuple[str, object], float] = {}
+        self.now = 1.0
+        self.agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self.count = 0
+        self.sequence = 0
+        self.frames: list[tuple[str, str, DeliveryFrame]] = []
+        self.trimming = True
+        for broker in links:
+            self.boot(broker)
+
+    # ── the world's own affairs ──────────────────────────────────────────────────────────
+
+    def next_hop(self, here: str, there: str) -> str:
+        def reaches(at: str, before: str) -> bool:
+            if at == there:
+                return True
+            return any(reaches(n, at) for n in self.links[at] if n != before)
+
+        return next(n for n in self.links[here] if reaches(n, here))
+
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        self.count += 1
+        heapq.heappush(self.agenda, (self.now + delay_s, self.count, action))
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.agenda and self.agenda[0][0] <= until:
+            self.now, _, action = heapq.heappop(self.agenda)
+            action()
+        self.now = until
+
+    # ── brokers ──────────────────────────────────────────────────────────────────────────
+
+    def boot(self, broker: str) -> None:
+        self.lives[broker] += 1
+        machine = DeliveryMachine(Tables(self, broker), self.liveness, self.limits)
+        self.machines[broker] = machine
+        out = Effects()
+        for pubend, floor in self.floors[broker].items():
+            machine.restore(pubend, floor)
+        for pubend, root in self.roots.items():
+            if root == broker:
+                machine.host(pubend, self.logs[pubend].last, self.now, out)
+        for subscription in self.subscriptions.values():
+            if subscription.home == broker:
+                for pubend, tick in subscription.starts.items():
+                    op = subscription.op
+                    machine.start(op.client, op, pubend, tick, self.now, out)
+        self.carry_out(broker, out)
+        for neighbour in self.links[broker]:
+            self.link_up(broker, neighbour)
+
+    def link_up(self, one: str, other: str) -> None:
+        if other not in self.machines or one not in self.machines:
+            return
+        self.down.discard(frozenset((one, other)))
+        for here, there in ((one, other), (other, one)):
+            out = Effects()
+            self.machines[here].linked(there, self.now, out)
+            self.carry_out(here, out)
+
+    def cut(self, one: str, other: str) -> None:
+        self.down.add(frozenset((one, other)))
+
+    def crash(self, broker: str) -> None:
+        del self.machines[broker]
+        self.lives[broker] += 1
+        self.timers = {key: at for key, at in self.timers.items() if key[0] != broker}
+        for client in self.clients.values():
+            if client.home == broker:
+                client.connected = False
+                client.generation += 1
+                client.unread.clear()
+
+    def step(self, broker: str, door: Callable[[DeliveryMachine, Effects], None]) -> None:
+        machine = self.machines.get(broker)
+        if machine is not None:
+            out = Effects()
+            door(machine, out)
+            machine.validate()
+            self.carry_out(broker, out)
+
+    def carry_out(self, broker: str, out: Effects) -> None:
+        for floor in out.floors:
+            self.floors[broker][floor.pubend] = floor.upto
+        for neighbour, frame in out.send:
+            self.transmit(broker, neighbour, frame)
+        for name, delivered in out.deliver:
+            self.hand_over(name, delivered)
+        for timer in out.timers:
+            if isinstance(timer, SetTimer):
+                self.set_timer(broker, timer)
+            else:
+                self.timers.pop((broker, timer.key), None)
+        for want in out.reads:
+            life = self.lives[broker]
+            self.later(0.002, lambda want=want, life=life: self.read(broker, want, life))
+        for silence in out.silences:
+            log = self.logs[silence.pubend]
+            log.last = max(log.last, min(silence.upto, int((self.now + 1) * 1e6)))
+            upto = log.last
+            self.step(
+                broker, lambda m, o, s=silence, u=upto: m.advance(s.pubend, u, self.now, o)
+            )
+
+    def read(self, broker: str, want: ReadWanted, life: int) -> None:
+        if self.lives[broker] == life:
+            spans = self.logs[want.pubend].read(want)
+            self.step(broker, lambda m, o: m.read_done(want, spans, self.now, o))
+
+    def set_timer(self, broker: str, timer: SetTimer) -> None:
+        key = (broker, timer.key)
+        self.timers[key] = timer.at
+        life = self.lives[broker]
+
+        def fire() -> None:
+            if self.timers.get(key) == timer.at and self.lives[broker] == life:
+                del self.timers[key]
+                self.step(broker, lambda m, o: m.alarm(timer.key, self.now, o))
+
+        self.later(max(0.0, timer.at - self.now), fire)
+
+    def transmit(self, here: str, there: str, frame: DeliveryFrame) -> None:
+        self.frames.append((here, there, frame))
+        if frozenset((here, there)) in self.down:
+            return
+        for _ in range(1 + (self.random.random() < self.doubling)):
+            if self.random.random() < self.loss:
+                continue
+            delay_s = 0.005 + self.random.random() * self.jitter_s
+            life = self.lives[there]
+            self.later(delay_s, lambda life=life: self.arrive(here, there, frame, life))
+
+    def arrive(self, here: str, there: str, frame: DeliveryFrame, life: int) -> None:
+        if self.lives[there] == life and frozenset((here, there)) not in self.down:
+            self.step(there, lambda m, o: m.receive(here, frame, self.now, o))
+
+    def trim(self) -> None:
+        """Logs shrink as acknowledgements arrive."""
+        for pubend, root in self.roots.items():
+            if root in self.machines:
+                log = self.logs[pubend]
+                log.trimmed = max(log.trimmed, self.machines[root].acknowledged(pubend))
+
+    # ── publishing and subscribing ───────────────────────────────────────────────────────
+
+    def tick(self, pubend: str) -> int:
+        log = self.logs[pubend]
+        log.last = max(log.last + 1, int(self.now * 1e6))
+        return log.last
+
+    def publish(self, pubend: str, count: int = 1) -> None:
+        root = self.roots[pubend]
+        if root not in self.machines:
+            return
+        log = self.logs[pubend]
+        ticks: list[int] = []
+        batch: list[Publication] = []
+        for _ in range(count):
+            self.sequence += 1
+            ticks.append(self.tick(pubend))
+            batch.append(publication(self.sequence))
+        log.ticks += ticks
+        log.batch += batch
+        self.step(root, lambda m, o: m.published(pubend, ticks, batch, self.now, o))
+
+    def subscribe(self, client: str, topics: Sequence[int], sequence: int) -> Subscription:
+        """In force everywhere at once; then each pubend writes the start, or does so when it is
+        back; control tells it to the client's broker later, and surely."""
+        op = OpId(client, "e", sequence)
+        found = Subscription(op, self.clients[client].home, frozenset(topics))
+        self.subscriptions[op] = found
+        for pubend in self.roots:
+            self.write_start(found, pubend)
+        return found
+
+    def write_start(self, subscription: Subscription, pubend: str) -> None:
+        root = self.roots[pubend]
+        if subscription.op not in self.subscriptions:
+            return
+        if root not in self.machines:
+            self.later(0.1, lambda: self.write_start(subscription, pubend))
+            return
+        tick = self.tick(pubend)
+        record = StartRecord(tick, subscription.op)
+        self.logs[pubend].records.append(record)
+        self.step(root, lambda m, o: m.published(pubend, [], [], self.now, o, (record,)))
+        delay_s = 0.1 + self.random.random()
+        self.later(delay_s, lambda: self.learn_start(subscription, pubend, tick))
+
+    def learn_start(self, subscription: Subscription, pubend: str, tick: int) -> None:
+        if subscription.op not in self.subscriptions:
+            return
+        if subscription.home not in self.machines:
+            self.later(0.1, lambda: self.learn_start(subscription, pubend, tick))
+            return
+        subscription.starts[pubend] = tick
+        op = subscription.op
+        self.step(
+            subscription.home, lambda m, o: m.start(op.client, op, pubend, tick, self.now, o)
+        )
+
+    def unsubscribe(self, op: OpId) -> None:
+        subscription = self.subscriptions.pop(op)
+        ends = {pubend: log.last for pubend, log in self.logs.items()}
+        self.past[op] = (subscription, ends)
+        self.step(subscription.home, lambda m, o: m.end(op.client, op, self.now, o))
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def connect(self, name: str) -> None:
+        client = self.clients[name]
+        if client.home in self.machines:
+            client.connected = True
+            client.generation += 1
+            cursors = dict(client.cursors)
+            self.step(client.home, lambda m, o: m.attach(name, cursors, self.now, o))
+
+    def disconnect(self, name: str) -> None:
+        client = self.clients[name]
+        client.connected = False
+        client.generation += 1
+        client.unread.clear()
+        self.step(client.home, lambda m, o: m.detach(name, self.now, o))
+
+    def hand_over(self, name: str, delivered: Delivered) -> None:
+        client = self.clients[name]
+        assert client.connected, "delivered to a client that is not there"
+        generation = client.generation
+
+        def take() -> None:
+            if client.generation == generation:
+                client.unread.append(delivered)
+                if client.reads:
+                    self.process(name)
+
+        self.later(0.001, take)
+
+    def process(self, name: str) -> None:
+        client = self.clients[name]
+        for delivered in client.unread:
+            pubend = delivered.pubend
+            assert delivered.upto >= client.cursors.get(pubend, 0)
+            for at, tick in enumerate(delivered.ticks):
+                assert tick > client.cursors.get(pubend, 0), "twice, or out of order"
+                subscriptions = delivered.every or delivered.each[at]
+                client.cursors[pubend] = tick
+                client.got.append((pubend, tick, delivered.batch[at].sequence, subscriptions))
+            client.lost += [(pubend, *each) for each in delivered.lost]
+            client.cursors[pubend] = delivered.upto
+        latest = {each.pubend: each.upto for each in client.unread}
+        client.unread.clear()
+        generation = client.generation
+
+        def acknowledge() -> None:
+            if client.generation == generation:
+                for pubend, upto in latest.items():
+                    self.step(
+                        client.home,
+                        lambda m, o, p=pubend, u=upto: m.acked(name, p, u, self.now, o),
+                    )
+
+        self.later(0.001, acknowledge)
+
+    # ── the judge ────────────────────────────────────────────────────────────────────────
+
+    def owed(self, name: str, pubend: str) -> list[tuple[int, int, tuple[int, ...]]]:
+        """What must have arrived: tick, sequence, subscriptions."""
+        log = self.logs[pubend]
+        starts = {r.op: r.tick for r in log.records if r.op.client == name}
+        found = []
+        for tick, each in zip(log.ticks, log.batch, strict=True):
+            topic = each.sequence % self.topics
+            matching = tuple(
+                op.sequence
+                for op, subscription in self.subscriptions.items()
+                if op.client == name and topic in subscription.topics and starts.get(op, tick) < tick
+            )
+            if matching:
+                found.append((tick, each.sequence, matching))
+        return found
+
+    def judge(self, name: str) -> None:
+        """Exactly what is owed to subscriptions that are in force, or reported as lost."""
+        client = self.clients[name]
+        for pubend in self.roots:
+            lost = [each[1:] for each in client.lost if each[0] == pubend]
+            owed = [
+                each
+                for each in self.owed(name, pubend)
+                if not any(low <= each[0] <= high for low, high in lost)
+            ]
+            current = {op.sequence for op in self.subscriptions if op.client == name}
+            got = [
+                (tick, sequence, kept)
+                for where, tick, sequence, subscriptions in client.got
+                if where == pubend
+                and (kept := tuple(s for s in subscriptions if s in current))
+            ]
+            assert got == owed, f"{name} of {pubend}"
+
+    def nacks(self, here: str, there: str) -> list[Nack]:
+        return [f for a, b, f in self.frames if (a, b) == (here, there) and isinstance(f, Nack)]
+
+    def settle(self, most_s: float = 120.0) -> None:
+        """Until every client that reads has what it is owed, or time is up; then judge."""
+        deadline = self.now + most_s
+        while self.now < deadline:
+            self.run(1.0)
+            if self.trimming:
+                self.trim()
+            try:
+                for name, client in self.clients.items():
+                    if client.connected and client.reads:
+                        self.judge(name)
+            except AssertionError:
+                continue
+            return
+        for name, client in self.clients.items():
+            if client.connected and client.reads:
+                self.judge(name)
