@@ -30,7 +30,6 @@ LEAST_BYTES = 32 * 1024 * 1024
 GROWTH = 2
 """Nor before the journal is so many times as large as the last snapshot."""
 LOOK_EVERY_S = 0.5
-WAIT_S = 0.01
 TRY_AGAIN_S = 60.0
 NICENESS = 10
 """The broker comes first."""
@@ -81,8 +80,7 @@ class Compaction:
         self._journal.hand_over()
         position = self._log.appended
         self._log.roll()
-        while self._log.durable < position:
-            await asyncio.sleep(WAIT_S)
+        await asyncio.to_thread(self._log.sync)  # rolled, and synced whatever the durability
         command = (sys.executable, "-m", "motet.broker.compaction", str(self._directory))
         # Not by the loop: it forks, which copies the tables of all our memory, and the loop
         # stands still for as long as that takes. This shares the memory until the other begins.

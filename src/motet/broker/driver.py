@@ -145,6 +145,8 @@ class BrokerDriver:
         self._dropped_before = 0
         self._due: list[Contact] = []
         """Contacts with something to write at the end of this turn."""
+        self._holding: dict[int, Contact] = {}
+        """Contacts with something that waits for the journal."""
         self._listening: Listening | None = None
         self.companions: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Work that begins when the broker listens and ends with it."""
@@ -327,6 +329,7 @@ class BrokerDriver:
     def closed(self, contact: Contact) -> None:
         """The transport says that a connection is gone."""
         self.contacts.pop(contact.number, None)
+        self._holding.pop(contact.number, None)
         self._dropped_before += contact.outbox.dropped
         if not contact.outbox.ended:
             self._turn(Closed(contact.number))
@@ -402,6 +405,8 @@ class BrokerDriver:
         position = own if type(frame) in SOFT else journal.appended
         if contact.outbox.put(frame, position, journal.durable):
             self._due.append(contact)
+        elif contact.outbox.holding:
+            self._holding[contact.number] = contact
 
     def _flush(self) -> None:
         while self._due:
@@ -420,10 +425,12 @@ class BrokerDriver:
 
     def _facts_durable(self) -> None:
         durable = self._journal.durable
-        for contact in list(self.contacts.values()):
+        waiting, self._holding = self._holding, {}
+        for contact in waiting.values():
+            contact.outbox.release(durable)
+            self._due.append(contact)
             if contact.outbox.holding:
-                contact.outbox.release(durable)
-                self._due.append(contact)
+                self._holding[contact.number] = contact
         self._flush()
 
     # ── the pulse ────────────────────────────────────────────────────────────────────────

@@ -197,6 +197,14 @@ def _began(files: FileLog, last: SealedFile | None) -> int:
             f"before it is missing from {files.directory.parent}; put it back, or move the folder "
             "away and start the broker without it: it joins the overlay anew"
         )
+    chain = files.chain_before(began + 1)
+    foreign = last is not None and last.chain and chain is not None and chain != last.chain
+    if last is not None and (foreign or files.appended < began):
+        raise LogCorrupted(
+            f"{last.path} holds the facts up to {began}, but {files.directory} is not the journal "
+            f"it was made from (its last fact is {files.appended}); put that one back, or move "
+            "the folder away and start the broker without it: it joins the overlay anew"
+        )
     return began
 
 
@@ -241,7 +249,9 @@ def _read(directory: Path, upto: int | None) -> tuple[Durable, int]:
     last = last_snapshot(directory)
     files = open_log(directory, writable=False)
     began = _began(files, last)
-    position = max(began, files.appended) if upto is None else upto
+    position = files.appended if upto is None else upto
+    if position > files.appended:
+        raise LogCorrupted(f"{files.directory} has {files.appended} facts, not {position}")
     reading = Reading(files, last, began, position)
     with reading.named(), growing():
         return rebuild(None, reading.snapshot, reading), position
@@ -276,8 +286,14 @@ def take_snapshot(directory: Path, upto: int | None, acknowledged: dict[str, int
         if neighbour in durable.ledgers:
             durable.ledgers[neighbour].trim(received)
     path = directory / f"{position:020d}.{SNAPSHOT}"
+    chain = open_log(directory, writable=False).chain_before(position + 1)
     write_sealed(
-        path, purpose=SNAPSHOT, version=MACHINE_VERSION, first=position, payloads=picture(durable)
+        path,
+        purpose=SNAPSHOT,
+        version=MACHINE_VERSION,
+        first=position,
+        payloads=picture(durable),
+        chain=chain or 0,  # of a journal that did not begin a segment here, nothing is known
     )
     return path
 
@@ -298,9 +314,10 @@ def close_off(directory: Path) -> Path:
         raise MisuseError(f"{directory} is not the folder of a broker: it has no {JOURNAL}/")
     files = open_log(directory)
     try:
+        files.roll()
+        files.sync()
         path = take_snapshot(directory, None, {})
         forget_before(directory, path)
-        files.roll()
         files.trim(files.appended)
         files.sync()
     finally:

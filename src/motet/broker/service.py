@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
 from motet.broker.recovery import open_folder
-from motet.errors import InvariantError, MisuseError
+from motet.errors import InvariantError
 from motet.runtime.clock import MonotonicClock, fresh_incarnation
 from motet.runtime.journal import VOLATILE
 from motet.runtime.log import Durability
@@ -23,6 +24,10 @@ from motet.runtime.loop import settle_memory
 from motet.runtime.wiring import Wiring
 
 log = logging.getLogger("motet.broker")
+
+HAND_OVER_S = 0.0005
+"""How long a busy loop may keep the interpreter from the thread that writes the journal. It needs
+it for moments only, several times for each group, and all who ask for something wait for it."""
 
 
 def open_broker(
@@ -37,9 +42,6 @@ def open_broker(
     if durability == VOLATILE:
         return BrokerDriver(BrokerCore(replace(settings, incarnation=fresh_incarnation())), wiring)
     core, journal, replayed = open_folder(settings, data, Durability(durability))
-    objection = core.objection_to(settings.neighbours)
-    if objection:
-        raise MisuseError(f"the neighbours of {settings.name} cannot change: {objection}")
     clock = MonotonicClock(core.durable.now)
     driver = BrokerDriver(
         core, wiring, clock=clock, journal=journal, neighbours=settings.neighbours
@@ -72,6 +74,7 @@ async def serve(
     if reload is not None:
         loop.add_signal_handler(signal.SIGHUP, reload)
     settle_memory()
+    sys.setswitchinterval(HAND_OVER_S)
     if ready is not None:
         ready(driver)
     try:

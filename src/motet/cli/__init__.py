@@ -1,4 +1,5 @@
-"""The command line: `motet up`, `broker`, `pub`, `sub`, `status`, `sim`, `chaos`, `bench`, `demo`.
+"""The command line: `motet up`, `overlay`, `broker`, `journal`, `pub`, `sub`, `status`, and for
+trying things out `sim`, `chaos`, `bench`, `demo`.
 
 What lives here
     main          the list of commands, and the one place where errors become exit statuses
@@ -7,6 +8,8 @@ What lives here
     ending        exit statuses; errors as one clear line and a hint
     notation      events as `name=value` words and as JSON lines, both ways
     supervisor    the broker processes of `motet up`: started, watched, restarted, stopped
+    changes       what has to happen so that a running overlay becomes another one
+    running       who keeps an overlay up in a folder, and how far it is
     trials        the seeds and mutations of `motet sim`, over processes
     storms        one run of `motet chaos`: its folder, its progress, its tables
     looking       what brokers say of their links

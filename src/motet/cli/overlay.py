@@ -58,7 +58,7 @@ def _ask(directory: Path, number: signal.Signals, json: bool) -> int:
     os.kill(before["pid"], number)
     after = _next_generation(directory, before)
     if after["error"]:
-        raise Failure(after["error"], "nothing has changed; `motet status` shows the overlay")
+        raise Failure(after["error"], "`motet status` shows the overlay as it is now")
     _show(directory, after, json)
     return FINE
 

@@ -24,7 +24,8 @@ from motet.cli.ending import MISUSE, Failure, Misuse
 from motet.cli.looking import ask, ask_all, missing_links, unsettled_links
 from motet.errors import MotetError
 
-LISTEN_BOUND_S = 20.0
+LISTEN_BOUND_S = 300.0
+"""A broker reads its folder before it listens; with millions of entries that takes its time."""
 LINKS_BOUND_S = 20.0
 STOP_BOUND_S = 5.0
 POLL_S = 0.05

@@ -17,7 +17,7 @@ class MonotonicClock:
     journal ends: the time in between did not pass for it."""
 
     def __init__(self, since: float = 0.0) -> None:
-        self._ahead_s = max(since - time.monotonic(), 0.0)
+        self._ahead_s = since - time.monotonic() if since else 0.0
 
     def now(self) -> float:
         return time.monotonic() + self._ahead_s

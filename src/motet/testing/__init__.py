@@ -6,7 +6,7 @@
     assert not result.violations, result.complaints()
 
 What lives here
-    clock, transport, journal, log   twins of the runtime pieces of the same names, in virtual time
+    clock, transport, log        twins of the runtime pieces of the same names, in virtual time
     brokers, clients             the real core and the real client machine, carried out there
     cluster                      all of them on one agenda with one source of chance
     faults, mishaps              the menu of what may go wrong, and what draws from it

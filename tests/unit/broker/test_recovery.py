@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -241,3 +242,37 @@ def test_a_core_that_was_read_can_be_looked_at(lived: tuple[Path, str]) -> None:
     assert isinstance(core, BrokerCore)
     core.validate()
     assert core.status()["tables"]["subscriptions"] == 20
+
+
+# ── what does not belong together ────────────────────────────────────────────────────────
+
+
+async def _snapshot_behind(directory: Path, count: int) -> None:
+    opened = recovery.open_folder(CONFIG, directory)
+    opened.journal.watch(lambda: None, pytest.fail)
+    live(opened, 1, count)
+    await Compaction(directory, opened.journal, opened.core.acknowledged).take()
+    await opened.journal.close()
+
+
+def test_a_snapshot_without_its_journal_is_noticed(tmp_path: Path) -> None:
+    asyncio.run(_snapshot_behind(tmp_path, 5))
+    shutil.rmtree(tmp_path / recovery.JOURNAL)
+    with pytest.raises(LogCorrupted, match="is not the journal it was made from"):
+        recovery.open_folder(CONFIG, tmp_path)
+
+
+def test_the_journal_of_another_broker_beside_a_snapshot_is_noticed(tmp_path: Path) -> None:
+    asyncio.run(_snapshot_behind(tmp_path / "one", 5))
+    asyncio.run(_snapshot_behind(tmp_path / "two", 5))
+    shutil.rmtree(tmp_path / "one" / recovery.JOURNAL)
+    (tmp_path / "two" / recovery.JOURNAL).rename(tmp_path / "one" / recovery.JOURNAL)
+    with pytest.raises(LogCorrupted, match="is not the journal it was made from"):
+        recovery.open_folder(CONFIG, tmp_path / "one")
+    assert not examine(tmp_path / "one").whole
+
+
+def test_no_snapshot_is_named_after_facts_that_are_not_there(lived: tuple[Path, str]) -> None:
+    directory, _ = lived
+    with pytest.raises(LogCorrupted, match="22 facts, not 23"):
+        recovery.take_snapshot(directory, 23, {})

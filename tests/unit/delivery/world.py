@@ -39,6 +39,8 @@ class Subscription:
     topics: frozenset[int]
     starts: dict[str, int] = field(default_factory=dict)
     """Start ticks that are durable at the client's broker."""
+    told: set[str] = field(default_factory=set)
+    """Pubends whose start ticks have come by control."""
 
 
 class Tables:
@@ -118,9 +120,11 @@ class Tables:
             for s in self.world.subscriptions.values()
         )
 
-    def waiting(self) -> bool:
+    def waiting(self, client: str | None = None) -> bool:
         return any(
-            s.home == self.broker and len(s.starts) < len(self.world.roots)
+            s.home == self.broker
+            and len(s.told) < len(self.world.roots)
+            and client in (None, s.op.client)
             for s in self.world.subscriptions.values()
         )
 
@@ -153,9 +157,7 @@ class Log:
                 found = found[: want.most_events]
                 upto = found[-1][0]
             records = tuple(r for r in self.records if since <= r.tick <= upto)
-            spans.append(
-                Span(since, upto, [t for t, _ in found], [p for _, p in found], records)
-            )
+            spans.append(Span(since, upto, [t for t, _ in found], [p for _, p in found], records))
         return spans
 
 
@@ -289,6 +291,9 @@ class World:
     def carry_out(self, broker: str, out: Effects) -> None:
         for floor in out.floors:
             self.floors[broker][floor.pubend] = floor.upto
+        for start in out.started:
+            if start.op in self.subscriptions:
+                self.subscriptions[start.op].starts[start.pubend] = start.tick
         for neighbour, frame in out.send:
             self.transmit(broker, neighbour, frame)
         for name, delivered in out.deliver:
@@ -305,9 +310,7 @@ class World:
             log = self.logs[silence.pubend]
             log.last = max(log.last, min(silence.upto, int((self.now + 1) * 1e6)))
             upto = log.last
-            self.step(
-                broker, lambda m, o, s=silence, u=upto: m.advance(s.pubend, u, self.now, o)
-            )
+            self.step(broker, lambda m, o, s=silence, u=upto: m.advance(s.pubend, u, self.now, o))
 
     def read(self, broker: str, want: ReadWanted, life: int) -> None:
         if self.lives[broker] == life:
@@ -401,10 +404,11 @@ class World:
             self.later(0.1, lambda: self.learn_start(subscription, pubend, tick))
             return
         subscription.starts[pubend] = tick
+        subscription.told.add(pubend)
         op = subscription.op
-        self.step(
-            subscription.home, lambda m, o: m.start(op.client, op, pubend, tick, self.now, o)
-        )
+        home = subscription.home
+        self.step(home, lambda m, o: m.start(op.client, op, pubend, tick, self.now, o))
+        self.step(home, lambda m, o: m.effective(op.client, self.now, o))
 
     def unsubscribe(self, op: OpId) -> None:
         subscription = self.subscriptions.pop(op)
@@ -480,7 +484,9 @@ class World:
             matching = tuple(
                 op.sequence
                 for op, subscription in self.subscriptions.items()
-                if op.client == name and topic in subscription.topics and starts.get(op, tick) < tick
+                if op.client == name
+                and topic in subscription.topics
+                and starts.get(op, tick) < tick
             )
             if matching:
                 found.append((tick, each.sequence, matching))
@@ -500,8 +506,7 @@ class World:
             got = [
                 (tick, sequence, kept)
                 for where, tick, sequence, subscriptions in client.got
-                if where == pubend
-                and (kept := tuple(s for s in subscriptions if s in current))
+                if where == pubend and (kept := tuple(s for s in subscriptions if s in current))
             ]
             assert got == owed, f"{name} of {pubend}"
 

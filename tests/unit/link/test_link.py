@@ -86,6 +86,7 @@ def known_to_have(acknowledged: int, *, sent: int = 3) -> Link:
     for number in range(1, sent + 1):
         link.ledger.enqueue(message(number))
     link.ledger.trim(acknowledged)
+    link.soft.offered = 3
     return link
 
 
@@ -121,6 +122,14 @@ def test_on_an_older_copy_of_our_own_state_we_stop_ourselves(hello: LinkHello, w
     with pytest.raises(StaleState, match=why) as caught:
         known_to_have(1).objection(hello)
     assert "stop A, move its data folder away, and start it without" in str(caught.value)
+
+
+def test_what_was_numbered_but_never_left_cannot_be_there() -> None:
+    """An older copy of us uses a number again before it meets who has the first one."""
+    link = known_to_have(1)
+    link.ledger.enqueue(message(4))
+    with pytest.raises(StaleState, match=r"has 4 .* sent only 3"):
+        link.objection(LinkHello(1, "B", 5, known=7, received=4))
 
 
 @pytest.mark.parametrize(

@@ -47,5 +47,6 @@ class Interest(Protocol):
     def wants(self, neighbour: str) -> bool:
         """Has it any subscription here?"""
 
-    def waiting(self) -> bool:
-        """Is there a subscription of a client of ours whose start ticks are not all known?"""
+    def waiting(self, client: str | None = None) -> bool:
+        """Is there a subscription, of this or any client of ours, of which control has not yet
+        told all start ticks?"""

@@ -17,8 +17,11 @@ from typing import Any
 from motet.errors import InvariantError, MisuseError, ProtocolError
 from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer, TimerKey
+from motet.protocol.delivery.acknowledging import Acknowledging
+from motet.protocol.delivery.asking import Asking
 from motet.protocol.delivery.curiosity import MOST_RANGES, Liveness
 from motet.protocol.delivery.interest import Interest
+from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.outstream import OutStream
 from motet.protocol.delivery.ranges import Range
@@ -26,27 +29,11 @@ from motet.protocol.delivery.relay import Relay
 from motet.protocol.delivery.spans import Record, Span, check, clip
 from motet.protocol.delivery.state import (
     Effects,
-    Floor,
     Limits,
     ReadWanted,
-    SilenceWanted,
-    Started,
     Stream,
 )
-from motet.protocol.delivery.subend import Position
 from motet.protocol.publication import Publication
-
-
-class Reader:
-    """One client of this broker, in all pubends."""
-
-    __slots__ = ("cursors", "positions", "present")
-
-    def __init__(self) -> None:
-        self.present = False
-        self.cursors: dict[str, int] = {}
-        """What the client said it has processed, of pubends that it has no position in yet."""
-        self.positions: dict[str, Position] = {}
 
 
 class DeliveryMachine:
@@ -60,9 +47,10 @@ class DeliveryMachine:
         self._liveness = liveness or Liveness()
         self._limits = limits or Limits()
         self._relay = Relay(interest, self._limits)
+        self._asking = Asking(interest, self._limits)
+        self._acks = Acknowledging(interest, self._liveness)
         self._streams: dict[str, Stream] = {}
-        self._readers: dict[str, Reader] = {}
-        self._floors: dict[str, int] = {}
+        self._clients = Clients(interest, self._asking, self._acks, self._stream)
 
     # ── the pubend's own broker ──────────────────────────────────────────────────────────
 
@@ -74,7 +62,7 @@ class DeliveryMachine:
         stream.expected = stream.frontier
         if last:
             stream.known.add(1, last)
-        self._expect(stream, stream.frontier, out)
+        self._acks.expect(stream, stream.frontier, out)
         at = now + self._liveness.ack_expected_s
         out.timers.append(SetTimer(("delivery", "expect", pubend), at))
 
@@ -116,7 +104,7 @@ class DeliveryMachine:
     def acknowledged(self, pubend: str) -> int:
         """Everything up to here is done with everywhere and may go from the log."""
         stream = self._hosted(pubend)
-        return min(self._settled(stream, stream.frontier), stream.frontier)
+        return min(self._acks.settled(stream, stream.frontier), stream.frontier)
 
     def drop(self, pubend: str, out: Effects) -> None:
         """The pubend is gone for good: nothing of it is owed any more."""
@@ -124,7 +112,7 @@ class DeliveryMachine:
         if stream is None:
             return
         for client in stream.subend.positions:
-            del self._readers[client].positions[pubend]
+            self._clients.forget(client, pubend)
         for kind in ("ask", "ack", "expect", "delay"):
             out.timers.append(CancelTimer(("delivery", kind, pubend)))
 
@@ -145,13 +133,13 @@ class DeliveryMachine:
                 stream.deep_asked.clear()
                 stream.curiosity.hurry(stream.frontier, now)
                 stream.deep.hurry(stream.frontier, now)
-                self._reconsider(stream, now, out)
+                self._asking.reconsider(stream, now, out)
             elif stream.frontier:
                 found = stream.outs.get(neighbour)
                 if found is not None:
                     found.curious.clear()
                     found.deep.clear()
-                self._expect(stream, stream.frontier, out, only=neighbour)
+                self._acks.expect(stream, stream.frontier, out, only=neighbour)
 
     def _on_knowledge(self, neighbour: str, frame: Knowledge, now: float, out: Effects) -> None:
         stream = self._stream(frame.pubend)
@@ -181,47 +169,26 @@ class DeliveryMachine:
             if cut:
                 break
         if unknown:
-            self._ask(stream, unknown, frame.asof, now, out)
+            self._asking.ask(stream, unknown, frame.asof, now, out)
 
     def _on_ack(self, neighbour: str, frame: AckUp, now: float, out: Effects) -> None:
         stream = self._stream(frame.pubend)
         stream.out(neighbour, stream.frontier + 1).acknowledge(frame.upto)
-        self._arm_ack(stream, now, out)
+        self._acks.arm(stream, now, out)
 
     def _on_expected(self, neighbour: str, frame: AckExpected, now: float, out: Effects) -> None:
         stream = self._stream(frame.pubend)
         if stream.hosted:
             raise ProtocolError(f"{neighbour} expects acks of {frame.pubend}, which is ours")
         stream.frontier = max(stream.frontier, frame.upto)
-        self._expect(stream, frame.upto, out, source=neighbour)
-        self._reconsider(stream, now, out, hurry=frame.upto)
-        self._acknowledge(stream, frame.upto, out, repeat=True)
-
-    def _expect(
-        self,
-        stream: Stream,
-        upto: int,
-        out: Effects,
-        source: str | None = None,
-        only: str | None = None,
-    ) -> None:
-        """Ask those for an acknowledgement who have not given it; tell them silence before."""
-        for neighbour in self._wanting(stream):
-            told = stream.outs.get(neighbour)
-            if neighbour == source or (only is not None and neighbour != only):
-                continue
-            if told is not None and told.acked is not None and told.acked >= upto:
-                continue
-            silence = told.untold() if told is not None else None
-            if silence is not None:
-                out.send.append((neighbour, Knowledge(stream.pubend, Span(*silence))))
-            out.send.append((neighbour, AckExpected(stream.pubend, upto)))
+        self._acks.expect(stream, frame.upto, out, source=neighbour)
+        self._asking.reconsider(stream, now, out, hurry=frame.upto)
+        self._acks.send(stream, frame.upto, out, repeat=True)
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
     def restore(self, pubend: str, floor: int) -> None:
         """After a restart: a floor that was made durable before."""
-        self._floors[pubend] = floor
         self._stream(pubend).floor = floor
 
     def start(
@@ -237,102 +204,50 @@ class DeliveryMachine:
         """The start tick of a subscription is known. With `since`, which is older, the client
         wants everything above that, read from the pubend's log."""
         stream = self._stream(pubend)
-        self._begin(stream, client, op, tick, out, since)
-        stream.frontier = max(stream.frontier, tick) if not stream.hosted else stream.frontier
-        stream.subend.advance(out.deliver)
-        self._pump(stream, out)
-        self._reconsider(stream, now, out)
+        self._clients.begin(stream, client, op, tick, out, since)
+        if not stream.hosted:
+            stream.frontier = max(stream.frontier, tick)
+        self._clients.catch_up(stream, now, out)
 
-    def _begin(
-        self,
-        stream: Stream,
-        client: str,
-        op: OpId,
-        tick: int,
-        out: Effects,
-        since: int | None = None,
-    ) -> None:
-        reader = self._readers.setdefault(client, Reader())
-        subend = stream.subend
-        position = subend.positions.get(client)
-        if position is not None and op.sequence in position.starts:
-            return
-        begin = tick if since is None else min(since, tick)
-        if position is None:
-            given = max(begin, reader.cursors.pop(stream.pubend, 0))
-            if begin == tick:
-                given = max(given, stream.floor)
-            position = Position(client, given)
-            subend.positions[client] = reader.positions[stream.pubend] = position
-            position.begin(op.sequence, begin)
-            if begin < tick:
-                position.deep_upto = position.deep_asof = tick
-            if reader.present:
-                subend.place(position)
-        else:
-            position.begin(op.sequence, begin)
-        out.started.append(Started(client, op, stream.pubend, tick))
+    def effective(self, client: str, now: float, out: Effects) -> None:
+        """Control has told all start ticks of a client's subscription: who was held may go."""
+        self._clients.effective(client, now, out)
+        self.tables_changed(now, out)
 
     def end(self, client: str, op: OpId, now: float, out: Effects) -> None:
         """A subscription is over: nothing more is owed to it."""
-        reader = self._readers.get(client)
-        if reader is None:
-            return
-        for pubend, position in list(reader.positions.items()):
-            if position.starts.pop(op.sequence, None) is not None and not position.starts:
-                stream = self._streams[pubend]
-                stream.subend.remove(position)
-                del reader.positions[pubend]
-                self._reconsider(stream, now, out)
-                self._arm_ack(stream, now, out)
-        if not reader.positions and not reader.present:
-            del self._readers[client]
+        self._clients.end(client, op, now, out)
 
-    def attach(self, client: str, cursors: Mapping[str, int], now: float, out: Effects) -> None:
+    def attach(
+        self,
+        client: str,
+        cursors: Mapping[str, int],
+        now: float,
+        out: Effects,
+        total_order: bool = False,
+    ) -> None:
         """The client is here, and has processed each pubend up to its cursor."""
-        reader = self._readers.setdefault(client, Reader())
-        if reader.present:
-            self.detach(client, now, out)
-            reader = self._readers.setdefault(client, Reader())
-        reader.present = True
-        reader.cursors = {p: t for p, t in cursors.items() if p not in reader.positions}
-        for pubend, position in reader.positions.items():
-            stream = self._streams[pubend]
-            floor = stream.floor if not position.deep_upto else 0
-            position.given = max(position.given, cursors.get(pubend, 0), floor)
-            position.acked = max(position.acked, position.given)
-            stream.subend.place(position)
-            stream.subend.advance(out.deliver)
-            self._pump(stream, out)
-            self._reconsider(stream, now, out)
-            self._arm_ack(stream, now, out)
+        self._clients.attach(client, cursors, now, out, total_order)
 
     def detach(self, client: str, now: float, out: Effects) -> None:
         """The client's connection is gone. What it is owed stays owed."""
-        reader = self._readers.get(client)
-        if reader is None:
-            return
-        reader.present = False
-        for pubend, position in reader.positions.items():
-            stream = self._streams[pubend]
-            stream.subend.absent(position)
-            self._reconsider(stream, now, out)
-        if not reader.positions:
-            del self._readers[client]
+        self._clients.detach(client, now, out)
 
     def acked(self, client: str, pubend: str, tick: int, now: float, out: Effects) -> None:
         """The client has processed everything up to a tick, durably if it cares."""
-        reader = self._readers.get(client)
-        position = reader.positions.get(pubend) if reader is not None else None
-        if position is None:
-            return
-        stream = self._streams[pubend]
-        position.acknowledge(tick)
-        if client in stream.subend.behind:
-            stream.subend.pump(position, out.deliver)
-            stream.subend.advance(out.deliver)
-            self._reconsider(stream, now, out)
-        self._arm_ack(stream, now, out)
+        stream = self._streams.get(pubend)
+        if stream is not None:
+            self._clients.acked(client, stream, tick, now, out)
+
+    def joined(self, client: str) -> bool:
+        """Has every pubend passed the tick above which this client merges it? Only then is a
+        subscription in total order effective."""
+        return self._clients.joined(client)
+
+    def tables_changed(self, now: float, out: Effects) -> None:
+        """Somebody who was waited for may not want anything any more."""
+        for stream in self._streams.values():
+            self._acks.arm(stream, now, out)
 
     # ── time ─────────────────────────────────────────────────────────────────────────────
 
@@ -343,13 +258,14 @@ class DeliveryMachine:
             return
         if kind == "ask":
             stream.wake_at = None
-            self._reconsider(stream, now, out)
+            self._asking.reconsider(stream, now, out)
         elif kind == "ack":
             stream.ack_armed = False
-            self._acknowledge(stream, stream.frontier, out)
+            self._acks.send(stream, stream.frontier, out)
         elif kind == "expect" and stream.hosted:
-            if self._settled(stream, stream.expected) < stream.expected:
-                self._expect(stream, stream.expected, out)
+            self._acks.send(stream, stream.frontier, out)
+            if self._acks.settled(stream, stream.expected) < stream.expected:
+                self._acks.expect(stream, stream.expected, out)
             stream.expected = stream.frontier
             out.timers.append(SetTimer(key, now + self._liveness.ack_expected_s))
 
@@ -374,16 +290,18 @@ class DeliveryMachine:
         masks = self._interest.masks(span.batch) if span.batch else []
         self._relay.spread(stream, span, masks, source, out.send)
         if span.records:
-            self._note(stream, span, out)
+            self._clients.note(stream, span, out)
         subend = stream.subend
         if subend.horizon is not None:
             if span.since == subend.horizon + 1:
                 subend.pass_on(span, masks, out.deliver)
-            subend.advance(out.deliver)
-            if subend.behind:
-                self._pump(stream, out)
-            if subend.behind or stream.curiosity or subend.horizon < stream.frontier:
-                self._reconsider(stream, now, out)
+            if (
+                subend.behind
+                or subend.merged
+                or stream.curiosity
+                or subend.horizon < stream.frontier
+            ):
+                self._clients.catch_up(stream, now, out)
         stream.memory.bound(subend.horizon)
 
     def _again(
@@ -406,7 +324,7 @@ class DeliveryMachine:
         stream.asked.answered(span.since, span.upto, cut)
         self._relay.repeat(stream, span, source, cut, asof, out.send)
         if span.records:
-            self._note(stream, span, out)
+            self._clients.note(stream, span, out)
         if cut:
             stream.curiosity.go_on(span.upto, now)
         if asof:
@@ -416,127 +334,8 @@ class DeliveryMachine:
             for position in list(stream.subend.behind.values()):
                 if position.given < position.deep_upto and asof >= position.deep_asof:
                     stream.subend.pump(position, out.deliver, span)
-        stream.subend.advance(out.deliver)
-        self._pump(stream, out)
-        self._reconsider(stream, now, out)
+        self._clients.catch_up(stream, now, out)
         stream.memory.bound(stream.subend.horizon)
-
-    def _note(self, stream: Stream, span: Span, out: Effects) -> None:
-        """Records that concern clients of ours. What is filtered by ticks may be known early."""
-        for record in span.records:
-            mask = self._interest.record_mask(record)
-            way = self._interest.way(mask) if mask else None
-            if way is None:
-                continue
-            client = record.op.client
-            if client in way.several or any(name == client for name, _ in way.single):
-                self._begin(stream, client, record.op, record.tick, out)
-
-    def _pump(self, stream: Stream, out: Effects) -> None:
-        subend = stream.subend
-        for position in list(subend.behind.values()):
-            subend.pump(position, out.deliver)
-        if subend.horizon is not None:
-            subend.advance(out.deliver)
-
-    # ── curiosity ────────────────────────────────────────────────────────────────────────
-
-    def _reconsider(
-        self, stream: Stream, now: float, out: Effects, hurry: int | None = None
-    ) -> None:
-        """Ask for what is missing if it is time, and wake up when it is."""
-        patient, urgent = stream.subend.needs(stream.frontier)
-        stream.curiosity.sync(patient, urgent, now)
-        deep, asof = stream.subend.deep_needs()
-        stream.deep.sync([], deep, now)
-        if hurry is not None:
-            stream.curiosity.hurry(hurry, now)
-        ranges = stream.curiosity.due(now) if stream.curiosity else []
-        if ranges:
-            self._ask(stream, ranges, 0, now, out)
-        ranges = stream.deep.due(now) if stream.deep else []
-        if ranges:
-            self._ask(stream, ranges, asof, now, out)
-        times = [t for t in (stream.curiosity.next_at(), stream.deep.next_at()) if t is not None]
-        at = min(times, default=None)
-        if at != stream.wake_at:
-            stream.wake_at = at
-            key = ("delivery", "ask", stream.pubend)
-            out.timers.append(CancelTimer(key) if at is None else SetTimer(key, at))
-
-    def _ask(
-        self, stream: Stream, ranges: list[Range], asof: int, now: float, out: Effects
-    ) -> None:
-        """Pass a question on: to the log if it is here, else upstream, once."""
-        asked = stream.deep_asked if asof else stream.asked
-        ranges = asked.fresh(ranges, now)
-        if not ranges:
-            return
-        if stream.hosted:
-            for low, high in ranges:
-                if low <= stream.frontier:
-                    out.reads.append(self._read(stream, low, min(high, stream.frontier)))
-                if high > stream.frontier:
-                    out.silences.append(SilenceWanted(stream.pubend, high))
-            return
-        upstream = self._interest.upstream(stream.pubend)
-        if upstream is not None:
-            for at in range(0, len(ranges), MOST_RANGES):
-                part = tuple(ranges[at : at + MOST_RANGES])
-                out.send.append((upstream, Nack(stream.pubend, part, asof)))
-
-    def _read(self, stream: Stream, since: int, upto: int) -> ReadWanted:
-        limits = self._limits
-        return ReadWanted(stream.pubend, since, upto, limits.piece_events, limits.piece_bytes)
-
-    # ── acknowledgements ─────────────────────────────────────────────────────────────────
-
-    def _wanting(self, stream: Stream) -> list[str]:
-        """Neighbours downstream that may be owed something."""
-        interest = self._interest
-        upstream = None if stream.hosted else interest.upstream(stream.pubend)
-        everything = interest.pass_all()
-        return [
-            each
-            for each in interest.neighbours()
-            if each != upstream and (interest.wants(each) or interest.bit(each) & everything)
-        ]
-
-    def _settled(self, stream: Stream, unlimited: int) -> int:
-        """Everything up to here is done with below and at this broker."""
-        if self._interest.waiting():
-            return 0  # what it will be owed may be below the horizon of others
-        least = unlimited
-        own = stream.subend.settled()
-        if own is not None:
-            least = min(least, own)
-        for neighbour in self._wanting(stream):
-            told = stream.outs.get(neighbour)
-            if told is None or told.acked is None:
-                return 0
-            least = min(least, told.acked)
-        return least
-
-    def _arm_ack(self, stream: Stream, now: float, out: Effects) -> None:
-        if not stream.ack_armed:
-            stream.ack_armed = True
-            key = ("delivery", "ack", stream.pubend)
-            out.timers.append(SetTimer(key, now + self._liveness.ack_delay_s))
-
-    def _acknowledge(
-        self, stream: Stream, unlimited: int, out: Effects, repeat: bool = False
-    ) -> None:
-        own = stream.subend.settled()
-        if own is not None and own > stream.floor and not self._interest.waiting():
-            stream.floor = own
-            out.floors.append(Floor(stream.pubend, own))
-        if stream.hosted:
-            return
-        upto = self._settled(stream, unlimited)
-        upstream = self._interest.upstream(stream.pubend)
-        if upstream is not None and upto and (upto > stream.ack_sent or repeat):
-            stream.ack_sent = max(upto, stream.ack_sent)
-            out.send.append((upstream, AckUp(stream.pubend, upto)))
 
     # ── streams ──────────────────────────────────────────────────────────────────────────
 
@@ -554,6 +353,7 @@ class DeliveryMachine:
         return stream
 
     def validate(self) -> None:
+        self._clients.validate()
         for stream in self._streams.values():
             stream.known.validate()
             stream.memory.validate()

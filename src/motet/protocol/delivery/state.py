@@ -48,7 +48,8 @@ class SilenceWanted(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A subscription of a client of ours is owed everything above this tick of the pubend."""
+    """A subscription of a client of ours is owed everything above this tick of the pubend. Must
+    be durable before what is in `deliver` leaves, and be given to `start` after a restart."""
 
     client: str
     op: OpId
@@ -67,12 +68,12 @@ class Floor(NamedTuple):
 
 @dataclass(slots=True)
 class Effects:
-    """What the driver must do: first `floors`, then the rest in any order between the lists."""
+    """What the driver must do: first make `floors` and `started` durable, then the rest."""
 
     floors: list[Floor] = field(default_factory=list)
+    started: list[Started] = field(default_factory=list)
     send: list[tuple[str, DeliveryFrame]] = field(default_factory=list)
     deliver: list[tuple[str, Delivered]] = field(default_factory=list)
-    started: list[Started] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     reads: list[ReadWanted] = field(default_factory=list)
     silences: list[SilenceWanted] = field(default_factory=list)

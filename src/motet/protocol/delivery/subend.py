@@ -11,6 +11,7 @@ from collections import deque
 
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.memory import Memory
+from motet.protocol.delivery.merge import Merge
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.delivery.ranges import Range
 from motet.protocol.delivery.spans import Span, clip
@@ -28,8 +29,10 @@ class Position:
         "client",
         "deep_asof",
         "deep_upto",
+        "fresh",
         "given",
         "live",
+        "merge",
         "outstanding",
         "present",
         "starts",
@@ -46,7 +49,11 @@ class Position:
         self.barrier = given
         """Above this, neither the cursor nor any start tick has to be looked at."""
         self.present = False
+        self.fresh = True
+        """Nothing was ever delivered from here: an earlier start may still move it back."""
         self.live = False
+        self.merge: Merge | None = None
+        """In total order: where events wait for those of other pubends."""
         self.outstanding: deque[tuple[int, int, int]] = deque()
         """Delivered and not acknowledged: first tick, last tick, number of events."""
         self.unacked = 0
@@ -57,6 +64,12 @@ class Position:
     def begin(self, subscription: int, tick: int) -> None:
         self.starts[subscription] = tick
         self.barrier = max(self.barrier, tick)
+        if self.fresh:
+            self.given = self.acked = min(self.given, tick)
+
+    def standing(self, horizon: int | None) -> int:
+        """Everything up to here has been given."""
+        return max(self.given, horizon) if self.live and horizon is not None else self.given
 
     def settled(self, horizon: int | None) -> int:
         """Everything up to here was acknowledged, or never concerned the client."""
@@ -77,6 +90,7 @@ class Position:
         self.outstanding.clear()
         self.unacked = 0
         self.live = self.present = False
+        self.merge = None
 
 
 class Subend:
@@ -88,6 +102,7 @@ class Subend:
         "behind",
         "horizon",
         "live",
+        "merged",
         "positions",
     )
 
@@ -101,6 +116,8 @@ class Subend:
         self.positions: dict[str, Position] = {}
         self.behind: dict[str, Position] = {}
         """Present, but not at the horizon."""
+        self.merged: dict[str, Position] = {}
+        """Present, and in total order."""
         self.live = 0
 
     # ── who is where ─────────────────────────────────────────────────────────────────────
@@ -108,6 +125,9 @@ class Subend:
     def place(self, position: Position) -> None:
         """A present client takes its place: at the horizon, or behind it."""
         position.present = True
+        position.fresh = False
+        if position.merge is not None:
+            self.merged[position.client] = position
         self._lag(position)
         if self.horizon is None or not self.live:
             self._jump(position.given)
@@ -140,6 +160,7 @@ class Subend:
         if position.live:
             self.live -= 1
         self.behind.pop(position.client, None)
+        self.merged.pop(position.client, None)
         position.withdraw(self.horizon)
         if not self.live and not self.behind:
             self.horizon = None
@@ -161,7 +182,7 @@ class Subend:
                 if position.live and position.given < span.upto:
                     lost = ((max(span.since, position.given + 1), span.upto),)
                     told = Delivered(self._pubend, span.upto, lost=lost)
-                    deliver.append((position.client, told))
+                    _emit(position, told, deliver)
             return
         if masks and self.live:
             if masks.count(masks[0]) == len(masks):
@@ -221,7 +242,7 @@ class Subend:
             ticks, batch, every, each = _owed(position, ticks, batch, every, each)
         if not ticks:
             return
-        deliver.append((client, Delivered(self._pubend, span.upto, ticks, batch, every, each)))
+        _emit(position, Delivered(self._pubend, span.upto, ticks, batch, every, each), deliver)
         position.outstanding.append((ticks[0], ticks[-1], len(ticks)))
         position.unacked += len(ticks)
         if position.unacked >= self._window:
@@ -268,7 +289,7 @@ class Subend:
         if span.lost:
             lost = ((span.since, span.upto),)
             position.given = span.upto
-            deliver.append((position.client, Delivered(self._pubend, span.upto, lost=lost)))
+            _emit(position, Delivered(self._pubend, span.upto, lost=lost), deliver)
             return
         bit = self._interest.client_bit(position.client)
         ticks: list[int] = []
@@ -301,7 +322,7 @@ class Subend:
             if each.count(each[0]) == len(each):
                 every, each = each[0], []
             told = Delivered(self._pubend, upto, ticks, batch, every, each)
-            deliver.append((position.client, told))
+            _emit(position, told, deliver)
             position.outstanding.append((ticks[0], ticks[-1], len(ticks)))
             position.unacked += len(ticks)
 
@@ -315,10 +336,18 @@ class Subend:
             patient = self._memory.missing(self.horizon + 1, frontier)
         for position in self.behind.values():
             if self.room(position) > 0 and position.given >= position.deep_upto:
-                upto = max(self.horizon or 0, frontier)
+                upto = max(self.horizon or 0, frontier, self._waited(position))
                 if position.given < upto:
                     urgent += self._memory.missing(position.given + 1, upto)[:1]
+        for position in self.merged.values():
+            upto = self._waited(position)
+            if position.live and self.horizon is not None and self.horizon < upto:
+                urgent += self._memory.missing(self.horizon + 1, upto)
         return patient, urgent
+
+    def _waited(self, position: Position) -> int:
+        """Up to where other pubends wait for this one at a client in total order."""
+        return position.merge.wanted(self._pubend) if position.merge is not None else 0
 
     def deep_needs(self) -> tuple[list[Range], int]:
         """Ranges older than the subscriptions that want them, and as of when."""
@@ -344,6 +373,13 @@ class Subend:
             assert position.present or not (position.live or position.client in self.behind)
             assert position.live != (position.client in self.behind) or not position.present
             assert position.starts
+
+
+def _emit(position: Position, told: Delivered, deliver: list[Delivery]) -> None:
+    if position.merge is not None:
+        position.merge.take(told)
+    else:
+        deliver.append((position.client, told))
 
 
 def _owed(

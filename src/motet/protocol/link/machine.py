@@ -116,7 +116,8 @@ class Link:
 
     def __init__(self, broker: str, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.soft = LinkSoft(kept_from=ledger.record.sent)
+        sent = ledger.record.sent
+        self.soft = LinkSoft(kept_from=sent, offered=sent)
         self.neighbour = ledger.record.neighbour
         self._broker = broker
         self._alarm = ("link", self.neighbour)
@@ -149,7 +150,7 @@ class Link:
 
     def begin_again(self) -> None:
         """Numbers begin again, and so does what is known about them."""
-        self.soft.kept_from = self.soft.transmitted = 0
+        self.soft.kept_from = self.soft.transmitted = self.soft.offered = 0
 
     # ── the hello ────────────────────────────────────────────────────────────────────────
 
@@ -186,7 +187,9 @@ class Link:
         """
         record, them = self.ledger.record, hello.broker
         remembered = self._remembered(hello)
-        sent = record.sent if hello.incarnation == record.incarnation else 0
+        # What was numbered since and never left does not count: an older copy of us may have
+        # used the numbers again before it meets who has the first ones.
+        sent = self.soft.offered if hello.incarnation == record.incarnation else 0
         if hello.known > record.life:
             raise StaleState(
                 f"{them} knows {self._broker} in life {hello.known}, but we are in life "
@@ -241,6 +244,7 @@ class Link:
             chunk = tuple(waiting[start : start + CONTROL_CHUNK])
             out.send.append((soft.connection, Control(soft.transmitted + 1, chunk)))
             soft.transmitted += len(chunk)
+        soft.offered = max(soft.offered, soft.transmitted)
         self._set_alarm(out, now)
 
     def acknowledge(self, out: Output) -> None:

@@ -34,6 +34,9 @@ class LinkSoft(Struct):
     connection: int = 0
     transmitted: int = 0
     """Control numbers up to this went out on the current connection."""
+    offered: int = 0
+    """Control numbers up to this have ever been on their way to the neighbour, in this life or
+    before a recovery: it can have no others."""
     number: int = 0
     """Frames of publications sent on the current connection."""
     seen: int = 0

@@ -113,6 +113,11 @@ class FileLog:
     def _kept(self) -> tuple[Segment, ...]:
         return self._writer.segments if self._writer else self._segments
 
+    def chain_before(self, sequence: int) -> int | None:
+        """The checksum of everything before a record, if a segment begins with it."""
+        found = (each.header.chain for each in self._kept if each.first == sequence)
+        return next(found, None)
+
     # ── writing ──────────────────────────────────────────────────────────────────────────
 
     def append(self, payloads: Sequence[bytes], kind: int = 0) -> int:

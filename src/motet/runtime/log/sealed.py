@@ -25,13 +25,20 @@ WRITE_BYTES = 1 << 20
 
 
 def write_sealed(
-    path: Path, *, purpose: str, version: int, first: int, payloads: Iterable[tuple[int, bytes]]
+    path: Path,
+    *,
+    purpose: str,
+    version: int,
+    first: int,
+    payloads: Iterable[tuple[int, bytes]],
+    chain: int = 0,
 ) -> None:
     """Write records of (kind, payload), numbered from `first`, to a file that appears under its
-    name only once it is whole and durable."""
+    name only once it is whole and durable. `chain` is the checksum that the records go on from: a
+    file that belongs to a place in a log takes the log's."""
     new = path.with_name(path.name + NEW)
     try:
-        _write(new, Header(purpose, version, first, 0), payloads)
+        _write(new, Header(purpose, version, first, chain), payloads)
         os.rename(new, path)
         sync_folder(path.parent)
     except OSError as error:
@@ -68,6 +75,7 @@ class SealedFile:
         self.path = path
         self.version = header.version
         self.first = header.first
+        self.chain = header.chain
         self._header = header
 
     def __iter__(self) -> Iterator[Record]:

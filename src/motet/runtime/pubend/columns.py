@@ -10,7 +10,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from motet.model import Filter
-from motet.runtime.pubend.batches import Sieve, Sifted, stretches
+from motet.runtime.pubend.batches import BATCH_BYTES, Sieve, Sifted, stretches
 from motet.runtime.pubend.index import (
     BOOL,
     FLOAT,
@@ -25,7 +25,7 @@ from motet.runtime.pubend.index import (
     damaged,
     decode_runs,
 )
-from motet.runtime.pubend.records import DECODERS, RUN, Run, Ticked, packed
+from motet.runtime.pubend.records import DECODERS, RUN, Run, Ticked, last_tick_of, packed
 from motet.runtime.pubend.selection import Selector
 
 FETCH_SINGLY: Final = 16
@@ -45,7 +45,7 @@ def read_columns(path: Path, index: Index, since: int, upto: int, sieve: Sieve) 
             if sieve.filter is None or reader.has_leftovers(sieve.filter):
                 yield from reader.all(sieve)
             else:
-                yield reader.matching(sieve, sieve.filter)
+                yield from reader.matching(sieve, sieve.filter)
     finally:
         fetcher.close()
 
@@ -103,7 +103,7 @@ class _Reader:
 
     # ── filtered ─────────────────────────────────────────────────────────────────────────
 
-    def matching(self, sieve: Sieve, filter: Filter) -> Sifted:
+    def matching(self, sieve: Sieve, filter: Filter) -> Iterator[Sifted]:
         """The rows that the columns say match."""
         runs, block = self._runs, self._block
         selector = Selector(block.rows, self._columns, self._index.words)
@@ -128,7 +128,13 @@ class _Reader:
                 for each in records
             ]
         events = end - first - len(others)
-        return Sifted(records, min(self._upto, block.last_tick), events)
+        first, size = 0, 0
+        for at, each in enumerate(records):
+            size += each.size_bytes if isinstance(each, Run) else 0
+            if size >= BATCH_BYTES:
+                yield Sifted(records[first : at + 1], last_tick_of(each), 0)
+                first, size = at + 1, 0
+        yield Sifted(records[first:], min(self._upto, block.last_tick), events)
 
     def _row_of(self, tick: int) -> int:
         """The first row with this tick or a later one."""

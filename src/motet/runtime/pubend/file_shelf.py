@@ -7,9 +7,11 @@ catalogue                    all of these that belong to the log
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -18,16 +20,18 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from motet import errors
 from motet.errors import LogCorrupted, StorageError
-from motet.runtime.log import FileLog
+from motet.runtime.log import Extent, FileLog
 from motet.runtime.log.files import remove_file, replace_file, sync_folder, unreadable
 from motet.runtime.log.folder import WAY_OUT
-from motet.runtime.pubend.batches import Sieve
-from motet.runtime.pubend.columns import Sifted, read_columns
+from motet.runtime.pubend.batches import Sieve, Sifted
+from motet.runtime.pubend.columns import read_columns
 from motet.runtime.pubend.index import Index, damaged, read_index
 from motet.runtime.pubend.parts import Sealed
-from motet.runtime.pubend.sealing import arrow_path, index_path
+from motet.runtime.pubend.sealing import Outcome, arrow_path, index_path, seal_segment
 
+SEALING: Final = "motet.runtime.pubend.sealing"
 CATALOGUE: Final = "catalogue"
 OPEN_INDEXES: Final = 8
 CHUNK_BYTES: Final = 1 << 20
@@ -42,11 +46,14 @@ class Catalogue(Struct, frozen=True):
 class FileShelf:
     """`add` and `remove` are called from the thread that owns the log, `read` from any."""
 
-    def __init__(self, folder: Path, log: FileLog, *, accept_loss: bool = False) -> None:
+    def __init__(
+        self, folder: Path, log: FileLog, purpose: str, *, accept_loss: bool = False
+    ) -> None:
         self.given_up: tuple[Sealed, ...] = ()
         """What was found damaged or missing on opening, and was accepted as lost."""
         self._folder = folder
         self._log = log
+        self._purpose = purpose
         self._indexes: OrderedDict[int, Index] = OrderedDict()
         catalogue = self._read_catalogue()
         self._begins = catalogue.begins
@@ -64,6 +71,40 @@ class FileShelf:
     def _last_sequence(self) -> int:
         return self.sealed[-1].last_sequence if self.sealed else self._begins - 1
 
+    # ── sealing ──────────────────────────────────────────────────────────────────────────
+
+    async def seal(self, extent: Extent) -> Sealed:
+        """In a process of its own. `StorageError` if it fails: then nothing has changed."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", SEALING, extent.path, self._folder, self._purpose),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            said, complaint = await process.communicate()
+        except BaseException:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            raise
+        try:
+            outcome = msgspec.json.decode(said, type=Outcome)
+        except msgspec.MsgspecError:
+            last_words = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+            raise StorageError(
+                f"{extent.path} could not be sealed: the process ended with code "
+                f"{process.returncode}, {last_words or 'without a word'}; it stays as it is"
+            ) from None
+        if outcome.sealed is None:
+            kind = getattr(errors, outcome.error, StorageError)
+            raise kind(outcome.text)
+        return outcome.sealed
+
+    def seal_here(self, extent: Extent) -> Sealed:
+        """For tools without an event loop."""
+        return seal_segment(extent.path, self._folder, self._purpose)
+
     # ── what changes ─────────────────────────────────────────────────────────────────────
 
     def add(self, part: Sealed) -> None:
@@ -72,14 +113,14 @@ class FileShelf:
         self._remember()
         self._log.trim(part.last_sequence)
 
-    def remove(self, parts: Sequence[Sealed]) -> None:
-        if not parts:
-            return
-        self.sealed = self.sealed[len(parts) :]
-        self._begins = parts[-1].last_sequence + 1
+    def trim(self, first: int) -> None:
+        gone = [part for part in self.sealed if part.first_sequence < first]
+        self.sealed = self.sealed[len(gone) :]
+        self._begins = first
         self._remember()
-        paths = [path for part in parts for path in self._paths(part)]
-        self._log.then(lambda: self._remove_files(paths))
+        if gone:
+            paths = [path for part in gone for path in self._paths(part)]
+            self._log.then(lambda: self._remove_files(paths))
 
     def _remember(self) -> None:
         data = _encoded(Catalogue(self._begins, list(self.sealed)))
@@ -155,8 +196,8 @@ class FileShelf:
                     self._check_content(part)
                 kept.append(part)
             except StorageError:
-                kept.append(replace(part, is_lost=True, size_bytes=0))
-                self.given_up = (*self.given_up, kept[-1])
+                kept.append(replace(part, is_lost=True, events=0, size_bytes=0))
+                self.given_up = (*self.given_up, part)
         if self.given_up:
             self.sealed = tuple(kept)
             self._remember()

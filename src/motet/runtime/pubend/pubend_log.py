@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol
 
-from motet.errors import MisuseError
+from motet.errors import InvariantError, MisuseError
 from motet.model import Filter, OpId
 from motet.runtime.log import Durability, Extent, FileLog, Log
 from motet.runtime.pubend.batches import Batch, Lost, Projection, Sieve
+from motet.runtime.pubend.file_shelf import FileShelf
 from motet.runtime.pubend.opening import Opening
 from motet.runtime.pubend.parts import Live, Part, Sealed
 from motet.runtime.pubend.reading import Reading
@@ -26,11 +28,12 @@ from motet.runtime.pubend.records import (
     Cursor,
     Ended,
     Loss,
+    Run,
     Start,
     encode,
 )
 from motet.runtime.pubend.retention import Retention, Trimmed
-from motet.runtime.pubend.shelf import NoShelf, Shelf
+from motet.runtime.pubend.shelf import Shelf
 
 PURPOSE: Final = "pubend"
 VERSION: Final = 1
@@ -77,6 +80,8 @@ class PubendLog:
         """(position, last tick) of what was appended and may not be durable yet."""
         if opened.begins_segment:
             self._checkpoint()
+        for part in shelf.given_up:
+            self._note(LOSS, Loss(max(part.last_tick, self.lost_upto), part.events))
 
     @staticmethod
     def open(
@@ -99,7 +104,7 @@ class PubendLog:
             durability=durability,
         )
         try:
-            shelf = NoShelf()
+            shelf = FileShelf(Path(directory), log, PURPOSE, accept_loss=accept_loss)
             return PubendLog(
                 log,
                 pubend,
@@ -169,8 +174,8 @@ class PubendLog:
                 f"{publisher} has published up to {known} in session {epoch}, so an event "
                 f"{first_sequence} would be there twice"
             )
-        payload = encode((first_tick, publisher, epoch, first_sequence, count, bodies))
-        position = self._append(RUN, payload, first_tick, count)
+        run = Run.of(first_tick, publisher, epoch, first_sequence, bodies)
+        position = self._append(RUN, encode(run), first_tick, count)
         standing.ran(publisher, epoch, first_sequence, first_tick, count)
         self._awaited.append((position, standing.last_tick))
         return position
@@ -263,6 +268,60 @@ class PubendLog:
     def _checkpoint(self) -> None:
         self.log.append((encode(self._standing.checkpoint(self._open.began_s)),), CHECKPOINT)
 
+    # ── sealing ──────────────────────────────────────────────────────────────────────────
+
+    async def seal(self) -> int:
+        """Rewrite by columns what gets no more records; how many segments that were. A process
+        of its own does the work. If it fails, everything stays as it is."""
+        count = 0
+        while (found := self._sealable()) is not None:
+            sealed = await self._shelf.seal(found[1])
+            if sealed is None:
+                break
+            count += self._put_away(found[0], sealed)
+        return count
+
+    def seal_here(self) -> int:
+        """The same without an event loop, which would have to wait."""
+        count = 0
+        while (found := self._sealable()) is not None:
+            sealed = self._shelf.seal_here(found[1])
+            if sealed is None:
+                break
+            count += self._put_away(found[0], sealed)
+        return count
+
+    def _sealable(self) -> tuple[Live, Extent] | None:
+        """The oldest segment in rows, if the checkpoint behind it is durable."""
+        for part, following in pairwise(self._parts):
+            if isinstance(part, Live) and following.first_sequence <= self.log.durable:
+                for extent in self.log.extents:
+                    if extent.first == part.first_sequence:
+                        return part, extent
+            if isinstance(part, Live):
+                break
+        return None
+
+    def _put_away(self, live: Live, sealed: Sealed) -> bool:
+        """False if the segment was trimmed in the meantime."""
+        if live not in self._parts:
+            return False
+        at = self._parts.index(live)
+        behind = self._parts[at + 1].floor
+        if (live.first_sequence, live.floor, behind) != (
+            sealed.first_sequence,
+            sealed.floor,
+            sealed.last_tick,
+        ):
+            raise InvariantError(f"{sealed} is not the segment behind tick {live.floor}")
+        self._shelf.add(sealed)
+        self._parts = (*self._parts[:at], sealed, *self._parts[at + 1 :])
+        return True
+
+    def verify(self) -> None:
+        """Read every sealed file; raise if one is not as it was written."""
+        self._shelf.verify()
+
     async def close(self) -> None:
         await self.log.close()
 
@@ -345,7 +404,7 @@ class PubendLog:
         if floor > owed_behind and floor > self.lost_upto:
             self._note(LOSS, Loss(floor, lost))
         self._parts = self._parts[len(gone) :]
-        self._shelf.remove([part for part in gone if isinstance(part, Sealed)])
         first = self._parts[0]
+        self._shelf.trim(first.first_sequence)
         if isinstance(first, Live):
             self.log.trim(first.first_sequence - 1)

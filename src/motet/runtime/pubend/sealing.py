@@ -13,13 +13,14 @@ import os
 import sys
 from array import array
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
-from motet.errors import MotetError
+from motet.errors import MotetError, StorageError
 from motet.runtime.log import read_sealed
 from motet.runtime.log.files import NEW, disk_failed, remove_file, replace_file, sync_folder
 from motet.runtime.pubend.columns import arrow_type
@@ -110,7 +111,9 @@ class _Sealing:
         """Rows, first and last tick, runs."""
 
     def write(self) -> Sealed:
-        new = self._target.with_name(self._target.name + NEW)
+        # A process whose broker was killed may still be at work on the same segment.
+        new = self._target.with_name(f"{self._target.name}.{os.getpid()}{NEW}")
+        parent = os.getppid()
         try:
             self._write(new)
             index, checksum = self._index(new)
@@ -120,6 +123,8 @@ class _Sealing:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            if os.getppid() != parent:
+                raise StorageError(f"sealing {self._source} was left alone; it stays as it is")
             os.rename(new, self._target)
             sync_folder(self._target.parent)
         except BaseException:
@@ -258,7 +263,7 @@ _PYTHON: Final = {kind: python for python, kind in KIND_OF.items()}
 
 def _stream_columns(arrow: Any, runs: Runs, names: list[str]) -> Iterator[tuple[str, Any]]:
     """What the runs say, row by row: for readers of the file that do not know the index."""
-    counts = [after - before for before, after in zip(runs.first_rows, runs.first_rows[1:])]
+    counts = [after - before for before, after in pairwise(runs.first_rows)]
     ticks, sequences, publishers, epochs, kinds = (array(code) for code in "qqiiB")
     for at, count in enumerate(counts):
         ticks.extend(range(runs.first_ticks[at], runs.first_ticks[at] + count))

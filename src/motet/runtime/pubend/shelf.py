@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
+from motet.runtime.log import Extent
 from motet.runtime.pubend.batches import Sieve, Sifted
 from motet.runtime.pubend.parts import Sealed
 
@@ -18,12 +19,25 @@ class Shelf(Protocol):
     def given_up(self) -> tuple[Sealed, ...]:
         """Those of them that were found damaged on opening, and accepted as lost."""
 
-    def remove(self, parts: Sequence[Sealed]) -> None:
-        """These parts go; they are the oldest."""
+    async def seal(self, extent: Extent) -> Sealed | None:
+        """Rewrite a segment by columns; None if this shelf takes nothing. It is not on the shelf
+        before it is added."""
+
+    def seal_here(self, extent: Extent) -> Sealed | None:
+        """The same without an event loop, which would have to wait."""
+
+    def add(self, part: Sealed) -> None:
+        """Take a part that was sealed; its rows may go."""
+
+    def trim(self, first: int) -> None:
+        """Parts with records before `first` go."""
 
     def read(self, part: Sealed, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
         """What is kept of a range of ticks, piece by piece. `FileNotFoundError` if the part has
         gone."""
+
+    def verify(self) -> None:
+        """Raise if a file is not as it was written."""
 
 
 class NoShelf:
@@ -32,8 +46,20 @@ class NoShelf:
     sealed: tuple[Sealed, ...] = ()
     given_up: tuple[Sealed, ...] = ()
 
-    def remove(self, parts: Sequence[Sealed]) -> None:
-        assert not parts
+    async def seal(self, extent: Extent) -> None:
+        assert extent
+
+    def seal_here(self, extent: Extent) -> None:
+        assert extent
+
+    def add(self, part: Sealed) -> None:
+        raise AssertionError(f"{part} does not belong here")
+
+    def trim(self, first: int) -> None:
+        assert first
 
     def read(self, part: Sealed, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
         raise AssertionError(f"{part} was never sealed: {since} to {upto}, {sieve}")
+
+    def verify(self) -> None:
+        """There is nothing that could be damaged."""

@@ -1,0 +1,66 @@
+"""Questions on their way up: from clients who miss something, and from neighbours who ask."""
+
+from __future__ import annotations
+
+from motet.protocol.contract import CancelTimer, SetTimer
+from motet.protocol.delivery.curiosity import MOST_RANGES
+from motet.protocol.delivery.interest import Interest
+from motet.protocol.delivery.messages import Nack
+from motet.protocol.delivery.ranges import Range
+from motet.protocol.delivery.state import Effects, Limits, ReadWanted, SilenceWanted, Stream
+
+
+class Asking:
+    __slots__ = ("_interest", "_limits")
+
+    def __init__(self, interest: Interest, limits: Limits) -> None:
+        self._interest = interest
+        self._limits = limits
+
+    def reconsider(
+        self, stream: Stream, now: float, out: Effects, hurry: int | None = None
+    ) -> None:
+        """Ask for what clients miss if it is time, and wake up when it is."""
+        patient, urgent = stream.subend.needs(stream.frontier)
+        stream.curiosity.sync(patient, urgent, now)
+        deep, asof = stream.subend.deep_needs()
+        stream.deep.sync([], deep, now)
+        if hurry is not None:
+            stream.curiosity.hurry(hurry, now)
+            stream.deep.hurry(hurry, now)
+        if stream.curiosity:
+            self.ask(stream, stream.curiosity.due(now), 0, now, out)
+        if stream.deep:
+            self.ask(stream, stream.deep.due(now), asof, now, out)
+        times = [t for t in (stream.curiosity.next_at(), stream.deep.next_at()) if t is not None]
+        at = min(times, default=None)
+        if at != stream.wake_at:
+            stream.wake_at = at
+            key = ("delivery", "ask", stream.pubend)
+            out.timers.append(CancelTimer(key) if at is None else SetTimer(key, at))
+
+    def ask(self, stream: Stream, ranges: list[Range], asof: int, now: float, out: Effects) -> None:
+        """Pass a question on: to the log if it is here, else upstream; what was asked lately
+        is on its way already."""
+        asked = stream.deep_asked if asof else stream.asked
+        ranges = asked.fresh(ranges, now) if ranges else []
+        if not ranges:
+            return
+        if stream.hosted:
+            for low, high in ranges:
+                self._ask_log(stream, low, high, out)
+            return
+        upstream = self._interest.upstream(stream.pubend)
+        if upstream is not None:
+            for at in range(0, len(ranges), MOST_RANGES):
+                part = tuple(ranges[at : at + MOST_RANGES])
+                out.send.append((upstream, Nack(stream.pubend, part, asof)))
+
+    def _ask_log(self, stream: Stream, low: int, high: int, out: Effects) -> None:
+        limits, frontier = self._limits, stream.frontier
+        if low <= frontier:
+            upto = min(high, frontier)
+            events, volume = limits.piece_events, limits.piece_bytes
+            out.reads.append(ReadWanted(stream.pubend, low, upto, events, volume))
+        if high > frontier:
+            out.silences.append(SilenceWanted(stream.pubend, high))

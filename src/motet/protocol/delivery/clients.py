@@ -1,0 +1,211 @@
+"""The clients of one broker in all streams: who is here, where each stands, what starts and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from motet.errors import MisuseError
+from motet.model import OpId
+from motet.protocol.delivery.acknowledging import Acknowledging
+from motet.protocol.delivery.asking import Asking
+from motet.protocol.delivery.interest import Interest
+from motet.protocol.delivery.merge import Merge
+from motet.protocol.delivery.spans import Span
+from motet.protocol.delivery.state import Effects, Started, Stream
+from motet.protocol.delivery.subend import Position
+
+
+class Reader:
+    """One client, in all pubends."""
+
+    __slots__ = ("cursors", "merge", "positions", "present")
+
+    def __init__(self) -> None:
+        self.present = False
+        self.cursors: Mapping[str, int] = {}
+        """What the client said it had processed when it came."""
+        self.positions: dict[str, Position] = {}
+        self.merge: Merge | None = None
+        """For a client that wants total order."""
+
+
+class Clients:
+    def __init__(
+        self,
+        interest: Interest,
+        asking: Asking,
+        acks: Acknowledging,
+        stream: Callable[[str], Stream],
+    ) -> None:
+        self._interest = interest
+        self._asking = asking
+        self._acks = acks
+        self._stream = stream
+        self._readers: dict[str, Reader] = {}
+
+    # ── subscriptions ────────────────────────────────────────────────────────────────────
+
+    def begin(
+        self,
+        stream: Stream,
+        client: str,
+        op: OpId,
+        tick: int,
+        out: Effects,
+        since: int | None = None,
+    ) -> None:
+        """A start tick is known, from the stream or from control; the first one counts."""
+        reader = self._readers.setdefault(client, Reader())
+        position = stream.subend.positions.get(client)
+        if position is not None and op.sequence in position.starts:
+            return
+        begin = tick if since is None else min(since, tick)
+        if position is None:
+            position = Position(client, begin)
+            stream.subend.positions[client] = reader.positions[stream.pubend] = position
+            if begin < tick:
+                position.deep_upto = position.deep_asof = tick
+        elif begin < tick:
+            raise MisuseError("only a client's first subscription may reach into the past")
+        position.begin(op.sequence, begin)
+        out.started.append(Started(client, op, stream.pubend, tick))
+        if position.fresh and reader.present:
+            self._place(stream, reader, position)
+
+    def note(self, stream: Stream, span: Span, out: Effects) -> None:
+        """Records that concern clients of ours. What is filtered by ticks may be known early."""
+        for record in span.records:
+            mask = self._interest.record_mask(record)
+            if not mask:
+                continue
+            way = self._interest.way(mask)
+            client = record.op.client
+            if client in way.several or any(name == client for name, _ in way.single):
+                self.begin(stream, client, record.op, record.tick, out)
+
+    def effective(self, client: str, now: float, out: Effects) -> None:
+        reader = self._readers.get(client)
+        if reader is None or not reader.present:
+            return
+        held = [each for each, position in reader.positions.items() if position.fresh]
+        for pubend in held:
+            self._place(self._stream(pubend), reader, reader.positions[pubend])
+        for pubend in held:
+            self.catch_up(self._stream(pubend), now, out)
+
+    def end(self, client: str, op: OpId, now: float, out: Effects) -> None:
+        reader = self._readers.get(client)
+        if reader is None:
+            return
+        for pubend, position in list(reader.positions.items()):
+            if position.starts.pop(op.sequence, None) is not None and not position.starts:
+                stream = self._stream(pubend)
+                stream.subend.remove(position)
+                self.forget(client, pubend)
+                self._asking.reconsider(stream, now, out)
+                self._acks.arm(stream, now, out)
+        self._release(client, reader, now, out)
+        if not reader.positions and not reader.present:
+            del self._readers[client]
+
+    def forget(self, client: str, pubend: str) -> None:
+        reader = self._readers[client]
+        del reader.positions[pubend]
+        if reader.merge is not None:
+            reader.merge.leave(pubend)
+
+    # ── coming and going ─────────────────────────────────────────────────────────────────
+
+    def attach(
+        self, client: str, cursors: Mapping[str, int], now: float, out: Effects, total_order: bool
+    ) -> None:
+        self.detach(client, now, out)
+        reader = self._readers.setdefault(client, Reader())
+        reader.present = True
+        reader.cursors = dict(cursors)
+        reader.merge = Merge(max(cursors.values(), default=0)) if total_order else None
+        for pubend, position in reader.positions.items():  # a merge needs all before any moves
+            self._place(self._stream(pubend), reader, position)
+        for pubend in reader.positions:
+            self.catch_up(self._stream(pubend), now, out)
+            self._acks.arm(self._stream(pubend), now, out)
+
+    def _place(self, stream: Stream, reader: Reader, position: Position) -> None:
+        """Begin to deliver. A client that has never been given anything of this pubend is held
+        as long as another of its subscriptions may turn out to have started earlier."""
+        pubend = stream.pubend
+        cursor = reader.cursors.get(pubend, 0)
+        if position.fresh and not cursor and self._interest.waiting(position.client):
+            return
+        floor = 0 if position.deep_upto else stream.floor
+        position.given = max(position.given, cursor, floor)
+        if reader.merge is not None:
+            if position.fresh and not cursor:
+                position.given = reader.merge.join(pubend, position.given)
+            else:
+                reader.merge.rejoin(pubend, position.given)
+            position.merge = reader.merge
+        position.acked = max(position.acked, position.given)
+        stream.subend.place(position)
+
+    def detach(self, client: str, now: float, out: Effects) -> None:
+        reader = self._readers.get(client)
+        if reader is None or not reader.present:
+            return
+        reader.present = False
+        reader.cursors = {}
+        reader.merge = None
+        for pubend, position in reader.positions.items():
+            stream = self._stream(pubend)
+            stream.subend.absent(position)
+            self._asking.reconsider(stream, now, out)
+        if not reader.positions:
+            del self._readers[client]
+
+    def acked(self, client: str, stream: Stream, tick: int, now: float, out: Effects) -> None:
+        position = stream.subend.positions.get(client)
+        if position is None or not position.present:
+            return
+        position.acknowledge(tick)
+        if client in stream.subend.behind:
+            self.catch_up(stream, now, out)
+        self._acks.arm(stream, now, out)
+
+    # ── moving ───────────────────────────────────────────────────────────────────────────
+
+    def catch_up(self, stream: Stream, now: float, out: Effects) -> None:
+        """Something has changed for some: give everybody what can be given, ask for the rest."""
+        subend = stream.subend
+        subend.advance(out.deliver)
+        if subend.behind:
+            for position in list(subend.behind.values()):
+                subend.pump(position, out.deliver)
+            subend.advance(out.deliver)
+        if subend.merged:
+            self.merge(stream, now, out)
+        self._asking.reconsider(stream, now, out)
+
+    def merge(self, stream: Stream, now: float, out: Effects) -> None:
+        """Clients in total order must hear how far a stream is, even if it was silent."""
+        for client, position in list(stream.subend.merged.items()):
+            if position.merge is not None:
+                position.merge.reached(stream.pubend, position.standing(stream.subend.horizon))
+                self._release(client, self._readers[client], now, out)
+
+    def _release(self, client: str, reader: Reader, now: float, out: Effects) -> None:
+        if reader.merge is None:
+            return
+        out.deliver.extend((client, each) for each in reader.merge.release())
+        for pubend in reader.merge.late():
+            self._asking.reconsider(self._stream(pubend), now, out)
+
+    def joined(self, client: str) -> bool:
+        """Has every pubend passed the tick above which this client merges it?"""
+        reader = self._readers.get(client)
+        return reader is None or reader.merge is None or reader.merge.joined()
+
+    def validate(self) -> None:
+        for client, reader in self._readers.items():
+            for pubend, position in reader.positions.items():
+                assert self._stream(pubend).subend.positions[client] is position
+                assert position.present <= reader.present
