@@ -102,12 +102,14 @@ class DurableBroker:
         return status, self.said
 
     async def refused(self) -> tuple[int, str]:
-        """Start it, and see that it does not want to."""
+        """Start it, and see that it does not want to; its status, and what it complains of."""
         self.spawn()
         try:
-            return await self.ended()
+            status, said = await self.ended()
         finally:
             self.kill()
+        lines = said.splitlines(keepends=True)
+        return status, "".join(line for line in lines if " INFO " not in line)
 
     async def stop(self) -> None:
         assert self._process is not None

@@ -9,7 +9,10 @@ from pathlib import Path
 
 from motet.demo import report
 from motet.demo.account import Account
+from motet.demo.report import Crash
 from motet.model import Filter
+
+NOTHING_LOST = Crash(resumed_s=0.0, lost_sessions=0, lost_routes=0)
 
 
 def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
@@ -23,7 +26,15 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
     told = json.loads(ran.stdout)
     assert set(told) == {"results", "machine"}
     results = {result["name"]: result for result in told["results"]}
-    for promise in ("lost", "doubled", "misrouted", "out of order", "refused, but delivered"):
+    for promise in (
+        "lost",
+        "doubled",
+        "misrouted",
+        "out of order",
+        "refused, but delivered",
+        "sessions lost with a killed broker",
+        "routes lost with a killed broker",
+    ):
         assert results[promise]["value"] == 0
         assert results[promise]["holds"] is True
     assert results["delivered"]["value"] > results["published"]["value"] > 0
@@ -49,22 +60,22 @@ def receive(made: Account, *numbers: int) -> Account:
 def test_the_account_finds_nothing_wrong_where_nothing_is() -> None:
     made = receive(account(), 1, 2, 3, 4)
     assert made.outstanding() == {}
-    assert report.kept(report.promises(made.tally(), 1, 1, 0.0))
+    assert report.kept(report.promises(made.tally(), 1, 1, NOTHING_LOST))
 
 
 def test_the_account_forgives_losses_in_an_outage_only() -> None:
     tally = receive(account(), 1, 3).tally()
     assert (tally.lost, tally.lost_in_outage) == (1, 1)
-    assert not report.kept(report.promises(tally, 1, 1, 0.0))
+    assert not report.kept(report.promises(tally, 1, 1, NOTHING_LOST))
     tally = receive(account(), 1, 2, 3).tally()
     assert (tally.lost, tally.lost_in_outage) == (0, 1)
-    assert report.kept(report.promises(tally, 1, 1, 0.0))
+    assert report.kept(report.promises(tally, 1, 1, NOTHING_LOST))
 
 
 def test_the_account_finds_doubles_disorder_and_misrouting() -> None:
     tally = receive(account(), 1, 3, 2, 2, 4, 999).tally()
     assert (tally.doubled, tally.disordered, tally.misrouted) == (1, 2, 1)
-    assert not report.kept(report.promises(tally, 1, 1, 0.0))
+    assert not report.kept(report.promises(tally, 1, 1, NOTHING_LOST))
 
 
 def test_a_refused_event_must_reach_nobody() -> None:
@@ -73,9 +84,16 @@ def test_a_refused_event_must_reach_nobody() -> None:
     made.refuse({"id": number, "kind": "refund"})
     tally = receive(made, 1, 2, 3, 4, number).tally()
     assert (tally.refused, tally.refused_delivered) == (1, 1)
-    assert not report.kept(report.promises(tally, 1, 1, 0.0))
+    assert not report.kept(report.promises(tally, 1, 1, NOTHING_LOST))
 
 
 def test_a_subscription_that_was_not_effective_breaks_a_promise() -> None:
     tally = receive(account(), 1, 2, 3, 4).tally()
-    assert not report.kept(report.promises(tally, 19, 20, 0.0))
+    assert not report.kept(report.promises(tally, 19, 20, NOTHING_LOST))
+
+
+def test_what_a_killed_broker_may_not_take_breaks_a_promise() -> None:
+    tally = receive(account(), 1, 2, 3).tally()
+    assert report.kept(report.promises(tally, 1, 1, NOTHING_LOST))
+    for crash in (NOTHING_LOST._replace(lost_sessions=1), NOTHING_LOST._replace(lost_routes=1)):
+        assert not report.kept(report.promises(tally, 1, 1, crash))

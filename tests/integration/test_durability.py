@@ -86,8 +86,7 @@ async def test_a_broker_is_killed_again_and_again_while_operations_are_under_way
             broker.kill()
             acknowledged, gone = set(churn.standing), set(churn.gone)
             kept = broker.wanted()
-            # What is taken back now may be gone already; what is gone never comes back.
-            assert acknowledged - kept <= set(), round_
+            assert acknowledged <= kept, round_
             assert not kept & gone, round_
             churn.may_go_on = False
             await broker.start()
@@ -202,7 +201,7 @@ async def hello(broker: DurableBroker, client: str, resume: str | None = None) -
 
 
 async def test_leases_restart_in_full_after_a_recovery(tmp_path: Path) -> None:
-    lease_s = 1.5
+    lease_s = 2.0
     async with DurableBroker(tmp_path, "B1", "--lease", str(lease_s)) as broker:
         speaker = await hello(broker, "alice")
         epoch = (await speaker.hear(Welcome)).epoch
@@ -221,24 +220,20 @@ async def test_a_lease_that_runs_out_and_a_goodbye_end_a_session_everywhere(
     tmp_path: Path,
 ) -> None:
     async with line(tmp_path, 2, "--lease", "0.5") as (b1, b2):
-        async with (
-            motet.connect(b2.address, client_id="carol") as carol,
-            motet.connect(b1.address, client_id="bob") as bob,
-        ):
+        async with motet.connect(b2.address, client_id="carol") as carol:
             await carol.advertise("x > 0")
-            await bob.subscribe("x > 1")
             alice = await hello(b1, "alice")
             await alice.hear(Welcome)
-            alice.say(SubscribeRequest(1, Filter.parse("x > 2")))
+            alice.say(SubscribeRequest(1, Filter.parse("x > 1")))
             await alice.hear(Done)
-            assert b2.wanted() == {"x > 1", "x > 2"}
+            assert b2.wanted() == {"x > 1"}
             alice.close()
             b1.kill()  # nobody counts the lease while the broker is down; then it runs out
             await b1.start()
-            await eventually_so(lambda: has_tables(b2, subscriptions=1, clients=2))
-            assert b2.wanted() == {"x > 1"}
-            assert bob.lost_sessions == 0
-            await bob.close()
+            await eventually_so(lambda: has_tables(b2, subscriptions=0, clients=1))
+            async with motet.connect(b1.address, client_id="bob") as bob:
+                await bob.subscribe("x > 2")
+                assert await has_tables(b2, subscriptions=1, clients=2)
             await eventually_so(lambda: has_tables(b2, subscriptions=0, clients=1))
         await eventually_so(lambda: has_tables(b1, advertisements=0, clients=0))
         for broker in (b1, b2):

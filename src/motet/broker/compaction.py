@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
-from motet.broker.recovery import forget_before, snapshots, take_snapshot
+from motet.broker.recovery import forget_before, snapshots, sweep, take_snapshot
 from motet.errors import MotetError, StorageError
 from motet.runtime.journal import LoggedJournal
 from motet.runtime.log import FileLog
@@ -59,13 +59,14 @@ class Compaction:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if self._due():
-                try:
+            try:
+                if self._due():
                     await self.take()
-                except MotetError as problem:
-                    # The journal has everything; without a snapshot it is only longer.
-                    log.error("no snapshot was taken: %s", problem)
-                    await asyncio.sleep(TRY_AGAIN_S)
+            except (MotetError, OSError) as problem:
+                # The journal has everything; without a snapshot it is only longer. OSError: no
+                # descriptors or no processes are left, which others may give back.
+                log.error("no snapshot was taken: %s; tried again later", problem)
+                await asyncio.sleep(TRY_AGAIN_S)
 
     def _due(self) -> bool:
         grown = self._journal.bytes - self._bytes
@@ -81,6 +82,7 @@ class Compaction:
         position = self._log.appended
         self._log.roll()
         await asyncio.to_thread(self._log.sync)  # rolled, and synced whatever the durability
+        sweep(self._directory)  # one that a broker before us began, and may even be writing
         command = (sys.executable, "-m", "motet.broker.compaction", str(self._directory))
         # Not by the loop: it forks, which copies the tables of all our memory, and the loop
         # stands still for as long as that takes. This shares the memory until the other begins.

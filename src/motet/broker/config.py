@@ -6,6 +6,9 @@ from msgspec import Struct
 
 OUTBOX_BOUND = 100_000
 
+SETTLED = ("covering", "lease_s", "heartbeat_s", "durability", "outbox_bound")
+"""Settings of an overlay that its brokers take at their start and keep while they run."""
+
 
 class BrokerConfig(Struct, frozen=True):
     """`incarnation` must differ from that of any earlier life whose state is lost: the driver

@@ -330,8 +330,9 @@ class BrokerCore(Linking):
         return account_of(self)
 
     def validate(self) -> None:
-        """Raise if durable and soft state contradict each other or themselves."""
+        """Raise if durable and soft state contradict each other or themselves, or a neighbour."""
         self.durable.validate()
+        self.durable.routing.validate_neighbours()
         self.router.validate()
         if {(s.client, s.epoch) for s in self.durable.sessions} != {
             (name, soft.epoch) for name, soft in self.clients.items()

@@ -19,7 +19,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from motet.broker.config import BrokerConfig
+from msgspec.structs import asdict
+
+from motet.broker.config import SETTLED, BrokerConfig
 from motet.broker.dialling import Dialling
 from motet.errors import (
     FrameError,
@@ -102,18 +104,6 @@ def _transport(address: str) -> Transport:
     return transport_for(address, _farewell)
 
 
-def _fixed(config: BrokerConfig, wiring: Wiring) -> dict[str, Any]:
-    """What cannot change while a broker runs."""
-    return {
-        "the name": config.name,
-        "listen": wiring.listen,
-        "covering": config.covering,
-        "lease_s": config.lease_s,
-        "heartbeat_s": config.heartbeat_s,
-        "outbox_bound": config.outbox_bound,
-    }
-
-
 class BrokerDriver:
     """`start`, then `stop`; `failure` is set, and `finished` returns, if the core is broken."""
 
@@ -124,10 +114,8 @@ class BrokerDriver:
         *,
         clock: Clock | None = None,
         journal: Journal | None = None,
-        neighbours: tuple[str, ...] | None = None,
         transports: Callable[[str], Transport] = _transport,
     ) -> None:
-        """`neighbours` as they are configured now: a broker that goes on may have had others."""
         self.core = core
         self.wiring = wiring
         self.traffic = Traffic()
@@ -139,7 +127,6 @@ class BrokerDriver:
         self._dialling = Dialling(transports, self._meet, self._keep)
         self.reloads: list[str] = []
         """Each time that the topology was read again: what was wrong with it, if anything."""
-        self._neighbours = neighbours
         self._timers = Timers(self._clock, self._ring)
         self._count = 0
         self._dropped_before = 0
@@ -165,12 +152,15 @@ class BrokerDriver:
 
     async def start(self) -> None:
         """Listen and begin to dial; `AddressError` if the address is taken."""
-        self._journal.watch(self._facts_durable, self._fail)
-        self._carry(self.core.recover(self._clock.now()), self._clock.now())
-        if self._neighbours is not None:
-            self._turn(Reconfigured(self._neighbours))
-        listen = self.wiring.listen
-        self._listening = await self._transports(listen).listen(listen, self._contact)
+        try:
+            self._journal.watch(self._facts_durable, self._fail)
+            self._carry(self.core.recover(self._clock.now()), self._clock.now())
+            listen = self.wiring.listen
+            self._listening = await self._transports(listen).listen(listen, self._contact)
+        except BaseException:
+            self._timers.clear()
+            await self._journal.abandon()
+            raise
         for work in (self._ticking, *self.companions):
             self._keep(work())
         self._dialling.aim(self.wiring.dial)
@@ -206,6 +196,8 @@ class BrokerDriver:
                 contact.outbox.last_word(Goodnight(error, text))
                 contact.connection.close(text)
             await asyncio.gather(*(contact.gone.wait() for contact in contacts))
+            if self.failure is not None:
+                await self._journal.abandon()
         finally:
             self._finished.set()
 
@@ -253,18 +245,22 @@ class BrokerDriver:
         self._turn(Dialled(contact.number, neighbour))
         return contact
 
-    def reconfigure(self, config: BrokerConfig, wiring: Wiring) -> None:
+    def reconfigure(
+        self, config: BrokerConfig, wiring: Wiring, durability: str | None = None
+    ) -> None:
         """Take other neighbours, or other addresses to call them at, while the broker runs.
 
         `MisuseError`, and nothing has changed, if that cannot be done to a running broker, or if
         a neighbour is to go from which something is still in force.
         """
-        fixed = _fixed(self.core.config, self.wiring)
-        for what, wanted in _fixed(config, wiring).items():
-            if wanted != fixed[what]:
+        kept = self._journal.describe()["durability"]
+        ours = asdict(self.core.config) | {"listen": self.wiring.listen, "durability": kept}
+        asked = asdict(config) | {"listen": wiring.listen, "durability": durability or kept}
+        for what in ("name", "listen", *SETTLED):
+            if asked[what] != ours[what]:
                 raise MisuseError(
-                    f"{what} of {config.name} is {fixed[what]!r} and cannot become {wanted!r} "
-                    "while it runs; stop it and start it again"
+                    f"the {what} of {self.core.config.name} is {ours[what]!r} and cannot become "
+                    f"{asked[what]!r} while it runs; stop it and start it again"
                 )
         objection = self.core.objection_to(config.neighbours)
         if objection:
@@ -402,7 +398,7 @@ class BrokerDriver:
         """Queue a frame behind the facts of its own step; what tells of durable state (an
         acknowledgement, a hello) waits for all facts so far."""
         journal = self._journal
-        position = own if type(frame) in SOFT else journal.appended
+        position = own if own or type(frame) in SOFT else journal.appended
         if contact.outbox.put(frame, position, journal.durable):
             self._due.append(contact)
         elif contact.outbox.holding:

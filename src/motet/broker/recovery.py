@@ -65,7 +65,7 @@ def open_folder(
         directory.mkdir(parents=True, exist_ok=True)
     files = open_log(directory, durability)
     try:
-        _sweep(directory)
+        sweep(directory)
         return _opened(settings, files, last_snapshot(directory), durability)
     except BaseException:
         files.shut()
@@ -92,10 +92,11 @@ def open_log(
         ) from None
 
 
-def _sweep(directory: Path) -> None:
-    """A snapshot that was under way when the broker died is of no use to anybody."""
+def sweep(directory: Path) -> None:
+    """A snapshot that was under way when the broker died is of no use to anybody. For whoever
+    holds the lock; a process that still writes one will find it gone and end."""
     with usable(directory):
-        for path in directory.glob(f"*.{SNAPSHOT}{NEW}"):
+        for path in directory.glob(f"*.{SNAPSHOT}*{NEW}"):
             remove_file(path)
 
 
@@ -314,6 +315,7 @@ def close_off(directory: Path) -> Path:
         raise MisuseError(f"{directory} is not the folder of a broker: it has no {JOURNAL}/")
     files = open_log(directory)
     try:
+        sweep(directory)
         files.roll()
         files.sync()
         path = take_snapshot(directory, None, {})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from motet.broker.driver import BrokerDriver
 from motet.broker.topology import Topology
-from motet.errors import MisuseError, MotetError
+from motet.errors import MotetError
 
 log = logging.getLogger("motet.broker")
 
@@ -18,13 +18,7 @@ def reload(driver: BrokerDriver, topology: Path, name: str) -> None:
     problem = ""
     try:
         plan = Topology.load(topology)
-        kept = driver.status()["journal"]["durability"]
-        if plan.durability != kept:
-            raise MisuseError(
-                f"the durability of {name} is {kept!r} and cannot become {plan.durability!r} while "
-                "it runs; stop it and start it again"
-            )
-        driver.reconfigure(plan.config(name), plan.wiring(name))
+        driver.reconfigure(plan.config(name), plan.wiring(name), plan.durability)
     except MotetError as error:
         problem = str(error)
         log.error("the topology is not applied: %s", problem)

@@ -41,11 +41,10 @@ def open_broker(
     one that keeps nothing. Raises `StorageError` with a way out if the folder cannot be used."""
     if durability == VOLATILE:
         return BrokerDriver(BrokerCore(replace(settings, incarnation=fresh_incarnation())), wiring)
+    log.info("%s reads its journal in %s", settings.name, data)
     core, journal, replayed = open_folder(settings, data, Durability(durability))
     clock = MonotonicClock(core.durable.now)
-    driver = BrokerDriver(
-        core, wiring, clock=clock, journal=journal, neighbours=settings.neighbours
-    )
+    driver = BrokerDriver(core, wiring, clock=clock, journal=journal)
     compaction = Compaction(data, journal, core.acknowledged, snapshot_bytes)
     driver.companions.append(compaction.run)
     sessions = len(core.durable.sessions)

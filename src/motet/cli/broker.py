@@ -25,7 +25,7 @@ from motet.cli.options import DEFAULT_DIRECTORY, Json
 from motet.cli.voice import say, say_json
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.runtime.journal import DURABILITIES
-from motet.runtime.loop import run
+from motet.runtime.loop import run, take_all_descriptors
 from motet.runtime.tcp import host_and_port
 from motet.runtime.wiring import Wiring
 
@@ -119,6 +119,7 @@ def broker(
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
 
     folder = data or DEFAULT_DIRECTORY / name
+    take_all_descriptors()
     return run(_serve(config, wiring, folder, kept, snapshot_bytes, ready, topology))
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from motet.broker.config import SETTLED
 from motet.broker.topology import Topology
 from motet.errors import TopologyError
-
-FIXED = ("covering", "lease_s", "heartbeat_s", "durability", "outbox_bound")
-"""Settings that brokers take at their start."""
 
 
 class Change(NamedTuple):
@@ -28,7 +26,7 @@ class Change(NamedTuple):
 
 def change_between(old: Topology, new: Topology) -> Change:
     """Raises `TopologyError` if a running overlay cannot make this change."""
-    for setting in FIXED:
+    for setting in SETTLED:
         before, after = getattr(old, setting), getattr(new, setting)
         if before != after:
             raise TopologyError(

@@ -23,9 +23,11 @@ from motet.cli.changes import Change, change_between
 from motet.cli.ending import MISUSE, Failure, Misuse
 from motet.cli.looking import ask, ask_all, missing_links, unsettled_links
 from motet.errors import MotetError
+from motet.runtime.journal import VOLATILE
 
-LISTEN_BOUND_S = 300.0
-"""A broker reads its folder before it listens; with millions of entries that takes its time."""
+PATIENCE_S = 20.0
+"""A broker reads its folder before it listens; with millions of entries that takes its time. It
+is never ended for that, but after so long, and then ever more rarely, it is spoken of."""
 LINKS_BOUND_S = 20.0
 STOP_BOUND_S = 5.0
 POLL_S = 0.05
@@ -43,9 +45,10 @@ Notice = Callable[[str], None]
 class Child:
     """One broker: its current process, and the ones before it."""
 
-    def __init__(self, place: BrokerPlace, topology: Path, log: Path) -> None:
+    def __init__(self, place: BrokerPlace, topology: Path, log: Path, notice: Notice) -> None:
         self.place = place
         self.log = log
+        self._notice = notice
         self.data = log.with_suffix("")
         self.restarts = 0
         self.process: Process | None = None
@@ -58,30 +61,45 @@ class Child:
         return self.process.pid if self.process is not None else 0
 
     async def start(self) -> None:
-        """Returns when it listens; raises with the broker's own words if it does not."""
+        """Returns when it listens; raises with the broker's own words if it ends before."""
         command = (sys.executable, "-m", "motet", "broker", "--topology", str(self._topology))
-        with self.log.open("ab") as log:
-            self._log_begin = log.tell()
-            self.process = await asyncio.create_subprocess_exec(
-                *command,
-                *("--name", self.place.name, "--while-stdin", "--json"),
-                *("--data", str(self.data)),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
-        assert self.process.stdout is not None
         try:
-            async with asyncio.timeout(LISTEN_BOUND_S):
-                line = await self.process.stdout.readline()
-        except TimeoutError:
-            await self.stop()
-            raise Failure(f"{self.place.name} did not start within {LISTEN_BOUND_S:g} s") from None
+            with self.log.open("ab") as log:
+                self._log_begin = log.tell()
+                self.process = await asyncio.create_subprocess_exec(
+                    *command,
+                    *("--name", self.place.name, "--while-stdin", "--json"),
+                    *("--data", str(self.data)),
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as problem:  # no descriptors or no processes are left
+            raise Failure(f"{self.place.name} cannot be started: {problem}") from None
+        line = await self._first_line(self.process)
         with contextlib.suppress(ValueError):
             if json.loads(line)["broker"] == self.place.name:
                 return
         raise self._refusal(await self.process.wait())
+
+    async def _first_line(self, process: Process) -> bytes:
+        """What it says when it listens; nothing if it ends. How long that may take depends on
+        its folder, so only an operator can tell a long recovery from a hang."""
+        assert process.stdout is not None
+        waited_s, bound_s = 0.0, PATIENCE_S
+        while True:
+            try:
+                async with asyncio.timeout(bound_s - waited_s):
+                    return await process.stdout.readline()
+            except TimeoutError:
+                self._notice(
+                    f"{self.place.name} (pid {process.pid}) does not listen after {bound_s:g} s; "
+                    f"a long journal takes long to read, so it is left to go on. If you think "
+                    f"that it hangs, end it, and it is started again. It said last: "
+                    f"{self._last_line() or 'nothing'}"
+                )
+                waited_s, bound_s = bound_s, 2 * bound_s
 
     def _refusal(self, status: int) -> Misuse | Failure:
         spoken = self._spoken()
@@ -90,13 +108,20 @@ class Child:
             return Misuse(f"{self.place.name}: {problem}", MOVE_IT if "hint" in spoken else "")
         return Failure(f"{self.place.name}: {problem}", spoken.get("hint", ""))
 
-    def _spoken(self) -> dict[str, str]:
-        """What the current process has said, by the word that its lines begin with."""
+    def _said(self) -> list[str]:
+        """The lines of the current process in its log."""
         with self.log.open("rb") as log:
             log.seek(self._log_begin)
-            said = log.read().decode(errors="replace").splitlines()
+            return log.read().decode(errors="replace").splitlines()
+
+    def _last_line(self) -> str:
+        said = self._said()
+        return said[-1] if said else ""
+
+    def _spoken(self) -> dict[str, str]:
+        """What the current process has said, by the word that its lines begin with."""
         spoken: dict[str, str] = {}
-        for line in said:
+        for line in self._said():
             kind, _, text = line.partition(": ")
             spoken.setdefault(kind, text)
         return spoken
@@ -146,7 +171,7 @@ class Supervisor:
         self._watchers: dict[str, asyncio.Task[None]] = {}
 
     def _child(self, place: BrokerPlace) -> Child:
-        return Child(place, self.file, self.directory / f"{place.name}.log")
+        return Child(place, self.file, self.directory / f"{place.name}.log", self._notice)
 
     @property
     def children(self) -> list[Child]:
@@ -243,7 +268,8 @@ class Supervisor:
     # ── changing ─────────────────────────────────────────────────────────────────────────
 
     async def restart_each(self) -> None:
-        """One broker after the other; the next one when all links are up and nothing waits."""
+        """One broker after the other; the next one when all links are up again. What waits on
+        them need not arrive before: a broker that keeps a journal comes back with it."""
         for child in self.children:
             await self._end_watch(child.place.name)
             try:
@@ -252,7 +278,10 @@ class Supervisor:
             finally:
                 self._begin_watch(child)
             self._notice(f"{child.place.name} is restarted (pid {child.pid})")
-            await self._quiet(self.addresses)
+            if self.topology.durability == VOLATILE:
+                await self._quiet(self.addresses)
+            else:
+                await self._links_up(LINKS_BOUND_S)
 
     async def become(self, new: Topology) -> None:
         """Change the running overlay. What is refused leaves everything as it was."""
@@ -353,8 +382,7 @@ class Supervisor:
         for name in change.removed:
             child = self._children[name]
             if name not in self._watchers:
-                await child.start()
-                self._begin_watch(child)
+                await self._take_back(child)
         back = [name for name in change.moved if self._children[name].place != old.place(name)]
         try:
             await self._inform(change.informed)
@@ -362,6 +390,15 @@ class Supervisor:
             await self._links_up(LINKS_BOUND_S)
         except MotetError as problem:
             self._notice(f"not all of the overlay is back as it was: {problem}")
+
+    async def _take_back(self, child: Child) -> None:
+        """Start one that was retired. If it does not want to, the others still go back, and the
+        watch tries again: to it, this one has just died."""
+        try:
+            await child.start()
+        except MotetError as problem:
+            self._notice(f"{child.place.name} is not back yet: {problem}")
+        self._begin_watch(child)
 
 
 def _cause(status: int) -> str:

@@ -40,6 +40,9 @@ class Journal(Protocol):
     async def close(self) -> None:
         """Make durable what was appended, and let go."""
 
+    async def abandon(self) -> None:
+        """Let go, and claim nothing: what was not durable yet may be lost."""
+
 
 class LoggedJournal:
     """Facts in a log: what is durable outlives the process, and the power.
@@ -112,6 +115,10 @@ class LoggedJournal:
         self.hand_over()
         await self.log.close()
 
+    async def abandon(self) -> None:
+        self._gathered.clear()
+        await self.log.abandon()
+
 
 class VolatileJournal:
     """Keeps nothing: a broker that stops has forgotten everything. In exchange nobody waits."""
@@ -139,3 +146,6 @@ class VolatileJournal:
 
     async def close(self) -> None:
         """There is nothing to keep."""
+
+    async def abandon(self) -> None:
+        """Nor to let go of."""

@@ -1,10 +1,11 @@
-"""Running a program on the best event loop there is."""
+"""Running a program on the best event loop there is, with all that the system gives it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import resource
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -45,6 +46,13 @@ def growing() -> Iterator[None]:
         gc.freeze()  # else the next look would be at all of it
         if was_enabled:
             gc.enable()
+
+
+def take_all_descriptors() -> None:
+    """Every client costs one, and without one the journal cannot go on: use all we may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems promise more than they give
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def settle_memory() -> None:

@@ -2,6 +2,7 @@
 
 Frames leave in the order they were put in. A frame waits until the facts it rests on are durable,
 and everything put in behind it waits with it. All that may leave goes out in one write.
+Events are dropped, and counted, while too much waits: for the other side, or for the journal.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from motet.runtime.transport import MAX_FRAME_BYTES, Connection
 
 SOFT = frozenset({Publications, Deliver, Published, Beat, Status})
 """Frames that tell nothing of durable state, so they wait for no fact but those of their step."""
+EVENT_BYTES = 100
+"""What an event that waits costs beside its body, about."""
 
 
 class Outbox:
@@ -27,11 +30,15 @@ class Outbox:
         self._bound_bytes = bound_bytes
         self._traffic = traffic
         self._ready: list[Frame] = []
-        self._held: deque[tuple[int, Frame]] = deque()
+        self._held: deque[tuple[int, Frame, int]] = deque()
+        """Position, frame, and the size of its events, which `_held_bytes` sums up."""
+        self._held_bytes = 0
+        self._has_gap = False
+        """Among what is held, deliveries were left out."""
         self.ended = False
         """A `Goodnight` was put in: nothing after it will be heard."""
         self.dropped = 0
-        """Events that were not sent because the other side does not read."""
+        """Events that were not sent because the other side, or our disk, is too slow."""
         self._told = 0
         self.frames_out = 0
 
@@ -56,15 +63,27 @@ class Outbox:
         if type(frame) is Goodnight:
             self.ended = True
         if self._held or position > durable:
-            self._held.append((position, frame))
+            self._hold(position, frame)
             return False
         self._ready.append(frame)
         return True
+
+    def _hold(self, position: int, frame: Frame) -> None:
+        size = 0
+        if isinstance(frame, Deliver | Publications):
+            if self._held_bytes + self._connection.backlog_bytes > self._bound_bytes:
+                self.dropped += len(frame.batch)
+                self._has_gap = self._has_gap or type(frame) is Deliver
+                return
+            size = _size_bytes(frame)
+            self._held_bytes += size
+        self._held.append((position, frame, size))
 
     def last_word(self, frame: Goodnight) -> None:
         """Say this, unless another one was put in before. What still waits for the journal will
         never be said."""
         self._held.clear()
+        self._held_bytes = 0
         if not self.ended:
             self.ended = True
             self._ready.append(frame)
@@ -73,7 +92,13 @@ class Outbox:
     def release(self, durable: int) -> None:
         held = self._held
         while held and held[0][0] <= durable:
-            self._ready.append(held.popleft()[1])
+            _, frame, size = held.popleft()
+            self._held_bytes -= size
+            self._ready.append(frame)
+        if self._has_gap and not held:
+            self._has_gap = False
+            if not self.ended:
+                self._ready.append(Deliver([]))  # tells how many are missing, if nothing else does
 
     def flush(self) -> None:
         """Write all that may leave, at once; after a `Goodnight`, close.
@@ -93,6 +118,7 @@ class Outbox:
             frames = [frame for frame in frames[-1:] if type(frame) is Goodnight]
             bodies += [encode(frame) for frame in frames]
             self._held = deque(held for held in self._held if type(held[1]) is Goodnight)
+            self._held_bytes = 0
         if bodies:
             self.frames_out += len(bodies)
             self._traffic.frames_out += len(bodies)
@@ -136,3 +162,12 @@ class Outbox:
             self._told = self.dropped
             self._ready.append(Deliver([]))
             self.flush()
+
+
+def _size_bytes(frame: Deliver | Publications) -> int:
+    """Roughly, and without encoding it."""
+    if isinstance(frame, Deliver):
+        bodies_bytes = sum(len(memoryview(each.publication.body)) for each in frame.batch)
+    else:
+        bodies_bytes = sum(len(memoryview(each.body)) for each in frame.batch)
+    return EVENT_BYTES * len(frame.batch) + bodies_bytes

@@ -146,7 +146,7 @@ class SimulatedBroker:
         expected = (self.digests or {}).get(survivors)
         if expected is None and survivors == journal.appended:
             expected = self.core.durable.digest()
-        self.digests = None
+        before, self.digests = self.core.durable, None
         self.core = None
         self.timers.clear()
         self._holding.clear()
@@ -159,13 +159,13 @@ class SimulatedBroker:
             wire.trouble.begin(self.cluster.agenda.now)
         self.log.crash(survivors)
         if expected is not None:
-            self.cluster.check_replay(self.name, survivors, expected, self._replayed())
+            self.cluster.check_replay(self.name, survivors, expected, before, self._replayed())
 
     def audit_journal(self) -> None:
         """Whether the journal would bring back exactly what is here."""
         if self.core is not None and self.journal.durable == self.journal.appended:
-            now = self.core.durable.digest()
-            self.cluster.check_replay(self.name, self.journal.appended, now, self._replayed())
+            here, position = self.core.durable, self.journal.appended
+            self.cluster.check_replay(self.name, position, here.digest(), here, self._replayed())
 
     # ── connections ──────────────────────────────────────────────────────────────────────
 

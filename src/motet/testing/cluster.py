@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from motet.broker.core import BrokerCore
+from motet.broker.durable import Durable
 from motet.errors import InvariantError
 from motet.model.epochs import is_newer
 from motet.protocol.contract import Input
@@ -260,8 +261,20 @@ class Cluster:
         elif operation is not None:
             self.effective.removed(operation, self.agenda.now)
 
-    def check_replay(self, name: str, position: int, expected: str, replayed: BrokerCore) -> None:
+    def check_replay(
+        self, name: str, position: int, expected: str, before: Durable, replayed: BrokerCore
+    ) -> None:
+        """The digest after the last fact must be the same. Outboxes are not in it: what a broker
+        would still have sent again, when it died, it must send again after replay."""
         self.replayed += 1
+        for neighbour, ledger in before.ledgers.items():
+            again = replayed.durable.ledgers.get(neighbour)
+            if again is not None and not ledger.is_kept_by(again):
+                self.history.odd(
+                    "replay",
+                    f"{name} at {self.agenda.now:.4f} s: replaying its {position} facts loses "
+                    f"some of what {neighbour} did not acknowledge",
+                )
         if replayed.durable.digest() != expected:
             self.history.odd(
                 "replay",

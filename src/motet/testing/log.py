@@ -114,6 +114,10 @@ class SimulatedLog:
         if self._failure and self.durable < self.appended:
             raise self._failure
 
+    async def abandon(self) -> None:
+        self._is_closed = True
+        self._life += 1
+
     def _check(self) -> None:
         if self._failure:
             raise self._failure

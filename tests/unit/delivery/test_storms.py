@@ -23,7 +23,7 @@ SMALL = Limits(
 )
 
 
-def storm(seed: int, limits: Limits | None) -> World:
+def storm(seed: int, limits: Limits | None, merged: tuple[str, ...] = ()) -> World:
     world = World(
         TREE,
         {"P": "r", "Q": "a"},
@@ -33,6 +33,7 @@ def storm(seed: int, limits: Limits | None) -> World:
         doubling=0.1,
         jitter_s=0.05,
         limits=limits,
+        merged=merged,
     )
     dice = world.random
     sequences = dict.fromkeys(world.clients, 0)
@@ -94,4 +95,10 @@ def test_every_client_gets_exactly_what_it_is_owed(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_also_when_everything_is_forgotten_soon(seed: int) -> None:
     world = storm(seed, SMALL)
+    assert not any(client.lost for client in world.clients.values())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_clients_in_total_order_see_one_order(seed: int) -> None:
+    world = storm(seed, SMALL if seed % 2 else None, merged=("w", "x"))
     assert not any(client.lost for client in world.clients.values())

@@ -24,7 +24,7 @@ from motet.protocol.delivery.spans import Record, Span, StartRecord
 from motet.protocol.delivery.state import Effects, Limits, ReadWanted
 from motet.protocol.publication import Publication
 
-BODY = Raw(b"\xc0" * 100)
+BODY = Raw(b"\xc4\x62" + b"x" * 98)
 
 
 def publication(sequence: int) -> Publication:
@@ -189,6 +189,7 @@ class World:
         jitter_s: float = 0.0,
         liveness: Liveness | None = None,
         limits: Limits | None = None,
+        merged: Sequence[str] = (),
     ) -> None:
         self.links = links
         self.roots = roots
@@ -197,7 +198,9 @@ class World:
         self.loss, self.doubling, self.jitter_s = loss, doubling, jitter_s
         self.liveness = liveness or Liveness()
         self.limits = limits or Limits()
-        self.clients = {name: Client(name, home) for name, home in clients.items()}
+        self.clients = {
+            name: Client(name, home, merged=name in merged) for name, home in clients.items()
+        }
         self.subscriptions: dict[OpId, Subscription] = {}
         self.past: dict[OpId, tuple[Subscription, dict[str, int]]] = {}
         """Ended subscriptions, and the last tick of each pubend when they ended."""
@@ -403,11 +406,10 @@ class World:
         if subscription.home not in self.machines:
             self.later(0.1, lambda: self.learn_start(subscription, pubend, tick))
             return
-        subscription.starts[pubend] = tick
-        subscription.told.add(pubend)
         op = subscription.op
         home = subscription.home
         self.step(home, lambda m, o: m.start(op.client, op, pubend, tick, self.now, o))
+        subscription.told.add(pubend)
         self.step(home, lambda m, o: m.effective(op.client, self.now, o))
 
     def unsubscribe(self, op: OpId) -> None:
@@ -424,7 +426,8 @@ class World:
             client.connected = True
             client.generation += 1
             cursors = dict(client.cursors)
-            self.step(client.home, lambda m, o: m.attach(name, cursors, self.now, o))
+            merged = client.merged
+            self.step(client.home, lambda m, o: m.attach(name, cursors, self.now, o, merged))
 
     def disconnect(self, name: str) -> None:
         client = self.clients[name]
@@ -509,6 +512,9 @@ class World:
                 if where == pubend and (kept := tuple(s for s in subscriptions if s in current))
             ]
             assert got == owed, f"{name} of {pubend}"
+        if client.merged:
+            places = [(tick, pubend) for pubend, tick, _, _ in client.got]
+            assert places == sorted(places), f"{name} is out of order"
 
     def nacks(self, here: str, there: str) -> list[Nack]:
         return [f for a, b, f in self.frames if (a, b) == (here, there) and isinstance(f, Nack)]

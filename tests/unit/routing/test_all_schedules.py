@@ -99,6 +99,7 @@ class Overlay:
                 self.check_effective(broker, op)
                 self.check_gone(op)
         machine.validate()
+        machine.validate_neighbours()
 
     def send(self, broker: str, neighbour: str, message: RoutingMessage) -> None:
         self.wires[broker, neighbour].append(message)

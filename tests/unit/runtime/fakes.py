@@ -147,6 +147,7 @@ class SlowJournal:
         self.facts: list[Fact] = []
         self.durable = 0
         self.closed = False
+        self.abandoned = False
 
     @property
     def appended(self) -> int:
@@ -167,6 +168,9 @@ class SlowJournal:
         self.closed = True
         if self.durable < self.appended:
             self.sync()
+
+    async def abandon(self) -> None:
+        self.abandoned = True
 
 
 class Bench:

@@ -23,6 +23,7 @@ class FakeLog:
         self.durable = 0
         self.failure: Exception | None = None
         self.is_closed = False
+        self.is_abandoned = False
 
     @property
     def appended(self) -> int:
@@ -45,6 +46,9 @@ class FakeLog:
 
     async def close(self) -> None:
         self.is_closed = True
+
+    async def abandon(self) -> None:
+        self.is_abandoned = True
 
 
 def fact(number: int) -> Fact:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from motet.protocol.contract import CancelTimer, SetTimer
-from motet.protocol.delivery.curiosity import MOST_RANGES
+from motet.protocol.delivery.curiosity import MOST_RANGES, Liveness
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import Nack
 from motet.protocol.delivery.ranges import Range
 from motet.protocol.delivery.state import Effects, Limits, ReadWanted, SilenceWanted, Stream
 
+INFINITY = float("inf")
+TICKS_PER_S = 1_000_000
+"""Ticks are microseconds of the brokers' clocks."""
+
 
 class Asking:
-    __slots__ = ("_interest", "_limits")
+    __slots__ = ("_delay_s", "_interest", "_limits")
 
-    def __init__(self, interest: Interest, limits: Limits) -> None:
+    def __init__(self, interest: Interest, liveness: Liveness, limits: Limits) -> None:
         self._interest = interest
+        self._delay_s = liveness.delay_s
         self._limits = limits
 
     def reconsider(
@@ -38,6 +43,21 @@ class Asking:
             stream.wake_at = at
             key = ("delivery", "ask", stream.pubend)
             out.timers.append(CancelTimer(key) if at is None else SetTimer(key, at))
+
+        if self._delay_s < INFINITY and not stream.delay_armed and stream.subend.live:
+            stream.delay_armed = True
+            out.timers.append(SetTimer(("delivery", "delay", stream.pubend), now + self._delay_s))
+
+    def delayed(self, stream: Stream, now: float, out: Effects) -> None:
+        """Some time has passed: the horizon must not trail the clock by more than the delay."""
+        stream.delay_armed = False
+        upto = int((now - self._delay_s) * TICKS_PER_S)
+        horizon = stream.subend.horizon
+        if stream.subend.live and horizon is not None and horizon < upto and not stream.hosted:
+            stream.frontier = max(stream.frontier, upto)
+            self.reconsider(stream, now, out, hurry=upto)
+        else:
+            self.reconsider(stream, now, out)
 
     def ask(self, stream: Stream, ranges: list[Range], asof: int, now: float, out: Effects) -> None:
         """Pass a question on: to the log if it is here, else upstream; what was asked lately

@@ -1,4 +1,4 @@
-"""The clients of one broker in all streams: who is here, where each stands, what starts and ends."""
+"""The clients of one broker in all streams: who is here, where each stands, what starts, ends."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ class Clients:
             raise MisuseError("only a client's first subscription may reach into the past")
         position.begin(op.sequence, begin)
         out.started.append(Started(client, op, stream.pubend, tick))
-        if position.fresh and reader.present:
+        if not reader.present or position.present or self._held(stream, reader, position):
+            return
+        others = [each for each in reader.positions.values() if each is not position]
+        if reader.merge is None or all(each.present for each in others):
             self._place(stream, reader, position)
 
     def note(self, stream: Stream, span: Span, out: Effects) -> None:
@@ -87,11 +90,7 @@ class Clients:
         reader = self._readers.get(client)
         if reader is None or not reader.present:
             return
-        held = [each for each, position in reader.positions.items() if position.fresh]
-        for pubend in held:
-            self._place(self._stream(pubend), reader, reader.positions[pubend])
-        for pubend in held:
-            self.catch_up(self._stream(pubend), now, out)
+        self._place_all(reader, now, out)
 
     def end(self, client: str, op: OpId, now: float, out: Effects) -> None:
         reader = self._readers.get(client)
@@ -124,23 +123,37 @@ class Clients:
         reader.present = True
         reader.cursors = dict(cursors)
         reader.merge = Merge(max(cursors.values(), default=0)) if total_order else None
-        for pubend, position in reader.positions.items():  # a merge needs all before any moves
-            self._place(self._stream(pubend), reader, position)
-        for pubend in reader.positions:
-            self.catch_up(self._stream(pubend), now, out)
-            self._acks.arm(self._stream(pubend), now, out)
+        self._place_all(reader, now, out)
+
+    def _place_all(self, reader: Reader, now: float, out: Effects) -> None:
+        """Everybody who is not held takes a place. A merge needs all of its pubends before it
+        releases anything of one, so in total order one that is held holds the others."""
+        waiting = [(self._stream(p), each) for p, each in reader.positions.items()]
+        waiting = [(stream, each) for stream, each in waiting if not each.present]
+        ready = [each for each in waiting if not self._held(each[0], reader, each[1])]
+        if reader.merge is not None and len(ready) < len(waiting):
+            return
+        for stream, position in ready:
+            self._place(stream, reader, position)
+        for stream, _ in ready:
+            self.catch_up(stream, now, out)
+            self._acks.arm(stream, now, out)
+
+    def _held(self, stream: Stream, reader: Reader, position: Position) -> bool:
+        """A client that has never been given anything of this pubend is held as long as another
+        of its subscriptions may turn out to have started earlier."""
+        never = position.fresh and reader.cursors.get(stream.pubend, 0) <= position.given
+        return never and self._interest.waiting(position.client)
 
     def _place(self, stream: Stream, reader: Reader, position: Position) -> None:
-        """Begin to deliver. A client that has never been given anything of this pubend is held
-        as long as another of its subscriptions may turn out to have started earlier."""
+        """Begin to deliver to a client, from where it stands."""
         pubend = stream.pubend
         cursor = reader.cursors.get(pubend, 0)
-        if position.fresh and not cursor and self._interest.waiting(position.client):
-            return
+        begins = position.fresh and cursor <= position.given
         floor = 0 if position.deep_upto else stream.floor
         position.given = max(position.given, cursor, floor)
         if reader.merge is not None:
-            if position.fresh and not cursor:
+            if begins:
                 position.given = reader.merge.join(pubend, position.given)
             else:
                 reader.merge.rejoin(pubend, position.given)

@@ -19,9 +19,9 @@ from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer, TimerKey
 from motet.protocol.delivery.acknowledging import Acknowledging
 from motet.protocol.delivery.asking import Asking
+from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.curiosity import MOST_RANGES, Liveness
 from motet.protocol.delivery.interest import Interest
-from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.outstream import OutStream
 from motet.protocol.delivery.ranges import Range
@@ -35,6 +35,9 @@ from motet.protocol.delivery.state import (
 )
 from motet.protocol.publication import Publication
 
+MOST_STREAMS = 65_536
+"""A peer that makes up names must not fill the memory."""
+
 
 class DeliveryMachine:
     def __init__(
@@ -47,7 +50,7 @@ class DeliveryMachine:
         self._liveness = liveness or Liveness()
         self._limits = limits or Limits()
         self._relay = Relay(interest, self._limits)
-        self._asking = Asking(interest, self._limits)
+        self._asking = Asking(interest, self._liveness, self._limits)
         self._acks = Acknowledging(interest, self._liveness)
         self._streams: dict[str, Stream] = {}
         self._clients = Clients(interest, self._asking, self._acks, self._stream)
@@ -140,6 +143,12 @@ class DeliveryMachine:
                     found.curious.clear()
                     found.deep.clear()
                 self._acks.expect(stream, stream.frontier, out, only=neighbour)
+
+    def gone(self, neighbour: str, now: float, out: Effects) -> None:
+        """The overlay has changed: this broker is no neighbour any more."""
+        for stream in self._streams.values():
+            stream.outs.pop(neighbour, None)
+        self.tables_changed(now, out)
 
     def _on_knowledge(self, neighbour: str, frame: Knowledge, now: float, out: Effects) -> None:
         stream = self._stream(frame.pubend)
@@ -259,6 +268,8 @@ class DeliveryMachine:
         if kind == "ask":
             stream.wake_at = None
             self._asking.reconsider(stream, now, out)
+        elif kind == "delay":
+            self._asking.delayed(stream, now, out)
         elif kind == "ack":
             stream.ack_armed = False
             self._acks.send(stream, stream.frontier, out)
@@ -342,6 +353,8 @@ class DeliveryMachine:
     def _stream(self, pubend: str) -> Stream:
         found = self._streams.get(pubend)
         if found is None:
+            if len(self._streams) >= MOST_STREAMS:
+                raise ProtocolError("more pubends than any overlay has")
             found = Stream(pubend, self._interest, self._liveness, self._limits)
             self._streams[pubend] = found
         return found

@@ -89,6 +89,7 @@ class Stream:
         "curiosity",
         "deep",
         "deep_asked",
+        "delay_armed",
         "expected",
         "floor",
         "frontier",
@@ -124,6 +125,7 @@ class Stream:
         """Durable: clients of ours are done with everything up to here."""
         self.ack_sent = -1
         self.ack_armed = False
+        self.delay_armed = False
         self.wake_at: float | None = None
 
     def out(self, neighbour: str, since: int) -> OutStream:

@@ -335,7 +335,7 @@ class Subend:
         if self.live and self.horizon is not None and self.horizon < frontier:
             patient = self._memory.missing(self.horizon + 1, frontier)
         for position in self.behind.values():
-            if self.room(position) > 0 and position.given >= position.deep_upto:
+            if self._has_room(position) and position.given >= position.deep_upto:
                 upto = max(self.horizon or 0, frontier, self._waited(position))
                 if position.given < upto:
                     urgent += self._memory.missing(position.given + 1, upto)[:1]
@@ -344,6 +344,10 @@ class Subend:
             if position.live and self.horizon is not None and self.horizon < upto:
                 urgent += self._memory.missing(self.horizon + 1, upto)
         return patient, urgent
+
+    def _has_room(self, position: Position) -> bool:
+        """Half a window, so that an answer is not fetched again for each event that is read."""
+        return 2 * position.unacked <= self._window
 
     def _waited(self, position: Position) -> int:
         """Up to where other pubends wait for this one at a client in total order."""
@@ -354,7 +358,7 @@ class Subend:
         found = [
             each
             for each in self.behind.values()
-            if each.given < each.deep_upto and self.room(each) > 0
+            if each.given < each.deep_upto and self._has_room(each)
         ]
         asof = max((each.deep_asof for each in found), default=0)
         return [(each.given + 1, each.deep_upto) for each in found], asof

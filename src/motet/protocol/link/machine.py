@@ -72,6 +72,15 @@ class Ledger:
             record.sent += 1
             self.outbox.append((record.sent, message))
 
+    def is_kept_by(self, again: Ledger) -> bool:
+        """Whether a replay, of all facts or all but the last, has all that may have to be sent
+        again; it may have more, since acknowledgements are no facts."""
+        ours, theirs = self.record, again.record
+        if (ours.life, ours.incarnation) != (theirs.life, theirs.incarnation):
+            return True  # the last facts were those of a new beginning
+        due = [each for each in self.outbox if each[0] <= theirs.sent]
+        return not due or list(again.outbox)[-len(due) :] == due
+
     def take(self, control: Control) -> tuple[RoutingMessage, ...]:
         """The messages of a frame that are new; counts them as received."""
         fresh = self.fresh(control)

@@ -68,3 +68,6 @@ class Log(Protocol):
 
     async def close(self) -> None:
         """Make durable what was appended, and let go."""
+
+    async def abandon(self) -> None:
+        """Let go, and claim nothing: whoever opens the log next finds it as after a crash."""

@@ -7,6 +7,7 @@ import contextlib
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from motet.errors import ClosedError, LogCorrupted, LogTrimmed, MisuseError
@@ -193,6 +194,15 @@ class FileLog:
             failure = self._writer.failure
             if failure and (failure is not known or self._writer.durable < self.appended):
                 raise failure
+
+    async def abandon(self) -> None:
+        """Stop the thread and release the lock. Whether what it did last worked out, and where
+        the log ends, is for the next one to find out."""
+        if not self._is_closed:
+            self._is_closed = True
+            if self._writer:
+                stop = partial(self._writer.stop, in_order=False)
+                await asyncio.get_running_loop().run_in_executor(None, stop)
 
     def _usable_writer(self) -> Writer:
         if self._writer is None:

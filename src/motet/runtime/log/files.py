@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,24 @@ from typing import NamedTuple
 from zlib import crc32
 
 from motet.errors import DiskFailed, LogCorrupted, StorageError
+
+_ROOM = "make room on the disk or replace it"
+_DESCRIPTORS = "allow more open files (`ulimit -n`), or let fewer clients connect"
+_RIGHTS = "give this user the right to write there"
+
+WAYS_OUT = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: _ROOM,
+    errno.EIO: "replace the disk",
+    errno.EMFILE: _DESCRIPTORS,
+    errno.ENFILE: _DESCRIPTORS,
+    errno.EROFS: "mount the disk writable; if the system did that to it by itself, replace it",
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.ENOENT: "somebody has removed it; leave the folder alone",
+}
+"""What can be done about a write that failed, by the reason that the system gives."""
 
 NEW = ".new"
 """The ending of a file that is not finished. Nobody reads it; opening removes it."""
@@ -75,9 +94,10 @@ def remove_file(path: Path) -> None:
 
 def disk_failed(path: Path, error: OSError, kept: str) -> DiskFailed:
     reason = error.strerror or str(error)
+    way_out = WAYS_OUT.get(error.errno or 0, "see to the disk")
     return DiskFailed(
-        f"{path} could not be written: {reason}; {kept}. Nothing more is written: make room on "
-        f"the disk or replace it, then start again"
+        f"{path} could not be written: {reason}; {kept}. Nothing more is written: {way_out}, "
+        f"then start again"
     )
 
 

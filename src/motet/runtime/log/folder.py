@@ -364,8 +364,10 @@ class Opening:
             found = segment.header.version
             if found == self.version:
                 continue
-            if len(segments) > 1 or end.sequence > segment.first or not self.writable:
+            if len(segments) > 1 or end.sequence > segment.first:
                 raise another_version(segment.path, found, self.version)
+            if not self.writable:
+                return segments
             remove_file(self.directory / CLOSED)
             sync_folder(self.directory)
             header = segment.header._replace(version=self.version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 
 from motet.errors import LogCorrupted
@@ -23,6 +24,8 @@ from motet.runtime.log.scan import Broken, beginning, walk
 
 WRITE_BYTES = 1 << 20
 
+_count = count(1)
+
 
 def write_sealed(
     path: Path,
@@ -36,7 +39,8 @@ def write_sealed(
     """Write records of (kind, payload), numbered from `first`, to a file that appears under its
     name only once it is whole and durable. `chain` is the checksum that the records go on from: a
     file that belongs to a place in a log takes the log's."""
-    new = path.with_name(path.name + NEW)
+    # Nobody else writes to it: a process that outlived its broker may be at the same file.
+    new = path.with_name(f"{path.name}.{os.getpid()}-{next(_count)}{NEW}")
     try:
         _write(new, Header(purpose, version, first, chain), payloads)
         os.rename(new, path)

@@ -60,6 +60,7 @@ class Writer:
         self._lock = opened.lock
         self._has_mark = opened.has_mark
         self._end = opened.end
+        self._in_order = True
         self._starts_group = True
         """Is everything that was written synced?"""
         self._unsynced_since = 0.0
@@ -92,7 +93,9 @@ class Writer:
         self.put(done)
         done.wait()
 
-    def stop(self) -> None:
+    def stop(self, *, in_order: bool = True) -> None:
+        """Without order, no mark says that this was the end."""
+        self._in_order = in_order
         self.put(None)
         self.thread.join()
 
@@ -107,7 +110,8 @@ class Writer:
             self._refuse()
         else:
             try:
-                self._leave_mark()
+                if self._in_order:
+                    self._leave_mark()
             except Exception as error:
                 self._fail(error)
         os.close(self._file)

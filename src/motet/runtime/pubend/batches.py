@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from motet.errors import FrameError, LogCorrupted
 from motet.model import Filter, decode_attributes, decode_body, encode_event
@@ -51,6 +51,8 @@ class Sifted(NamedTuple):
     records: list[Ticked]
     upto: int
     scanned: int
+    events: int
+    size_bytes: int
 
 
 class Sieve(Struct, frozen=True):
@@ -63,39 +65,42 @@ class Sieve(Struct, frozen=True):
     def keeps_all(self) -> bool:
         return self.filter is None and self.projection is None
 
-    def sift(self, run: Run) -> Iterator[Run]:
+    def sifted(self, run: Run) -> Sifted:
+        if self.keeps_all:
+            return Sifted([run], run.last_tick, run.count, run.count, run.size_bytes)
+        kept = list(self._sift(run))
+        events = sum(each.count for each in kept)
+        size = sum(each.size_bytes for each in kept)
+        return Sifted([*kept], run.last_tick, run.count, events, size)
+
+    def _sift(self, run: Run) -> Iterator[Run]:
         """What the filter keeps of a run, as the projection wants it."""
-        bodies = run.bodies
         if self.filter is None:
-            yield run.piece(self.projected(run, bodies), 0, run.count)
+            yield self.projected(run)
             return
+        bodies = run.bodies
         matches = self.filter.matches
         try:
             kept = [at for at, body in enumerate(bodies) if matches(decode_attributes(body))]
         except FrameError as error:
             raise unreadable_event(run, error) from error
-        if len(kept) == run.count and self.projection is None:
-            yield run
-            return
         for first, count in stretches(kept):
-            chosen = self.projected(run, bodies[first : first + count])
-            yield Run.of(
-                run.first_tick + first, run.publisher, run.epoch, run.first_sequence + first, chosen
-            )
+            piece = run if count == run.count else run.piece(bodies, first, count)
+            yield self.projected(piece)
 
-    def projected(self, run: Run, bodies: list[Raw]) -> list[bytes] | list[Raw]:
+    def projected(self, run: Run) -> Run:
         wanted = self.projection
         if wanted is None:
-            return bodies
+            return run
         made = []
-        for body in bodies:
+        for body in run.bodies:
             try:
                 attributes, payload = decode_body(body)
             except FrameError as error:
                 raise unreadable_event(run, error) from error
             chosen = {name: attributes[name] for name in wanted.attributes if name in attributes}
             made.append(encode_event(chosen, payload if wanted.payload else b""))
-        return made
+        return run.piece(made, 0, run.count)
 
 
 def unreadable_event(run: Run, error: Exception) -> LogCorrupted:
@@ -123,7 +128,6 @@ class Gathering:
     """Records on their way into batches, within the limits of one read."""
 
     def __init__(self, since: int, limit_events: int | None, limit_bytes: int | None) -> None:
-        self.is_full = False
         self.since = since
         """Where the batch begins that is being gathered."""
         self._events_left = limit_events
@@ -140,18 +144,28 @@ class Gathering:
             or self._scanned >= SCANNED_EVENTS
         )
 
-    def scanned(self, events: int) -> None:
-        self._scanned += events
+    def take(self, sifted: Sifted) -> int | None:
+        """Take all of it, or what fits. If nothing more does: the tick behind which to go on
+        another time."""
+        self._scanned += sifted.scanned
+        if self._events_left is None and self._bytes_left is None:
+            self._records += sifted.records
+            self._events += sifted.events
+            self._bytes += sifted.size_bytes
+            return None
+        for record in sifted.records:
+            cut = self._take(record)
+            if cut is not None:
+                return cut
+        return None
 
-    def add(self, record: Ticked) -> int | None:
-        """Take a record, or the part of a run that fits. If nothing more does: the tick behind
-        which to go on another time."""
+    def _take(self, record: Ticked) -> int | None:
+        """The same with one record."""
         if type(record) is not Run:
             self._records.append(record)
             return None
         fitting = self._fitting(record)
         if fitting == 0:
-            self.is_full = True
             return record.first_tick - 1
         taken = record if fitting == record.count else record.piece(record.bodies, 0, fitting)
         size = taken.size_bytes
@@ -164,7 +178,6 @@ class Gathering:
         if self._bytes_left is not None:
             self._bytes_left -= size
         if fitting < record.count or self._events_left == 0:
-            self.is_full = True
             return taken.last_tick
         return None
 

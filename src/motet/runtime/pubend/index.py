@@ -77,6 +77,8 @@ class Index(Struct, array_like=True, frozen=True):
     """Of publishers and epochs, which are numbers elsewhere."""
     words: dict[str, list[str]]
     """By attribute, its texts, if there are few: the column has numbers then."""
+    bits: dict[str, int]
+    """By attribute, how wide its ints are."""
     leftovers: list[str] | None
     """Attributes that have no columns, but values; None if they are too many to say."""
     blocks: list[Block]

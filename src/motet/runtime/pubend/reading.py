@@ -48,7 +48,7 @@ class Reading:
             upto = min(last, parts[number + 1].floor) if number + 1 < len(parts) else last
             try:
                 for sifted in self._pieces(parts, number, at, upto):
-                    cut = _add(gathering, sifted)
+                    cut = gathering.take(sifted)
                     at = (sifted.upto if cut is None else cut) + 1
                     if cut is not None or gathering.wants_out:
                         yield gathering.out(at - 1)
@@ -75,7 +75,6 @@ class Reading:
         return self._rows(part, last, since, upto)
 
     def _rows(self, part: Live, last: int | None, since: int, upto: int) -> Iterator[Sifted]:
-        keeps_all = self._sieve.keeps_all
         for record in self._log.read(part.sequence_before(since), last):
             if record.kind not in TICKED:
                 continue
@@ -85,19 +84,7 @@ class Reading:
             if first_tick_of(content) > upto:
                 return
             if record.kind != RUN:
-                yield Sifted([content], last_tick_of(content), 0)
+                yield Sifted([content], last_tick_of(content), 0, 0, 0)
                 continue
             assert isinstance(content, Run)
-            run = content.part(since, upto)
-            kept: list[Ticked] = [run] if keeps_all else list(self._sieve.sift(run))
-            yield Sifted(kept, run.last_tick, run.count)
-
-
-def _add(gathering: Gathering, sifted: Sifted) -> int | None:
-    """The tick behind which to go on another time, if the limits of the read are reached."""
-    gathering.scanned(sifted.scanned)
-    for record in sifted.records:
-        cut = gathering.add(record)
-        if cut is not None:
-            return cut
-    return None
+            yield self._sieve.sifted(content.part(since, upto))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import accumulate, islice
 from typing import Any, Final
 
 from motet.model import Value
@@ -35,9 +36,9 @@ class Rows:
 
     def add_run(self, run: Run) -> None:
         bodies = run.bodies
-        for attributes, payload in contents_of(run):
-            self.attributes.append(attributes)
-            self.payload_sizes.append(len(payload))
+        contents = contents_of(run)
+        self.attributes += [attributes for attributes, _ in contents]
+        self.payload_sizes.extend([len(payload) for _, payload in contents])
         if not self._continues(run):
             self._begin(RUN, run.first_tick, run.publisher, run.epoch, run.first_sequence)
         self._put(bodies)
@@ -74,12 +75,10 @@ class Rows:
         runs.first_bytes.append(self.size_bytes)
 
     def _put(self, bodies: list[Any]) -> None:
-        size = self.size_bytes
-        for body in bodies:
-            size += len(memoryview(body))
-            self.offsets.append(size)
+        sizes = [len(memoryview(body)) for body in bodies]
+        self.offsets.extend(islice(accumulate(sizes, initial=self.size_bytes), 1, None))
         self.bodies += bodies
-        self.size_bytes = size
+        self.size_bytes = self.offsets[-1]
 
     def finished_runs(self) -> Runs:
         self.runs.first_rows.append(len(self.bodies))

@@ -9,6 +9,7 @@ taken away here; both files are durable under their names before this says so.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from array import array
@@ -20,12 +21,14 @@ from zlib import crc32
 
 import msgspec
 
-from motet.errors import MotetError, StorageError
+from motet.errors import EventError, LogCorrupted, MotetError, StorageError
 from motet.runtime.log import read_sealed
 from motet.runtime.log.files import NEW, disk_failed, remove_file, replace_file, sync_folder
+from motet.runtime.log.folder import WAY_OUT
 from motet.runtime.pubend.columns import arrow_type
 from motet.runtime.pubend.index import (
     FORMAT,
+    INT,
     TEXT,
     Block,
     Chunk,
@@ -85,6 +88,10 @@ def _survey(source: Path, purpose: str) -> Survey:
             else:
                 survey.rows += 1
                 survey.size_bytes += len(record.payload)
+    try:
+        survey.finish()
+    except EventError as error:
+        raise LogCorrupted(f"{source} has an event that is none: {error}; {WAY_OUT}") from error
     return survey
 
 
@@ -104,6 +111,9 @@ class _Sealing:
             if TEXT in kinds and survey.is_numbered(name)
         }
         self._names = {name: number for number, name in enumerate(sorted(survey.names))}
+        self._bits = {
+            name: survey.int_bits(name) for name, kinds in self._columns.items() if INT in kinds
+        }
         self._fields = [
             (name, kind) for name in sorted(self._columns) for kind in self._columns[name]
         ]
@@ -205,7 +215,7 @@ class _Sealing:
             numbers = {word: number for number, word in enumerate(words)}
             indices = arrow.array([numbers.get(value) for value in values], arrow.int16())
             return arrow.DictionaryArray.from_arrays(indices, arrow.array(words, arrow.string()))
-        return arrow.array(values, arrow_type(arrow, kind))
+        return arrow.array(values, arrow_type(arrow, kind, self._bits.get(name, 64)))
 
     # ── the index ────────────────────────────────────────────────────────────────────────
 
@@ -221,7 +231,8 @@ class _Sealing:
             ]
             checksum = crc32(whole)
         leftovers = self._survey.leftovers(self._columns)
-        return Index(FORMAT, list(self._names), self._words, leftovers, blocks), checksum
+        index = Index(FORMAT, list(self._names), self._words, self._bits, leftovers, blocks)
+        return index, checksum
 
     def _block(
         self, whole: Any, batch: Any, rows: int, first_tick: int, last_tick: int, runs: Runs
@@ -290,6 +301,7 @@ class Outcome(msgspec.Struct):
 
 def main() -> None:
     os.nice(LOW_PRIORITY)
+    gc.disable()  # much is made here, and nothing in circles
     source, folder, purpose = sys.argv[1:]
     try:
         outcome = Outcome(seal_segment(Path(source), Path(folder), purpose))

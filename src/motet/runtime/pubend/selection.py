@@ -136,7 +136,8 @@ class Selector:
         return mask
 
     def _points(self, kind: str, column: Any, values: Sequence[Value | None]) -> Mask:
-        known = [found for each in values if (found := _as_point(kind, each)) is not None]
+        limits = _limits(kind, column)
+        known = [found for each in values if (found := _as_point(kind, each, limits)) is not None]
         if len(known) > FEW_POINTS:
             # Looked up by their bits, two zeros are not the same.
             zeros = [-0.0] if kind == FLOAT and 0.0 in known else []
@@ -147,14 +148,15 @@ class Selector:
 
     def _range(self, kind: str, column: Any, interval: Interval) -> Mask:
         _, low, high, low_open, high_open = interval
+        limits = _limits(kind, column)
         mask: Mask = True
         if low is not None:
-            bound = _as_low(kind, low, low_open)
+            bound = _as_low(kind, low, low_open, limits)
             if bound is None:
                 return False
             mask = self._and(mask, self._compared(column, bound, "greater"))
         if high is not None:
-            bound = _as_high(kind, high, high_open)
+            bound = _as_high(kind, high, high_open, limits)
             if bound is None:
                 return False
             mask = self._and(mask, self._compared(column, bound, "less"))
@@ -172,21 +174,31 @@ class Selector:
 # ── bounds as the kind of the column has them ────────────────────────────────────────────
 
 
-def _as_point(kind: str, value: Any) -> Any:
-    """None if no value of this kind equals it."""
-    if kind == INT:
-        return value if type(value) is int else None  # integral floats are kept as ints
+def _limits(kind: str, column: Any) -> tuple[int, int]:
+    """The least and the greatest int that the column could hold."""
+    if kind != INT:
+        return INT_MIN, INT_MAX
+    half = 1 << (column.type.bit_width - 1)
+    return -half, half - 1
+
+
+def _as_point(kind: str, value: Any, limits: tuple[int, int]) -> Any:
+    """None if no value in the column can equal it."""
+    if kind == INT:  # integral floats are kept as ints
+        return value if type(value) is int and limits[0] <= value <= limits[1] else None
     if kind == FLOAT:
         return float(value) if float(value) == value else None
     return value
 
 
-def _as_low(kind: str, value: Any, is_open: bool) -> Bound | None:
-    """The same lower bound for values of one kind; None if none of them lies above it."""
-    if kind == INT and type(value) is float:
-        if value > INT_MAX:
+def _as_low(kind: str, value: Any, is_open: bool, limits: tuple[int, int]) -> Bound | None:
+    """The same lower bound for values of one kind; None if none in the column lies above it."""
+    if kind == INT:
+        if value > limits[1]:
             return None
-        return max(ceil(value), INT_MIN) if value != -inf else INT_MIN, False
+        if value < limits[0]:
+            return limits[0], False
+        return (ceil(value), False) if type(value) is float else (value, is_open)
     if kind == FLOAT and type(value) is int:
         near = float(value)
         if near == value:
@@ -195,12 +207,14 @@ def _as_low(kind: str, value: Any, is_open: bool) -> Bound | None:
     return value, is_open
 
 
-def _as_high(kind: str, value: Any, is_open: bool) -> Bound | None:
-    """The same upper bound for values of one kind; None if none of them lies below it."""
-    if kind == INT and type(value) is float:
-        if value < INT_MIN:
+def _as_high(kind: str, value: Any, is_open: bool, limits: tuple[int, int]) -> Bound | None:
+    """The same upper bound for values of one kind; None if none in the column lies below it."""
+    if kind == INT:
+        if value < limits[0]:
             return None
-        return min(floor(value), INT_MAX) if value != inf else INT_MAX, False
+        if value > limits[1]:
+            return limits[1], False
+        return (floor(value), False) if type(value) is float else (value, is_open)
     if kind == FLOAT and type(value) is int:
         near = float(value)
         if near == value:

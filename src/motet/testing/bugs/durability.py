@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from motet.broker import facts
+from motet.broker import facts, rebuild
 from motet.broker.core import BrokerCore
+from motet.broker.image import parts_of
 from motet.protocol.link.machine import Ledger, Link
 from motet.testing.brokers import SimulatedBroker
 from motet.testing.bugs.catalogue import mutation
@@ -52,6 +54,12 @@ def journal_omits_session_ends() -> list[Patch]:
             out.persist.pop()
 
     return [Patch(BrokerCore, "_journal", sloppy)]
+
+
+@mutation("crash", "replay")
+def snapshot_keeps_no_outbox() -> list[Patch]:
+    """What no neighbour has acknowledged yet is missing from a snapshot."""
+    return [Patch(rebuild, "parts_of", partial(parts_of, outboxes=False))]
 
 
 @mutation("crash", "replay", "routing", "invariants")

@@ -17,7 +17,7 @@ from motet.testing.bugs.catalogue import mutation
 from motet.testing.patches import Patch
 
 
-@mutation("crash", "sessions", "routing", "completeness")
+@mutation("crash", "sessions", "routing", "completeness", "invariants")
 def epochs_are_used_again() -> list[Patch]:
     """A broker that lost its state counts epochs from 1 again."""
     original = Sessions.__init__

@@ -1,0 +1,153 @@
+"""Deliberate bugs: a storm that does not notice them would prove nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from motet.errors import MotetError
+from motet.protocol.delivery.acknowledging import Acknowledging
+from motet.protocol.delivery.asking import Asking
+from motet.protocol.delivery.curiosity import Asked
+from motet.protocol.delivery.machine import DeliveryMachine
+from motet.protocol.delivery.memory import Memory
+from motet.protocol.delivery.merge import Merge
+from motet.protocol.delivery.outstream import OutStream
+from motet.protocol.delivery.relay import Relay
+from motet.protocol.delivery.spans import Span
+from motet.protocol.delivery.state import Stream
+from motet.protocol.delivery.subend import Position, Subend
+from tests.unit.delivery.test_storms import SMALL, storm
+from tests.unit.delivery.world import Tables
+
+MOST_SEEDS = 40
+
+
+def a_gap_is_taken_for_silence(patch: pytest.MonkeyPatch) -> None:
+    def telling(self: OutStream, since: int, upto: int) -> int:
+        begin, self.since, self.quiet = min(self.since, since), upto + 1, upto
+        return begin
+
+    patch.setattr(OutStream, "telling", telling)
+
+
+def what_was_not_acknowledged_counts_as_read(patch: pytest.MonkeyPatch) -> None:
+    def settled(self: Position, horizon: int | None) -> int:
+        return max(self.given, horizon or 0)
+
+    patch.setattr(Position, "settled", settled)
+
+
+def nobody_waits_for_an_earlier_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tables, "waiting", lambda _self, _client=None: False)
+
+
+def neighbours_are_not_asked_before_the_log_shrinks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Acknowledging, "wanting", lambda _self, _stream: [])
+
+
+def a_cursor_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    real = Subend._catch
+
+    def catch(self: Subend, position: Position) -> None:
+        real(self, position)
+        position.barrier = 0
+
+    patch.setattr(Subend, "_catch", catch)
+
+
+def a_question_is_never_asked_twice(patch: pytest.MonkeyPatch) -> None:
+    real = Asked.fresh
+    patch.setattr(Asked, "fresh", lambda self, ranges, _now: real(self, ranges, 0.0))
+
+
+def nobody_is_curious(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Asking, "ask", lambda *_: None)
+
+
+def retransmissions_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Relay, "repeat", lambda *_: None)
+
+
+def forgotten_ticks_are_called_silent(patch: pytest.MonkeyPatch) -> None:
+    real = Memory.pieces
+
+    def pieces(self: Memory, since: int, upto: int) -> list[Span]:
+        found = real(self, since, upto)
+        return (
+            [Span(since, found[0].since - 1), *found] if found and found[0].since > since else found
+        )
+
+    patch.setattr(Memory, "pieces", pieces)
+
+
+def no_acknowledgement_is_expected(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Acknowledging, "expect", lambda *_args, **_more: None)
+
+
+def doubled_news_is_news(patch: pytest.MonkeyPatch) -> None:
+    class Never:
+        top = 0
+
+        def __len__(self) -> int:
+            return 0
+
+        def add(self, low: int, high: int) -> None: ...
+
+        def validate(self) -> None: ...
+
+    real = Stream.__init__
+
+    def init(self: Stream, *args: Any) -> None:
+        real(self, *args)
+        self.known = Never()  # type: ignore[assignment]
+
+    patch.setattr(Stream, "__init__", init)
+    patch.setattr(Memory, "accumulate", lambda self, span: self._insert(len(self), span))
+
+
+def a_merge_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    real = Merge.release
+
+    def release(self: Merge) -> Any:
+        before = dict(self._horizons)
+        self._horizons.update(dict.fromkeys(before, max(before.values(), default=0)))
+        found = real(self)
+        self._horizons.update(before)
+        return found
+
+    patch.setattr(Merge, "release", release)
+
+
+def floors_are_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeliveryMachine, "restore", lambda *_: None)
+
+
+MUTATIONS = [
+    a_gap_is_taken_for_silence,
+    what_was_not_acknowledged_counts_as_read,
+    nobody_waits_for_an_earlier_start,
+    neighbours_are_not_asked_before_the_log_shrinks,
+    a_cursor_is_not_looked_at,
+    a_question_is_never_asked_twice,
+    nobody_is_curious,
+    retransmissions_are_not_passed_on,
+    forgotten_ticks_are_called_silent,
+    no_acknowledgement_is_expected,
+    doubled_news_is_news,
+    a_merge_does_not_wait,
+    floors_are_lost,
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.__name__)
+def test_a_storm_notices_a_bug(mutation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    for seed in range(MOST_SEEDS):
+        try:
+            world = storm(seed, SMALL if seed % 2 else None, merged=("w", "x"))
+            assert not any(client.lost for client in world.clients.values())
+        except (AssertionError, MotetError):
+            return
+    pytest.fail(f"{MOST_SEEDS} storms did not notice it")
