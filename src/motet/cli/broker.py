@@ -119,7 +119,6 @@ def broker(
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
 
     folder = data or DEFAULT_DIRECTORY / name
-    take_all_descriptors()
     return run(_serve(config, wiring, folder, kept, snapshot_bytes, ready, topology))
 
 
@@ -132,6 +131,7 @@ async def _serve(
     ready: Callable[[BrokerDriver], None],
     topology: Path | None,
 ) -> int:
+    take_all_descriptors()
     driver = open_broker(config, wiring, data, durability, snapshot_bytes)
     again = partial(reload, driver, topology, config.name) if topology is not None else None
     return await serve(driver, ready=ready, reload=again)

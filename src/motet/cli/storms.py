@@ -48,12 +48,15 @@ def plan(
 def run(plan: Plan, directory: Path | None, json: bool) -> int:
     """The whole run; the exit status."""
     # The report tells of every session that was lost, and of every broker that was away.
-    logging.getLogger("motet.client").setLevel(logging.CRITICAL)
+    clients = logging.getLogger("motet.client")
+    loudness = clients.level
+    clients.setLevel(logging.CRITICAL)
     folder = _folder(directory)
     report: Report | None = None
     try:
         report = loop.run(_watched(plan, folder, quiet=json))
     finally:
+        clients.setLevel(loudness)
         keep = directory is not None or (report is not None and not report.kept)
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
