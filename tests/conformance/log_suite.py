@@ -235,6 +235,18 @@ class LogSuite:
             assert durable <= at.log.durable == at.log.appended <= appended
             assert list(at.log.read(1)) == as_records(1, at.log.appended)
 
+    async def test_an_abandoned_log_refuses_and_lets_another_one_in(self, at: Stand) -> None:
+        at.log.append(words(1, 3))
+        await at.settle()
+        at.log.append(words(4, 5))
+        await at.log.abandon()
+        await at.log.abandon()
+        with pytest.raises(ClosedError):
+            at.log.append([b"no"])
+        await at.reopen()
+        assert list(at.log.read(1))[:3] == as_records(1, 3)
+        assert at.log.append([b"on"]) == at.log.appended
+
     async def test_a_closed_log_refuses(self, at: Stand) -> None:
         at.log.append(words(1, 2))
         await at.log.close()

@@ -5,6 +5,8 @@ And where we do otherwise than printed, what we do instead.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.delivery.messages import AckExpected, AckUp, Knowledge, Nack
 from motet.protocol.delivery.spans import Span
@@ -278,9 +280,9 @@ def test_3_2_nacks_are_repeated_with_exponential_backoff_until_satisfied() -> No
     while rig.now < 9.0:
         times += [rig.now for _ in nacks(*rig.wait(0.05))]
     # then each repetition takes twice as long
-    pauses = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in pairwise(times)]
     assert len(pauses) >= 3
-    for shorter, longer in zip(pauses, pauses[1:], strict=False):
+    for shorter, longer in pairwise(pauses):
         assert 1.5 < longer / shorter < 2.5
     # when it is answered, it stops
     rig.told(span(11, 14), again=True)

@@ -1,9 +1,9 @@
 """The log of a pubend: appending beside a bare file, sealing, and catching up.
 
-Events have 142 bytes, as in the experiments of paper 5, and come in runs of 64. Catching up reads
-a sealed backlog as a broker does for a late reader: batch by batch, without looking at any event,
-each batch encoded and sent to another process. Readings with and without a filter alternate, and
-of each the one counts that was disturbed least.
+Events have 142 bytes, as in the experiments of paper 5, and come in runs of 64 from several
+publishers in turn. Catching up reads a sealed backlog as a broker does for a late reader: batch
+by batch, without looking at any event, each batch encoded and sent to another process. Readings
+with and without a filter alternate, and of each the one counts that was disturbed least.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -33,6 +34,7 @@ from motet.runtime.pubend import Batch, PubendLog
 EVENT_BYTES = 142
 RUN_EVENTS = 64
 RUNS_PER_GROUP = 8
+PUBLISHERS = tuple(f"publisher-{number}" for number in range(16))
 GROUPS_PER_ROUND = 20
 SHARE = 100
 """The filter keeps one event in so many."""
@@ -42,6 +44,7 @@ LEAST_READ = 400_000
 LEAST_SPEEDUP = 3
 MOST_PAUSE_MS = 20
 TICK_S = 0.001
+QUIET_S = 2.0
 
 READER = """
 import socket
@@ -119,9 +122,9 @@ async def _time_log(pubend: PubendLog, runs: list[list[Raw]]) -> float:
     waiting: list[int] = []
     began = time.perf_counter()
     for _ in range(GROUPS_PER_ROUND):
-        for bodies in runs:
-            sequence = pubend.published("alice", "e1") + 1
-            position = pubend.append_run(pubend.last_tick + 1, "alice", "e1", sequence, bodies)
+        for bodies, publisher in zip(runs, PUBLISHERS, strict=False):
+            sequence = pubend.published(publisher, "e1") + 1
+            position = pubend.append_run(pubend.last_tick + 1, publisher, "e1", sequence, bodies)
         waiting.append(position)
         while len(waiting) > 1 and pubend.durable < waiting[-2]:
             grown.clear()
@@ -173,9 +176,9 @@ async def measure_sealing(folder: Path, effort: Effort) -> tuple[PubendLog, list
     """The backlog, sealed, and how fast that was, and how long it kept the event loop waiting."""
     pubend = PubendLog.open(folder, "bench/0")
     left = effort.backlog_events
-    for bodies in _runs():
-        first = pubend.last_tick + 1
-        pubend.append_run(first, "alice", "e1", first, bodies)
+    for bodies, publisher in zip(_runs(), cycle(PUBLISHERS), strict=False):
+        first = pubend.published(publisher, "e1") + 1
+        pubend.append_run(pubend.last_tick + 1, publisher, "e1", first, bodies)
         left -= len(bodies)
         if left <= 0:
             break
@@ -183,31 +186,44 @@ async def measure_sealing(folder: Path, effort: Effort) -> tuple[PubendLog, list
     position = pubend.appended
     while pubend.durable < position:
         await asyncio.sleep(TICK_S)
-    quiet_s = await _longest_pause(asyncio.create_task(asyncio.sleep(1.0)))
+    quiet = await _longest_pause(asyncio.create_task(asyncio.sleep(QUIET_S)))
     began = time.perf_counter()
-    pause_s = await _longest_pause(asyncio.create_task(pubend.seal()))
+    pause = await _longest_pause(asyncio.create_task(pubend.seal()))
     elapsed_s = time.perf_counter() - began
     return pubend, [
         Figure("pubend: sealing, in the background", pubend.last_tick / elapsed_s, "events/s"),
         Figure(
-            "pubend: longest pause of the event loop while sealing (floor: without)",
-            pause_s * 1e3,
+            "pubend: longest time the event loop spends on sealing at once",
+            pause.busy_s * 1e3,
             "ms",
-            quiet_s * 1e3,
-            MOST_PAUSE_MS,
+            goal=MOST_PAUSE_MS,
+        ),
+        Figure(
+            "pubend: longest pause of the event loop meanwhile (floor: without)",
+            pause.late_s * 1e3,
+            "ms",
+            quiet.late_s * 1e3,
         ),
     ]
 
 
-async def _longest_pause(task: asyncio.Task[object]) -> float:
-    """While something goes on, how late is a timer at worst?"""
-    longest_s = 0.0
+class Pause(NamedTuple):
+    late_s: float
+    """How late a timer was at worst, which on a busy machine may be the fault of others."""
+    busy_s: float
+    """How much the event loop did at most between two of its turns."""
+
+
+async def _longest_pause(task: asyncio.Task[object]) -> Pause:
+    """While something goes on, how long does the event loop hear of nothing else?"""
+    late_s = busy_s = 0.0
     while not task.done():
-        before = time.perf_counter()
+        before, worked = time.perf_counter(), time.thread_time()
         await asyncio.sleep(TICK_S)
-        longest_s = max(longest_s, time.perf_counter() - before - TICK_S)
+        late_s = max(late_s, time.perf_counter() - before - TICK_S)
+        busy_s = max(busy_s, time.thread_time() - worked)
     await task
-    return longest_s
+    return Pause(late_s, busy_s)
 
 
 # ── catching up ──────────────────────────────────────────────────────────────────────────
@@ -216,7 +232,7 @@ async def _longest_pause(task: asyncio.Task[object]) -> float:
 def measure_catching_up(pubend: PubendLog, effort: Effort) -> list[Figure]:
     filter = Filter.parse("rare = 0")
     ours, theirs = socket.socketpair()
-    reader = subprocess.Popen([sys.executable, "-c", READER], stdin=theirs)
+    reader = subprocess.Popen([sys.executable, "-c", READER], stdin=theirs.fileno())
     theirs.close()
     try:
         _time_reading(pubend, filter, ours)  # imports what it needs

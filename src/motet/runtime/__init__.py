@@ -9,6 +9,7 @@ Lives here
     contact       one connection as a driver sees it: who is there, is it alive?
     journal       where facts become durable
     log/          numbered records on disk that outlive the process: a room of its own
+    pubend/       a stream of events on such a log, by ticks: a room of its own
     wiring        where a broker listens, whom it dials, how patient it is
     clock, timers, redial, traffic, loop   time, alarms, patience, counters, the event loop
 

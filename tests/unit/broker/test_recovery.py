@@ -202,7 +202,9 @@ def test_an_upgrade_is_a_snapshot_and_a_migration(
         monkeypatch.setattr(module, "MACHINE_VERSION", old + 1)
     with pytest.raises(WrittenByAnotherVersion, match="nothing leads"):
         recovery.open_folder(CONFIG, directory)
+    assert not examine(directory).whole
     monkeypatch.setitem(records.MIGRATIONS, old, lambda parts: parts)
+    assert examine(directory).problems == [], "nor is it broken before its first start"
     opened = recovery.open_folder(CONFIG, directory)
     assert opened.core.durable.digest() == digest
     live(opened, 21, 2)

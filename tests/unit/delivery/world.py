@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -147,17 +148,13 @@ class Log:
             spans.append(Span(since, upto, lost=True))
             since = upto + 1
         if since <= want.upto:
-            found = [
-                (t, p)
-                for t, p in zip(self.ticks, self.batch, strict=True)
-                if since <= t <= want.upto
-            ]
+            first, last = bisect_left(self.ticks, since), bisect_right(self.ticks, want.upto)
             upto = want.upto
-            if len(found) > want.most_events:
-                found = found[: want.most_events]
-                upto = found[-1][0]
+            if last - first > want.most_events:
+                last = first + want.most_events
+                upto = self.ticks[last - 1]
             records = tuple(r for r in self.records if since <= r.tick <= upto)
-            spans.append(Span(since, upto, [t for t, _ in found], [p for _, p in found], records))
+            spans.append(Span(since, upto, self.ticks[first:last], self.batch[first:last], records))
         return spans
 
 

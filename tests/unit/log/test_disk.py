@@ -56,6 +56,34 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     assert cut_bytes > 0
 
 
+@pytest.mark.parametrize(
+    ("number", "way_out"),
+    [
+        (errno.ENOSPC, "make room on the disk"),
+        (errno.EIO, "replace the disk"),
+        (errno.EMFILE, "allow more open files"),
+        (errno.EROFS, "mount the disk writable"),
+        (errno.EINVAL, "see to the disk"),
+    ],
+)
+def test_a_segment_that_cannot_be_begun_names_the_reason_and_its_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, way_out: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    log = open_log(tmp_path / "log")
+    log.append([b"good"])
+    log.sync()
+    monkeypatch.setattr(writer, "create_segment", fail)
+    log.roll()
+    with pytest.raises(DiskFailed) as caught:
+        log.sync()
+    assert f"{os.strerror(number)}; the records up to 1 are durable" in str(caught.value)
+    assert f"Nothing more is written: {way_out}" in str(caught.value)
+    log.shut()
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("where", ["write_all", "_fdatasync"])
 def test_nothing_is_tried_again(

@@ -226,6 +226,7 @@ async def test_a_failed_journal_ends_the_broker_and_nothing_held_leaves() -> Non
     with pytest.raises(InvariantError, match="disk"):
         await bench.driver.finished()
     assert [type(frame) for frame in one.frames] == [Goodnight]
+    assert (bench.journal.closed, bench.journal.abandoned) == (False, True)
 
 
 async def test_a_failed_journal_also_ends_connections_whose_goodnight_it_held() -> None:

@@ -105,6 +105,19 @@ def test_closing_leaves_nothing_behind() -> None:
     asyncio.run(story())
 
 
+def test_abandoning_hands_nothing_over() -> None:
+    async def story() -> None:
+        log, failures = FakeLog(), list[Exception]()
+        journal = await _watched(log, failures)
+        journal.append([fact(1)])
+        await journal.abandon()
+        await asyncio.sleep(0)
+        assert (log.batches, log.is_abandoned, log.is_closed) == ([], True, False)
+        assert failures == []
+
+    asyncio.run(story())
+
+
 def test_a_log_that_takes_nothing_is_told_to_whoever_watches() -> None:
     async def story() -> None:
         log, failures = FakeLog(), list[Exception]()

@@ -100,6 +100,13 @@ async def test_settings_do_not_change_while_a_broker_runs(setting: str, value: o
             running.driver.reconfigure(wanted, running.wiring)
 
 
+async def test_nor_does_the_way_it_keeps_its_journal() -> None:
+    async with Running(B="fake://b") as running:
+        with pytest.raises(MisuseError, match=r"durability of fake is 'volatile' .* 'fsync'"):
+            running.driver.reconfigure(running.core.config, running.wiring, "fsync")
+        running.driver.reconfigure(running.core.config, running.wiring, "volatile")
+
+
 async def test_nor_does_the_address_where_it_listens() -> None:
     async with Running() as running:
         with pytest.raises(MisuseError, match="listen of fake"):

@@ -137,6 +137,8 @@ class Clients:
             self._place(stream, reader, position)
         for stream, _ in ready:
             self.catch_up(stream, now, out)
+            # What is missing now is no matter of frames that a link has swapped.
+            self._asking.reconsider(stream, now, out, hurry=stream.frontier)
             self._acks.arm(stream, now, out)
 
     def _held(self, stream: Stream, reader: Reader, position: Position) -> bool:

@@ -180,9 +180,8 @@ class Subend:
         if span.lost:
             for position in self.positions.values():
                 if position.live and position.given < span.upto:
-                    lost = ((max(span.since, position.given + 1), span.upto),)
-                    told = Delivered(self._pubend, span.upto, lost=lost)
-                    _emit(position, told, deliver)
+                    since = max(span.since, position.given + 1)
+                    self._report(position, since, span.upto, deliver)
             return
         if masks and self.live:
             if masks.count(masks[0]) == len(masks):
@@ -287,9 +286,8 @@ class Subend:
     def _serve(self, position: Position, span: Span, deliver: list[Delivery]) -> None:
         """Give one client its part of a span, at most as much as its window holds."""
         if span.lost:
-            lost = ((span.since, span.upto),)
             position.given = span.upto
-            _emit(position, Delivered(self._pubend, span.upto, lost=lost), deliver)
+            self._report(position, span.since, span.upto, deliver)
             return
         bit = self._interest.client_bit(position.client)
         ticks: list[int] = []
@@ -325,6 +323,11 @@ class Subend:
             _emit(position, told, deliver)
             position.outstanding.append((ticks[0], ticks[-1], len(ticks)))
             position.unacked += len(ticks)
+
+    def _report(self, position: Position, since: int, upto: int, deliver: list[Delivery]) -> None:
+        """A loss is told like an event: until it is acknowledged it may have to be told again."""
+        _emit(position, Delivered(self._pubend, upto, lost=((since, upto),)), deliver)
+        position.outstanding.append((since, upto, 0))
 
     # ── what is missing ──────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,13 @@ Lives here
     batches      what a read gives; filters and projections by row
     reading      ranges of ticks, from part to part
     retention    how long everything is kept
-    shelf        sealed segments
+    shelf        where sealed segments go: what a shelf offers, and one that takes nothing
+    file_shelf   sealed segments on disk, and the catalogue of them
+    sealing      a segment of rows becomes an Arrow file, in a process of its own
+    survey, rows what sealing finds in a segment, and makes of it
+    index        what is where in a sealed file
+    columns      reading sealed files
+    selection    filters by column
     pubend_log   the log itself
 
 May import: `motet.errors`, `motet.model`, `motet.runtime.log`, msgspec, the standard library;

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+from msgspec import Raw
+
+from motet.errors import LogCorrupted
 from motet.model import Filter
-from motet.runtime.pubend.batches import Sieve, Sifted, stretches
+from motet.runtime.pubend.batches import BATCH_BYTES, Sieve, Sifted
 from motet.runtime.pubend.index import (
     BOOL,
     FLOAT,
@@ -25,18 +28,24 @@ from motet.runtime.pubend.index import (
     damaged,
     decode_runs,
 )
-from motet.runtime.pubend.records import DECODERS, RUN, Run, Ticked, last_tick_of, packed
+from motet.runtime.pubend.records import (
+    DECODERS,
+    ONE,
+    RUN,
+    Run,
+    Ticked,
+    count_events,
+    last_tick_of,
+    packed,
+)
 from motet.runtime.pubend.selection import Selector
 
-FETCH_SINGLY: Final = 16
+GATHER_SHARE: Final = 16
 """If fewer than one in so many rows are kept, only their bodies are read."""
-
-
-PIECE_ROWS: Final = 4096
-"""How many matching rows come at once."""
-
-BodyOf = Callable[[int, int], bytes | memoryview]
-"""The bodies from one row up to another, verified."""
+GAP_BYTES: Final = 32 * 1024
+"""Bodies that lie further apart are read one by one."""
+Piece = tuple[int, int, int]
+"""The number of a run, and rows of it: the first, and the one behind the last."""
 
 
 def read_columns(path: Path, index: Index, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
@@ -67,6 +76,8 @@ class _Reader:
         self._since = since
         self._upto = upto
         self._runs: Runs = decode_runs(block.runs)
+        self._all: tuple[bytes, Sequence[int]] | None = None
+        """All bodies, and where each begins."""
 
     def has_leftovers(self, filter: Filter) -> bool:
         """Does the filter ask for an attribute that may have values outside of the columns?"""
@@ -130,16 +141,21 @@ class _Reader:
         if not rows:
             yield Sifted([], behind, scanned, 0, 0)
             return
-        body_of = self._bodies(rows)
-        for at in range(0, len(rows), PIECE_ROWS):
-            piece = rows[at : at + PIECE_ROWS]
-            records, events, size = self._records(piece, body_of)
+        gather = self._gather_all if len(rows) * GATHER_SHARE > block.rows else self._gather
+        pieces = self._pieces(rows)
+        bodies = gather(pieces)
+        for at, stop in _parcels(bodies):
+            records = self._records(pieces[at:stop], bodies[at:stop])
             if sieve.projection is not None:
                 records = [sieve.projected(each) if type(each) is Run else each for each in records]
-                size = sum(each.size_bytes for each in records if type(each) is Run)
-            is_last = at + PIECE_ROWS >= len(rows)
-            upto = behind if is_last else last_tick_of(records[-1])
-            yield Sifted(records, upto, scanned if is_last else 0, events, size)
+            is_last = stop == len(pieces)
+            yield Sifted(
+                records,
+                behind if is_last else last_tick_of(records[-1]),
+                scanned if is_last else 0,
+                count_events(records),
+                sum(map(len, bodies[at:stop])),
+            )
 
     def _row_of(self, tick: int) -> int:
         """The first row with this tick or a later one."""
@@ -149,67 +165,95 @@ class _Reader:
             return 0
         return min(runs.first_rows[at] + tick - runs.first_ticks[at], runs.first_rows[at + 1])
 
-    def _records(self, rows: Sequence[int], body_of: BodyOf) -> tuple[list[Ticked], int, int]:
-        """Rows of the same run that follow each other become one run. How many events these
-        are, and their size."""
+    def _pieces(self, rows: Sequence[int]) -> list[Piece]:
+        """Rows of the same run that follow each other become one piece."""
+        firsts = self._runs.first_rows
+        pieces = []
+        first = stop = end = at = 0
+        """The piece so far, and where its run ends."""
+        for row in rows:
+            if row == stop and row < end:
+                stop += 1
+                continue
+            if stop:
+                pieces.append((at, first, stop))
+            if row >= end:
+                at = bisect_right(firsts, row, at) - 1
+                end = firsts[at + 1]
+            first, stop = row, row + 1
+        pieces.append((at, first, stop))
+        return pieces
+
+    def _records(self, pieces: list[Piece], bodies: list[bytes]) -> list[Ticked]:
         runs, names = self._runs, self._index.names
-        kinds, firsts, first_ticks = runs.kinds, runs.first_rows, runs.first_ticks
+        kinds, firsts, ticks = runs.kinds, runs.first_rows, runs.first_ticks
+        publishers, epochs, sequences = runs.publishers, runs.epochs, runs.first_sequences
         records: list[Ticked] = []
-        events = size = 0
-        for first, count in stretches(rows):
-            end = first + count
-            while first < end:
-                at = bisect_right(firsts, first) - 1
-                stop = min(end, firsts[at + 1])
-                body = body_of(first, stop)
-                if kinds[at] != RUN:
-                    records.append(DECODERS[kinds[at]](body))  # type: ignore[arg-type]
-                    first = stop
-                    continue
-                skipped, number = first - firsts[at], stop - first
-                run = Run(
-                    first_ticks[at] + skipped,
-                    names[runs.publishers[at]],
-                    names[runs.epochs[at]],
-                    runs.first_sequences[at] + skipped,
-                    number,
-                    packed(number, body),
-                )
-                records.append(run)
-                events += number
-                size += len(body)
-                first = stop
-        return records, events, size
+        for (at, first, stop), body in zip(pieces, bodies, strict=True):
+            if kinds[at] != RUN:
+                records.append(DECODERS[kinds[at]](body))  # type: ignore[arg-type]
+                continue
+            skipped, count = first - firsts[at], stop - first
+            run = Run(
+                ticks[at] + skipped,
+                names[publishers[at]],
+                names[epochs[at]],
+                sequences[at] + skipped,
+                count,
+                packed(count, body) if count > 1 else Raw(ONE + body),
+            )
+            records.append(run)
+        return records
 
-    def _bodies(self, rows: Sequence[int]) -> BodyOf:
-        """Gives the bodies from one row up to another, verified."""
-        block, fetch = self._block, self._fetcher
-        if len(rows) * FETCH_SINGLY > block.rows:
-            offsets = memoryview(fetch.chunk(block.offsets)).cast("i")
-            bodies = memoryview(fetch.chunk(block.bodies))
-            return lambda first, stop: bodies[offsets[first] : offsets[stop]]
+    def _gather_all(self, pieces: list[Piece]) -> list[bytes]:
+        """The bodies of each piece, when they are many: read all, and verify that."""
+        if self._all is None:
+            fetch, block = self._fetcher.chunk, self._block
+            self._all = fetch(block.bodies), memoryview(fetch(block.offsets)).cast("i")
+        data, offsets = self._all
+        return [data[offsets[first] : offsets[stop]] for _, first, stop in pieces]
+
+    def _gather(self, pieces: list[Piece]) -> list[bytes]:
+        """The bodies of each piece, when they are few: read little more, and verify each body."""
+        block, fetch = self._block, self._fetcher.bytes
         # Not verified: whatever is wrong with them, the body does not have its checksum then.
-        offsets = memoryview(fetch.bytes(block.offsets.offset, block.offsets.size)).cast("i")
-        checksums = memoryview(fetch.bytes(block.checksums.offset, block.checksums.size)).cast("I")
-        begin, read = block.bodies.offset, fetch.bytes
+        offsets = memoryview(fetch(block.offsets.offset, block.offsets.size)).cast("i")
+        checksums = memoryview(fetch(block.checksums.offset, block.checksums.size)).cast("I")
+        begin, behind = block.bodies.offset, block.bodies.size
+        bodies: list[bytes] = []
+        data, start, end = b"", 0, -1
+        """What was read last, and where that begins and ends."""
+        for number, (_, first, stop) in enumerate(pieces):
+            low, high = offsets[first], offsets[stop]
+            if not end >= high >= low >= start:
+                start, end = low, max(self._span(offsets, pieces, number), high)
+                if not 0 <= start <= end <= behind:
+                    raise self._changed(low)
+                data = fetch(begin + start, end - start)
+            body = data[low - start : high - start]
+            if stop - first == 1:
+                if crc32(body) != checksums[first]:
+                    raise self._changed(low)
+            else:
+                for row in range(first, stop):
+                    if crc32(body[offsets[row] - low : offsets[row + 1] - low]) != checksums[row]:
+                        raise self._changed(offsets[row])
+            bodies.append(body)
+        return bodies
 
-        def singly(first: int, stop: int) -> bytes:
-            start = offsets[first]
-            size = offsets[stop] - start
-            if start < 0 or not 0 <= size <= block.bodies.size:
-                raise damaged(fetch.path, f"row {first} has no body")
-            data = read(begin + start, size)
-            if stop - first == 1 and crc32(data) == checksums[first]:
-                return data
-            for row in range(first, stop):
-                body = data[offsets[row] - start : offsets[row + 1] - start]
-                if crc32(body) != checksums[row]:
-                    raise damaged(
-                        fetch.path, f"the event at offset {begin + offsets[row]} has changed"
-                    )
-            return data
+    def _span(self, offsets: Sequence[int], pieces: list[Piece], number: int) -> int:
+        """How far to read at once from this piece on: what lies between two pieces that are near
+        to each other costs less than asking the disk again."""
+        end = offsets[pieces[number][2]]
+        for _, first, stop in islice(pieces, number + 1, None):
+            if offsets[first] - end > GAP_BYTES:
+                break
+            end = offsets[stop]
+        return end
 
-        return singly
+    def _changed(self, offset: int) -> LogCorrupted:
+        place = self._block.bodies.offset + offset
+        return damaged(self._fetcher.path, f"the event at offset {place} has changed")
 
     def _columns(self, name: str) -> dict[str, Any]:
         import pyarrow  # only where columns are needed: it is large
@@ -226,6 +270,16 @@ class _Reader:
         else:
             type_ = arrow_type(arrow, kind, self._index.bits.get(name, 64))
         return arrow.Array.from_buffers(type_, self._block.rows, buffers)
+
+
+def _parcels(bodies: list[bytes]) -> Iterator[tuple[int, int]]:
+    """Cut what matches, all of a block perhaps, so that it fits into batches."""
+    first, size = 0, 0
+    for at, body in enumerate(bodies, 1):
+        size += len(body)
+        if size >= BATCH_BYTES or at == len(bodies):
+            yield first, at
+            first, size = at, 0
 
 
 def arrow_type(arrow: Any, kind: str, bits: int = 64) -> Any:

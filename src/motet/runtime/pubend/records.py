@@ -145,6 +145,10 @@ DECODERS: Final = {
 TICKED: Final = frozenset({RUN, START})
 
 
+ONE: Final = b"\x91"
+"""What stands before a single body."""
+
+
 def packed(count: int, data: bytes | memoryview) -> Raw:
     """The msgpack array of these bodies, which stand one behind the other."""
     if count < 16:

@@ -48,7 +48,8 @@ from motet.runtime.pubend.records import (
 from motet.runtime.pubend.rows import Rows
 from motet.runtime.pubend.survey import KIND_OF, Survey
 
-LOW_PRIORITY: Final = 19
+LOW_PRIORITY: Final = 10
+"""Behind everything else, but not starved on a machine that is always busy."""
 
 
 def seal_segment(source: Path, folder: Path, purpose: str) -> Sealed:

@@ -1,0 +1,44 @@
+"""A broker that fails, or does not start, lets go of its folder; another one may take it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import motet
+from motet.broker.config import BrokerConfig
+from motet.broker.recovery import JOURNAL, open_folder
+from motet.broker.service import open_broker
+from motet.errors import AddressError, InvariantError
+from motet.runtime.log.folder import CLOSED
+from motet.runtime.wiring import Wiring
+
+PATIENCE_S = 10.0
+
+
+async def test_a_broker_that_failed_can_be_started_again_in_the_same_process(
+    tmp_path: Path,
+) -> None:
+    async with motet.local(brokers=1, data=tmp_path) as overlay:
+        async with overlay.connect("alice") as alice:
+            await alice.subscribe("x = 1")
+        driver = overlay.drivers.pop("B1")
+        driver._fail(InvariantError("told to"))
+        with pytest.raises(InvariantError, match="told to"):
+            await asyncio.wait_for(driver.finished(), PATIENCE_S)
+        assert not (tmp_path / "B1" / JOURNAL / CLOSED).exists(), "it claims nothing"
+        await overlay.start_broker("B1")
+
+
+async def test_a_broker_that_cannot_listen_lets_go(tmp_path: Path) -> None:
+    config = BrokerConfig("B1")
+    first = open_broker(config, Wiring("inproc://taken"), tmp_path / "first")
+    await first.start()
+    second = open_broker(config, Wiring("inproc://taken"), tmp_path / "second")
+    with pytest.raises(AddressError):
+        await second.start()
+    third = open_folder(config, tmp_path / "second")
+    await third.journal.close()
+    await first.stop()

@@ -1,0 +1,456 @@
+"""The doors of the machine, one small situation each."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import msgpack
+
+from motet.errors import MisuseError, ProtocolError
+from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
+from motet.protocol.delivery.spans import Span, StartRecord
+from motet.protocol.delivery.state import Limits, ReadWanted, SilenceWanted, Started
+from tests.unit.delivery.rig import (
+    P,
+    Rig,
+    acks,
+    delivered,
+    event,
+    expectations,
+    given,
+    knowledge,
+    lost,
+    nacks,
+    op,
+    span,
+)
+
+SMALL = Limits(memory_events=10, piece_events=4, window_events=6)
+
+
+def edge(**more: Limits) -> Rig:
+    return Rig({"t": ["c"], "u": ["d"]}, ["up"], "up", **more)  # type: ignore[arg-type]
+
+
+# ── frames ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Knowledge(P, Span(1, 9, [4], [event("t", 4)], (StartRecord(5, op("c")),)), True, True, 9),
+        Knowledge(P, Span(1, 9, lost=True), True),
+        Nack(P, ((1, 5), (9, 9)), 7),
+        AckUp(P, 5),
+        AckExpected(P, 1 << 53),
+    ],
+)
+def test_frames_travel(frame: DeliveryFrame) -> None:
+    decoded = msgpack.decode(msgpack.encode(frame), type=Knowledge | Nack | AckUp | AckExpected)
+    assert msgpack.encode(decoded) == msgpack.encode(frame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Knowledge(P, Span(5, 4)),
+        Knowledge(P, Span(-1, 4)),
+        Knowledge(P, Span(1, 4, [2], [])),
+        Knowledge(P, Span(1, 4, [5], [event("t")])),
+        Knowledge(P, Span(1, 4, [0], [event("t")])),
+        Knowledge(P, Span(1, 9, [3, 3], [event("t"), event("t")])),
+        Knowledge(P, Span(1, 9, [3], [event("t")], lost=True)),
+        Knowledge(P, Span(1, 9, [], [], (StartRecord(10, op("c")),))),
+        Knowledge(P, Span(1, 9, [3], [event("t")], (StartRecord(3, op("c")),))),
+        Nack(P, ((5, 4),)),
+        Nack(P, tuple((n, n) for n in range(0, 1000, 2))),
+    ],
+)
+def test_what_a_peer_must_not_send_is_its_own_fault(frame: DeliveryFrame) -> None:
+    rig = edge()
+    with pytest.raises(ProtocolError):
+        rig.receive("up", frame)
+    rig.machine.validate()
+
+
+def test_a_peer_that_contradicts_itself_is_told_so() -> None:
+    rig = edge()
+    rig.told(Span(1, 5, [3], [event("t", 1)]))
+    with pytest.raises(ProtocolError, match="contradicts"):
+        rig.told(Span(1, 5, [3], [event("t", 2)]), again=True)
+
+
+def test_nobody_else_may_speak_for_a_pubend_of_ours() -> None:
+    rig = Rig({"t": ["n"]}, ["n"])
+    rig.host()
+    for frame in (Knowledge(P, Span(1, 5)), AckExpected(P, 5)):
+        with pytest.raises(ProtocolError, match="ours"):
+            rig.receive("n", frame)
+
+
+# ── the pubend's broker ──────────────────────────────────────────────────────────────────
+
+
+def test_ticks_must_grow() -> None:
+    rig = Rig({"t": ["n"]}, ["n"])
+    rig.host(last=10)
+    with pytest.raises(MisuseError, match="above 10"):
+        rig.publish(10)
+    with pytest.raises(MisuseError, match="not hosted"):
+        rig.do(lambda m, o: m.published("Z", [1], [event("t")], 0.0, o))
+
+
+def test_a_batch_that_goes_one_way_is_passed_on_untouched() -> None:
+    rig = Rig({"t": ["n", "m"]}, ["n", "m"])
+    rig.host()
+    batch = [event("t", 1), event("t", 2)]
+    out = rig.do(lambda m, o: m.published(P, [1, 2], batch, 0.0, o))
+    frames = knowledge(out, "n") + knowledge(out, "m")
+    assert all(frame.span.batch is batch for frame in frames)
+    assert len(frames) == 2
+
+
+def test_old_ticks_are_read_from_the_log_one_piece_at_a_time() -> None:
+    # given a pubend that remembers only its newest ticks
+    rig = Rig({"t": ["n"]}, ["n"], limits=SMALL)
+    rig.host(last=100)
+    rig.publish(110)
+    # when a neighbour asks for all of them
+    out = rig.receive("n", Nack(P, ((90, 110),)))
+    # then what is remembered is told, the rest is read
+    assert [f.span.ticks for f in knowledge(out, "n")] == [[110]]
+    (want,) = out.reads
+    assert want == ReadWanted(P, 90, 100, SMALL.piece_events, SMALL.piece_bytes)
+    # and a piece that does not reach the end says so
+    out = rig.do(lambda m, o: m.read_done(want, [span(90, 95, 91, 93, 94, 95)], 0.0, o))
+    (frame,) = knowledge(out, "n")
+    assert frame.cut
+    assert frame.span.ticks == [91, 93, 94, 95]
+    # so that the rest can be asked for at once
+    assert rig.receive("n", Nack(P, ((96, 100),))).reads[0].since == 96
+
+
+def test_a_read_is_not_repeated_while_it_runs() -> None:
+    rig = Rig({"t": ["n", "m"]}, ["n", "m"])
+    rig.host(last=100)
+    assert len(rig.receive("n", Nack(P, ((90, 100),))).reads) == 1
+    assert rig.receive("m", Nack(P, ((90, 100),))).reads == []
+
+
+def test_trimmed_ticks_are_answered_as_lost() -> None:
+    rig = Rig({"t": ["n"]}, ["n"])
+    rig.host(last=100)
+    (want,) = rig.receive("n", Nack(P, ((1, 100),))).reads
+    spans = [Span(1, 50, lost=True), span(51, 100, 60)]
+    out = rig.do(lambda m, o: m.read_done(want, spans, 0.0, o))
+    assert [(f.span.since, f.span.upto, f.span.lost) for f in knowledge(out, "n")] == [
+        (1, 50, True),
+        (51, 100, False),
+    ]
+
+
+def test_the_future_is_answered_when_the_clock_allows() -> None:
+    rig = Rig({"t": ["n"]}, ["n"])
+    rig.host(last=100)
+    assert rig.receive("n", Nack(P, ((101, 150),))).silences == [SilenceWanted(P, 150)]
+    out = rig.do(lambda m, o: m.advance(P, 130, 0.0, o))
+    assert [(f.span.since, f.span.upto) for f in knowledge(out, "n")] == [(101, 130)]
+    with pytest.raises(MisuseError):
+        rig.publish(130)
+
+
+def test_after_a_restart_nothing_is_acknowledged_for_who_has_not_said_so_again() -> None:
+    rig = Rig({"t": ["n"]}, ["n"])
+    out = rig.host(last=100)
+    assert expectations(out) == [("n", 100)]
+    assert rig.machine.acknowledged(P) == 0
+    rig.receive("n", AckUp(P, 70))
+    assert rig.machine.acknowledged(P) == 70
+
+
+def test_without_anybody_who_wants_it_everything_is_acknowledged() -> None:
+    rig = Rig({}, ["n"])
+    rig.host(last=100)
+    assert rig.machine.acknowledged(P) == 100
+
+
+def test_a_dropped_pubend_leaves_nothing() -> None:
+    rig = edge()
+    rig.join("c", 10)
+    rig.told(span(20, 30, 25))
+    rig.do(lambda m, o: m.drop(P, o))
+    assert rig.timers == {}
+    assert rig.wait(30) == []
+
+
+# ── in between ───────────────────────────────────────────────────────────────────────────
+
+
+def test_silence_travels_with_the_next_event() -> None:
+    rig = Rig({"t": ["n"], "u": []}, ["up", "n"], "up")
+    rig.told(span(1, 10, 10))
+    assert knowledge(rig.told(span(11, 20, 15, topic="u")), "n") == []
+    (frame,) = knowledge(rig.told(span(21, 30, 25)), "n")
+    assert (frame.span.since, frame.span.upto) == (11, 30)
+
+
+def test_silence_never_bridges_a_gap() -> None:
+    rig = Rig({"t": ["n"], "u": []}, ["up", "n"], "up")
+    rig.told(span(1, 10, 10))
+    rig.told(span(11, 20, 15, topic="u"))
+    rig.told(span(31, 40, 35, topic="u"))
+    (frame,) = knowledge(rig.told(span(41, 50, 45)), "n")
+    assert (frame.span.since, frame.span.upto) == (31, 50)
+
+
+def test_a_neighbour_whose_interest_is_not_restored_gets_everything() -> None:
+    rig = Rig({"t": []}, ["up", "n"], "up")
+    rig.everything = ["n"]
+    assert [f.span.ticks for f in knowledge(rig.told(span(1, 9, 4)), "n")] == [[4]]
+    out = rig.receive("n", Nack(P, ((1, 9),)))
+    assert [f.span.ticks for f in knowledge(out, "n")] == [[4]]
+    assert acks(*rig.wait(1)) == []
+
+
+def test_start_records_follow_their_subscription() -> None:
+    rig = Rig({"t": ["n"]}, ["up", "n", "m"], "up")
+    rig.homes[op("far")] = "m"
+    record = StartRecord(5, op("far"))
+    out = rig.told(Span(1, 9, [4], [event("t")], (record,)))
+    assert [(f.span.ticks, f.span.records) for f in knowledge(out, "n")] == [([4], ())]
+    assert [(f.span.ticks, f.span.records) for f in knowledge(out, "m")] == [([], (record,))]
+    again = rig.receive("m", Nack(P, ((1, 9),)))
+    assert [(f.span.ticks, f.span.records) for f in knowledge(again, "m")] == [([], (record,))]
+
+
+def test_long_answers_are_cut() -> None:
+    rig = Rig({"t": ["n"]}, ["up", "n"], "up", limits=SMALL)
+    rig.told(span(1, 9, *range(1, 10)))
+    (frame,) = knowledge(rig.receive("n", Nack(P, ((1, 9),))), "n")
+    assert frame.span.ticks == [1, 2, 3, 4]
+    assert frame.cut
+    (frame,) = knowledge(rig.receive("n", Nack(P, ((5, 8),))), "n")
+    assert frame.span.ticks == [5, 6, 7, 8]
+    assert not frame.cut
+
+
+def test_a_link_that_came_back_is_asked_for_what_it_missed() -> None:
+    rig = Rig({"t": ["n"]}, ["up", "n"], "up")
+    rig.told(span(1, 9, 4))
+    assert expectations(rig.do(lambda m, o: m.linked("n", 0.0, o))) == [("n", 9)]
+    rig.receive("n", AckUp(P, 9))
+    assert expectations(rig.do(lambda m, o: m.linked("n", 0.0, o))) == []
+
+
+def test_a_neighbour_that_is_gone_is_not_waited_for() -> None:
+    rig = Rig({"t": ["n", "m"]}, ["up", "n", "m"], "up")
+    rig.told(span(1, 9, 4))
+    rig.receive("n", AckUp(P, 9))
+    assert acks(*rig.wait(1)) == []
+    rig.routes = {"t": ["n"]}
+    rig.do(lambda m, o: m.gone("m", rig.now, o))
+    assert acks(*rig.wait(1)) == [9]
+
+
+# ── at the edge ──────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_delivered_before_the_start_is_known_and_nothing_below_it() -> None:
+    rig = edge()
+    rig.attach("c")
+    assert given(rig.told(span(1, 20, 5, 15)), "c") == []
+    out = rig.start("c", 10)
+    assert out.started == [Started("c", op("c"), P, 10)]
+    assert given(out, "c") == [15]
+
+
+def test_a_start_record_in_the_stream_starts() -> None:
+    rig = edge()
+    rig.attach("c")
+    events = [event("t", tick) for tick in (5, 15)]
+    out = rig.told(Span(1, 20, [5, 15], events, (StartRecord(10, op("c")),)))
+    assert given(out, "c") == [15]
+    assert out.started == [Started("c", op("c"), P, 10)]
+    assert rig.start("c", 10).started == []
+
+
+def test_a_client_is_held_while_an_earlier_start_may_come() -> None:
+    # given two subscriptions; the later one's start is known first
+    rig = edge()
+    rig.several["c"] = {1: ["t"], 2: ["t"]}
+    rig.attach("c")
+    rig.is_waiting = True
+    rig.start("c", 20, sequence=2)
+    assert given(rig.told(span(1, 30, 15, 25)), "c") == []
+    # when the other start and then all is known
+    rig.start("c", 10, sequence=1)
+    rig.is_waiting = False
+    out = rig.do(lambda m, o: m.effective("c", 0.0, o))
+    # then each subscription gets what it is owed, in one order
+    (first,) = delivered(out, "c")
+    assert (first.ticks, first.each) == ([15, 25], [(1,), (1, 2)])
+
+
+def test_subscriptions_that_all_match_are_named_once() -> None:
+    rig = edge()
+    rig.join("c", 10)
+    (batch,) = delivered(rig.told(span(11, 20, 12, 15)), "c")
+    assert (batch.every, batch.each, batch.upto) == ((1,), [], 20)
+
+
+def test_one_who_does_not_acknowledge_waits_while_others_go_on() -> None:
+    rig = Rig({"t": ["c", "d"]}, ["up"], "up", limits=SMALL)
+    rig.join("c", 10)
+    rig.join("d", 10)
+    got: dict[str, list[int]] = {"c": [], "d": []}
+    for tick in range(11, 41):
+        out = rig.told(span(tick, tick, tick))
+        for client in got:
+            got[client] += given(out, client)
+        got["d"] += given(rig.acked("d", tick), "d")
+    assert got["d"] == list(range(11, 41))
+    assert got["c"] == list(range(11, 11 + SMALL.window_events))
+    # when it reads again, what is forgotten is asked for, for it alone
+    out = rig.acked("c", 16)
+    assert nacks(out) == [(17, 30)]
+    for _ in range(40):
+        for low, high in nacks(out):
+            high = min(high, low + SMALL.piece_events - 1)
+            out = rig.told(span(low, high, *range(low, high + 1)), again=True, cut=high < 30)
+            assert given(out, "d") == []
+            got["c"] += given(out, "c")
+        out = rig.acked("c", got["c"][-1])
+        got["c"] += given(out, "c")
+    assert got["c"] == list(range(11, 41))
+
+
+def test_one_who_reads_slowly_does_not_have_every_event_fetched_again() -> None:
+    rig = edge(limits=SMALL)
+    rig.join("c", 10)
+    for tick in range(11, 101):
+        rig.told(span(tick, tick, tick))
+    asked = [nacks(rig.acked("c", tick)) for tick in range(11, 17)]
+    assert len([each for each in asked if each]) == 1
+
+
+def test_a_returning_client_goes_on_behind_its_cursor() -> None:
+    rig = edge()
+    rig.join("c", 10)
+    assert given(rig.told(span(11, 20, 12, 15, 18)), "c") == [12, 15, 18]
+    rig.acked("c", 12)
+    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    assert given(rig.told(span(21, 30, 25)), "c") == []
+    assert given(rig.attach("c", cursor=15), "c") == [18, 25]
+    # what the broker knows is a lower bound
+    rig.acked("c", 30)
+    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    assert given(rig.attach("c", cursor=12), "c") == []
+
+
+def test_a_client_with_a_higher_cursor_than_others_gets_nothing_twice() -> None:
+    rig = Rig({"t": ["c", "d"]}, ["up"], "up")
+    for client in "cd":
+        rig.start(client, 10)
+    rig.attach("c", cursor=12)
+    rig.attach("d", cursor=20)
+    out = rig.told(span(13, 30, 15, 18, 25))
+    assert given(out, "c") == [15, 18, 25]
+    assert given(out, "d") == [25]
+
+
+def test_lost_ranges_reach_the_client_in_order() -> None:
+    rig = edge()
+    rig.join("c", 10)
+    rig.told(span(31, 40, 35))
+    rig.told(Span(11, 20, lost=True), again=True)
+    out = rig.told(span(21, 30, 25), again=True)
+    assert [(each.ticks, each.lost) for each in delivered(out, "c")] == [([25], ()), ([35], ())]
+    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    out = rig.attach("c", cursor=15)
+    assert lost(out, "c") == [(16, 20)]
+
+
+def test_an_edge_acknowledges_what_its_clients_have_and_what_they_do_not_want() -> None:
+    rig = Rig({"t": ["c"], "u": ["d"]}, ["up"], "up")
+    rig.join("c", 10)
+    rig.join("d", 10)
+    rig.told(span(11, 20, 15))
+    rig.told(span(21, 30, 25, topic="u"))
+    rig.acked("d", 25)
+    outs = rig.wait(1)
+    assert acks(*outs) == [14]
+    assert [each.upto for out in outs for each in out.floors] == [14]
+    rig.acked("c", 15)
+    assert acks(*rig.wait(1)) == [30]
+
+
+def test_absent_clients_hold_acknowledgements_back() -> None:
+    rig = edge()
+    rig.start("c", 10)
+    rig.told(span(11, 20, 15))
+    assert acks(rig.receive("up", AckExpected(P, 20))) == [10]
+
+
+def test_an_edge_without_clients_acknowledges_unless_someone_waits_for_a_start() -> None:
+    rig = edge()
+    rig.is_waiting = True
+    assert acks(rig.receive("up", AckExpected(P, 50))) == []
+    rig.is_waiting = False
+    assert acks(rig.receive("up", AckExpected(P, 50))) == [50]
+
+
+def test_the_last_subscription_that_ends_frees_the_acknowledgement() -> None:
+    rig = edge()
+    rig.join("c", 10)
+    rig.told(span(11, 20, 15))
+    rig.do(lambda m, o: m.end("c", op("c"), 0.0, o))
+    assert given(rig.told(span(21, 30, 25)), "c") == []
+    assert acks(*rig.wait(1)) == [30]
+
+
+def test_a_floor_spares_silence_that_the_pubend_has_forgotten() -> None:
+    rig = edge()
+    rig.machine.restore(P, 500)
+    rig.start("c", 10)
+    rig.receive("up", AckExpected(P, 600))
+    assert nacks(rig.attach("c", cursor=20)) == [(501, 600)]
+
+
+# ── into the past ────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_older_than_a_subscription_comes_from_the_log_alone() -> None:
+    # given an edge that knows ticks as filtered before the subscription began
+    rig = edge()
+    rig.told(span(1, 100))
+    rig.attach("c")
+    # when the subscription begins at 100 and wants everything above 40
+    out = rig.do(lambda m, o: m.start("c", op("c"), P, 100, 0.0, o, since=40))
+    # then it asks for the pubend's own word
+    frames = [frame for _, frame in out.send if isinstance(frame, Nack)]
+    assert frames == [Nack(P, ((41, 100),), 100)]
+    # and takes no other
+    assert given(rig.told(span(41, 100, 50), again=True), "c") == []
+    early = Knowledge(P, span(41, 100, 50), True, False, 99)
+    assert given(rig.receive("up", early), "c") == []
+    answer = Knowledge(P, span(41, 100, 50, 70), True, False, 120)
+    assert given(rig.receive("up", answer), "c") == [50, 70]
+    # and joins the live stream
+    assert given(rig.told(span(101, 110, 105)), "c") == [105]
+
+
+def test_intermediates_pass_questions_into_the_past_on_and_never_answer_them() -> None:
+    rig = Rig({"t": ["n", "m"]}, ["up", "n", "m"], "up")
+    rig.told(span(1, 50))
+    out = rig.receive("n", Nack(P, ((1, 50),), 60))
+    assert knowledge(out, "n") == []
+    assert [frame for _, frame in out.send] == [Nack(P, ((1, 50),), 60)]
+    out = rig.receive("up", Knowledge(P, span(1, 30, 20), True, True, 70))
+    assert [(f.span.ticks, f.cut, f.asof) for f in knowledge(out, "n")] == [([20], True, 70)]
+    assert knowledge(out, "m") == []
+
+
+def test_only_a_first_subscription_may_reach_into_the_past() -> None:
+    rig = edge()
+    rig.join("c", 10)
+    with pytest.raises(MisuseError, match="past"):
+        rig.do(lambda m, o: m.start("c", op("c", 2), P, 100, 0.0, o, since=40))
