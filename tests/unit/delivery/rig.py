@@ -105,8 +105,8 @@ class Rig:
     def wants(self, neighbour: str) -> bool:
         return any(neighbour in hops for hops in self.routes.values())
 
-    def waiting(self, client: str | None = None) -> bool:
-        assert client is None or client
+    def waiting(self, client: str) -> bool:
+        assert client
         return self.is_waiting
 
     # ── the doors ────────────────────────────────────────────────────────────────────────
@@ -145,6 +145,12 @@ class Rig:
         return self.do(lambda m, o: m.attach(client, cursors, self.now, o, total_order))
 
     def start(self, client: str, tick: int, sequence: int = 1) -> Effects:
+        """The pubend's broker has said that no other subscription started before."""
+        if self._upstream is not None:
+            self.receive(self._upstream, AckExpected(P, tick, ()))
+        return self.begin(client, tick, sequence)
+
+    def begin(self, client: str, tick: int, sequence: int = 1) -> Effects:
         return self.do(lambda m, o: m.start(client, op(client, sequence), P, tick, self.now, o))
 
     def join(self, client: str, tick: int) -> None:

@@ -274,20 +274,60 @@ def test_a_start_record_in_the_stream_starts() -> None:
 
 
 def test_a_client_is_held_while_an_earlier_start_may_come() -> None:
-    # given two subscriptions; the later one's start is known first
+    # given two subscriptions; the record of the first start was lost, the second one is known
     rig = edge()
     rig.several["c"] = {1: ["t"], 2: ["t"]}
     rig.attach("c")
-    rig.is_waiting = True
-    rig.start("c", 20, sequence=2)
-    assert given(rig.told(span(1, 30, 15, 25)), "c") == []
-    # when the other start and then all is known
-    rig.start("c", 10, sequence=1)
-    rig.is_waiting = False
-    out = rig.do(lambda m, o: m.effective("c", 0.0, o))
+    rig.told(span(12, 18, 15))
+    out = rig.begin("c", 20, sequence=2)
+    # then the pubend's broker is asked which subscriptions have started, and nothing is delivered
+    assert [frame for _, frame in out.send] == [Nack(P, ())]
+    assert given(rig.told(span(21, 30, 25)), "c") == []
+    # when it answers
+    out = rig.receive("up", AckExpected(P, 30, (StartRecord(11, op("c", 1)),)))
     # then each subscription gets what it is owed, in one order
-    (first,) = delivered(out, "c")
-    assert (first.ticks, first.each) == ([15, 25], [(1,), (1, 2)])
+    assert out.started == [Started("c", op("c", 1), P, 11)]
+    assert given(out, "c") == [15]
+    out = rig.told(span(19, 20), again=True)
+    (batch,) = delivered(out, "c")
+    assert (batch.ticks, batch.every) == ([25], (1, 2))
+
+
+def test_contiguous_knowledge_needs_no_question_about_starts() -> None:
+    rig = edge()
+    rig.attach("c")
+    rig.told(span(1, 20, 5))
+    out = rig.told(Span(21, 30, [25], [event("t", 25)], (StartRecord(22, op("c")),)))
+    assert given(out, "c") == [25]
+    assert out.send == []
+
+
+def test_a_question_about_starts_travels_up_once_and_is_repeated_ever_more_rarely() -> None:
+    rig = Rig({"t": ["n", "m"]}, ["up", "n", "m"], "up")
+    assert [f for _, f in rig.receive("n", Nack(P, ())).send] == [Nack(P, ())]
+    assert rig.receive("m", Nack(P, ())).send == []
+    # the answer goes to both, though one has acknowledged
+    rig.receive("n", AckUp(P, 50))
+    out = rig.receive("up", AckExpected(P, 50, ()))
+    assert sorted(expectations(out)) == [("m", 50), ("n", 50)]
+    # nobody answers an edge
+    alone = edge()
+    alone.attach("c")
+    alone.begin("c", 20)
+    asked = [f for out in alone.wait(60) for _, f in out.send]
+    assert 5 <= len(asked) <= 12
+    assert set(asked) == {Nack(P, ())}
+
+
+def test_only_the_pubends_broker_can_say_which_subscriptions_have_started() -> None:
+    rig = Rig({"t": ["n"]}, ["n"])
+    rig.host()
+    rig.homes[op("far")] = "n"
+    rig.homes[op("other")] = "elsewhere"
+    rig.write_start(5, op("far"))
+    rig.write_start(6, op("other"))
+    out = rig.receive("n", Nack(P, ()))
+    assert out.send[-1] == ("n", AckExpected(P, 6, (StartRecord(5, op("far")),)))
 
 
 def test_subscriptions_that_all_match_are_named_once() -> None:
@@ -311,11 +351,12 @@ def test_one_who_does_not_acknowledge_waits_while_others_go_on() -> None:
     assert got["c"] == list(range(11, 11 + SMALL.window_events))
     # when it reads again, what is forgotten is asked for, for it alone
     out = rig.acked("c", 16)
-    assert nacks(out) == [(17, 30)]
+    ((low, last),) = nacks(out)
+    assert low == 17
     for _ in range(40):
         for low, high in nacks(out):
             high = min(high, low + SMALL.piece_events - 1)
-            out = rig.told(span(low, high, *range(low, high + 1)), again=True, cut=high < 30)
+            out = rig.told(span(low, high, *range(low, high + 1)), again=True, cut=high < last)
             assert given(out, "d") == []
             got["c"] += given(out, "c")
         out = rig.acked("c", got["c"][-1])
@@ -390,12 +431,24 @@ def test_absent_clients_hold_acknowledgements_back() -> None:
     assert acks(rig.receive("up", AckExpected(P, 20))) == [10]
 
 
-def test_an_edge_without_clients_acknowledges_unless_someone_waits_for_a_start() -> None:
+def test_an_edge_without_clients_acknowledges_only_if_it_is_sure_that_none_has_started() -> None:
     rig = edge()
-    rig.is_waiting = True
     assert acks(rig.receive("up", AckExpected(P, 50))) == []
-    rig.is_waiting = False
-    assert acks(rig.receive("up", AckExpected(P, 50))) == [50]
+    assert acks(rig.receive("up", AckExpected(P, 50, ()))) == [50]
+
+
+def test_ticks_below_a_start_that_was_not_seen_are_not_acknowledged_for_others() -> None:
+    # given a client at 100; the start of another one at 60 was lost on the way
+    rig = Rig({"t": ["c", "d"]}, ["up"], "up")
+    rig.start("c", 10)
+    rig.attach("c", cursor=100)
+    rig.told(span(101, 110, 105))
+    rig.acked("c", 110)
+    # then nothing above what is sure is acknowledged
+    assert acks(*rig.wait(1)) == []
+    # until the pubend's broker has told of it
+    out = rig.receive("up", AckExpected(P, 110, (StartRecord(60, op("d")),)))
+    assert acks(out) == [60]
 
 
 def test_the_last_subscription_that_ends_frees_the_acknowledgement() -> None:

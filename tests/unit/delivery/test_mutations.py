@@ -9,6 +9,7 @@ import pytest
 from motet.errors import MotetError
 from motet.protocol.delivery.acknowledging import Acknowledging
 from motet.protocol.delivery.asking import Asking
+from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.curiosity import Asked
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.memory import Memory
@@ -19,7 +20,6 @@ from motet.protocol.delivery.spans import Span
 from motet.protocol.delivery.state import Stream
 from motet.protocol.delivery.subend import Position, Subend
 from tests.unit.delivery.test_storms import SMALL, storm
-from tests.unit.delivery.world import Tables
 
 MOST_SEEDS = 40
 
@@ -40,7 +40,28 @@ def what_was_not_acknowledged_counts_as_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_waits_for_an_earlier_start(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tables, "waiting", lambda _self, _client=None: False)
+    patch.setattr(Clients, "_held", lambda *_: False)
+
+
+def ticks_are_acknowledged_in_doubt_about_starts(patch: pytest.MonkeyPatch) -> None:
+    real = Stream.__init__
+
+    def init(self: Stream, *args: Any) -> None:
+        real(self, *args)
+        self.cleared = 1 << 60
+
+    patch.setattr(Stream, "__init__", init)
+
+
+def a_start_is_told_only_once(patch: pytest.MonkeyPatch) -> None:
+    real = Acknowledging.expect
+
+    def expect(
+        self: Acknowledging, stream: Any, upto: int, out: Any, starts: Any, only: Any = None
+    ) -> None:
+        real(self, stream, upto, out, None if starts is None else (), only)
+
+    patch.setattr(Acknowledging, "expect", expect)
 
 
 def neighbours_are_not_asked_before_the_log_shrinks(patch: pytest.MonkeyPatch) -> None:
@@ -74,7 +95,7 @@ def forgotten_ticks_are_called_silent(patch: pytest.MonkeyPatch) -> None:
     real = Memory.pieces
 
     def pieces(self: Memory, since: int, upto: int) -> list[Span]:
-        found = real(self, since, upto)
+        found = list(real(self, since, upto))
         return (
             [Span(since, found[0].since - 1), *found] if found and found[0].since > since else found
         )
@@ -128,6 +149,8 @@ MUTATIONS = [
     a_gap_is_taken_for_silence,
     what_was_not_acknowledged_counts_as_read,
     nobody_waits_for_an_earlier_start,
+    ticks_are_acknowledged_in_doubt_about_starts,
+    a_start_is_told_only_once,
     neighbours_are_not_asked_before_the_log_shrinks,
     a_cursor_is_not_looked_at,
     a_question_is_never_asked_twice,

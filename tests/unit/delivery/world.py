@@ -121,13 +121,8 @@ class Tables:
             for s in self.world.subscriptions.values()
         )
 
-    def waiting(self, client: str | None = None) -> bool:
-        return any(
-            s.home == self.broker
-            and len(s.told) < len(self.world.roots)
-            and client in (None, s.op.client)
-            for s in self.world.subscriptions.values()
-        )
+    def waiting(self, client: str) -> bool:
+        return any(len(s.told) < len(self.world.roots) for s in self._of(client))
 
 
 @dataclass
@@ -248,7 +243,9 @@ class World:
             machine.restore(pubend, floor)
         for pubend, root in self.roots.items():
             if root == broker:
-                machine.host(pubend, self.logs[pubend].last, self.now, out)
+                log = self.logs[pubend]
+                starts = tuple(each for each in log.records if each.tick > log.trimmed)
+                machine.host(pubend, log.last, self.now, out, starts)
         for subscription in self.subscriptions.values():
             if subscription.home == broker:
                 for pubend, tick in subscription.starts.items():
@@ -394,6 +391,9 @@ class World:
         record = StartRecord(tick, subscription.op)
         self.logs[pubend].records.append(record)
         self.step(root, lambda m, o: m.published(pubend, [], [], self.now, o, (record,)))
+        if not self.clients[subscription.op.client].merged and self.random.random() < 0.5:
+            subscription.told.add(pubend)  # attracted by a new pubend: only the stream tells
+            return
         delay_s = 0.1 + self.random.random()
         self.later(delay_s, lambda: self.learn_start(subscription, pubend, tick))
 

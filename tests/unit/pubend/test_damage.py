@@ -98,6 +98,7 @@ def test_a_loss_may_be_accepted_and_is_reported(folder: Path, harm: str) -> None
     assert [item for item in found if item is not lost] == [
         item for item in expected if is_kept(item, gone)
     ]
+    assert (path.with_name(path.name + ".damaged").exists()) is (harm == "flip")
     assert pubend.lost_upto == lost.upto
     missing = [item for item in expected if isinstance(item, Row) and item.tick in gone]
     assert pubend.lost_events == len(missing) > 0

@@ -11,7 +11,7 @@ import pytest
 from motet.errors import DiskFailed, LogCorrupted, StorageError
 from motet.runtime.log import FileLog, writer
 from motet.runtime.log.folder import CLOSED
-from motet.runtime.pubend import file_shelf, sealing
+from motet.runtime.pubend import Lost, file_shelf, sealing
 from motet.runtime.pubend.file_shelf import CATALOGUE
 from motet.runtime.pubend.parts import Sealed
 from motet.runtime.pubend.pubend_log import PURPOSE
@@ -144,6 +144,35 @@ def test_a_crash_while_sealing(tmp_path: Path, step: int, monkeypatch: pytest.Mo
     pubend.seal_here()
     assert rows(pubend.read(1)) == expected
     shut(pubend)
+
+
+def test_a_crash_while_rows_are_trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalogue says that they have gone, and they are still there."""
+    pubend = opened(tmp_path / "log")
+    expected = fill(pubend)
+    trim = writer.Writer._trim
+
+    def trimmed(self: writer.Writer, upto: int) -> None:
+        shutil.copytree(tmp_path / "log", tmp_path / "copy")
+        trim(self, upto)
+
+    monkeypatch.setattr(writer.Writer, "_trim", trimmed)
+    pubend.acknowledged(100)
+    floor = pubend.trim().floor
+    settle(pubend)
+    monkeypatch.undo()
+    kept = [item for item in expected if item.tick > floor]  # type: ignore[union-attr]
+    shut(pubend)
+    assert len(list((tmp_path / "copy").glob("*.log"))) > len(
+        list((tmp_path / "log").glob("*.log"))
+    )
+    for name in ("log", "copy"):
+        again = opened(tmp_path / name)
+        assert again.first_tick == floor + 1
+        assert rows(again.read(1)) == [Lost(1, floor), *kept]
+        settle(again)
+        assert rows(again.read(1)) == [Lost(1, floor), *kept]
+        shut(again)
 
 
 def test_a_disk_that_is_full_while_sealing_changes_nothing(

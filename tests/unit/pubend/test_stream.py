@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import run
 
 import pytest
 
 from motet.errors import MisuseError, StorageError
 from motet.model import Event, Filter, OpId, decode_body
-from motet.runtime.pubend import Batch, Lost, NoShelf, Projection, PubendLog, Start
+from motet.runtime.pubend import Batch, Lost, NoShelf, Projection, PubendLog, Run, Start
 from motet.runtime.pubend.batches import BATCH_BYTES, SCANNED_EVENTS
 from motet.testing.clock import Agenda
 from motet.testing.log import SimulatedLog
@@ -26,6 +27,7 @@ from tests.unit.pubend.ground import (
     rows,
     settle,
     shut,
+    without_syncs,
 )
 
 Filled = tuple[PubendLog, list[Item]]
@@ -174,6 +176,30 @@ def test_ticks_and_sequences_only_grow(tmp_path: Path) -> None:
     shut(pubend)
 
 
+def test_several_runs_go_together_or_not_at_all(tmp_path: Path) -> None:
+    pubend = opened(tmp_path)
+    good = [
+        Run.of(1, "alice", "e1", 1, bodies(2)),
+        Run.of(3, "bob", "e1", 7, bodies(1)),
+        Run.of(5, "carol", "e1", 1, []),
+        Run.of(9, "alice", "e1", 3, bodies(3)),
+    ]
+    for bad in (Run.of(11, "bob", "e1", 8, bodies(1)), Run.of(12, "alice", "e1", 5, bodies(1))):
+        with pytest.raises(MisuseError):
+            pubend.append_runs([*good, bad])
+        assert (pubend.last_tick, pubend.sessions(), pubend.size_bytes) == (0, [], 0)
+    before = pubend.appended
+    assert pubend.append_runs(good) == pubend.appended == before + 3
+    assert pubend.append_runs([]) == before + 3
+    settle(pubend)
+    found = [(row.tick, row.sequence) for row in rows(pubend.read(1)) if isinstance(row, Row)]
+    assert found == [(1, 1), (2, 2), (3, 7), (9, 3), (10, 4), (11, 5)]
+    shut(pubend)
+    again = opened(tmp_path)
+    assert [again.published(who, "e1") for who in ("alice", "bob", "carol")] == [5, 7, 0]
+    shut(again)
+
+
 def test_only_what_is_durable_is_read() -> None:
     """On a simulated log, where syncs take time."""
     agenda = Agenda()
@@ -269,5 +295,56 @@ def test_a_folder_of_another_pubend_is_refused(tmp_path: Path) -> None:
 
 def test_importing_motet_does_not_import_arrow() -> None:
     program = "import sys, motet, motet.runtime.pubend; print('pyarrow' in sys.modules)"
-    said = run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert said.stdout.strip() == "False"
+
+
+def test_a_thread_reads_while_others_are_at_work(tmp_path: Path) -> None:
+    """Whatever is appended, sealed and trimmed meanwhile: every tick comes once, or is lost."""
+    pubend = opened(tmp_path, segment_bytes=3000)
+    readings: list[list[Item]] = []
+    failures: list[BaseException] = []
+    is_over = threading.Event()
+
+    def follow(filter: Filter | None) -> None:
+        try:
+            found: list[Item] = []
+            since = 1
+            while not (is_over.is_set() and since > pubend.last_tick):
+                for item in pubend.read(since, filter=filter):
+                    found += rows([item])
+                    since = item.upto + 1
+            readings.append(found)
+        except BaseException as failure:
+            failures.append(failure)
+
+    with without_syncs():
+        threads = [
+            threading.Thread(target=follow, args=(filter,))
+            for filter in (None, Filter.parse("step >= 0"))
+        ]
+        for thread in threads:
+            thread.start()
+        expected: list[Item] = []
+        for number in range(30):
+            expected += fill(pubend, 6)
+            if number % 3 == 0:
+                pubend.seal_here()
+            if number % 10 == 9:
+                pubend.acknowledged(pubend.last_tick - 300)
+                pubend.trim()
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    for found in readings:
+        lost = [range(item.since, item.upto + 1) for item in found if isinstance(item, Lost)]
+        kept = [item for item in found if not isinstance(item, Lost)]
+        assert kept == [
+            item
+            for item in expected
+            if not any(item.tick in gone for gone in lost)  # type: ignore[union-attr]
+        ]
+    shut(pubend)

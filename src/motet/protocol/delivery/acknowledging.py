@@ -6,7 +6,7 @@ from motet.protocol.contract import SetTimer
 from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import AckExpected, AckUp, Knowledge
-from motet.protocol.delivery.spans import Span
+from motet.protocol.delivery.spans import Record, Span
 from motet.protocol.delivery.state import Effects, Floor, Stream
 
 
@@ -32,11 +32,9 @@ class Acknowledging:
             if each != upstream and (interest.wants(each) or interest.bit(each) & everything)
         ]
 
-    def settled(self, stream: Stream, unlimited: int) -> int:
+    def settled(self, stream: Stream) -> int:
         """Everything up to here is done with, below and at this broker."""
-        if self._interest.waiting():
-            return 0  # what it will be owed may lie below the horizon of others
-        least = unlimited
+        least = stream.frontier if stream.hosted else stream.cleared
         own = stream.subend.settled()
         if own is not None:
             least = min(least, own, stream.floor)
@@ -53,15 +51,17 @@ class Acknowledging:
             key = ("delivery", "ack", stream.pubend)
             out.timers.append(SetTimer(key, now + self._liveness.ack_delay_s))
 
-    def send(self, stream: Stream, unlimited: int, out: Effects, repeat: bool = False) -> None:
+    def send(self, stream: Stream, out: Effects, repeat: bool = False) -> None:
         """Move the floor of our own clients; tell upstream if there is something to tell."""
         own = stream.subend.settled()
-        if own is not None and own > stream.floor and not self._interest.waiting():
+        if own is not None and not stream.hosted:
+            own = min(own, stream.cleared)
+        if own is not None and own > stream.floor:
             stream.floor = own
             out.floors.append(Floor(stream.pubend, own))
         if stream.hosted:
             return
-        upto = self.settled(stream, unlimited)
+        upto = self.settled(stream)
         upstream = self._interest.upstream(stream.pubend)
         if upstream is not None and upto and (upto > stream.ack_sent or repeat):
             stream.ack_sent = max(upto, stream.ack_sent)
@@ -72,17 +72,29 @@ class Acknowledging:
         stream: Stream,
         upto: int,
         out: Effects,
-        source: str | None = None,
+        starts: tuple[Record, ...] | None,
         only: str | None = None,
     ) -> None:
-        """Ask those for an acknowledgement who have not given it; tell them silence before."""
+        """Ask those for an acknowledgement who have not given it, or who wait for a word about
+        their subscriptions; tell them silence before."""
         for neighbour in self.wanting(stream):
             told = stream.outs.get(neighbour)
-            if neighbour == source or (only is not None and neighbour != only):
+            if only is not None and neighbour != only:
                 continue
-            if told is not None and told.acked is not None and told.acked >= upto:
+            acked = told.acked if told is not None and told.acked is not None else -1
+            inquires = told is not None and told.inquires and starts is not None
+            if acked >= upto and not inquires:
                 continue
+            if told is not None and starts is not None:
+                told.inquires = False
             silence = told.untold() if told is not None else None
             if silence is not None:
                 out.send.append((neighbour, Knowledge(stream.pubend, Span(*silence))))
-            out.send.append((neighbour, AckExpected(stream.pubend, upto)))
+            own = None if starts is None else self._of(neighbour, starts)
+            out.send.append((neighbour, AckExpected(stream.pubend, upto, own)))
+
+    def _of(self, neighbour: str, starts: tuple[Record, ...]) -> tuple[Record, ...]:
+        bit = self._interest.bit(neighbour)
+        everything = bit & self._interest.pass_all()
+        record_mask = self._interest.record_mask
+        return tuple(each for each in starts if everything or record_mask(each) & bit)

@@ -7,19 +7,27 @@ from motet.protocol.delivery.curiosity import MOST_RANGES, Liveness
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import Nack
 from motet.protocol.delivery.ranges import Range
-from motet.protocol.delivery.state import Effects, Limits, ReadWanted, SilenceWanted, Stream
+from motet.protocol.delivery.state import (
+    INFINITY,
+    Effects,
+    Limits,
+    ReadWanted,
+    SilenceWanted,
+    Stream,
+)
 
-INFINITY = float("inf")
 TICKS_PER_S = 1_000_000
 """Ticks are microseconds of the brokers' clocks."""
 
 
 class Asking:
-    __slots__ = ("_delay_s", "_interest", "_limits")
+    __slots__ = ("_delay_s", "_interest", "_limits", "_repeat_most_s", "_repeat_s")
 
     def __init__(self, interest: Interest, liveness: Liveness, limits: Limits) -> None:
         self._interest = interest
         self._delay_s = liveness.delay_s
+        self._repeat_s = liveness.nack_repeat_s
+        self._repeat_most_s = liveness.nack_repeat_most_s
         self._limits = limits
 
     def reconsider(
@@ -38,6 +46,9 @@ class Asking:
         if stream.deep:
             self.ask(stream, stream.deep.due(now), asof, now, out)
         times = [t for t in (stream.curiosity.next_at(), stream.deep.next_at()) if t is not None]
+        if stream.held and self._unclear(stream):
+            self.inquire(stream, now, out)
+            times.append(stream.inquired_at + self._patience_s(stream))
         at = min(times, default=None)
         if at != stream.wake_at:
             stream.wake_at = at
@@ -47,6 +58,28 @@ class Asking:
         if self._delay_s < INFINITY and not stream.delay_armed and stream.subend.live:
             stream.delay_armed = True
             out.timers.append(SetTimer(("delivery", "delay", stream.pubend), now + self._delay_s))
+
+    def _unclear(self, stream: Stream) -> bool:
+        """Does somebody wait to hear which subscriptions have started?"""
+        positions = stream.subend.positions
+        return not stream.hosted and any(
+            positions[client].given > stream.cleared for client in stream.held
+        )
+
+    def _patience_s(self, stream: Stream) -> float:
+        backoff: float = 2.0 ** min(stream.inquiries, 16)
+        return min(self._repeat_s * backoff, self._repeat_most_s)
+
+    def inquire(self, stream: Stream, now: float, out: Effects) -> None:
+        """Ask the pubend's broker which subscriptions have started, but not all the time."""
+        # The factor: a timer that fires exactly in time must find that it is time.
+        if now - stream.inquired_at < self._patience_s(stream) * 0.99:
+            return
+        stream.inquiries = 0 if stream.inquired_at == -INFINITY else stream.inquiries + 1
+        stream.inquired_at = now
+        upstream = self._interest.upstream(stream.pubend)
+        if upstream is not None:
+            out.send.append((upstream, Nack(stream.pubend, ())))
 
     def delayed(self, stream: Stream, now: float, out: Effects) -> None:
         """Some time has passed: the horizon must not trail the clock by more than the delay."""

@@ -10,7 +10,7 @@ from motet.protocol.delivery.acknowledging import Acknowledging
 from motet.protocol.delivery.asking import Asking
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.merge import Merge
-from motet.protocol.delivery.spans import Span
+from motet.protocol.delivery.spans import Record
 from motet.protocol.delivery.state import Effects, Started, Stream
 from motet.protocol.delivery.subend import Position
 
@@ -69,15 +69,12 @@ class Clients:
             raise MisuseError("only a client's first subscription may reach into the past")
         position.begin(op.sequence, begin)
         out.started.append(Started(client, op, stream.pubend, tick))
-        if not reader.present or position.present or self._held(stream, reader, position):
-            return
-        others = [each for each in reader.positions.values() if each is not position]
-        if reader.merge is None or all(each.present for each in others):
-            self._place(stream, reader, position)
+        if reader.present and not position.present:
+            stream.held[client] = None
 
-    def note(self, stream: Stream, span: Span, out: Effects) -> None:
+    def note(self, stream: Stream, records: tuple[Record, ...], out: Effects) -> None:
         """Records that concern clients of ours. What is filtered by ticks may be known early."""
-        for record in span.records:
+        for record in records:
             mask = self._interest.record_mask(record)
             if not mask:
                 continue
@@ -99,6 +96,7 @@ class Clients:
         for pubend, position in list(reader.positions.items()):
             if position.starts.pop(op.sequence, None) is not None and not position.starts:
                 stream = self._stream(pubend)
+                stream.held.pop(client, None)
                 stream.subend.remove(position)
                 self.forget(client, pubend)
                 self._asking.reconsider(stream, now, out)
@@ -132,9 +130,14 @@ class Clients:
         waiting = [(stream, each) for stream, each in waiting if not each.present]
         ready = [each for each in waiting if not self._held(each[0], reader, each[1])]
         if reader.merge is not None and len(ready) < len(waiting):
-            return
+            ready = []
+        for stream, position in waiting:
+            stream.held[position.client] = None
         for stream, position in ready:
+            del stream.held[position.client]
             self._place(stream, reader, position)
+        for stream, _ in waiting:
+            self._asking.reconsider(stream, now, out)
         for stream, _ in ready:
             self.catch_up(stream, now, out)
             # What is missing now is no matter of frames that a link has swapped.
@@ -144,15 +147,18 @@ class Clients:
     def _held(self, stream: Stream, reader: Reader, position: Position) -> bool:
         """A client that has never been given anything of this pubend is held as long as another
         of its subscriptions may turn out to have started earlier."""
-        never = position.fresh and reader.cursors.get(stream.pubend, 0) <= position.given
-        return never and self._interest.waiting(position.client)
+        if not position.fresh or reader.cursors.get(stream.pubend, 0) > position.given:
+            return False
+        if reader.merge is not None and self._interest.waiting(position.client):
+            return True
+        return stream.cleared < position.given and not stream.hosted
 
     def _place(self, stream: Stream, reader: Reader, position: Position) -> None:
         """Begin to deliver to a client, from where it stands."""
         pubend = stream.pubend
         cursor = reader.cursors.get(pubend, 0)
         begins = position.fresh and cursor <= position.given
-        floor = 0 if position.deep_upto else stream.floor
+        floor = stream.floor if position.given >= position.deep_upto else 0
         position.given = max(position.given, cursor, floor)
         if reader.merge is not None:
             if begins:
@@ -172,6 +178,7 @@ class Clients:
         reader.merge = None
         for pubend, position in reader.positions.items():
             stream = self._stream(pubend)
+            stream.held.pop(client, None)
             stream.subend.absent(position)
             self._asking.reconsider(stream, now, out)
         if not reader.positions:
@@ -192,6 +199,8 @@ class Clients:
         """Something has changed for some: give everybody what can be given, ask for the rest."""
         subend = stream.subend
         subend.advance(out.deliver)
+        for client in list(stream.held):
+            self._place_all(self._readers[client], now, out)
         if subend.behind:
             for position in list(subend.behind.values()):
                 subend.pump(position, out.deliver)

@@ -65,8 +65,10 @@ class Ask(Struct):
     tries: int = 0
 
 
-MOST_ASKS = 256
+MOST_ASKS = 64
 """Ranges followed one by one. Others wait until some of these are filled."""
+MOST_ASKED = 256
+"""Ranges that an input stream remembers to have asked for."""
 MOST_RANGES = 64
 """Ranges in one nack."""
 
@@ -125,6 +127,13 @@ class Curiosity:
                 ask.at = min(ask.at, now)
                 ask.tries = 0
 
+    def heard(self, now: float) -> None:
+        """Upstream is alive: an answer that is overdue was lost, and waiting longer is no use."""
+        for ask in self._asks:
+            if ask.tries > 1 and ask.asked_at < now:
+                ask.tries = 1
+                ask.at = min(ask.at, max(now, ask.asked_at + self._patience.wait_s(1)))
+
     def go_on(self, above: int, now: float) -> None:
         """An answer ended at a tick because one piece was full: ask for the rest at once."""
         for ask in self._asks:
@@ -154,7 +163,7 @@ class Asked:
 
     def __init__(self, keep_s: float) -> None:
         self._keep_s = keep_s
-        self._entries: deque[tuple[float, int, int]] = deque(maxlen=MOST_ASKS)
+        self._entries: deque[tuple[float, int, int]] = deque(maxlen=MOST_ASKED)
 
     def fresh(self, ranges: list[Range], now: float) -> list[Range]:
         """What of these was not asked lately; from now on it was."""
@@ -169,8 +178,13 @@ class Asked:
 
     def answered(self, since: int, upto: int, cut: bool) -> None:
         """An answer came. If it was cut, the questions above it are open again."""
+        if not self._entries:
+            return
         kept: list[tuple[float, int, int]] = []
         for at, low, high in self._entries:
+            if high < since or (low > upto and not cut):
+                kept.append((at, low, high))
+                continue
             rest = RangeSet([(low, high)])
             rest.remove(since, max(high, upto) if cut else upto)
             kept.extend((at, begin, end) for begin, end in rest)

@@ -47,6 +47,6 @@ class Interest(Protocol):
     def wants(self, neighbour: str) -> bool:
         """Has it any subscription here?"""
 
-    def waiting(self, client: str | None = None) -> bool:
-        """Is there a subscription, of this or any client of ours, of which control has not yet
-        told all start ticks?"""
+    def waiting(self, client: str) -> bool:
+        """Has this client of ours a subscription that is not yet effective? If it merges pubends
+        it is held until then, so that all of them join together."""

@@ -1,8 +1,9 @@
 """The delivery machine of one broker: every door takes the time and writes into `Effects`.
 
-    root:        host, published, advance, read_done, acknowledged
-    neighbours:  receive (by the table `DOORS`), linked
-    clients:     start, end, attach, detach, acked
+    root:        host, published, advance, read_done, acknowledged, drop
+    neighbours:  receive (by the table `DOORS`), linked, gone
+    clients:     restore, start, effective, end, attach, detach, acked, joined
+    tables:      tables_changed
     time:        alarm
 
 Everything here is soft. After a restart the broker calls `host` for its pubends, `restore` for its
@@ -28,6 +29,7 @@ from motet.protocol.delivery.ranges import Range
 from motet.protocol.delivery.relay import Relay
 from motet.protocol.delivery.spans import Record, Span, check, clip
 from motet.protocol.delivery.state import (
+    INFINITY,
     Effects,
     Limits,
     ReadWanted,
@@ -57,15 +59,24 @@ class DeliveryMachine:
 
     # ── the pubend's own broker ──────────────────────────────────────────────────────────
 
-    def host(self, pubend: str, last: int, now: float, out: Effects) -> None:
-        """This broker has the pubend's log, whose last decided tick is `last`."""
+    def host(
+        self,
+        pubend: str,
+        last: int,
+        now: float,
+        out: Effects,
+        starts: tuple[Record, ...] = (),
+    ) -> None:
+        """This broker has the pubend's log, whose last decided tick is `last`. `starts` are the
+        start records that may be unknown to others: those that were not acknowledged."""
         stream = self._stream(pubend)
         stream.hosted = True
         stream.frontier = max(stream.frontier, last)
         stream.expected = stream.frontier
         if last:
             stream.known.add(1, last)
-        self._acks.expect(stream, stream.frontier, out)
+        stream.starts = list(starts)
+        self._acks.expect(stream, stream.frontier, out, starts)
         at = now + self._liveness.ack_expected_s
         out.timers.append(SetTimer(("delivery", "expect", pubend), at))
 
@@ -84,6 +95,7 @@ class DeliveryMachine:
         upto = max(ticks[-1] if ticks else 0, records[-1].tick if records else 0)
         if upto < since or (ticks and ticks[0] < since):
             raise MisuseError(f"ticks of {pubend} must be above {stream.frontier}")
+        stream.starts.extend(records)
         self._news(stream, Span(since, upto, ticks, batch, records), None, now, out)
 
     def advance(self, pubend: str, upto: int, now: float, out: Effects) -> None:
@@ -107,7 +119,7 @@ class DeliveryMachine:
     def acknowledged(self, pubend: str) -> int:
         """Everything up to here is done with everywhere and may go from the log."""
         stream = self._hosted(pubend)
-        return min(self._acks.settled(stream, stream.frontier), stream.frontier)
+        return min(self._acks.settled(stream), stream.frontier)
 
     def drop(self, pubend: str, out: Effects) -> None:
         """The pubend is gone for good: nothing of it is owed any more."""
@@ -132,6 +144,7 @@ class DeliveryMachine:
         for stream in self._streams.values():
             upstream = self._interest.upstream(stream.pubend)
             if neighbour == upstream:
+                stream.inquired_at = -INFINITY
                 stream.asked.clear()
                 stream.deep_asked.clear()
                 stream.curiosity.hurry(stream.frontier, now)
@@ -142,7 +155,8 @@ class DeliveryMachine:
                 if found is not None:
                     found.curious.clear()
                     found.deep.clear()
-                self._acks.expect(stream, stream.frontier, out, only=neighbour)
+                starts = tuple(stream.starts) if stream.hosted else None
+                self._acks.expect(stream, stream.frontier, out, starts, only=neighbour)
 
     def gone(self, neighbour: str, now: float, out: Effects) -> None:
         """The overlay has changed: this broker is no neighbour any more."""
@@ -155,6 +169,8 @@ class DeliveryMachine:
         if stream.hosted:
             raise ProtocolError(f"{neighbour} sends knowledge of {frame.pubend}, which is ours")
         check(frame.span)
+        if stream.curiosity:
+            stream.curiosity.heard(now)
         if frame.again or frame.span.lost:
             self._again(stream, frame.span, neighbour, frame.cut, frame.asof, now, out)
         else:
@@ -165,6 +181,14 @@ class DeliveryMachine:
         if len(frame.ranges) > MOST_RANGES or any(not 0 <= a <= b for a, b in frame.ranges):
             raise ProtocolError(f"{neighbour} sends a nack with malformed ranges")
         told = stream.out(neighbour, stream.frontier + 1)
+        if not frame.ranges:
+            told.inquires = True
+            if stream.hosted:
+                starts = tuple(stream.starts)
+                self._acks.expect(stream, stream.frontier, out, starts, only=neighbour)
+            else:
+                self._asking.inquire(stream, now, out)
+            return
         unknown: list[Range] = []
         for low, high in frame.ranges:
             if frame.asof and not stream.hosted:
@@ -190,15 +214,23 @@ class DeliveryMachine:
         if stream.hosted:
             raise ProtocolError(f"{neighbour} expects acks of {frame.pubend}, which is ours")
         stream.frontier = max(stream.frontier, frame.upto)
-        self._acks.expect(stream, frame.upto, out, source=neighbour)
+        if frame.starts is not None:
+            self._clients.note(stream, frame.starts, out)
+            stream.cleared = max(stream.cleared, frame.upto)
+            stream.inquired_at = -INFINITY
+            if stream.held:
+                self._clients.catch_up(stream, now, out)
+        self._acks.expect(stream, frame.upto, out, frame.starts)
         self._asking.reconsider(stream, now, out, hurry=frame.upto)
-        self._acks.send(stream, frame.upto, out, repeat=True)
+        self._acks.send(stream, out, repeat=True)
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
     def restore(self, pubend: str, floor: int) -> None:
         """After a restart: a floor that was made durable before."""
-        self._stream(pubend).floor = floor
+        stream = self._stream(pubend)
+        stream.floor = floor
+        stream.cleared = max(stream.cleared, floor)
 
     def start(
         self,
@@ -272,11 +304,13 @@ class DeliveryMachine:
             self._asking.delayed(stream, now, out)
         elif kind == "ack":
             stream.ack_armed = False
-            self._acks.send(stream, stream.frontier, out)
+            self._acks.send(stream, out)
         elif kind == "expect" and stream.hosted:
-            self._acks.send(stream, stream.frontier, out)
-            if self._acks.settled(stream, stream.expected) < stream.expected:
-                self._acks.expect(stream, stream.expected, out)
+            self._acks.send(stream, out)
+            settled = self._acks.settled(stream)
+            stream.starts = [each for each in stream.starts if each.tick > settled]
+            if settled < stream.expected:
+                self._acks.expect(stream, stream.expected, out, tuple(stream.starts))
             stream.expected = stream.frontier
             out.timers.append(SetTimer(key, now + self._liveness.ack_expected_s))
 
@@ -298,21 +332,23 @@ class DeliveryMachine:
             known.bridge_lowest(self._limits.known_ranges)
         stream.frontier = max(stream.frontier, span.upto)
         stream.memory.accumulate(span)
+        if not stream.hosted:
+            stream.clear(span)
         masks = self._interest.masks(span.batch) if span.batch else []
         self._relay.spread(stream, span, masks, source, out.send)
         if span.records:
-            self._clients.note(stream, span, out)
+            self._clients.note(stream, span.records, out)
         subend = stream.subend
-        if subend.horizon is not None:
-            if span.since == subend.horizon + 1:
-                subend.pass_on(span, masks, out.deliver)
-            if (
-                subend.behind
-                or subend.merged
-                or stream.curiosity
-                or subend.horizon < stream.frontier
-            ):
-                self._clients.catch_up(stream, now, out)
+        if subend.horizon is not None and span.since == subend.horizon + 1:
+            subend.pass_on(span, masks, out.deliver)
+        if (
+            stream.held
+            or subend.behind
+            or subend.merged
+            or stream.curiosity
+            or (subend.horizon is not None and subend.horizon < stream.frontier)
+        ):
+            self._clients.catch_up(stream, now, out)
         stream.memory.bound(subend.horizon)
 
     def _again(
@@ -327,6 +363,8 @@ class DeliveryMachine:
     ) -> None:
         """Knowledge that somebody asked for: it goes where it is wanted, and nowhere else."""
         stream.memory.accumulate(span)
+        if not stream.hosted:
+            stream.clear(span)
         stream.known.add(span.since, span.upto)
         if len(stream.known) > self._limits.known_ranges:
             stream.known.bridge_lowest(self._limits.known_ranges)
@@ -335,7 +373,7 @@ class DeliveryMachine:
         stream.asked.answered(span.since, span.upto, cut)
         self._relay.repeat(stream, span, source, cut, asof, out.send)
         if span.records:
-            self._clients.note(stream, span, out)
+            self._clients.note(stream, span.records, out)
         if cut:
             stream.curiosity.go_on(span.upto, now)
         if asof:

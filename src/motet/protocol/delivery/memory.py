@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 from motet.errors import InvariantError
 from motet.protocol.delivery.ranges import Range
@@ -12,7 +13,16 @@ from motet.protocol.delivery.spans import Span, clip, size_bytes
 class Memory:
     """Disjoint spans in ascending order. Forgetting turns ticks into Q, never into F."""
 
-    __slots__ = ("_costs", "_lows", "_most_bytes", "_most_events", "_spans", "bytes", "events")
+    __slots__ = (
+        "_costs",
+        "_lows",
+        "_most_bytes",
+        "_most_events",
+        "_spans",
+        "bytes",
+        "ceiling",
+        "events",
+    )
 
     def __init__(self, most_events: int, most_bytes: int) -> None:
         self._most_events = most_events
@@ -22,6 +32,9 @@ class Memory:
         self._costs: list[int] = []
         self.events = 0
         self.bytes = 0
+        self.ceiling: int | None = None
+        """Above this there was no room for what lies beyond a gap: it is no use to ask for it
+        before the gap is closed."""
 
     def __len__(self) -> int:
         return len(self._spans)
@@ -76,11 +89,12 @@ class Memory:
             return None
         return self._spans[at]
 
-    def pieces(self, since: int, upto: int) -> list[Span]:
-        """What is known of a range, clipped to it."""
+    def pieces(self, since: int, upto: int) -> Iterator[Span]:
+        """What is known of a range, clipped to it. Nothing must change while this runs."""
         first = max(0, bisect_right(self._lows, since) - 1)
-        last = bisect_right(self._lows, upto)
-        return [clip(each, since, upto) for each in self._spans[first:last] if each.upto >= since]
+        for at in range(first, bisect_right(self._lows, upto)):
+            if self._spans[at].upto >= since:
+                yield clip(self._spans[at], since, upto)
 
     def missing(self, since: int, upto: int) -> list[Range]:
         found: list[Range] = []
@@ -99,24 +113,30 @@ class Memory:
     # ── forgetting ───────────────────────────────────────────────────────────────────────
 
     def bound(self, delivered: int | None) -> None:
-        """Forget until the bounds hold: first the oldest that was delivered here, up to
+        """Forget if there is too much: first the oldest that was delivered here, up to
         `delivered` (None: anything), then the newest, which the gap before it keeps from use."""
+        if self.events <= self._most_events and self.bytes <= self._most_bytes:
+            return
+        self._forget_oldest(delivered)
         while self.events > self._most_events or self.bytes > self._most_bytes:
-            oldest = self._spans[0]
-            at = 0 if delivered is None or oldest.upto <= delivered else -1
-            if at and len(self._spans) == 1:
-                return  # a single span that is about to be used
-            span = self._spans.pop(at)
-            self._lows.pop(at)
-            self.bytes -= self._costs.pop(at)
+            if len(self._spans) == 1:
+                return  # it is about to be used
+            span = self._spans.pop()
+            self._lows.pop()
+            self.bytes -= self._costs.pop()
             self.events -= len(span.ticks)
+            self.ceiling = span.since - 1
 
-    def forget(self, upto: int) -> None:
-        """Spans that end at or before a tick go."""
+    def _forget_oldest(self, delivered: int | None) -> None:
+        """A little more than needed at a time: the front of a list is dear."""
+        events, volume = self._most_events * 7 // 8, self._most_bytes * 7 // 8
         count = 0
-        while count < len(self._spans) and self._spans[count].upto <= upto:
-            self.bytes -= self._costs[count]
-            self.events -= len(self._spans[count].ticks)
+        for span, cost in zip(self._spans, self._costs, strict=True):
+            enough = self.events <= events and self.bytes <= volume
+            if enough or (delivered is not None and span.upto > delivered):
+                break
+            self.events -= len(span.ticks)
+            self.bytes -= cost
             count += 1
         del self._spans[:count], self._lows[:count], self._costs[:count]
 

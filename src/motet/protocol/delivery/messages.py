@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from motet.protocol.delivery.ranges import Range
-from motet.protocol.delivery.spans import Span
+from motet.protocol.delivery.spans import Record, Span
 from motet.protocol.publication import Publication
 
 
@@ -23,8 +23,9 @@ class Knowledge(Struct, tag="know", array_like=True, frozen=True):
 
 
 class Nack(Struct, tag="nack", array_like=True, frozen=True):
-    """Upstream: these ticks are wanted. With `asof`, only knowledge as of that tick or later will
-    do: the asker's subscription is younger than the ticks it wants."""
+    """Upstream: these ticks are wanted. Without any it asks which subscriptions have started.
+    With `asof`, only knowledge as of that tick or later will do: the asker's subscription is
+    younger than the ticks it wants."""
 
     pubend: str
     ranges: tuple[Range, ...]
@@ -39,10 +40,13 @@ class AckUp(Struct, tag="ackup", array_like=True, frozen=True):
 
 
 class AckExpected(Struct, tag="ackexp", array_like=True, frozen=True):
-    """Downstream: there are ticks up to `upto` that you have not acknowledged."""
+    """Downstream: there are ticks up to `upto` that you have not acknowledged. `starts` are all
+    start records among them for subscriptions from where this goes, in no order; None if the
+    sender cannot know. Only who knows them may acknowledge ticks that nobody there wants."""
 
     pubend: str
     upto: int
+    starts: tuple[Record, ...] | None = None
 
 
 DeliveryFrame = Knowledge | Nack | AckUp | AckExpected

@@ -12,13 +12,15 @@ class OutStream:
     """Silence travels lazily: `since` to `quiet` is contiguous silence that was not told yet, and
     widens the next span that is."""
 
-    __slots__ = ("acked", "curious", "deep", "quiet", "since")
+    __slots__ = ("acked", "curious", "deep", "inquires", "quiet", "since")
 
     def __init__(self, since: int) -> None:
         self.since = since
         self.quiet = since - 1
         self.acked: int | None = None
         """None: it has not acknowledged anything since we remember."""
+        self.inquires = False
+        """It wants to know which of its subscriptions have started."""
         self.curious = RangeSet()
         self.deep: list[tuple[int, int, int]] = []
         """Questions that need knowledge as of a tick: lowest, highest, as of."""
@@ -73,6 +75,7 @@ class OutStream:
             parts = list(found)
         for low, high in parts:
             self.curious.remove(low, high)
+        self.curious.forget_lowest(MOST_CURIOUS)
         return parts
 
     def acknowledge(self, upto: int) -> None:

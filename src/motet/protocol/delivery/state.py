@@ -13,7 +13,10 @@ from motet.protocol.delivery.memory import Memory
 from motet.protocol.delivery.messages import Delivered, DeliveryFrame
 from motet.protocol.delivery.outstream import OutStream
 from motet.protocol.delivery.ranges import RangeSet
+from motet.protocol.delivery.spans import Record, Span
 from motet.protocol.delivery.subend import Subend
+
+INFINITY = float("inf")
 
 
 class Limits(NamedTuple):
@@ -86,6 +89,7 @@ class Stream:
         "ack_armed",
         "ack_sent",
         "asked",
+        "cleared",
         "curiosity",
         "deep",
         "deep_asked",
@@ -93,11 +97,15 @@ class Stream:
         "expected",
         "floor",
         "frontier",
+        "held",
         "hosted",
+        "inquired_at",
+        "inquiries",
         "known",
         "memory",
         "outs",
         "pubend",
+        "starts",
         "subend",
         "wake_at",
     )
@@ -112,6 +120,17 @@ class Stream:
         """What has come past, whether or not it is still remembered: new knowledge is passed on
         once. A gap that is older than many others may be taken for known; who needs it asks."""
         self.memory = Memory(limits.memory_events, limits.memory_bytes)
+        self.cleared = 0
+        """Up to here every start record for clients of ours has been seen: by contiguous
+        knowledge, or because the pubend's broker said so."""
+        self.starts: list[Record] = []
+        """At the pubend's broker: start records that are perhaps not known where they belong."""
+        self.held: dict[str, None] = {}
+        """Clients that get nothing before it is clear which of their subscriptions began first."""
+        self.inquired_at = -INFINITY
+        """When it was last asked which subscriptions have started."""
+        self.inquiries = 0
+        """How often it was asked in vain."""
         self.outs: dict[str, OutStream] = {}
         self.subend = Subend(pubend, interest, limits.window_events, self.memory)
         self.curiosity = Curiosity(liveness)
@@ -127,6 +146,16 @@ class Stream:
         self.ack_armed = False
         self.delay_armed = False
         self.wake_at: float | None = None
+
+    def clear(self, span: Span) -> None:
+        """Contiguous knowledge leaves no doubt about start records."""
+        if span.since > self.cleared + 1 or span.lost:
+            return
+        self.cleared = max(self.cleared, span.upto)
+        while (beyond := self.memory.covering(self.cleared + 1)) is not None:
+            if beyond.lost:
+                return
+            self.cleared = beyond.upto
 
     def out(self, neighbour: str, since: int) -> OutStream:
         found = self.outs.get(neighbour)

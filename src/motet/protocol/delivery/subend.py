@@ -336,7 +336,11 @@ class Subend:
         patient: list[Range] = []
         urgent: list[Range] = []
         if self.live and self.horizon is not None and self.horizon < frontier:
-            patient = self._memory.missing(self.horizon + 1, frontier)
+            ceiling = self._memory.ceiling
+            if ceiling is not None and ceiling <= self.horizon:
+                ceiling = self._memory.ceiling = None
+            upto = frontier if ceiling is None else min(frontier, ceiling)
+            patient = self._memory.missing(self.horizon + 1, upto)
         for position in self.behind.values():
             if self._has_room(position) and position.given >= position.deep_upto:
                 upto = max(self.horizon or 0, frontier, self._waited(position))

@@ -8,6 +8,7 @@ catalogue                    all of these that belong to the log
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sys
 from collections import OrderedDict
@@ -30,9 +31,12 @@ from motet.runtime.pubend.columns import read_columns
 from motet.runtime.pubend.index import Index, damaged, read_index
 from motet.runtime.pubend.parts import Sealed
 from motet.runtime.pubend.sealing import Outcome, arrow_path, index_path, seal_segment
+from motet.runtime.pubend.selection import prepare
 
 SEALING: Final = "motet.runtime.pubend.sealing"
 CATALOGUE: Final = "catalogue"
+DAMAGED: Final = ".damaged"
+"""The ending of what was accepted as lost."""
 OPEN_INDEXES: Final = 8
 CHUNK_BYTES: Final = 1 << 20
 
@@ -65,10 +69,12 @@ class FileShelf:
             for each in self.sealed:
                 self._check_presence(each)
         self._sweep()
-        log.trim(self._last_sequence)
+        log.trim(self.last_sequence)
+        if self.sealed:
+            prepare()
 
     @property
-    def _last_sequence(self) -> int:
+    def last_sequence(self) -> int:
         return self.sealed[-1].last_sequence if self.sealed else self._begins - 1
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────
@@ -99,6 +105,7 @@ class FileShelf:
         if outcome.sealed is None:
             kind = getattr(errors, outcome.error, StorageError)
             raise kind(outcome.text)
+        await asyncio.to_thread(prepare)
         return outcome.sealed
 
     def seal_here(self, extent: Extent) -> Sealed:
@@ -181,9 +188,9 @@ class FileShelf:
 
     def _check_succession(self) -> None:
         """What is sealed and what is in rows must have no gap between them."""
-        if self._last_sequence + 1 < self._log.first:
+        if self.last_sequence + 1 < self._log.first:
             raise LogCorrupted(
-                f"{self._folder}: the records {self._last_sequence + 1} to {self._log.first - 1} "
+                f"{self._folder}: the records {self.last_sequence + 1} to {self._log.first - 1} "
                 f"are neither in the log nor in the {CATALOGUE}; {WAY_OUT}"
             )
 
@@ -201,7 +208,14 @@ class FileShelf:
         if self.given_up:
             self.sealed = tuple(kept)
             self._remember()
-            self._remove_files([path for each in self.given_up for path in self._paths(each)])
+            self._set_aside([path for each in self.given_up for path in self._paths(each)])
+
+    def _set_aside(self, paths: list[Path]) -> None:
+        """Somebody may still find something in them."""
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(path.with_name(path.name + DAMAGED))
+        sync_folder(self._folder)
 
     def _check_presence(self, part: Sealed) -> None:
         if part.is_lost:
@@ -237,7 +251,7 @@ class FileShelf:
             if not re.fullmatch(r"\d{20}\.(arrow|index)", path.name) or path.name in known:
                 continue
             first = int(path.name[:20])
-            if self._begins <= first <= self._last_sequence:
+            if self._begins <= first <= self.last_sequence:
                 raise LogCorrupted(f"{path} is not in the {CATALOGUE}; {WAY_OUT}")
             remove_file(path)
 

@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Raw, Struct
 
-from motet.errors import LogCorrupted
+from motet.errors import LogCorrupted, WrittenByAnotherVersion
 from motet.runtime.log.files import unreadable
 from motet.runtime.log.scan import pread
 
@@ -109,9 +109,15 @@ def read_index(path: Path, checksum: int) -> Index:
     if crc32(data) != checksum:
         raise damaged(path, "its checksum is wrong")
     try:
-        return _decode_index(data)
+        index = _decode_index(data)
     except msgspec.MsgspecError as error:
         raise damaged(path, f"it is no index ({error})") from None
+    if index.format != FORMAT:
+        raise WrittenByAnotherVersion(
+            f"{path} has format {index.format}, and this release reads format {FORMAT}; start the "
+            f"release that wrote it"
+        )
+    return index
 
 
 class Fetcher:

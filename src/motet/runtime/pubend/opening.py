@@ -58,7 +58,7 @@ class Opening:
 
     def open(self, now_s: float) -> Opened:
         sealed = self._shelf.sealed
-        done = sealed[-1].last_sequence if sealed else 0
+        done = self._shelf.last_sequence
         extents = [each for each in self._extents if each.last > done or each.first > done]
         found = [self._checkpoint_of(each) for each in extents]
         standing = Standing(self._pubend)

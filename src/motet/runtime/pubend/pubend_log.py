@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Final, Protocol
 
 from motet.errors import InvariantError, MisuseError
@@ -38,6 +39,7 @@ from motet.runtime.pubend.shelf import Shelf
 PURPOSE: Final = "pubend"
 VERSION: Final = 1
 SEGMENT_BYTES: Final = 64 << 20
+MOST_AWAITED: Final = 4096
 _NEVER_ROLLS: Final = 1 << 62
 """Segments begin when we say so, because each begins with a checkpoint."""
 
@@ -52,8 +54,7 @@ class SegmentedLog(Log, Protocol):
 
 
 class PubendLog:
-    """Everything but `read` is called from one thread, and `read` may be called there, too; what
-    it returns may be iterated in any."""
+    """Everything but `read` is called from one thread; `read` from any."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class PubendLog:
         self._durable_tick = self._standing.last_tick
         self._awaited: deque[tuple[int, int]] = deque()
         """(position, last tick) of what was appended and may not be durable yet."""
+        self._awaiting = Lock()
         if opened.begins_segment:
             self._checkpoint()
         for part in shelf.given_up:
@@ -131,10 +133,14 @@ class PubendLog:
     @property
     def durable_tick(self) -> int:
         """The last tick that survives a crash: reads end there."""
+        return self._forget_durable()
+
+    def _forget_durable(self) -> int:
         durable, awaited = self.log.durable, self._awaited
-        while awaited and awaited[0][0] <= durable:
-            self._durable_tick = awaited.popleft()[1]
-        return self._durable_tick
+        with self._awaiting:
+            while awaited and awaited[0][0] <= durable:
+                self._durable_tick = awaited.popleft()[1]
+            return self._durable_tick
 
     @property
     def first_tick(self) -> int:
@@ -162,38 +168,57 @@ class PubendLog:
     ) -> int:
         """Take consecutive events of a publisher's session, which get consecutive ticks; the
         position at which they are durable. What `published` knows already must not come again."""
-        count = len(bodies)
-        if not count:
+        return self.append_runs([Run.of(first_tick, publisher, epoch, first_sequence, bodies)])
+
+    def append_runs(self, runs: Sequence[Run]) -> int:
+        """The same with several runs: all of them, or none. It costs less than one by one."""
+        runs = [run for run in runs if run.count]
+        if not runs:
             return self.log.appended
-        standing = self._standing
-        if first_tick <= standing.last_tick:
-            raise self._backwards(first_tick)
-        known = standing.last_published(publisher, epoch)
-        if first_sequence <= known:
-            raise MisuseError(
-                f"{publisher} has published up to {known} in session {epoch}, so an event "
-                f"{first_sequence} would be there twice"
-            )
-        run = Run.of(first_tick, publisher, epoch, first_sequence, bodies)
-        position = self._append(RUN, encode(run), first_tick, count)
-        standing.ran(publisher, epoch, first_sequence, first_tick, count)
-        self._awaited.append((position, standing.last_tick))
+        self._check(runs)
+        payloads = [encode(run) for run in runs]
+        standing, live = self._standing, self._room()
+        first = self.log.appended + 1
+        position = self.log.append(payloads, RUN)
+        for sequence, (run, payload) in enumerate(zip(runs, payloads, strict=True), first):
+            live.passed(sequence, run.first_tick, run.count, len(payload))
+            standing.apply(RUN, run)
+            standing.size_bytes += len(payload)
+        self._await(position)
         return position
+
+    def _check(self, runs: Sequence[Run]) -> None:
+        last_tick = self.last_tick
+        published: dict[tuple[str, str], int] = {}
+        for run in runs:
+            if run.first_tick <= last_tick:
+                raise self._backwards(run.first_tick, last_tick)
+            session = run.publisher, run.epoch
+            known = published.get(session) or self.published(*session)
+            if run.first_sequence <= known:
+                raise MisuseError(
+                    f"{run.publisher} has published up to {known} in session {run.epoch}, so an "
+                    f"event {run.first_sequence} would be there twice"
+                )
+            last_tick, published[session] = run.last_tick, run.last_sequence
+
+    def _await(self, position: int) -> None:
+        self._awaited.append((position, self.last_tick))
+        if len(self._awaited) > MOST_AWAITED:
+            self._forget_durable()
 
     def append_start(self, tick: int, op: OpId) -> int:
         """A subscription begins behind this tick; the position at which that is durable."""
         if tick <= self._standing.last_tick:
-            raise self._backwards(tick)
+            raise self._backwards(tick, self.last_tick)
         start = Start(tick, op)
-        position = self._append(START, encode(start), tick, 0)
+        position = self._append(START, encode(start), tick)
         self._standing.apply(START, start)
-        self._awaited.append((position, tick))
+        self._await(position)
         return position
 
-    def _backwards(self, tick: int) -> MisuseError:
-        return MisuseError(
-            f"tick {tick} is not behind {self.last_tick}, the last one of {self.pubend}"
-        )
+    def _backwards(self, tick: int, last: int) -> MisuseError:
+        return MisuseError(f"tick {tick} is not behind {last}, the last one of {self.pubend}")
 
     def published(self, publisher: str, epoch: str) -> int:
         """The last sequence that a publisher's session has in the log, durable or about to be; 0
@@ -251,17 +276,22 @@ class PubendLog:
         assert isinstance(last, Live)
         return last
 
-    def _append(self, kind: int, payload: bytes, first_tick: int, events: int) -> int:
+    def _room(self) -> Live:
+        """The segment that the next records go into."""
         if self._open.size_bytes >= self._segment_bytes:
             self.roll()
+        return self._open
+
+    def _append(self, kind: int, payload: bytes, tick: int) -> int:
+        live = self._room()
         position = self.log.append((payload,), kind)
-        self._open.passed(position, first_tick, events, len(payload))
+        live.passed(position, tick, 0, len(payload))
         self._standing.size_bytes += len(payload)
         return position
 
     def _note(self, kind: int, record: Cursor | Ended | Loss) -> int:
         """A record of our own, which has no tick."""
-        position = self._append(kind, encode(record), self.last_tick, 0)
+        position = self._append(kind, encode(record), self.last_tick)
         self._standing.apply(kind, record)
         return position
 
@@ -314,8 +344,9 @@ class PubendLog:
             sealed.last_tick,
         ):
             raise InvariantError(f"{sealed} is not the segment behind tick {live.floor}")
-        self._shelf.add(sealed)
+        # Who reads must find the columns before the rows go.
         self._parts = (*self._parts[:at], sealed, *self._parts[at + 1 :])
+        self._shelf.add(sealed)
         return True
 
     def verify(self) -> None:

@@ -31,6 +31,6 @@ class Trimmed(Struct, frozen=True):
     """Ticks up to this one are not kept any more."""
     events: int = 0
     lost_events: int = 0
-    """How many of them somebody was still owed."""
+    """How many were in parts of which somebody was still owed something: he lacks no more."""
     expired: tuple[str, ...] = ()
     """The cursors that were abandoned."""

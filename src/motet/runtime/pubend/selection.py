@@ -36,6 +36,12 @@ _FAMILY: Final = {
 }
 
 
+def prepare() -> None:
+    """Import what filtering by columns needs, which takes a moment: so that the first read with a
+    filter does not have to."""
+    import pyarrow.compute  # noqa: F401
+
+
 class Selector:
     """Works on one block. `columns` finds the columns of an attribute by kind; a text column may
     be numbers of `words`."""

@@ -19,6 +19,10 @@ class Shelf(Protocol):
     def given_up(self) -> tuple[Sealed, ...]:
         """Those of them that were found damaged on opening, and accepted as lost."""
 
+    @property
+    def last_sequence(self) -> int:
+        """Records of the log up to this one are here, or have gone from here."""
+
     async def seal(self, extent: Extent) -> Sealed | None:
         """Rewrite a segment by columns; None if this shelf takes nothing. It is not on the shelf
         before it is added."""
@@ -45,6 +49,7 @@ class NoShelf:
 
     sealed: tuple[Sealed, ...] = ()
     given_up: tuple[Sealed, ...] = ()
+    last_sequence = 0
 
     async def seal(self, extent: Extent) -> None:
         assert extent

@@ -59,18 +59,12 @@ class Standing:
         return sessions.get(epoch, 0) if sessions else 0
 
     def _run(self, run: Run) -> None:
-        self.ran(run.publisher, run.epoch, run.first_sequence, run.first_tick, run.count)
-
-    def ran(
-        self, publisher: str, epoch: str, first_sequence: int, first_tick: int, count: int
-    ) -> None:
-        """The common record, without having it made."""
-        sessions = self.published.get(publisher)
+        sessions = self.published.get(run.publisher)
         if sessions is None:
-            sessions = self.published[publisher] = {}
-        sessions[epoch] = first_sequence + count - 1
-        self.last_tick = first_tick + count - 1
-        self.events += count
+            sessions = self.published[run.publisher] = {}
+        sessions[run.epoch] = run.last_sequence
+        self.last_tick = run.last_tick
+        self.events += run.count
 
     def _start(self, start: Start) -> None:
         self.last_tick = start.tick

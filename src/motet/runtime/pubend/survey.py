@@ -20,6 +20,9 @@ MAX_WORDS: Final = 1024
 """An attribute with more different texts than this is not written by numbers."""
 MAX_LEFTOVERS: Final = 4096
 
+LEAST_ROW_BYTES: Final = 64
+"""Columns may take so much per event, however small the events are."""
+
 GATHERED_EVENTS: Final = 2048
 """Events are looked at so many at a time, attribute by attribute."""
 DENSE_NAMES: Final = 512
@@ -132,14 +135,14 @@ class Survey:
 
     def columns(self) -> dict[str, list[str]]:
         """The attributes that get columns, with their kinds. All kinds of one or none. Frequent
-        ones come first, and all together take no more room than the events: an attribute that
-        hardly any event has would cost as much as one that all have."""
+        ones come first, and all together take no more room than events that are not tiny: an
+        attribute that hardly any event has would cost as much as one that all have."""
         kinds: dict[str, list[str]] = {}
         counts: Counter[str] = Counter()
         for name, kind in sorted(self.values):
             kinds.setdefault(name, []).append(kind)
             counts[name] += self.values[name, kind]
-        left = max(self.size_bytes, self.rows * 8)
+        left = max(self.size_bytes, self.rows * LEAST_ROW_BYTES)
         chosen: dict[str, list[str]] = {}
         for name, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
             cost = sum(self.rows * (_WIDTHS[kind] + 0.125) for kind in kinds[name])
