@@ -32,9 +32,13 @@ def demo(
         if not json:
             out().print(text)
 
-    # The story tells of lost sessions itself.
-    logging.getLogger("motet.client").setLevel(logging.ERROR)
-    results = run(play(tell))
+    clients = logging.getLogger("motet.client")
+    loudness = clients.level
+    clients.setLevel(logging.ERROR)  # the story tells of lost sessions itself
+    try:
+        results = run(play(tell))
+    finally:
+        clients.setLevel(loudness)
     if report is not None:
         promises.write(results, report)
     if json:

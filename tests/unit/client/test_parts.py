@@ -155,7 +155,7 @@ async def test_a_full_buffer_drops_the_newest_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     subscription = Subscription(EVERYTHING, _nothing, buffer=3)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "motet.client"):
         for step in range(5):
             subscription.arrive(_publication(step))
     assert (subscription.buffered, subscription.dropped) == (3, 2)

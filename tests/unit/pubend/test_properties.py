@@ -207,13 +207,14 @@ class AnyPubend(RuleBasedStateMachine):
 
     # ── what holds ───────────────────────────────────────────────────────────────────────
 
-    @rule(data=st.data())
-    def read(self, data: st.DataObject) -> None:
+    @rule(begin=st.floats(0, 1), end=st.floats(0, 1), is_filtered=st.booleans())
+    def read(self, begin: float, end: float, is_filtered: bool) -> None:
+        # Shares, because how much is there depends on how the thread has formed its groups.
         self.mark_safe()
         last = self.last_tick
-        since = data.draw(st.integers(1, last + 1))
-        upto = data.draw(st.integers(since, last + 2))
-        filter = data.draw(st.sampled_from([None, Filter.parse("step > 9 and step < 40")]))
+        since = 1 + round(begin * last)
+        upto = since + round(end * (last + 2 - since))
+        filter = Filter.parse("step > 9 and step < 40") if is_filtered else None
         wanted: list[Item] = [
             item
             for item in self.items
