@@ -89,9 +89,9 @@ class AnyLog(RuleBasedStateMachine):
         self.log.roll()
 
     @precondition(lambda self: self.records)
-    @rule(data=st.data())
-    def trim(self, data: st.DataObject) -> None:
-        upto = data.draw(st.integers(0, len(self.records)))
+    @rule(share=st.floats(0, 1))
+    def trim(self, share: float) -> None:
+        upto = round(share * len(self.records))
         self.trimmed = max(self.trimmed, upto)
         self.log.trim(upto)
         self.mark_safe()
