@@ -29,6 +29,8 @@ async def main():
     broker = BrokerProcess("B1", free_ports(1)[0], options, Path(sys.argv[1]))
     await broker.start()
     broker.pause()
+    while Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        await asyncio.sleep(0.01)
     print(broker.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
