@@ -24,13 +24,17 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from motet.chaos.fleet import BrokerProcess, free_ports
 
+def state(task):
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+
 async def main():
     options = ("--durability", "volatile")
     broker = BrokerProcess("B1", free_ports(1)[0], options, Path(sys.argv[1]))
     await broker.start()
     broker.pause()
-    while Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-        await asyncio.sleep(0.01)
+    while {state(task) for task in Path(f"/proc/{broker.pid}/task").iterdir()} != {"T"}:
+        await asyncio.sleep(0.01)  # only a process that stands still entirely counts as paused
+    await asyncio.sleep(0.05)
     print(broker.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
