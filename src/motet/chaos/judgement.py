@@ -13,20 +13,12 @@ from motet.chaos import autopsy
 from motet.chaos.chronicle import Chronicle
 from motet.chaos.plan import Plan
 from motet.runtime.journal import VOLATILE
-from motet.testing.checkers import (
-    answers,
-    completeness,
-    duplicates,
-    order,
-    routing,
-    sessions,
-    soundness,
-)
+from motet.testing.checkers import routing
+from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.verdict import Verdict
 
 SHOWN = 10
 """Violations of one guarantee that are told; the rest are usually its echoes."""
-CHECKERS = (completeness, duplicates, order, soundness, answers, sessions)
 
 
 class Violation(Struct, frozen=True):

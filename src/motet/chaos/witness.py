@@ -32,6 +32,7 @@ from motet.protocol.session.messages import (
 )
 from motet.testing.history import (
     ADDITIONS,
+    DONE,
     Delivery,
     Event,
     Fencing,
@@ -135,11 +136,8 @@ class WitnessedMachine(ClientMachine):
         self._end_session()
 
     def _end_session(self) -> None:
-        session, at = self.session, self._chronicle.now()
-        if session is not None and session.ended_at == inf and self._chronicle.recording:
-            session.ended_at = at
-            for operation in session.operations.values():
-                operation.ended_at = min(operation.ended_at, at)
+        if self.session is not None and self._chronicle.recording:
+            self.session.end(self._chronicle.now())
 
     # ── what comes in ────────────────────────────────────────────────────────────────────
 
@@ -150,24 +148,14 @@ class WitnessedMachine(ClientMachine):
         operation = self.session.operations.get(frame.sequence)
         if operation is None:
             return
-        answer = "Done" if isinstance(frame, Done) else frame.error
-        if operation.answer and operation.answer != answer:
-            self._chronicle.history.odd(
-                "answers", f"{operation} was answered {operation.answer}, then {answer}"
-            )
-        if operation.answer:
-            return
-        operation.answer = answer
-        operation.answered_at = now = self._chronicle.now()
-        if isinstance(frame, Failed):
-            operation.missing = frame.missing
-        if operation.target is not None:
-            operation.target.gone = True
-        elif isinstance(frame, Failed):
-            operation.gone = True
-            operation.ended_at = min(operation.ended_at, operation.requested_at)
-        elif operation.wait:
-            operation.effective_at = now
+        failed = frame if isinstance(frame, Failed) else None
+        answer, missing = (failed.error, failed.missing) if failed else (DONE, ())
+        is_first = not operation.answer
+        odd = operation.answered(answer, self._chronicle.now(), missing)
+        if odd:
+            self._chronicle.history.odd("answers", odd)
+        if is_first and operation.wait and operation.target is None and failed is None:
+            operation.effective_at = operation.answered_at
 
     def _welcomed(self, frame: Welcome) -> None:
         """Before anything of the session is recorded."""

@@ -29,7 +29,16 @@ from motet.protocol.session.messages import (
     UnsubscribeRequest,
     Welcome,
 )
-from motet.testing.history import ADDITIONS, Call, Delivery, Event, Fencing, Operation, Session
+from motet.testing.history import (
+    ADDITIONS,
+    DONE,
+    Call,
+    Delivery,
+    Event,
+    Fencing,
+    Operation,
+    Session,
+)
 from motet.testing.transport import Connection, End
 
 if TYPE_CHECKING:
@@ -258,22 +267,11 @@ class SimulatedClient:
         operation = self.session.operations.get(frame.sequence)
         if operation is None:
             return
-        answer = "Done" if isinstance(frame, Done) else frame.error
-        if operation.answer and operation.answer != answer:
-            self.cluster.history.odd(
-                "answers", f"{operation} was answered {operation.answer}, then {answer}"
-            )
-        if operation.answer:
-            return
-        operation.answer = answer
-        operation.answered_at = self.cluster.agenda.now
-        if isinstance(frame, Failed):
-            operation.missing = frame.missing
-        if operation.target is not None:
-            operation.target.gone = True
-        elif isinstance(frame, Failed):
-            operation.gone = True
-            operation.ended_at = min(operation.ended_at, operation.requested_at)
+        failed = frame if isinstance(frame, Failed) else None
+        answer, missing = (failed.error, failed.missing) if failed else (DONE, ())
+        odd = operation.answered(answer, self.cluster.agenda.now, missing)
+        if odd:
+            self.cluster.history.odd("answers", odd)
 
     def _welcomed(self, frame: Welcome) -> None:
         """Before anything of the new session is recorded."""
@@ -295,10 +293,8 @@ class SimulatedClient:
         self._recover()
 
     def _end_session(self, at: float) -> None:
-        if self.session is not None and self.session.ended_at == inf:
-            self.session.ended_at = at
-            for operation in self.session.operations.values():
-                operation.ended_at = min(operation.ended_at, at)
+        if self.session is not None:
+            self.session.end(at)
 
     def begins(self, epoch: str) -> None:
         """A broker opens a session for us, as the newest of our name so far."""

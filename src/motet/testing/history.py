@@ -17,6 +17,7 @@ from motet.model import Filter, Hop, OpId, Value
 from motet.testing.topology import Edge, Tree, edge_of
 
 ADDITIONS = ("advertise", "subscribe")
+DONE = "Done"
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +51,20 @@ class Operation:
     def id(self) -> OpId:
         return OpId(self.session.client, self.session.epoch, self.sequence)
 
+    def answered(self, answer: str, at: float, missing: tuple[str, ...] = ()) -> str:
+        """An answer stands on the wire: "Done", or the name of an error. The first one counts;
+        what is odd about a later one, if it is another."""
+        if self.answer:
+            changed = self.answer != answer
+            return f"{self} was answered {self.answer}, then {answer}" if changed else ""
+        self.answer, self.answered_at, self.missing = answer, at, missing
+        if self.target is not None:
+            self.target.gone = True
+        elif answer != DONE:
+            self.gone = True
+            self.ended_at = min(self.ended_at, self.requested_at)
+        return ""
+
     def __str__(self) -> str:
         what = f"({self.filter})" if self.filter is not None else ""
         return f"{self.kind} {self.id} {what} at {self.session.broker}".replace("  ", " ")
@@ -68,6 +83,13 @@ class Session:
     sent: int = 0
     """How many things the client has sent in it: the next position."""
     operations: dict[int, Operation] = field(default_factory=dict)
+
+    def end(self, at: float) -> None:
+        """It ends, or could have, and with it all that it has in force."""
+        if self.ended_at == inf:
+            self.ended_at = at
+            for operation in self.operations.values():
+                operation.ended_at = min(operation.ended_at, at)
 
 
 class Opening(NamedTuple):

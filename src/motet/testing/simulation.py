@@ -22,15 +22,8 @@ from motet.matching import index as matching_index
 from motet.matching import python_index
 from motet.matching.naive import surely_covers
 from motet.protocol.link import machine as link_machine
-from motet.testing.checkers import (
-    answers,
-    completeness,
-    duplicates,
-    order,
-    routing,
-    sessions,
-    soundness,
-)
+from motet.testing.checkers import routing
+from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.verdict import Verdict
 from motet.testing.cluster import Cluster
 from motet.testing.faults import DEFAULT_PROFILE, profile
@@ -161,10 +154,7 @@ def _verdicts(cluster: Cluster) -> list[Verdict]:
     return [
         *_oddities(cluster),  # first: they were noticed when they happened
         _tables(cluster),
-        *(
-            checker.check(history)
-            for checker in (completeness, duplicates, order, soundness, answers, sessions)
-        ),
+        *(checker.check(history) for checker in CHECKERS),
         cluster.effective.verdict,
         Verdict("replay", cluster.replayed),
         Verdict("invariants", cluster.validated),

@@ -121,7 +121,7 @@ def test_a_snapshot_replaces_the_journal_before_it(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_taken_when_the_journal_has_grown(tmp_path: Path) -> None:
-    async def run() -> None:
+    async def run() -> str:
         opened = recovery.open_folder(CONFIG, tmp_path)
         opened.journal.watch(lambda: None, pytest.fail)
         keeper = Compaction(tmp_path, opened.journal, opened.core.acknowledged, least_bytes=1000)
@@ -133,8 +133,11 @@ def test_a_snapshot_is_taken_when_the_journal_has_grown(tmp_path: Path) -> None:
         task.cancel()
         await asyncio.wait({task})
         await opened.journal.close()
+        return opened.core.durable.digest()
 
-    asyncio.run(run())
+    digest = asyncio.run(run())
+    assert len(recovery.snapshots(tmp_path)) == 1
+    assert recovery.read_core(tmp_path).durable.digest() == digest
 
 
 def test_a_snapshot_that_fails_changes_nothing(tmp_path: Path) -> None:
