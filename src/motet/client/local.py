@@ -16,10 +16,8 @@ import dataclasses
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from motet.broker.driver import BrokerDriver
-from motet.broker.service import open_broker
 from motet.broker.topology import Topology
 from motet.client.client import Client, connect
 from motet.client.loop_thread import LoopThread
@@ -27,6 +25,9 @@ from motet.client.opening import Opening
 from motet.client.sync import SyncClient
 from motet.errors import ClosedError, Disconnected, MisuseError
 from motet.runtime.journal import VOLATILE
+
+if TYPE_CHECKING:
+    from motet.broker.driver import BrokerDriver
 
 LINKED_BOUND_S = 10.0
 
@@ -96,6 +97,8 @@ class LocalOverlay:
         await driver.stop()
 
     async def _start(self, name: str) -> None:
+        from motet.broker.service import open_broker  # most who import us only connect
+
         folder, durability = Path(name), VOLATILE
         if self._data is not None:
             folder, durability = self._data / name, self.topology.durability
