@@ -85,6 +85,26 @@ class NoSuchOperation(MisuseError):
     """An unsubscribe or unadvertise names something that is not in force."""
 
 
+class SessionIsDurable(MisuseError):
+    """A client wants a new, ordinary session under the id of a durable one, which would end it."""
+
+
+class ClientElsewhere(MisuseError):
+    """A durable session of this client lives at another broker: connect there."""
+
+
+class NameTaken(MisuseError):
+    """A subscription or advertisement of this name stands already, with another filter."""
+
+
+class TooLate(MisuseError):
+    """A subscription cannot reach into the past any more: its client reads there already."""
+
+
+class NoClientsHere(MisuseError):
+    """This process is a mate of a cell: clients and brokers connect to its head."""
+
+
 class ClosedError(MisuseError):
     """The client, subscription or overlay was closed before."""
 
@@ -105,12 +125,32 @@ class NotEffective(UnavailableError):
         )
 
 
+class NotOffered(UnavailableError):
+    """This broker does not deliver exactly once; publish with `best_effort=True`."""
+
+
+class StillOwed(UnavailableError):
+    """An advertisement was taken back, and takes no more events; but some that were published
+    under it have not arrived everywhere. It goes by itself when they have."""
+
+
 class Withdrawn(UnavailableError):
     """The operation was undone (by its inverse, or by the end of its session) while it waited."""
 
 
 class Disconnected(UnavailableError):
     """The broker cannot be reached, or the connection ended before the answer came."""
+
+
+class EventsLost(UnavailableError):
+    """Events of a pubend are gone for good: they were trimmed, or destroyed with their log.
+    `first` and `last` are the ticks between which they lie."""
+
+    def __init__(self, pubend: str, first: int, last: int) -> None:
+        self.pubend = pubend
+        self.first = first
+        self.last = last
+        super().__init__(f"events of {pubend} are lost, from tick {first} to {last}")
 
 
 class Fenced(UnavailableError):

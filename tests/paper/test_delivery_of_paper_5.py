@@ -149,6 +149,48 @@ def test_2_4_a_tick_becomes_anti_curious_only_if_all_downstream_say_so() -> None
     assert acks(*rig.wait(1)) == [40]
 
 
+def test_2_3_clients_in_total_order_receive_the_same_merged_stream() -> None:
+    # given two pubends, three clients in total order at other brokers, and one in publisher order
+    roots, clients = {"P": "p1", "Q": "s5"}, {"c1": "s1", "c2": "s2", "c3": "s3", "c4": "s4"}
+    world = World(PAPER_TREE, roots, clients, liveness=PAPER, merged=("c1", "c2", "c3"))
+    for client in clients:
+        world.connect(client)
+        world.subscribe(client, range(world.topics), 1)
+    world.run(3.0)
+    for turn in range(40):
+        world.publish("PPQ"[turn % 3], 2)
+        world.run(0.02)
+    world.settle()
+    # then the interleaving is determined by the ticks, and the same for all who asked for it
+    orders = [[(p, tick) for p, tick, _, _ in world.clients[c].got] for c in ("c1", "c2", "c3")]
+    assert orders[0] == orders[1] == orders[2]
+    assert [tick for _, tick in orders[0]] == sorted(tick for _, tick in orders[0])
+    assert len(orders[0]) == len(world.clients["c4"].got) == 80
+
+
+def test_2_4_a_merge_passes_silence_only_if_all_inputs_are_silent_and_asks_those_that_are_not() -> (
+    None
+):
+    # given a client that merges P, which is busy at its own broker, and Q, which is quiet
+    roots = {"P": "s1", "Q": "s5"}
+    world = World(PAPER_TREE, roots, {"c1": "s1"}, liveness=PAPER, merged=("c1",))
+    world.connect("c1")
+    world.subscribe("c1", range(world.topics), 1)
+    world.run(3.0)
+    world.cut("b3", "s5")
+    world.publish("P", 3)
+    world.run(1.0)
+    # then it gets nothing while Q is in doubt, and only Q is asked
+    assert world.clients["c1"].got == []
+    asked = {frame.pubend for _, _, frame in world.frames if isinstance(frame, Nack)}
+    assert "P" not in asked
+    assert any(frame.ranges for frame in world.nacks("s1", "b1") if frame.pubend == "Q")
+    # when Q has answered, it gets what was held back
+    world.link_up("b3", "s5")
+    world.settle()
+    assert len(world.clients["c1"].got) == 3
+
+
 # ── 3.1: propagation ─────────────────────────────────────────────────────────────────────
 
 

@@ -13,6 +13,7 @@ What lives here
     cloudevents   events as CloudEvents, both ways
     ids           `Hop`, `OpId`
     limits        how large all of these may be
+    ticks         when events were published, as numbers
 
 May import: the standard library, msgspec, `motet.errors`.
 

@@ -21,7 +21,8 @@ _SURELY_FITS: Final = MAX_EVENT_BYTES // 2
 
 
 class Event:
-    """What is published and delivered. Frozen; `publisher` and `sequence` are set on delivery.
+    """What is published and delivered. Frozen; `publisher` and `sequence` are set on delivery,
+    and so is its place in the stream (`pubend`, `tick`) if it is delivered exactly once.
 
     `event["step"]`, `event.get("step")` and `"step" in event` look attributes up. Two events are
     equal when all their fields are, with values of the same type: 1, 1.0 and True differ here,
@@ -29,12 +30,15 @@ class Event:
     """
 
     # Private slots behind read-only properties: frozen without paying for it on creation.
-    __slots__ = ("_attributes", "_payload", "_publisher", "_sequence")
+    # `_pubend` and `_tick` are not even set where there are none: most events are made quickly.
+    __slots__ = ("_attributes", "_payload", "_pubend", "_publisher", "_sequence", "_tick")
 
     _attributes: dict[str, Value]
     _payload: bytes
     _publisher: str
     _sequence: int
+    _pubend: str
+    _tick: int
 
     def __init__(
         self,
@@ -70,7 +74,12 @@ class Event:
 
     @staticmethod
     def delivered(
-        attributes: dict[str, Value], payload: bytes, publisher: str, sequence: int
+        attributes: dict[str, Value],
+        payload: bytes,
+        publisher: str,
+        sequence: int,
+        pubend: str | None = None,
+        tick: int | None = None,
     ) -> Event:
         """An event that a broker has checked before. Takes the dict over; checks nothing."""
         event = _new(Event)
@@ -78,6 +87,9 @@ class Event:
         event._payload = payload
         event._publisher = publisher
         event._sequence = sequence
+        if pubend is not None and tick is not None:
+            event._pubend = pubend
+            event._tick = tick
         return event
 
     @property
@@ -96,6 +108,17 @@ class Event:
     @property
     def sequence(self) -> int:
         return self._sequence
+
+    @property
+    def pubend(self) -> str | None:
+        """The stream that it was delivered in; None if it was best effort."""
+        return getattr(self, "_pubend", None)
+
+    @property
+    def tick(self) -> int | None:
+        """Its place in that stream. Whoever stores it with the effects of the event knows later
+        which events have had their effects."""
+        return getattr(self, "_tick", None)
 
     def encode(self) -> bytes:
         """The body as it travels: see `motet.model.body`."""
@@ -140,10 +163,13 @@ class Event:
             (name, type(value), value if value == value else None)
             for name, value in self._attributes.items()
         )
-        return typed, self._payload, self._publisher, self._sequence
+        return typed, *self._origin()
+
+    def _origin(self) -> tuple[object, ...]:
+        return self._payload, self._publisher, self._sequence, self.pubend, self.tick
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Event.delivered, (self._attributes, self._payload, self._publisher, self._sequence)
+        return Event.delivered, (self._attributes, *self._origin())
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())

@@ -11,9 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Raw
+
+from motet.model import OpId
 from motet.protocol.frames import Frame
+
+if TYPE_CHECKING:
+    from motet.protocol.delivery.spans import Span
+    from motet.protocol.delivery.state import ReadWanted
 
 TimerKey = tuple[Hashable, ...]
 
@@ -52,7 +59,26 @@ class Reconfigured(NamedTuple):
     neighbours: tuple[str, ...]
 
 
-Input = Dialled | Received | Closed | TimerFired | Reconfigured
+class Logged(NamedTuple):
+    """Of the records that this life has given to our pubend's log, so many are durable."""
+
+    records: int
+
+
+class LogRead(NamedTuple):
+    """Our pubend's log was read, from the beginning of what was wanted, perhaps not to its end."""
+
+    want: ReadWanted
+    spans: list[Span]
+
+
+class Persisted(NamedTuple):
+    """The facts of an output that asked for it (`Output.confirm`) are durable."""
+
+    confirmed: int
+
+
+Input = Dialled | Received | Closed | TimerFired | Reconfigured | Logged | LogRead | Persisted
 
 
 # ── outputs ──────────────────────────────────────────────────────────────────────────────
@@ -63,6 +89,23 @@ class Fact(NamedTuple):
 
     now: float
     body: Any
+
+
+class LogRun(NamedTuple):
+    """Events of one session, with consecutive ticks and sequences, for our pubend's log."""
+
+    first_tick: int
+    publisher: str
+    epoch: str
+    first_sequence: int
+    bodies: list[Raw]
+
+
+class LogStart(NamedTuple):
+    """The start of a subscription, for our pubend's log."""
+
+    tick: int
+    op: OpId
 
 
 class SetTimer(NamedTuple):
@@ -90,8 +133,13 @@ class Output:
        before that; a failure here ends the process.
     2. `send`: frames to neighbours, and
     3. `deliver`: frames to clients. Per connection they leave in the order of the steps.
+    `log` goes to the pubend's log, which answers with `Logged`; `reads` are answered with
+    `LogRead`. Nothing of this output waits for them.
     4. `timers`: set and cancelled in list order; setting a key again replaces it.
     5. `close`: after what was sent before on that connection.
+    `forgotten` are sessions (client, epoch) that the pubend's log need not remember when `persist`
+    is durable; before, a restart might bring them back.
+    `confirm`, unless it is 0, comes back with `Persisted` when `persist` is durable.
     """
 
     persist: list[Fact]
@@ -99,6 +147,10 @@ class Output:
     deliver: list[tuple[int, Frame]]
     timers: list[SetTimer | CancelTimer]
     close: list[Close]
+    log: list[LogRun | LogStart]
+    reads: list[ReadWanted]
+    forgotten: list[tuple[str, str]]
+    confirm: int
 
     def __init__(
         self,
@@ -114,3 +166,7 @@ class Output:
         self.deliver = deliver or []
         self.timers = timers or []
         self.close = close or []
+        self.log = []
+        self.reads = []
+        self.forgotten = []
+        self.confirm = 0

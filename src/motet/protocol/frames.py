@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from motet.protocol.cell.messages import CellFrame
 from motet.protocol.link.messages import LinkFrame
+from motet.protocol.reading.messages import ReadingFrame
 from motet.protocol.session.messages import SessionFrame
 
 PROTOCOL_VERSION = 2
@@ -14,4 +16,4 @@ class Beat(Struct, tag="beat", array_like=True, frozen=True):
     """Nothing but a sign of life; the driver sends and swallows it."""
 
 
-Frame = LinkFrame | SessionFrame | Beat
+Frame = LinkFrame | SessionFrame | ReadingFrame | CellFrame | Beat

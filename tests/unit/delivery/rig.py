@@ -54,7 +54,6 @@ class Rig:
         self._neighbours = list(neighbours)
         self._upstream = upstream
         self.everything: list[str] = []
-        self.is_waiting = False
         self.several: dict[str, dict[int, Sequence[str]]] = {}
         """Clients with several subscriptions: by sequence, the topics."""
         self.homes: dict[OpId, str] = {}
@@ -105,10 +104,6 @@ class Rig:
     def wants(self, neighbour: str) -> bool:
         return any(neighbour in hops for hops in self.routes.values())
 
-    def waiting(self, client: str) -> bool:
-        assert client
-        return self.is_waiting
-
     # ── the doors ────────────────────────────────────────────────────────────────────────
 
     def do(self, door: Callable[[DeliveryMachine, Effects], None]) -> Effects:
@@ -142,7 +137,8 @@ class Rig:
 
     def attach(self, client: str, cursor: int = 0, total_order: bool = False) -> Effects:
         cursors = {P: cursor} if cursor else {}
-        return self.do(lambda m, o: m.attach(client, cursors, self.now, o, total_order))
+        awaited = () if total_order else None
+        return self.do(lambda m, o: m.attach(client, cursors, self.now, o, awaited))
 
     def start(self, client: str, tick: int, sequence: int = 1) -> Effects:
         """The pubend's broker has said that no other subscription started before."""
@@ -152,6 +148,14 @@ class Rig:
 
     def begin(self, client: str, tick: int, sequence: int = 1) -> Effects:
         return self.do(lambda m, o: m.start(client, op(client, sequence), P, tick, self.now, o))
+
+    def start_above(self, since: int, subscription: OpId, tick: int) -> Effects:
+        """Of a subscription that reaches back."""
+        reaches = {subscription: since}
+        self.machine.durables.reach = lambda each, _: reaches.get(each)
+        return self.do(
+            lambda m, o: m.start(subscription.client, subscription, P, tick, self.now, o)
+        )
 
     def join(self, client: str, tick: int) -> None:
         """A client that is here and has started."""

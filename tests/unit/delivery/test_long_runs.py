@@ -191,7 +191,7 @@ def some(pubend: str, *ticks: int) -> Delivered:
 
 
 def test_a_merge_releases_by_tick_and_then_by_pubend() -> None:
-    merge = Merge(0)
+    merge = Merge()
     merge.join("B", 0)
     merge.join("A", 0)
     merge.take(some("B", 5, 7))
@@ -206,29 +206,115 @@ def test_a_merge_releases_by_tick_and_then_by_pubend() -> None:
     assert [(d.pubend, d.ticks) for d in merge.release()] == [("A", [9])]
 
 
-def test_a_new_pubend_joins_above_everything_released() -> None:
-    merge = Merge(0)
+def placed(merge: Merge) -> list[tuple[str, list[int], tuple[tuple[int, int], ...]]]:
+    return [(d.pubend, d.ticks, d.lost) for d in merge.release()]
+
+
+def test_a_pubend_joins_above_everything_released() -> None:
+    merge = Merge()
     merge.join("A", 0)
-    merge.take(some("A", 5))
+    merge.join("M", 0)
+    merge.take(some("M", 5))
     merge.reached("A", 20)
-    merge.release()
-    assert merge.join("B", 3) == 5
-    assert not merge.joined() or merge.wanted("B") <= 5
-    merge.leave("B")
-    assert merge.late() == []
+    merge.reached("M", 20)
+    assert placed(merge) == [("M", [5], ())]
+    merge.join("B", 3)
+    merge.join("X", 3)
+    assert (merge.wanted("B"), merge.wanted("X")) == (5, 5)
+    # what lies before it in the one order is too late, and not owed; X stands behind M
+    merge.take(some("B", 4, 5, 6))
+    merge.take(some("X", 4, 5))
+    merge.reached("B", 6)
+    merge.reached("X", 6)
+    assert placed(merge) == [("X", [5], ()), ("B", [6], ())]
 
 
-def test_lost_ranges_keep_their_place_in_a_merge() -> None:
-    merge = Merge(0)
+def test_nothing_is_released_while_a_pubend_is_expected() -> None:
+    merge = Merge()
+    merge.join("A", 0)
+    merge.expect_only(["B"])
+    merge.take(some("A", 5))
+    merge.reached("A", 9)
+    assert placed(merge) == []
+    assert merge.blocker() == "B"
+    merge.join("B", 7)
+    assert placed(merge) == [("A", [5], ())]
+    assert merge.blocker() is None
+    merge.expect_only(["A", "C"])
+    merge.take(some("A", 12))
+    merge.reached("A", 12)
+    merge.reached("B", 12)
+    assert placed(merge) == []
+    merge.expect_only(())
+    assert placed(merge) == [("A", [12], ())]
+
+
+def test_who_finishes_is_waited_for_no_more_but_keeps_its_place() -> None:
+    merge = Merge()
+    merge.join("A", 0)
+    merge.join("B", 0)
+    merge.take(some("A", 5, 9))
+    merge.take(some("B", 3, 7))
+    merge.reached("A", 5)
+    merge.reached("B", 7)
+    assert placed(merge) == [("B", [3], ()), ("A", [5], ())]
+    merge.lose("B", 8, 100)
+    merge.reached("A", 9)
+    assert placed(merge) == [("B", [7], ((8, 100),)), ("A", [9], ())]
+    merge.take(some("A", 11))
+    merge.reached("A", 11)
+    assert placed(merge) == [("A", [11], ())]
+
+
+def test_a_pubend_that_comes_back_takes_part_above_what_was_released_meanwhile() -> None:
+    merge = Merge()
+    merge.join("A", 0)
+    merge.join("B", 0)
+    merge.take(some("A", 5))
+    merge.reached("A", 9)
+    assert placed(merge) == []
+    merge.finish("B")
+    assert placed(merge) == [("A", [5], ())]
+    merge.take(some("B", 4, 6))
+    merge.reached("B", 6)
+    assert placed(merge) == [("B", [6], ((1, 4),))]
+
+
+def test_after_a_reconnect_the_cursors_tell_what_was_released() -> None:
+    merge = Merge(5, "M")
+    merge.join("M", 5)
+    merge.join("A", 0)
+    merge.take(some("A", 5, 6))
+    merge.reached("A", 9)
+    merge.reached("M", 9)
+    assert placed(merge) == [("A", [6], ())]
+
+
+def test_a_merge_hands_out_what_it_held_back_in_pieces() -> None:
+    merge = Merge()
+    merge.join("A", 0)
+    merge.take(some("A", *range(1, 3001)))
+    merge.reached("A", 3000)
+    runs = merge.release()
+    assert [tick for run in runs for tick in run.ticks] == list(range(1, 3001))
+    assert max(len(run.ticks) for run in runs) <= 1024
+
+
+def test_a_lost_range_stands_where_it_ends() -> None:
+    merge = Merge()
     merge.join("A", 0)
     merge.join("B", 0)
     merge.take(Delivered("A", 8, lost=((4, 8),)))
     merge.take(some("A", 12))
-    merge.take(some("B", 3, 10))
+    merge.take(some("B", 3, 5, 10))
     merge.reached("A", 12)
     merge.reached("B", 15)
-    found = [(d.pubend, d.ticks, d.lost) for d in merge.release()]
-    assert found == [("B", [3], ()), ("A", [], ((4, 8),)), ("B", [10], ()), ("A", [12], ())]
+    assert placed(merge) == [
+        ("B", [3, 5], ()),
+        ("A", [], ((4, 8),)),
+        ("B", [10], ()),
+        ("A", [12], ()),
+    ]
 
 
 # ── how long to wait ─────────────────────────────────────────────────────────────────────

@@ -80,7 +80,7 @@ def a_cursor_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 def a_question_is_never_asked_twice(patch: pytest.MonkeyPatch) -> None:
     real = Asked.fresh
-    patch.setattr(Asked, "fresh", lambda self, ranges, _now: real(self, ranges, 0.0))
+    patch.setattr(Asked, "fresh", lambda self, ranges, _now, **how: real(self, ranges, 0.0, **how))
 
 
 def nobody_is_curious(patch: pytest.MonkeyPatch) -> None:

@@ -121,9 +121,6 @@ class Tables:
             for s in self.world.subscriptions.values()
         )
 
-    def waiting(self, client: str) -> bool:
-        return any(len(s.told) < len(self.world.roots) for s in self._of(client))
-
 
 @dataclass
 class Log:
@@ -161,6 +158,8 @@ class Client:
     generation: int = 0
     reads: bool = True
     merged: bool = False
+    highest: int = 0
+    """Of all ticks it was given, whether it has read them or not."""
     cursors: dict[str, int] = field(default_factory=dict)
     got: list[tuple[str, int, int, tuple[int, ...]]] = field(default_factory=list)
     lost: list[tuple[str, int, int]] = field(default_factory=list)
@@ -248,8 +247,11 @@ class World:
                 machine.host(pubend, log.last, self.now, out, starts)
         for subscription in self.subscriptions.values():
             if subscription.home == broker:
+                merged = self.clients[subscription.op.client].merged
                 for pubend, tick in subscription.starts.items():
                     op = subscription.op
+                    if merged and pubend not in subscription.told:
+                        continue  # in total order only what control has told is durable
                     machine.start(op.client, op, pubend, tick, self.now, out)
         self.carry_out(broker, out)
         for neighbour in self.links[broker]:
@@ -305,7 +307,7 @@ class World:
             self.later(0.002, lambda want=want, life=life: self.read(broker, want, life))
         for silence in out.silences:
             log = self.logs[silence.pubend]
-            log.last = max(log.last, min(silence.upto, int((self.now + 1) * 1e6)))
+            log.last = max(log.last, silence.upto)
             upto = log.last
             self.step(broker, lambda m, o, s=silence, u=upto: m.advance(s.pubend, u, self.now, o))
 
@@ -376,24 +378,39 @@ class World:
         op = OpId(client, "e", sequence)
         found = Subscription(op, self.clients[client].home, frozenset(topics))
         self.subscriptions[op] = found
+        self.await_starts(client)
+        above = self.clients[client].highest
         for pubend in self.roots:
-            self.write_start(found, pubend)
+            self.write_start(found, pubend, above)
         return found
 
-    def write_start(self, subscription: Subscription, pubend: str) -> None:
+    def awaited(self, client: str) -> list[str] | None:
+        """For a client in total order: the pubends at which it will start."""
+        if not self.clients[client].merged:
+            return None
+        own = [s for s in self.subscriptions.values() if s.op.client == client]
+        return [pubend for pubend in self.roots if any(pubend not in s.told for s in own)]
+
+    def await_starts(self, client: str) -> None:
+        pubends = self.awaited(client)
+        if pubends is not None:
+            home = self.clients[client].home
+            self.step(home, lambda m, o: m.merging.awaits(client, pubends, self.now, o))
+
+    def write_start(self, subscription: Subscription, pubend: str, above: int) -> None:
         root = self.roots[pubend]
         if subscription.op not in self.subscriptions:
             return
         if root not in self.machines:
-            self.later(0.1, lambda: self.write_start(subscription, pubend))
+            self.later(0.1, lambda: self.write_start(subscription, pubend, above))
             return
+        self.logs[pubend].last = max(self.logs[pubend].last, above)
         tick = self.tick(pubend)
         record = StartRecord(tick, subscription.op)
         self.logs[pubend].records.append(record)
         self.step(root, lambda m, o: m.published(pubend, [], [], self.now, o, (record,)))
         if not self.clients[subscription.op.client].merged and self.random.random() < 0.5:
-            subscription.told.add(pubend)  # attracted by a new pubend: only the stream tells
-            return
+            return  # attracted by a new pubend: only the stream tells
         delay_s = 0.1 + self.random.random()
         self.later(delay_s, lambda: self.learn_start(subscription, pubend, tick))
 
@@ -406,7 +423,9 @@ class World:
         op = subscription.op
         home = subscription.home
         self.step(home, lambda m, o: m.start(op.client, op, pubend, tick, self.now, o))
+        subscription.starts[pubend] = tick
         subscription.told.add(pubend)
+        self.await_starts(op.client)
         self.step(home, lambda m, o: m.effective(op.client, self.now, o))
 
     def unsubscribe(self, op: OpId) -> None:
@@ -414,6 +433,7 @@ class World:
         ends = {pubend: log.last for pubend, log in self.logs.items()}
         self.past[op] = (subscription, ends)
         self.step(subscription.home, lambda m, o: m.end(op.client, op, self.now, o))
+        self.await_starts(op.client)
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
@@ -423,8 +443,8 @@ class World:
             client.connected = True
             client.generation += 1
             cursors = dict(client.cursors)
-            merged = client.merged
-            self.step(client.home, lambda m, o: m.attach(name, cursors, self.now, o, merged))
+            awaited = self.awaited(name)
+            self.step(client.home, lambda m, o: m.attach(name, cursors, self.now, o, awaited))
 
     def disconnect(self, name: str) -> None:
         client = self.clients[name]
@@ -437,6 +457,7 @@ class World:
         client = self.clients[name]
         assert client.connected, "delivered to a client that is not there"
         generation = client.generation
+        client.highest = max(client.highest, *delivered.ticks, 0)
 
         def take() -> None:
             if client.generation == generation:

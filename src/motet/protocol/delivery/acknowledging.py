@@ -33,7 +33,10 @@ class Acknowledging:
         ]
 
     def settled(self, stream: Stream) -> int:
-        """Everything up to here is done with, below and at this broker."""
+        """Everything up to here is done with, below and at this broker. Who does not know all that
+        is wanted below does not know what is done with there."""
+        if self._interest.pass_all():
+            return 0
         least = stream.frontier if stream.hosted else stream.cleared
         own = stream.subend.settled()
         if own is not None:
@@ -56,9 +59,12 @@ class Acknowledging:
         own = stream.subend.settled()
         if own is not None and not stream.hosted:
             own = min(own, stream.cleared)
-        if own is not None and own > stream.floor:
+        raised = own is not None and own > stream.floor
+        if own is not None and raised:
             stream.floor = own
-            out.floors.append(Floor(stream.pubend, own))
+        notes = stream.subend.notes(stream.floor) if stream.lasting else {}
+        if raised or notes:
+            out.floors.append(Floor(stream.pubend, stream.floor, notes))
         if stream.hosted:
             return
         upto = self.settled(stream)
@@ -77,7 +83,8 @@ class Acknowledging:
     ) -> None:
         """Ask those for an acknowledgement who have not given it, or who wait for a word about
         their subscriptions; tell them silence before."""
-        for neighbour in self.wanting(stream):
+        asking = [name for name, told in stream.outs.items() if told.inquires]
+        for neighbour in dict.fromkeys((*self.wanting(stream), *asking)):
             told = stream.outs.get(neighbour)
             if only is not None and neighbour != only:
                 continue

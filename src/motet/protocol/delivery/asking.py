@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from motet.model.ticks import TICKS_PER_S
 from motet.protocol.contract import CancelTimer, SetTimer
 from motet.protocol.delivery.curiosity import MOST_RANGES, Liveness
 from motet.protocol.delivery.interest import Interest
@@ -16,8 +17,8 @@ from motet.protocol.delivery.state import (
     Stream,
 )
 
-TICKS_PER_S = 1_000_000
-"""Ticks are microseconds of the brokers' clocks."""
+MOMENT_S = 1e-6
+"""Less than this does not matter: the last digit of a clock."""
 
 
 class Asking:
@@ -46,6 +47,8 @@ class Asking:
         if stream.deep:
             self.ask(stream, stream.deep.due(now), asof, now, out)
         times = [t for t in (stream.curiosity.next_at(), stream.deep.next_at()) if t is not None]
+        if stream.subend.merged:
+            times += self._ask_for_silence(stream, now, out)
         if stream.held and self._unclear(stream):
             self.inquire(stream, now, out)
             times.append(stream.inquired_at + self._patience_s(stream))
@@ -59,11 +62,27 @@ class Asking:
             stream.delay_armed = True
             out.timers.append(SetTimer(("delivery", "delay", stream.pubend), now + self._delay_s))
 
+    def _ask_for_silence(self, stream: Stream, now: float, out: Effects) -> list[float]:
+        """Those in total order wait until the pubend has passed ticks of others. When to ask
+        for it again, if at all."""
+        upto, hush = stream.subend.waited(), stream.hush
+        hush.heard(stream.frontier)
+        if upto <= stream.frontier:
+            return []
+        if stream.hosted or hush.due_at(upto) <= now + MOMENT_S:
+            hush.ask(upto, now)
+            if stream.hosted:
+                out.silences.append(SilenceWanted(stream.pubend, upto))
+            else:
+                stream.asked.answered(stream.frontier + 1, upto, False)  # it is asked on purpose
+                self.ask(stream, [(stream.frontier + 1, upto)], 0, now, out)
+        return [] if stream.hosted else [hush.due_at(upto)]
+
     def _unclear(self, stream: Stream) -> bool:
         """Does somebody wait to hear which subscriptions have started?"""
         positions = stream.subend.positions
         return not stream.hosted and any(
-            positions[client].given > stream.cleared for client in stream.held
+            positions[client].unclear_upto > stream.cleared for client in stream.held
         )
 
     def _patience_s(self, stream: Stream) -> float:
@@ -96,7 +115,9 @@ class Asking:
         """Pass a question on: to the log if it is here, else upstream; what was asked lately
         is on its way already."""
         asked = stream.deep_asked if asof else stream.asked
-        ranges = asked.fresh(ranges, now) if ranges else []
+        # The past is remembered nowhere on the way: only what comes next is of any use.
+        fresh = asked.fresh_heads if asof else asked.fresh
+        ranges = fresh(ranges, now) if ranges else []
         if not ranges:
             return
         if stream.hosted:

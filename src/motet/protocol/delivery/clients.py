@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
-from motet.errors import MisuseError
 from motet.model import OpId
+from motet.model.ticks import LAST_TICK
 from motet.protocol.delivery.acknowledging import Acknowledging
 from motet.protocol.delivery.asking import Asking
 from motet.protocol.delivery.interest import Interest
-from motet.protocol.delivery.merge import Merge
+from motet.protocol.delivery.merge import Blocked, Merge
+from motet.protocol.delivery.messages import Delivered
 from motet.protocol.delivery.spans import Record
 from motet.protocol.delivery.state import Effects, Started, Stream
 from motet.protocol.delivery.subend import Position
@@ -18,15 +20,79 @@ from motet.protocol.delivery.subend import Position
 class Reader:
     """One client, in all pubends."""
 
-    __slots__ = ("cursors", "merge", "positions", "present")
+    __slots__ = (
+        "awaited",
+        "blocked",
+        "cursors",
+        "durable",
+        "hold",
+        "kept",
+        "merge",
+        "positions",
+        "present",
+    )
 
     def __init__(self) -> None:
         self.present = False
+        self.durable = False
+        self.hold = False
+        """Nothing of a pubend that it has not begun to read is given before it is ready."""
+        self.kept: Mapping[str, int] = {}
+        """By pubend, how far it had come when that was last made durable."""
         self.cursors: Mapping[str, int] = {}
         """What the client said it had processed when it came."""
         self.positions: dict[str, Position] = {}
         self.merge: Merge | None = None
         """For a client that wants total order."""
+        self.awaited: dict[str, None] = {}
+        """Pubends at which a subscription of it will start, or start again."""
+        self.blocked: Blocked | None = None
+
+    def expected(self) -> list[str]:
+        """Pubends that its merge will have, and has not."""
+        placed = {p: each.present for p, each in self.positions.items()}
+        told = [p for p, each in self.positions.items() if each.told and not each.present]
+        return [*(p for p in self.awaited if not placed.get(p)), *told]
+
+
+Reach = Callable[[OpId, str], int | None]
+"""Above which tick of a pubend a subscription wants what is older than itself, if at all."""
+
+
+class Durables(Protocol):
+    """The doors for what outlives a connection, or reaches back before one."""
+
+    reach: Reach
+
+    def recall(self, client: str, cursors: Mapping[str, int]) -> None:
+        """After a restart, before `start`: how far a durable client had come."""
+
+    def done(self, client: str, subscription: int, pubend: str, tick: int) -> None:
+        """One subscription of a client is further than the client is."""
+
+    def ready(self, client: str, now: float, out: Effects) -> None:
+        """A client that held has made its subscriptions, and reads."""
+
+    def begun(self, client: str) -> dict[str, int]:
+        """By pubend that a client has begun to read: where it stands. If it is not here, it is
+        done with everything up to there."""
+        ...
+
+
+class Merging(Protocol):
+    """The doors for clients in total order."""
+
+    def awaits(self, client: str, pubends: Iterable[str], now: float, out: Effects) -> None:
+        """These are all pubends that a client will start to merge: it is given nothing more until
+        `start` tells where. To be said before anybody is told that they may publish."""
+
+    def blocked(self) -> dict[str, tuple[int, float]]:
+        """By pubend that clients wait for: how many of them, and the first one since when."""
+        ...
+
+
+def _nowhere(op: OpId, pubend: str) -> None:
+    del op, pubend
 
 
 class Clients:
@@ -41,6 +107,7 @@ class Clients:
         self._asking = asking
         self._acks = acks
         self._stream = stream
+        self.reach: Reach = _nowhere
         self._readers: dict[str, Reader] = {}
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────
@@ -52,25 +119,71 @@ class Clients:
         op: OpId,
         tick: int,
         out: Effects,
-        since: int | None = None,
     ) -> None:
         """A start tick is known, from the stream or from control; the first one counts."""
         reader = self._readers.setdefault(client, Reader())
         position = stream.subend.positions.get(client)
         if position is not None and op.sequence in position.starts:
             return
+        since = None
+        if reader.merge is None or not reader.merge.released[0]:
+            since = self.reach(op, stream.pubend)
         begin = tick if since is None else min(since, tick)
         if position is None:
-            position = Position(client, begin)
+            position = Position(client, begin, durable=reader.durable)
             stream.subend.positions[client] = reader.positions[stream.pubend] = position
-            if begin < tick:
-                position.deep_upto = position.deep_asof = tick
-        elif begin < tick:
-            raise MisuseError("only a client's first subscription may reach into the past")
+            stream.lasting = stream.lasting or reader.durable
+        elif not position.fresh:
+            begin = tick  # what lies behind it has passed by
+        if begin < tick:
+            position.reach(tick)
+        level = reader.kept.get(stream.pubend, 0)
+        position.level = level if position.deep_upto else max(level, stream.floor)
+        position.origins[op.sequence] = tick
         position.begin(op.sequence, begin)
         out.started.append(Started(client, op, stream.pubend, tick))
         if reader.present and not position.present:
             stream.held[client] = None
+
+    def recall(self, client: str, cursors: Mapping[str, int]) -> None:
+        reader = self._readers.setdefault(client, Reader())
+        reader.durable = True
+        reader.kept = dict(cursors)
+
+    def done(self, client: str, subscription: int, pubend: str, tick: int) -> None:
+        reader = self._readers.get(client)
+        position = reader.positions.get(pubend) if reader is not None else None
+        if position is not None and subscription in position.starts:
+            position.starts[subscription] = max(tick, position.starts[subscription])
+            position.barrier = max(position.barrier, tick)
+
+    def lift(
+        self, stream: Stream, client: str, op: OpId, tick: int, now: float, out: Effects
+    ) -> None:
+        """A start moves up. Who stands below all of its starts goes on from the lowest one."""
+        subend = stream.subend
+        position = subend.positions.get(client)
+        if position is None or position.origins.get(op.sequence, tick) >= tick:
+            return
+        position.origins[op.sequence] = tick
+        position.starts[op.sequence] = max(tick, position.starts[op.sequence])
+        position.barrier = max(position.barrier, tick)
+        least = min(position.starts.values())
+        if position.standing(subend.horizon) >= least or position.merge is not None:
+            return
+        if position.given < position.deep_upto:
+            # The past that it was reading cannot be read any more: its routes are gone.
+            position.gone = (position.given + 1, min(position.deep_upto, least))
+            position.deep_upto = 0
+        was_present = position.present
+        if was_present:
+            subend.absent(position)
+        position.given = position.acked = least
+        if was_present:
+            subend.place(position)
+            subend.tell_gone(position, out.deliver)
+        self.catch_up(stream, now, out)
+        self._acks.arm(stream, now, out)
 
     def note(self, stream: Stream, records: tuple[Record, ...], out: Effects) -> None:
         """Records that concern clients of ours. What is filtered by ticks may be known early."""
@@ -94,48 +207,94 @@ class Clients:
         if reader is None:
             return
         for pubend, position in list(reader.positions.items()):
+            position.origins.pop(op.sequence, None)
             if position.starts.pop(op.sequence, None) is not None and not position.starts:
                 stream = self._stream(pubend)
                 stream.held.pop(client, None)
                 stream.subend.remove(position)
-                self.forget(client, pubend)
+                del reader.positions[pubend]
+                if reader.merge is not None:
+                    reader.merge.leave(pubend)
+                    # Another subscription may start there: `awaits` will tell.
+                    reader.merge.expect_only([*reader.expected(), pubend])
                 self._asking.reconsider(stream, now, out)
                 self._acks.arm(stream, now, out)
-        self._release(client, reader, now, out)
         if not reader.positions and not reader.present:
             del self._readers[client]
 
-    def forget(self, client: str, pubend: str) -> None:
-        reader = self._readers[client]
-        del reader.positions[pubend]
-        if reader.merge is not None:
-            reader.merge.leave(pubend)
+    def destroyed(self, stream: Stream, client: str, now: float, out: Effects) -> None:
+        """Nothing more comes of a pubend; what has come already keeps its place."""
+        reader, pubend = self._readers[client], stream.pubend
+        position = reader.positions.pop(pubend)
+        since = position.standing(stream.subend.horizon) + 1
+        if reader.merge is None:
+            if position.present:
+                lost = ((since, LAST_TICK),)
+                out.deliver.append((client, Delivered(pubend, LAST_TICK, lost=lost)))
+            return
+        reader.merge.lose(pubend, since, LAST_TICK)
+        self._release(client, reader, now, out)
+
+    # ── total order ──────────────────────────────────────────────────────────────────────
+
+    def awaits(self, client: str, pubends: Iterable[str], now: float, out: Effects) -> None:
+        reader = self._readers.get(client)
+        if reader is None or reader.merge is None:
+            return
+        reader.awaited = dict.fromkeys(pubends)
+        reader.merge.expect_only(reader.expected())
+        self._place_all(reader, now, out)
+        self._release(client, reader, now, out)
+
+    def left_alone(self, stream: Stream, now: float, out: Effects) -> None:
+        """A pubend cannot be reached any more, and not for a while only: who merges goes on
+        without it. Should it come back, what is too late then is told as a loss."""
+        stream.alone = True
+        for client in list(stream.subend.merged):
+            reader = self._readers[client]
+            if reader.merge is not None:
+                reader.merge.finish(stream.pubend)
+                self._release(client, reader, now, out)
 
     # ── coming and going ─────────────────────────────────────────────────────────────────
 
     def attach(
-        self, client: str, cursors: Mapping[str, int], now: float, out: Effects, total_order: bool
+        self,
+        client: str,
+        cursors: Mapping[str, int],
+        now: float,
+        out: Effects,
+        awaited: Iterable[str] | None,
+        hold: bool,
+        durable: bool,
     ) -> None:
+        """With `awaited`, even if empty, in total order."""
         self.detach(client, now, out)
         reader = self._readers.setdefault(client, Reader())
         reader.present = True
+        reader.durable = durable
+        reader.hold = hold
         reader.cursors = dict(cursors)
-        reader.merge = Merge(max(cursors.values(), default=0)) if total_order else None
+        if awaited is not None:
+            # What was released before stands in the cursors, because a merge gives in one order;
+            # but not if they are those of an application, which may take events in any.
+            places = [(t, p) for p, t in cursors.items() if t < LAST_TICK and not hold]
+            reader.merge = Merge(*max(places, default=(0, "")))
+            reader.awaited = dict.fromkeys(awaited)
+            reader.merge.expect_only(reader.expected())
         self._place_all(reader, now, out)
 
     def _place_all(self, reader: Reader, now: float, out: Effects) -> None:
-        """Everybody who is not held takes a place. A merge needs all of its pubends before it
-        releases anything of one, so in total order one that is held holds the others."""
+        """Everybody who is not held takes a place."""
         waiting = [(self._stream(p), each) for p, each in reader.positions.items()]
         waiting = [(stream, each) for stream, each in waiting if not each.present]
         ready = [each for each in waiting if not self._held(each[0], reader, each[1])]
-        if reader.merge is not None and len(ready) < len(waiting):
-            ready = []
         for stream, position in waiting:
             stream.held[position.client] = None
         for stream, position in ready:
             del stream.held[position.client]
             self._place(stream, reader, position)
+            stream.subend.tell_gone(position, out.deliver)
         for stream, _ in waiting:
             self._asking.reconsider(stream, now, out)
         for stream, _ in ready:
@@ -149,25 +308,41 @@ class Clients:
         of its subscriptions may turn out to have started earlier."""
         if not position.fresh or reader.cursors.get(stream.pubend, 0) > position.given:
             return False
-        if reader.merge is not None and self._interest.waiting(position.client):
+        if 0 < position.level == position.given and reader.merge is None:
+            return False  # it goes on where it was
+        if reader.hold:
             return True
-        return stream.cleared < position.given and not stream.hosted
+        if reader.merge is not None:
+            return stream.pubend in reader.awaited or not position.told
+        return stream.cleared < position.unclear_upto and not stream.hosted
 
     def _place(self, stream: Stream, reader: Reader, position: Position) -> None:
         """Begin to deliver to a client, from where it stands."""
         pubend = stream.pubend
         cursor = reader.cursors.get(pubend, 0)
-        begins = position.fresh and cursor <= position.given
         floor = stream.floor if position.given >= position.deep_upto else 0
         position.given = max(position.given, cursor, floor)
+        if position.gone is not None:
+            position.given = max(position.given, min(position.starts.values()))
+            position.gone = None if cursor >= position.gone[1] else position.gone
         if reader.merge is not None:
-            if begins:
-                position.given = reader.merge.join(pubend, position.given)
-            else:
-                reader.merge.rejoin(pubend, position.given)
+            reader.merge.join(pubend, position.given)
+            if stream.alone:
+                reader.merge.finish(pubend)
             position.merge = reader.merge
         position.acked = max(position.acked, position.given)
         stream.subend.place(position)
+
+    def ready(self, client: str, now: float, out: Effects) -> None:
+        reader = self._readers.get(client)
+        if reader is not None and reader.hold:
+            reader.hold = False
+            self._place_all(reader, now, out)
+
+    def begun(self, client: str) -> dict[str, int]:
+        reader = self._readers.get(client)
+        positions = {} if reader is None else reader.positions
+        return {pubend: each.given for pubend, each in positions.items() if not each.fresh}
 
     def detach(self, client: str, now: float, out: Effects) -> None:
         reader = self._readers.get(client)
@@ -175,7 +350,7 @@ class Clients:
             return
         reader.present = False
         reader.cursors = {}
-        reader.merge = None
+        reader.merge = reader.blocked = None
         for pubend, position in reader.positions.items():
             stream = self._stream(pubend)
             stream.held.pop(client, None)
@@ -217,16 +392,26 @@ class Clients:
                 self._release(client, self._readers[client], now, out)
 
     def _release(self, client: str, reader: Reader, now: float, out: Effects) -> None:
-        if reader.merge is None:
+        merge = reader.merge
+        if merge is None:
             return
-        out.deliver.extend((client, each) for each in reader.merge.release())
-        for pubend in reader.merge.late():
+        out.deliver.extend((client, each) for each in merge.release())
+        blocker = merge.blocker()
+        if blocker is None:
+            reader.blocked = None
+        elif reader.blocked is None or reader.blocked.pubend != blocker:
+            reader.blocked = Blocked(blocker, now)
+        for pubend in merge.late():
             self._asking.reconsider(self._stream(pubend), now, out)
 
-    def joined(self, client: str) -> bool:
-        """Has every pubend passed the tick above which this client merges it?"""
-        reader = self._readers.get(client)
-        return reader is None or reader.merge is None or reader.merge.joined()
+    def blocked(self) -> dict[str, tuple[int, float]]:
+        found: dict[str, tuple[int, float]] = {}
+        for reader in self._readers.values():
+            if reader.blocked is not None:
+                pubend, since_s = reader.blocked
+                count, first_s = found.get(pubend, (0, since_s))
+                found[pubend] = (count + 1, min(first_s, since_s))
+        return found
 
     def validate(self) -> None:
         for client, reader in self._readers.items():

@@ -27,6 +27,10 @@ class Liveness(NamedTuple):
     """How far a subend may trail the clock before it asks. Infinite: the pubend will tell."""
     ack_delay_s: float = 0.25
     """How long an acknowledgement may wait for others to be consolidated with."""
+    silence_s: float = 0.01
+    """How often at most a pubend is asked how far it is, for those who merge it with others."""
+    gone_s: float = 30.0
+    """How long those in total order wait for a pubend to which there is no way any more."""
 
 
 class Patience:
@@ -155,6 +159,55 @@ class Curiosity:
         return min((ask.at for ask in self._asks), default=None)
 
 
+class Hush:
+    """Asking how far a pubend is, beyond all that was heard of it: others wait for it in a merge.
+
+    Not for each tick that comes: after a while for all that came meanwhile. A pubend that does
+    not answer is asked ever more rarely, like with any other question."""
+
+    __slots__ = ("_asked", "_asked_at", "_frontier", "_liveness", "_since", "_tries")
+
+    def __init__(self, liveness: Liveness) -> None:
+        self._liveness = liveness
+        self._frontier = 0
+        self._asked = 0
+        self._asked_at = -float("inf")
+        self._since: float | None = None
+        """When the first question was asked that was not answered at all."""
+        self._tries = 0
+
+    def heard(self, frontier: int) -> None:
+        """How far the pubend is known to be by now."""
+        if frontier > self._frontier:
+            self._frontier = frontier
+            self._since = None
+            self._tries = 0
+
+    def due_at(self, upto: int) -> float:
+        """When to ask for silence up to a tick that is not known yet."""
+        liveness = self._liveness
+        overdue = self._since is not None and (
+            self._asked_at - self._since >= liveness.nack_repeat_s
+        )
+        if upto > self._asked and not overdue:
+            return self._asked_at + liveness.silence_s
+        patience_s = liveness.nack_repeat_s * 2.0 ** min(self._tries, 16)
+        return self._asked_at + min(patience_s, liveness.nack_repeat_most_s)
+
+    def ask(self, upto: int, now: float) -> None:
+        if self._since is None:
+            self._since = now
+        elif now - self._since >= self._liveness.nack_repeat_s:
+            self._tries += 1
+        self._asked, self._asked_at = max(upto, self._asked), now
+
+    def hurry(self) -> None:
+        """The pubend, or the way to it, is back."""
+        self._asked_at = -float("inf")
+        self._since = None
+        self._tries = 0
+
+
 class Asked:
     """The C ticks of an input stream. They are forgotten after the least time of repetition, so
     that a question that is asked again looks fresh and passes."""
@@ -167,14 +220,24 @@ class Asked:
 
     def fresh(self, ranges: list[Range], now: float) -> list[Range]:
         """What of these was not asked lately; from now on it was."""
+        found = self._missing(ranges, now)
+        self._entries.extend((now, low, high) for low, high in found)
+        return found
+
+    def fresh_heads(self, ranges: list[Range], now: float) -> list[Range]:
+        """The same, but nothing of a range whose beginning was asked for lately."""
+        begins = {low for low, _ in ranges}
+        found = [part for part in self._missing(ranges, now) if part[0] in begins]
+        self._entries.extend((now, low, high) for low, high in found)
+        return found
+
+    def _missing(self, ranges: list[Range], now: float) -> list[Range]:
         entries = self._entries
         # A repetition that comes exactly in time must pass, whatever floats make of the sum.
         while entries and now - entries[0][0] >= self._keep_s * 0.99:
             entries.popleft()
         already = RangeSet((low, high) for _, low, high in entries)
-        found = [part for low, high in ranges for part in already.missing(low, high)]
-        entries.extend((now, low, high) for low, high in found)
-        return found
+        return [part for low, high in ranges for part in already.missing(low, high)]
 
     def answered(self, since: int, upto: int, cut: bool) -> None:
         """An answer came. If it was cut, the questions above it are open again."""

@@ -32,7 +32,8 @@ class Interest(Protocol):
     def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:
         """Sequences of a client's matching subscriptions."""
 
-    def bit(self, neighbour: str) -> int: ...
+    def bit(self, neighbour: str) -> int:
+        """Of a neighbour, or of one of its members that has asked something (`cell/member`)."""
 
     def client_bit(self, client: str) -> int: ...
 
@@ -42,11 +43,8 @@ class Interest(Protocol):
         """The neighbour towards the pubend's broker; None if it is here, or not known."""
 
     def pass_all(self) -> int:
-        """Neighbours whose interest is not restored: they get everything."""
+        """Neighbours whose interest is not restored: they get everything. As long as there are
+        any, nothing is acknowledged."""
 
     def wants(self, neighbour: str) -> bool:
         """Has it any subscription here?"""
-
-    def waiting(self, client: str) -> bool:
-        """Has this client of ours a subscription that is not yet effective? If it merges pubends
-        it is held until then, so that all of them join together."""

@@ -1,9 +1,10 @@
 """The delivery machine of one broker: every door takes the time and writes into `Effects`.
 
-    root:        host, published, advance, read_done, acknowledged, drop
-    neighbours:  receive (by the table `DOORS`), linked, gone
-    clients:     restore, start, effective, end, attach, detach, acked, joined
-    tables:      tables_changed
+    root:        host, published, advance, read_done, expect, acknowledged, destroyed
+    neighbours:  receive (by the table `DOORS`), linked, gone, unasked
+    clients:     restore, start, lift, effective, end, attach, detach, acked; and, of `durables`:
+                 recall, done, ready, begun; and, of `merging`: awaits, blocked
+    tables:      tables_changed, pubends, unreachable
     time:        alarm
 
 Everything here is soft. After a restart the broker calls `host` for its pubends, `restore` for its
@@ -12,7 +13,7 @@ floors and `start` for what its subscriptions are owed; streams come back by tal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from motet.errors import InvariantError, MisuseError, ProtocolError
@@ -20,10 +21,16 @@ from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer, TimerKey
 from motet.protocol.delivery.acknowledging import Acknowledging
 from motet.protocol.delivery.asking import Asking
-from motet.protocol.delivery.clients import Clients
+from motet.protocol.delivery.clients import Clients, Durables, Merging
 from motet.protocol.delivery.curiosity import MOST_RANGES, Liveness
 from motet.protocol.delivery.interest import Interest
-from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
+from motet.protocol.delivery.messages import (
+    AckExpected,
+    AckUp,
+    DeliveryFrame,
+    Knowledge,
+    Nack,
+)
 from motet.protocol.delivery.outstream import OutStream
 from motet.protocol.delivery.ranges import Range
 from motet.protocol.delivery.relay import Relay
@@ -56,6 +63,8 @@ class DeliveryMachine:
         self._acks = Acknowledging(interest, self._liveness)
         self._streams: dict[str, Stream] = {}
         self._clients = Clients(interest, self._asking, self._acks, self._stream)
+        self.durables: Durables = self._clients
+        self.merging: Merging = self._clients
 
     # ── the pubend's own broker ──────────────────────────────────────────────────────────
 
@@ -77,8 +86,14 @@ class DeliveryMachine:
             stream.known.add(1, last)
         stream.starts = list(starts)
         self._acks.expect(stream, stream.frontier, out, starts)
-        at = now + self._liveness.ack_expected_s
-        out.timers.append(SetTimer(("delivery", "expect", pubend), at))
+        self._expect_later(stream, now, out)
+
+    def _expect_later(self, stream: Stream, now: float, out: Effects) -> None:
+        """When nothing is owed, nothing is expected, and no timer runs."""
+        if not stream.expecting:
+            stream.expecting = True
+            at = now + self._liveness.ack_expected_s
+            out.timers.append(SetTimer(("delivery", "expect", stream.pubend), at))
 
     def published(
         self,
@@ -95,8 +110,12 @@ class DeliveryMachine:
         upto = max(ticks[-1] if ticks else 0, records[-1].tick if records else 0)
         if upto < since or (ticks and ticks[0] < since):
             raise MisuseError(f"ticks of {pubend} must be above {stream.frontier}")
-        stream.starts.extend(records)
+        if records:
+            again = {each.op for each in records}
+            stream.starts = [each for each in stream.starts if each.op not in again]
+            stream.starts.extend(records)
         self._news(stream, Span(since, upto, ticks, batch, records), None, now, out)
+        self._expect_later(stream, now, out)
 
     def advance(self, pubend: str, upto: int, now: float, out: Effects) -> None:
         """It is durable that no event gets a tick up to here any more."""
@@ -116,19 +135,24 @@ class DeliveryMachine:
         if not spans:
             stream.asked.answered(want.since, want.upto, True)
 
+    def expect(self, pubend: str, out: Effects) -> None:
+        """Somebody waits for acknowledgements: ask for them now."""
+        stream = self._hosted(pubend)
+        self._acks.expect(stream, stream.frontier, out, tuple(stream.starts))
+
     def acknowledged(self, pubend: str) -> int:
         """Everything up to here is done with everywhere and may go from the log."""
         stream = self._hosted(pubend)
         return min(self._acks.settled(stream), stream.frontier)
 
-    def drop(self, pubend: str, out: Effects) -> None:
-        """The pubend is gone for good: nothing of it is owed any more."""
+    def destroyed(self, pubend: str, now: float, out: Effects) -> None:
+        """The log is gone with its broker's memory: what has not come never will."""
         stream = self._streams.pop(pubend, None)
         if stream is None:
             return
         for client in stream.subend.positions:
-            self._clients.forget(client, pubend)
-        for kind in ("ask", "ack", "expect", "delay"):
+            self._clients.destroyed(stream, client, now, out)
+        for kind in ("ask", "ack", "expect", "delay", "gone"):
             out.timers.append(CancelTimer(("delivery", kind, pubend)))
 
     # ── neighbours ───────────────────────────────────────────────────────────────────────
@@ -145,6 +169,7 @@ class DeliveryMachine:
             upstream = self._interest.upstream(stream.pubend)
             if neighbour == upstream:
                 stream.inquired_at = -INFINITY
+                stream.hush.hurry()
                 stream.asked.clear()
                 stream.deep_asked.clear()
                 stream.curiosity.hurry(stream.frontier, now)
@@ -164,10 +189,18 @@ class DeliveryMachine:
             stream.outs.pop(neighbour, None)
         self.tables_changed(now, out)
 
+    def unasked(self, asker: str) -> None:
+        """A member of a neighbouring cell is gone, and with it what it had asked."""
+        for stream in self._streams.values():
+            stream.outs.pop(asker, None)
+
     def _on_knowledge(self, neighbour: str, frame: Knowledge, now: float, out: Effects) -> None:
         stream = self._stream(frame.pubend)
         if stream.hosted:
-            raise ProtocolError(f"{neighbour} sends knowledge of {frame.pubend}, which is ours")
+            return  # it does not know where the pubend is, and tells everybody
+        if self._interest.upstream(frame.pubend) is None:
+            return  # it is gone; or control has not told of it yet, then it is asked for later
+        stream.alone = False
         check(frame.span)
         if stream.curiosity:
             stream.curiosity.heard(now)
@@ -181,6 +214,7 @@ class DeliveryMachine:
         if len(frame.ranges) > MOST_RANGES or any(not 0 <= a <= b for a, b in frame.ranges):
             raise ProtocolError(f"{neighbour} sends a nack with malformed ranges")
         told = stream.out(neighbour, stream.frontier + 1)
+        stream.members = stream.members or "/" in neighbour
         if not frame.ranges:
             told.inquires = True
             if stream.hosted:
@@ -189,6 +223,8 @@ class DeliveryMachine:
             else:
                 self._asking.inquire(stream, now, out)
             return
+        if frame.asof:
+            told.need(frame.ranges[0][0])
         unknown: list[Range] = []
         for low, high in frame.ranges:
             if frame.asof and not stream.hosted:
@@ -211,8 +247,9 @@ class DeliveryMachine:
 
     def _on_expected(self, neighbour: str, frame: AckExpected, now: float, out: Effects) -> None:
         stream = self._stream(frame.pubend)
-        if stream.hosted:
-            raise ProtocolError(f"{neighbour} expects acks of {frame.pubend}, which is ours")
+        if stream.hosted or self._interest.upstream(frame.pubend) != neighbour:
+            return  # who does not know where the pubend is asks everybody
+        stream.hush.hurry()
         stream.frontier = max(stream.frontier, frame.upto)
         if frame.starts is not None:
             self._clients.note(stream, frame.starts, out)
@@ -240,15 +277,20 @@ class DeliveryMachine:
         tick: int,
         now: float,
         out: Effects,
-        since: int | None = None,
     ) -> None:
-        """The start tick of a subscription is known. With `since`, which is older, the client
-        wants everything above that, read from the pubend's log."""
+        """The start tick of a subscription is known."""
         stream = self._stream(pubend)
-        self._clients.begin(stream, client, op, tick, out, since)
+        self._clients.begin(stream, client, op, tick, out)
+        stream.subend.positions[client].told = True
         if not stream.hosted:
             stream.frontier = max(stream.frontier, tick)
         self._clients.catch_up(stream, now, out)
+
+    def lift(self, client: str, op: OpId, pubend: str, tick: int, now: float, out: Effects) -> None:
+        """A subscription is owed nothing up to this tick any more."""
+        stream = self._streams.get(pubend)
+        if stream is not None:
+            self._clients.lift(stream, client, op, tick, now, out)
 
     def effective(self, client: str, now: float, out: Effects) -> None:
         """Control has told all start ticks of a client's subscription: who was held may go."""
@@ -256,7 +298,7 @@ class DeliveryMachine:
         self.tables_changed(now, out)
 
     def end(self, client: str, op: OpId, now: float, out: Effects) -> None:
-        """A subscription is over: nothing more is owed to it."""
+        """A subscription is over: nothing more is owed to it. In total order, `awaits` follows."""
         self._clients.end(client, op, now, out)
 
     def attach(
@@ -265,10 +307,14 @@ class DeliveryMachine:
         cursors: Mapping[str, int],
         now: float,
         out: Effects,
-        total_order: bool = False,
+        awaited: Iterable[str] | None = None,
+        hold: bool = False,
+        durable: bool = False,
     ) -> None:
-        """The client is here, and has processed each pubend up to its cursor."""
-        self._clients.attach(client, cursors, now, out, total_order)
+        """The client is here, and has processed each pubend up to its cursor. With `awaited`, see
+        `Merging`, it wants all pubends in one order. With `hold`, what it has not begun to read
+        waits until it is `ready`. See `Floor` for durable ones."""
+        self._clients.attach(client, cursors, now, out, awaited, hold, durable)
 
     def detach(self, client: str, now: float, out: Effects) -> None:
         """The client's connection is gone. What it is owed stays owed."""
@@ -280,10 +326,13 @@ class DeliveryMachine:
         if stream is not None:
             self._clients.acked(client, stream, tick, now, out)
 
-    def joined(self, client: str) -> bool:
-        """Has every pubend passed the tick above which this client merges it? Only then is a
-        subscription in total order effective."""
-        return self._clients.joined(client)
+    def pubends(self) -> list[str]:
+        return list(self._streams)
+
+    def unreachable(self, pubend: str, now: float, out: Effects) -> None:
+        """The way to a pubend is gone from the tables. It may come back."""
+        at = now + self._liveness.gone_s
+        out.timers.append(SetTimer(("delivery", "gone", pubend), at))
 
     def tables_changed(self, now: float, out: Effects) -> None:
         """Somebody who was waited for may not want anything any more."""
@@ -298,10 +347,14 @@ class DeliveryMachine:
         if stream is None:
             return
         if kind == "ask":
+            now = max(now, stream.wake_at or now)  # the last digit of a clock must not matter
             stream.wake_at = None
             self._asking.reconsider(stream, now, out)
         elif kind == "delay":
             self._asking.delayed(stream, now, out)
+        elif kind == "gone":
+            if not stream.hosted and self._interest.upstream(stream.pubend) is None:
+                self._clients.left_alone(stream, now, out)
         elif kind == "ack":
             stream.ack_armed = False
             self._acks.send(stream, out)
@@ -312,7 +365,9 @@ class DeliveryMachine:
             if settled < stream.expected:
                 self._acks.expect(stream, stream.expected, out, tuple(stream.starts))
             stream.expected = stream.frontier
-            out.timers.append(SetTimer(key, now + self._liveness.ack_expected_s))
+            stream.expecting = False
+            if settled < stream.frontier:
+                self._expect_later(stream, now, out)
 
     # ── knowledge ────────────────────────────────────────────────────────────────────────
 

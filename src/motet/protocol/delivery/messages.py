@@ -52,7 +52,7 @@ class AckExpected(Struct, tag="ackexp", array_like=True, frozen=True):
 DeliveryFrame = Knowledge | Nack | AckUp | AckExpected
 
 
-class Delivered(Struct, array_like=True, frozen=True):
+class Delivered(Struct, tag="sure", array_like=True, frozen=True):
     """What one client gets of one pubend, in tick order. After it, everything up to `upto` that
     concerns the client has been delivered or reported lost: `upto` is its cursor.
 

@@ -78,5 +78,10 @@ class OutStream:
         self.curious.forget_lowest(MOST_CURIOUS)
         return parts
 
+    def need(self, low: int) -> None:
+        """Somebody there reads the past: what was acknowledged before is wanted again."""
+        if self.acked is not None:
+            self.acked = min(self.acked, low - 1)
+
     def acknowledge(self, upto: int) -> None:
         self.acked = upto if self.acked is None else max(self.acked, upto)

@@ -47,6 +47,8 @@ class Relay:
                 self._tell(stream, neighbour, span, ([], [], []), send)
             else:
                 out.silent(span.since, span.upto)
+        if stream.members:  # who asked gets the answer, whoever of its cell gets the news
+            self.repeat(stream, span, source, False, 0, send)
 
     def _sort(
         self, span: Span, masks: list[int], everything: int, parts: dict[str, Part | None]

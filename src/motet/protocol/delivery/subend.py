@@ -29,20 +29,33 @@ class Position:
         "client",
         "deep_asof",
         "deep_upto",
+        "durable",
         "fresh",
         "given",
+        "gone",
+        "level",
         "live",
         "merge",
+        "noted",
+        "origins",
         "outstanding",
         "present",
         "starts",
+        "told",
         "unacked",
     )
 
-    def __init__(self, client: str, given: int) -> None:
+    def __init__(self, client: str, given: int, level: int = 0, durable: bool = False) -> None:
         self.client = client
+        self.level = level
+        """Everything up to here is done with, as was made durable before."""
+        self.durable = durable
+        self.noted = level
+        """Of a durable client: the last position that was given away to be made durable."""
         self.starts: dict[int, int] = {}
         """By subscription: the tick above which it is owed everything."""
+        self.origins: dict[int, int] = {}
+        """By subscription: where it started, however far back it reaches."""
         self.given = given
         """Delivered up to here, if not live; if live, never below this."""
         self.acked = given
@@ -51,6 +64,9 @@ class Position:
         self.present = False
         self.fresh = True
         """Nothing was ever delivered from here: an earlier start may still move it back."""
+        self.told = False
+        """Control has told of a start here: in total order the first one, which the stream may
+        show, is not always the one that counts."""
         self.live = False
         self.merge: Merge | None = None
         """In total order: where events wait for those of other pubends."""
@@ -60,12 +76,24 @@ class Position:
         self.deep_upto = 0
         """Up to here the client wants what is older than its subscription."""
         self.deep_asof = 0
+        self.gone: Range | None = None
+        """Of the past that it wanted: nobody can give it this any more, and it must hear so."""
 
     def begin(self, subscription: int, tick: int) -> None:
         self.starts[subscription] = tick
         self.barrier = max(self.barrier, tick)
         if self.fresh:
-            self.given = self.acked = min(self.given, tick)
+            self.given = self.acked = max(self.level, min(self.starts.values()))
+
+    @property
+    def unclear_upto(self) -> int:
+        """A subscription that started before this may still turn up, and be owed more."""
+        return max(self.given, self.deep_upto)
+
+    def reach(self, tick: int) -> None:
+        """Everything up to this tick must be as of this tick: it is older than a subscription."""
+        self.deep_upto = max(self.deep_upto, tick)
+        self.deep_asof = max(self.deep_asof, tick)
 
     def standing(self, horizon: int | None) -> int:
         """Everything up to here has been given."""
@@ -81,6 +109,8 @@ class Position:
 
     def acknowledge(self, tick: int) -> None:
         self.acked = max(self.acked, tick)
+        if self.gone is not None and tick >= self.gone[1]:
+            self.gone = None
         while self.outstanding and self.outstanding[0][1] <= tick:
             self.unacked -= self.outstanding.popleft()[2]
 
@@ -324,6 +354,10 @@ class Subend:
             position.outstanding.append((ticks[0], ticks[-1], len(ticks)))
             position.unacked += len(ticks)
 
+    def tell_gone(self, position: Position, deliver: list[Delivery]) -> None:
+        if position.gone is not None:
+            self._report(position, *position.gone, deliver)
+
     def _report(self, position: Position, since: int, upto: int, deliver: list[Delivery]) -> None:
         """A loss is told like an event: until it is acknowledged it may have to be told again."""
         _emit(position, Delivered(self._pubend, upto, lost=((since, upto),)), deliver)
@@ -343,22 +377,25 @@ class Subend:
             patient = self._memory.missing(self.horizon + 1, upto)
         for position in self.behind.values():
             if self._has_room(position) and position.given >= position.deep_upto:
-                upto = max(self.horizon or 0, frontier, self._waited(position))
+                upto = max(self.horizon or 0, frontier)
                 if position.given < upto:
                     urgent += self._memory.missing(position.given + 1, upto)[:1]
-        for position in self.merged.values():
-            upto = self._waited(position)
-            if position.live and self.horizon is not None and self.horizon < upto:
-                urgent += self._memory.missing(self.horizon + 1, upto)
+        if self.merged and patient:  # others wait for these: no time to lose
+            upto = min(self.waited(), frontier)
+            urgent += [(low, min(high, upto)) for low, high in patient if low <= upto]
         return patient, urgent
 
     def _has_room(self, position: Position) -> bool:
         """Half a window, so that an answer is not fetched again for each event that is read."""
         return 2 * position.unacked <= self._window
 
-    def _waited(self, position: Position) -> int:
-        """Up to where other pubends wait for this one at a client in total order."""
-        return position.merge.wanted(self._pubend) if position.merge is not None else 0
+    def waited(self) -> int:
+        """Up to where clients in total order wait for this pubend because of others."""
+        found = 0
+        for position in self.merged.values():
+            if position.merge is not None:
+                found = max(found, position.merge.wanted(self._pubend))
+        return found
 
     def deep_needs(self) -> tuple[list[Range], int]:
         """Ranges older than the subscriptions that want them, and as of when."""
@@ -369,6 +406,17 @@ class Subend:
         ]
         asof = max((each.deep_asof for each in found), default=0)
         return [(each.given + 1, each.deep_upto) for each in found], asof
+
+    def notes(self, floor: int) -> dict[str, int]:
+        """Durable clients that have moved since their position was last given away, and are not
+        where everybody is."""
+        found: dict[str, int] = {}
+        for position in self.positions.values():
+            if position.durable and position.present:
+                at = position.settled(self.horizon)
+                if at > max(position.noted, 0 if at < position.deep_upto else floor):
+                    found[position.client] = position.noted = at
+        return found
 
     def settled(self) -> int | None:
         """Everything up to here is done with at all clients; None if there are none."""

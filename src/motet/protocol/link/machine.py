@@ -66,11 +66,13 @@ class Ledger:
         ledger.record = record
         return ledger
 
-    def enqueue(self, message: RoutingMessage) -> None:
+    def enqueue(self, message: RoutingMessage, *, widens: bool = False) -> None:
         record = self.record
         if record.incarnation:
             record.sent += 1
             self.outbox.append((record.sent, message))
+            if widens:
+                record.asked = record.sent
 
     def is_kept_by(self, again: Ledger) -> bool:
         """Whether a replay, of all facts or all but the last, has all that may have to be sent
@@ -98,6 +100,7 @@ class Ledger:
         """Begin from 1 with a neighbour that starts empty."""
         self.record.incarnation = incarnation
         self.record.sent = self.record.received = 0
+        self.record.asked = self.record.told = 0
         self.outbox.clear()
 
     def lose(self, life: int) -> None:

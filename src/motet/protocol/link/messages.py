@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from motet.model import OpId
+from motet.protocol.delivery.messages import DeliveryFrame
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import RoutingMessage
 
@@ -68,4 +69,4 @@ class Waiting(Struct, tag="wait", array_like=True, frozen=True):
     neighbours: tuple[str, ...]
 
 
-LinkFrame = LinkHello | Control | ControlAck | Publications | Inquire | Waiting
+LinkFrame = LinkHello | Control | ControlAck | Publications | Inquire | Waiting | DeliveryFrame

@@ -19,6 +19,10 @@ class LinkRecord(Struct):
     received: int = 0
     losses: int = 0
     """How often we gave the neighbour up because it stayed away for too long."""
+    asked: int = 0
+    """The last of the messages sent that widens what the neighbour must pass on to us."""
+    told: int = 0
+    """The last of the messages received that widens what we must pass on."""
 
 
 class Phase(Enum):

@@ -17,24 +17,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
+from motet.protocol.routing.completeness import Completeness
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
     ClientHere,
     Complete,
     Echo,
+    Join,
+    PubendGone,
+    PubendHere,
     RoutingMessage,
+    Started,
     Subscribe,
     Unadvertise,
     Unsubscribe,
 )
-from motet.protocol.routing.obligations import Completed, Effects, Obligations
+from motet.protocol.routing.obligations import Completed, Effects
 from motet.protocol.routing.state import Entry, RoutingState, Table, Wait, Withdrawal
 
 
-class Routing(Obligations):
+class Routing(Completeness):
     def __init__(self, life: str, neighbours: Sequence[str], *, covering: bool = False) -> None:
         """`life` names this broker in this incarnation, for operations of its own."""
         super().__init__(RoutingState(neighbours))
@@ -49,6 +56,16 @@ class Routing(Obligations):
     def apply(self, message: RoutingMessage, source: Hop) -> Effects:
         """One control message, from a neighbour or made from a client's request."""
         MOVES[type(message)](self, message, source)
+        return self._take_effects()
+
+    def found(self, pubend: str) -> Effects:
+        """Our broker has a pubend: everybody hears where its log is."""
+        self.host(pubend)
+        return self._take_effects()
+
+    def let_go(self, target: OpId, upto: int) -> Effects:
+        """A retired advertisement is needed no more; see `Unadvertise`."""
+        self.over(target, upto)
         return self._take_effects()
 
     def end(self, client: str, epoch: str) -> Effects:
@@ -72,6 +89,7 @@ class Routing(Obligations):
         for (client, epoch), source in list(state.clients.items()):
             if source == hop:
                 self._gone(ClientGone(client, epoch), hop)
+        self._forget_pubends(hop)
         for wait in list(state.waits.values()):
             if wait.requester == hop and wait.what != "withdraw":
                 del state.waits[wait.op]
@@ -93,9 +111,12 @@ class Routing(Obligations):
         """A neighbour starts empty: tell it all there is. Its answers attract the rest."""
         state, hop = self.state, Hop.broker(neighbour)
         bit = state.bits.bit(hop)
+        for pubend, source in state.pubends.items():
+            if source != hop:
+                self._send(neighbour, PubendHere(pubend))
         for (client, epoch), source in state.clients.items():
             if source != hop:
-                self._send(neighbour, ClientHere(client, epoch))
+                self._send(neighbour, state.clients.as_told(client, epoch))
         for entry in state.advertisements:
             if entry.source != hop:
                 wait = state.waits.get(entry.id)
@@ -129,6 +150,7 @@ class Routing(Obligations):
             raise InvariantError(f"{neighbour} was to go while something from it is in force")
         bit = state.bits.bit(hop)
         self._untell(bit)
+        self._forget_pubends(hop)
         state.complete &= ~bit
         for wait in list(state.waits.values()):
             if wait.requester == hop and wait.what != "withdraw":
@@ -151,6 +173,8 @@ class Routing(Obligations):
             entry = state.advertisements.add(message.id, message.filter, source)
             if source.is_broker:
                 self._attract(entry)
+            else:
+                self._start_attracted(entry)
         others = state.bits.all_neighbours & ~state.bits.bit(source)
         for neighbour in state.bits.names(others):
             if entry is not None:
@@ -167,8 +191,12 @@ class Routing(Obligations):
         """Subscriptions that were here first follow the new advertisement back."""
         neighbour, bit = advertisement.source.name, self._bit(advertisement.source.name)
         for subscription in self.state.subscriptions.overlapping(advertisement.filter):
-            if subscription.source != advertisement.source and not subscription.sent & bit:
-                self._pass_on(subscription, neighbour, echo=False)
+            if subscription.source == advertisement.source:
+                continue
+            merges = self._merges(subscription)
+            above = self._attract_merging(subscription, advertisement) if merges else 0
+            if not subscription.sent & bit:
+                self._pass_on(subscription, neighbour, echo=False, above=above)
 
     def _unadvertise(self, message: Unadvertise, source: Hop) -> None:
         state = self.state
@@ -177,13 +205,22 @@ class Routing(Obligations):
             self._echo_at_once(message.op, source)
             return
         if source.is_broker:
+            self._expect_less(entry)
+            if message.upto:
+                self._lift_starts(entry, message.upto)
             self._withdraw_unsupported(entry)
-        for neighbour in state.bits.names(entry.sent):
+        elif state.hosted:
+            self._retire(entry, message.op)
+            return
+        self._spread_unadvertise(entry, message)
+        self._await(message, "unadvertise", source, entry.sent)
+
+    def _spread_unadvertise(self, entry: Entry, message: Unadvertise) -> None:
+        for neighbour in self.state.bits.names(entry.sent):
             if self.covering:
-                for uncovered in self._uncovered(state.advertisements, entry, neighbour):
+                for uncovered in self._uncovered(self.state.advertisements, entry, neighbour):
                     self._announce(uncovered, neighbour, echo=False)
             self._send(neighbour, message)
-        self._await(message, "unadvertise", source, entry.sent)
 
     def _withdraw_unsupported(self, advertisement: Entry) -> None:
         """Subscriptions that went to its source only because of it are taken back from there."""
@@ -223,27 +260,34 @@ class Routing(Obligations):
                 self.ignored += 1
                 return
             entry = state.subscriptions.add(message.id, message.filter, source)
+            self._start_above(entry, message.above)
+            if self._merges(entry):
+                self._expect_starts(entry, message)
         towards = state.advertisements.overlapping_hops(message.filter)
         others = state.bits.all_neighbours & ~state.bits.bit(source)
         towards &= others
         for neighbour in state.bits.names(towards):
             if entry is not None:
-                self._pass_on(entry, neighbour, echo=message.echo)
+                self._pass_on(entry, neighbour, echo=message.echo, above=message.above)
             elif message.echo:
                 self._send(neighbour, message)
         # Who has not told us everything yet may have an advertiser that matches, too.
         unknown = others & ~state.complete
         self._await(message, "subscribe", source, towards | unknown, probe=message.probe)
 
-    def _pass_on(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
+    def _pass_on(self, entry: Entry, neighbour: str, *, echo: bool, above: int = 0) -> None:
         """Tell a neighbour of a subscription, unless one it has from us covers it."""
-        self._tell(self.state.subscriptions, Subscribe, entry, neighbour, echo)
+        self._tell(self.state.subscriptions, Subscribe, entry, neighbour, echo, above)
 
     def _unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
         entry = self._take_away(self.state.subscriptions, message.target, source)
         if entry is None:
             self._echo_at_once(message.op, source)
             return
+        self.state.starts.pop(entry.id, None)
+        self.state.joins.pop(entry.id, None)
+        if not source.is_broker:
+            self._effects.ended.append(entry.id)
         sent = entry.sent
         for neighbour in self.state.bits.names(sent):
             self._take_back(entry, neighbour, message.op)
@@ -268,7 +312,7 @@ class Routing(Obligations):
         if key in self.state.clients:
             self.ignored += 1
             return
-        self.state.clients[key] = source
+        self.state.clients.hear(message, source)
         self._flood(message, source)
 
     def _gone(self, message: ClientGone, source: Hop) -> None:
@@ -279,50 +323,6 @@ class Routing(Obligations):
         del self.state.clients[key]
         self._flood(message, source)
 
-    # ── completeness ─────────────────────────────────────────────────────────────────────
-
-    def _complete_now(self, message: Complete, source: Hop) -> None:
-        state = self.state
-        bit = state.bits.bit(source)
-        state.complete = state.complete | bit if message.whole else state.complete & ~bit
-        self._declare()
-        if message.whole:
-            for wait in [w for w in state.waits.values() if w.missing & bit]:
-                if wait.what == "subscribe":
-                    self._reconsider(wait, source.name, bit)
-        else:
-            self._doubt(source)
-
-    def _doubt(self, hop: Hop) -> None:
-        """Something behind this neighbour was lost: what it has echoed may not hold any more, so
-        subscriptions that still wait for others wait for it again."""
-        bit = self.state.bits.bit(hop)
-        for wait in self.state.waits.values():
-            if wait.what == "subscribe" and wait.requester != hop:
-                wait.missing |= bit
-
-    def _reconsider(self, wait: Wait, neighbour: str, bit: int) -> None:
-        """A subscription waited for a neighbour to tell everything; now it has. If an advertiser
-        is there, a probe follows the subscription that it attracted and brings the echo."""
-        entry = self.state.subscriptions.get(wait.op)
-        wanted = entry.filter if entry is not None else wait.probe
-        if wanted is not None and self.state.advertisements.overlapping_hops(wanted) & bit:
-            self._send(neighbour, Subscribe(wait.op, wanted, echo=True, probe=True))
-        else:
-            self._discharge(wait, bit)
-
-    def _declare(self) -> None:
-        """Tell every neighbour that we have met if what lies behind us is known, and when that
-        changes."""
-        state = self.state
-        everyone = state.bits.all_neighbours
-        for neighbour in state.bits.names(state.met):
-            bit = self._bit(neighbour)
-            whole = not (everyone & ~bit & ~state.complete)
-            if whole != bool(state.declared & bit):
-                state.declared ^= bit
-                self._send(neighbour, Complete(whole))
-
     # ── shared moves ─────────────────────────────────────────────────────────────────────
 
     def _tell(
@@ -332,6 +332,7 @@ class Routing(Obligations):
         entry: Entry,
         neighbour: str,
         echo: bool,
+        above: int = 0,
     ) -> None:
         """An addition, or only a probe for its echo where another one covers it."""
         bit = self._bit(neighbour)
@@ -341,7 +342,8 @@ class Routing(Obligations):
         if not covered:
             entry.sent |= bit
         if not covered or echo:
-            self._send(neighbour, message(entry.id, entry.filter, echo=echo, probe=covered))
+            told = message(entry.id, entry.filter, echo, covered)
+            self._send(neighbour, replace(told, above=above) if above else told)
 
     def _take_away(self, table: Table, target: OpId, source: Hop) -> Entry | None:
         """Remove an entry and the obligation to install it."""
@@ -379,11 +381,6 @@ class Routing(Obligations):
         for entry in self.state.subscriptions.from_source(source):
             self._unsubscribe(Unsubscribe(entry.id), source)
 
-    def _flood(self, message: RoutingMessage, source: Hop) -> None:
-        bits = self.state.bits
-        for neighbour in bits.names(bits.all_neighbours & ~bits.bit(source)):
-            self._send(neighbour, message)
-
     # ── self-check ───────────────────────────────────────────────────────────────────────
 
     def validate(self) -> None:
@@ -398,7 +395,7 @@ class Routing(Obligations):
                 ):
                     raise InvariantError(f"{entry.id} was sent where it came from")
         for wait in state.waits.values():
-            if not state.missing(wait):
+            if not state.missing(wait) and not wait.retired:
                 raise InvariantError(f"{wait.op} waits for nobody")
 
     def validate_neighbours(self) -> None:
@@ -417,5 +414,9 @@ MOVES: dict[type, Callable[[Routing, Any, Hop], None]] = {
     ClientHere: Routing._here,
     ClientGone: Routing._gone,
     Complete: Routing._complete_now,
+    PubendHere: Routing._pubend_here,
+    PubendGone: Routing._pubend_gone,
+    Started: Routing._started,
+    Join: Routing._join,
 }
 """Every control message of routing and what it does."""

@@ -22,17 +22,22 @@ class Advertise(Struct, tag="adv", array_like=True, frozen=True):
 
 
 class Unadvertise(Struct, tag="unadv", array_like=True, frozen=True):
-    """Take `target` away. `op` names the request to echo, if anyone waits for it."""
+    """Take `target` away. `op` names the request to echo, if anyone waits for it. Up to tick `upto`
+    of its pubend, all that was published under it has arrived; 0: nobody says so."""
 
     target: OpId
     op: OpId | None = None
+    upto: int = 0
 
 
 class Subscribe(Struct, tag="sub", array_like=True, frozen=True):
+    """For a client in total order, where it starts, it starts `above` a tick."""
+
     id: OpId
     filter: Filter
     echo: bool = False
     probe: bool = False
+    above: int = 0
 
 
 class Unsubscribe(Struct, tag="unsub", array_like=True, frozen=True):
@@ -47,10 +52,12 @@ class Echo(Struct, tag="echo", array_like=True, frozen=True):
 
 
 class ClientHere(Struct, tag="here", array_like=True, frozen=True):
-    """A session lives in the direction this comes from; fills the client routing table."""
+    """A session lives in the direction this comes from; fills the client routing table. A
+    `durable` one is not ended by somebody who comes elsewhere under the same name."""
 
     client: str
     epoch: str
+    durable: bool = False
 
 
 class ClientGone(Struct, tag="gone", array_like=True, frozen=True):
@@ -67,6 +74,50 @@ class Complete(Struct, tag="all", array_like=True, frozen=True):
     whole: bool
 
 
+class PubendHere(Struct, tag="pubend", array_like=True, frozen=True):
+    """The log of this pubend lies in the direction this comes from. Floods."""
+
+    pubend: str
+
+
+class PubendGone(Struct, tag="pubend-", array_like=True, frozen=True):
+    pubend: str
+
+
+class Started(Struct, tag="started", array_like=True, frozen=True):
+    """A subscription is owed every tick of a pubend above this one. Travels back to where the
+    subscription came from, ahead of any echo that rests on it."""
+
+    op: OpId
+    pubend: str
+    tick: int
+
+
+def widens(message: RoutingMessage) -> bool:
+    """Must the receiver pass on to the sender, from now on, what it would have kept back?"""
+    return isinstance(message, Subscribe) or (isinstance(message, Complete) and not message.whole)
+
+
+class Join(Struct, tag="join", array_like=True, frozen=True):
+    """A client in total order merges this pubend from now on, and has been given events of
+    others up to a tick: there its subscription must start above that. Travels to the pubend."""
+
+    op: OpId
+    pubend: str
+    above: int
+
+
 RoutingMessage = (
-    Advertise | Unadvertise | Subscribe | Unsubscribe | Echo | ClientHere | ClientGone | Complete
+    Advertise
+    | Unadvertise
+    | Subscribe
+    | Unsubscribe
+    | Echo
+    | ClientHere
+    | ClientGone
+    | Complete
+    | PubendHere
+    | PubendGone
+    | Started
+    | Join
 )

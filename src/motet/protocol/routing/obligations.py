@@ -13,6 +13,7 @@ from motet.protocol.routing.messages import (
     Advertise,
     Echo,
     RoutingMessage,
+    Started,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -30,13 +31,39 @@ class Completed(NamedTuple):
 
 
 class Effects:
-    """What a fact caused, in order: messages to neighbours, and answers to local clients."""
+    """What a fact caused, in order: messages to neighbours, and answers to local clients; starts
+    to be written into our log, and what our clients' subscriptions are owed from now on."""
 
-    __slots__ = ("completed", "messages")
+    __slots__ = (
+        "awaiting",
+        "completed",
+        "destroyed",
+        "ended",
+        "lifted",
+        "messages",
+        "rerouted",
+        "retired",
+        "started",
+        "starts",
+    )
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, RoutingMessage]] = []
         self.completed: list[Completed] = []
+        self.starts: list[tuple[int, OpId]] = []
+        self.started: list[Started] = []
+        self.lifted: list[Started] = []
+        """What our clients' subscriptions are not owed any more: everything up to a tick."""
+        self.ended: list[OpId] = []
+        """Subscriptions of our clients that are over."""
+        self.retired: list[OpId] = []
+        """Advertisements of our clients that are over once their events have arrived."""
+        self.destroyed: list[str] = []
+        """Pubends whose log does not exist any more."""
+        self.awaiting: dict[str, None] = {}
+        """Clients of ours in total order that wait for other starts than before."""
+        self.rerouted = False
+        """The way to a pubend is another one."""
 
 
 class Obligations:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -16,6 +17,7 @@ from motet.errors import InvariantError
 from motet.matching import FilterIndex, create_index
 from motet.model import Filter, Hop, OpId
 from motet.model.epochs import newest
+from motet.protocol.routing.messages import ClientHere
 
 
 class Entry(Struct):
@@ -27,6 +29,8 @@ class Entry(Struct):
     source: Hop
     key: int
     sent: int = 0
+    start: int = 0
+    """Of a subscription: what our own pubend owes it, it owes above this tick."""
 
 
 class Wait(Struct):
@@ -40,6 +44,35 @@ class Wait(Struct):
     probe: Filter | None = None
     target: OpId | None = None
     """What a removal removes."""
+    retired: bool = False
+    """A removal that waits until what was published has arrived, or has waited so long for it
+    that who takes it away now is not to blame if time runs out."""
+
+
+PROBES = ("restore", "reassure")
+"""Waits of our own: until they are over we do not know who wants what."""
+
+
+class Waits(dict[OpId, Wait]):
+    """Counts the probes among them, which every event asks for."""
+
+    probes = 0
+
+    def __setitem__(self, op: OpId, wait: Wait) -> None:
+        self.pop(op, None)
+        super().__setitem__(op, wait)
+        self.probes += wait.what in PROBES
+
+    def __delitem__(self, op: OpId) -> None:
+        self.probes -= self[op].what in PROBES
+        super().__delitem__(op)
+
+    def pop(self, op: OpId, default: Any = None) -> Any:
+        if op not in self:
+            return default
+        found = self[op]
+        del self[op]
+        return found
 
 
 class Withdrawal(Struct):
@@ -226,6 +259,17 @@ class ClientTable(MutableMapping[tuple[str, str], Hop]):
     def __init__(self) -> None:
         self._hops: dict[tuple[str, str], Hop] = {}
         self._epochs: dict[str, tuple[str, ...]] = {}
+        self.durable: dict[tuple[str, str], None] = {}
+        """Those that outlive their client's processes."""
+
+    def hear(self, message: ClientHere, hop: Hop) -> None:
+        key = (message.client, message.epoch)
+        self[key] = hop
+        if message.durable:
+            self.durable[key] = None
+
+    def as_told(self, client: str, epoch: str) -> ClientHere:
+        return ClientHere(client, epoch, (client, epoch) in self.durable)
 
     def newest(self, client: str) -> str | None:
         epochs = self._epochs.get(client)
@@ -242,6 +286,7 @@ class ClientTable(MutableMapping[tuple[str, str], Hop]):
 
     def __delitem__(self, key: tuple[str, str]) -> None:
         del self._hops[key]
+        self.durable.pop(key, None)
         client, epoch = key
         left = tuple(other for other in self._epochs[client] if other != epoch)
         if left:
@@ -267,8 +312,24 @@ class RoutingState:
         self.advertisements = Table(self.bits)
         self.subscriptions = Table(self.bits)
         self.clients = ClientTable()
-        self.waits: dict[OpId, Wait] = {}
+        self.waits = Waits()
         self.withdrawals: dict[OpId, Withdrawal] = {}
+        self.pubends: dict[str, Hop] = {}
+        """Where each pubend's log is."""
+        self.hosted = ""
+        """Our own pubend."""
+        self.next_tick = 0
+        """Of our own pubend, as the fact that is being applied names it: the next start. It lies
+        above all that clients in total order have been given here."""
+        self.merging: dict[str, None] = {}
+        """Clients of ours in total order."""
+        self.joins: dict[OpId, dict[str, int]] = {}
+        """Of their subscriptions: the pubends that will start them, each above a tick."""
+        self.retired: dict[OpId, OpId | None] = {}
+        """Advertisements that take no more events, but stay until all that was published under
+        them has arrived; each with the request that waits for its end, if any."""
+        self.starts: dict[OpId, dict[str, int]] = {}
+        """Of our clients' subscriptions: what they are owed, by pubend above which tick."""
         self.removals = 0
         """Counts the removals that nobody asked for, so that each has a name of its own."""
         self.met = 0
@@ -277,6 +338,12 @@ class RoutingState:
         """Neighbours that know, and have told us, everything that lies behind them."""
         self.declared = 0
         """Neighbours to whom we have said the same of us."""
+
+    @property
+    def unsure(self) -> bool:
+        """Somebody has lost its state, or is new, and it is not known yet who wants what there, or
+        what others want from there."""
+        return bool(self.waits.probes or self.bits.all_neighbours & ~self.complete)
 
     def missing(self, wait: Wait) -> int:
         """The neighbours that keep an operation waiting."""

@@ -38,7 +38,13 @@ class Sessions:
         session = self._sessions.get(client)
         return session if session is not None and session.epoch == epoch else None
 
-    def open(self, client: str, instance: str = "", resume: str | None = None) -> Session:
+    def open(
+        self,
+        client: str,
+        instance: str = "",
+        resume: str | None = None,
+        total_order: bool = False,
+    ) -> Session:
         """A new epoch, above all that we know of. It names our life, so that even a broker that
         lost its state never issues an epoch again. A client that comes back to such a broker
         keeps its number: above those that it was above, below those that came after it."""
@@ -47,7 +53,7 @@ class Sessions:
         rank = number_of(resume) if resume is not None else 0
         self.issued = rank if self.issued < rank <= LAST_RANK else self.issued + 1
         epoch = make_epoch(self._broker, self._life, self.issued)
-        session = Session(client, epoch, instance=instance)
+        session = Session(client, epoch, instance=instance, total_order=total_order)
         self._sessions[client] = session
         return session
 

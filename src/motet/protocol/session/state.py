@@ -18,3 +18,36 @@ class Session(Struct):
     """Answers that were not `Done`, kept as long as the client may still ask for them."""
     instance: str = ""
     """Which of the processes that use this id has opened or resumed it."""
+    keep_s: float = 0.0
+    """A durable session outlives its connection by so much; 0: the broker's lease counts."""
+    left_at: float | None = None
+    """When its last connection went; None while there is one, as far as the journal knows."""
+    cursors: dict[str, int] = field(default_factory=dict)
+    """Of a durable session, by pubend: its client was done with everything up to this tick when
+    it was last written down."""
+    done: dict[int, dict[str, int]] = field(default_factory=dict)
+    """The same for single subscriptions that were further when their process left, by request."""
+    names: dict[int, str] = field(default_factory=dict)
+    """What its client calls the advertisements and subscriptions in force, by request."""
+    since: dict[int, dict[str, int]] = field(default_factory=dict)
+    """Of subscriptions that reach into the past, by request: from where on, by pubend."""
+    total_order: bool = False
+    """It is given the events of all pubends in one order."""
+
+    @property
+    def durable(self) -> bool:
+        return self.keep_s > 0
+
+    def expires_at(self, now: float, lease_s: float) -> float:
+        """When a session ends whose client has just gone, or whose broker has just come back:
+        that counts as a sign of life for a lease only, or it would never end."""
+        if not self.durable:
+            return now + lease_s
+        left_at = now if self.left_at is None else self.left_at
+        return max(left_at + self.keep_s, now + min(lease_s, self.keep_s))
+
+    def forget(self, sequence: int) -> None:
+        """An advertisement or subscription is over."""
+        self.names.pop(sequence, None)
+        self.done.pop(sequence, None)
+        self.since.pop(sequence, None)

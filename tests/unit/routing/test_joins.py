@@ -1,0 +1,134 @@
+"""Starts of subscriptions in total order: above what was given, whatever crosses what."""
+
+from __future__ import annotations
+
+from motet.model import Filter, Hop, OpId
+from motet.protocol.routing.joins import FARTHEST
+from motet.protocol.routing.machine import Routing
+from motet.protocol.routing.messages import (
+    Advertise,
+    Join,
+    PubendHere,
+    RoutingMessage,
+    Started,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from motet.protocol.routing.obligations import Effects
+
+SPACE = Filter.parse("x > 0")
+LEFT, RIGHT, BOB, CAROL = Hop.broker("L"), Hop.broker("R"), Hop.client("bob"), Hop.client("carol")
+WISH, OFFER, OTHER = OpId("bob", "M-1.1", 1), OpId("zoe", "Z-1.1", 1), OpId("yan", "Y-1.1", 1)
+
+
+class Broker:
+    """M between L and R, with a client in total order. Z and Y lie behind R."""
+
+    def __init__(self, tick: int = 100) -> None:
+        self.routing = Routing("M-1", ("L", "R"))
+        self.state = self.routing.state
+        self.routing.found("M.1")
+        for pubend in ("Z.1", "Y.1"):
+            self.tell(PubendHere(pubend), RIGHT)
+        self.state.merging["bob"] = None
+        self.state.next_tick = tick
+
+    def tell(self, message: RoutingMessage, source: Hop) -> Effects:
+        return self.routing.apply(message, source)
+
+    def sent(self, effects: Effects, neighbour: str) -> list[RoutingMessage]:
+        return [message for name, message in effects.messages if name == neighbour]
+
+
+def test_a_subscription_asks_for_starts_above_what_was_given() -> None:
+    broker = Broker()
+    broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    effects = broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    assert broker.sent(effects, "R") == [Subscribe(WISH, SPACE, above=100)]
+    assert broker.state.joins == {WISH: {"Z.1": 100}}
+    assert list(effects.awaiting) == ["bob"]
+    effects = broker.tell(Started(WISH, "Z.1", 100), RIGHT)
+    assert not effects.started  # one that was written before
+    effects = broker.tell(Started(WISH, "Z.1", 101), RIGHT)
+    assert effects.started == [Started(WISH, "Z.1", 101)]
+    assert list(effects.awaiting) == ["bob"]
+    assert broker.state.joins == {WISH: {}}
+    assert broker.state.starts == {WISH: {"Z.1": 101}}
+
+
+def test_an_advertisement_that_attracts_it_elsewhere_is_followed_by_a_join() -> None:
+    broker = Broker()
+    broker.tell(Advertise(OTHER, SPACE), RIGHT)
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    broker.state.next_tick = 200
+    effects = broker.tell(Advertise(OFFER, SPACE, echo=True), RIGHT)
+    assert broker.sent(effects, "R") == [Join(WISH, "Z.1", 200)]
+    assert broker.state.joins[WISH] == {"Y.1": 100, "Z.1": 200}
+    again = broker.tell(Advertise(OpId("zoe", "Z-1.1", 2), SPACE), RIGHT)
+    assert broker.sent(again, "R") == []  # asked for already
+
+
+def test_who_is_attracted_for_the_first_time_needs_no_join() -> None:
+    broker = Broker()
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    broker.state.next_tick = 200
+    effects = broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    assert broker.sent(effects, "R") == [Subscribe(WISH, SPACE, above=200)]
+
+
+def test_nobody_waits_for_a_start_where_nobody_advertises_any_more() -> None:
+    broker = Broker()
+    second = OpId("zoe", "Z-1.1", 2)
+    broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    broker.tell(Advertise(second, SPACE), RIGHT)
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    assert not broker.tell(Unadvertise(OFFER), RIGHT).awaiting
+    assert list(broker.tell(Unadvertise(second), RIGHT).awaiting) == ["bob"]
+    assert broker.state.joins == {WISH: {}}
+    broker.tell(Unsubscribe(WISH), BOB)
+    assert broker.state.joins == {}
+
+
+def test_a_pubend_that_is_heard_of_after_its_advertisement_is_joined_then() -> None:
+    broker = Broker()
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    broker.tell(Advertise(OpId("una", "U-1.1", 1), SPACE), RIGHT)
+    assert broker.state.joins == {WISH: {}}
+    effects = broker.tell(PubendHere("U.1"), RIGHT)
+    assert Join(WISH, "U.1", 101) in broker.sent(effects, "R")
+    assert broker.state.joins == {WISH: {"U.1": 101}}
+
+
+def test_a_join_travels_to_its_pubend() -> None:
+    broker = Broker()
+    join = Join(OpId("lea", "L-1.1", 1), "Z.1", 7)
+    assert broker.sent(broker.tell(join, LEFT), "R") == [join]
+    assert not broker.tell(Join(join.op, "N.1", 7), LEFT).messages
+
+
+def test_there_a_start_is_written_again_unless_it_is_high_enough() -> None:
+    broker = Broker()
+    wish = OpId("lea", "L-1.1", 1)
+    broker.tell(Advertise(OpId("carol", "M-1.2", 1), SPACE), CAROL)
+    broker.tell(Subscribe(wish, SPACE), LEFT)
+    entry = broker.state.subscriptions.get(wish)
+    assert entry is not None
+    assert entry.start == 100
+    effects = broker.tell(Join(wish, "M.1", 500), LEFT)
+    assert effects.starts == [(501, wish)]
+    assert broker.sent(effects, "L") == [Started(wish, "M.1", 501)]
+    again = broker.tell(Join(wish, "M.1", 300), LEFT)
+    assert again.starts == []
+    assert broker.sent(again, "L") == [Started(wish, "M.1", 501)]
+    assert broker.state.next_tick == 502
+
+
+def test_nobody_pushes_ticks_out_of_this_world() -> None:
+    broker = Broker()
+    wish = OpId("lea", "L-1.1", 1)
+    broker.tell(Advertise(OpId("carol", "M-1.2", 1), SPACE), CAROL)
+    broker.tell(Subscribe(wish, SPACE, above=2 * FARTHEST), LEFT)
+    entry = broker.state.subscriptions.get(wish)
+    assert entry is not None
+    assert entry.start == 100

@@ -1,0 +1,132 @@
+"""When it is known who wants what, and what a subscription is owed when its advertisement goes."""
+
+from __future__ import annotations
+
+from motet.model import Filter, Hop, OpId
+from motet.protocol.routing.machine import Routing
+from motet.protocol.routing.messages import (
+    Advertise,
+    Complete,
+    Echo,
+    PubendHere,
+    Started,
+    Subscribe,
+    Unadvertise,
+)
+
+A, C = Hop.broker("A"), Hop.broker("C")
+BOB = Hop.client("bob")
+X = Filter.parse("x > 0")
+OFFER, OTHER = OpId("ann", "A-1.1", 1), OpId("ann", "A-1.1", 2)
+WISH = OpId("bob", "B-1.1", 1)
+
+
+def broker(*, hosts: bool = True) -> Routing:
+    """B between A and C; both are new to it."""
+    made = Routing("B-1", ["A", "C"])
+    if hosts:
+        made.found("B.1")
+    for neighbour in ("A", "C"):
+        made.join(neighbour)
+    return made
+
+
+def owed() -> Routing:
+    """B with a client that is owed what A's pubend has above tick 5."""
+    made = broker()
+    made.apply(PubendHere("A.1"), A)
+    made.apply(Advertise(OFFER, X), A)
+    made.apply(Subscribe(WISH, X), BOB)
+    made.apply(Started(WISH, "A.1", 5), A)
+    assert made.state.starts[WISH] == {"A.1": 5}
+    return made
+
+
+# ── who wants what ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_neighbour_that_was_told_nothing_is_complete_at_its_word() -> None:
+    made = broker()
+    made.apply(Complete(True), A)
+    made.apply(Complete(True), C)
+    assert not made.state.unsure
+
+
+def test_what_our_advertisements_attract_comes_before_a_probes_echo() -> None:
+    made = broker()
+    made.apply(Complete(True), C)
+    made.apply(Advertise(OFFER, X), C)
+    effects = made.apply(Complete(True), A)
+    ((to, probe),) = effects.messages
+    assert (to, type(probe)) == ("A", Advertise)
+    assert isinstance(probe, Advertise)
+    assert probe.probe
+    assert probe.filter.is_empty
+    assert made.state.unsure, "A's subscriptions may be on their way"
+    made.apply(Subscribe(WISH, X), A)
+    made.apply(Echo(probe.id), A)
+    assert not made.state.unsure
+
+
+def test_what_advertisements_from_one_side_attract_on_the_other_is_awaited_too() -> None:
+    made = broker()
+    made.apply(Complete(True), C)
+    made.apply(Advertise(OFFER, X), A)
+    effects = made.apply(Complete(True), A)
+    ((to, probe), *_) = [each for each in effects.messages if isinstance(each[1], Advertise)]
+    assert to == "C"
+    assert isinstance(probe, Advertise)
+    assert made.state.complete == made.state.bits.all_neighbours, "advertisements are all known"
+    assert made.state.unsure
+    made.apply(Echo(probe.id), C)
+    assert not made.state.unsure
+
+
+def test_a_word_that_is_taken_back_ends_its_probe() -> None:
+    made = broker()
+    made.apply(Complete(True), C)
+    made.apply(Advertise(OFFER, X), C)
+    effects = made.apply(Complete(True), A)
+    (probe,) = [message for _, message in effects.messages if isinstance(message, Advertise)]
+    made.apply(Complete(False), A)
+    made.apply(Echo(probe.id), A)
+    assert made.state.unsure
+    assert made.state.waits.probes == 0
+
+
+def test_without_a_pubend_nobody_probes() -> None:
+    made = broker(hosts=False)
+    made.apply(Advertise(OFFER, X), C)
+    for source in (A, C):
+        effects = made.apply(Complete(True), source)
+        assert not [each for each in effects.messages if isinstance(each[1], Advertise)]
+    assert not made.state.unsure
+
+
+# ── what is owed ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_start_goes_with_its_advertisement_and_the_next_one_counts() -> None:
+    made = owed()
+    effects = made.apply(Unadvertise(OFFER, None, 9), A)
+    assert effects.lifted == [Started(WISH, "A.1", 9)]
+    assert made.state.starts[WISH] == {}
+    effects = made.apply(Started(WISH, "A.1", 20), A)
+    assert effects.started == [Started(WISH, "A.1", 20)]
+    assert made.state.starts[WISH] == {"A.1": 20}
+
+
+def test_a_start_stays_as_long_as_another_advertisement_of_its_broker_carries_it() -> None:
+    made = owed()
+    made.apply(Advertise(OTHER, X), A)
+    assert made.apply(Unadvertise(OFFER, None, 9), A).lifted == []
+    assert made.state.starts[WISH] == {"A.1": 5}
+    assert made.apply(Unadvertise(OTHER, None, 9), A).lifted == [Started(WISH, "A.1", 9)]
+
+
+def test_a_start_stays_if_nobody_says_that_everything_has_arrived() -> None:
+    made = owed()
+    assert made.apply(Unadvertise(OFFER), A).lifted == []
+    assert made.state.starts[WISH] == {"A.1": 5}
+    again = made.apply(Started(WISH, "A.1", 20), A)
+    assert again.started == [], "what lies between them is owed, or lost"
