@@ -60,6 +60,8 @@ def decoded(bodies: Sequence[bytes]) -> tuple[list[Frame], PeerError | None]:
 def _join_publish(before: Any, after: Publish) -> Frame | None:
     if type(before) is not Publish or after.first != before.first + len(before.bodies):
         return None
+    if before.sure != after.sure:
+        return None
     if len(before.bodies) + len(after.bodies) > STEP_EVENTS:
         return None
     before.bodies.extend(after.bodies)  # fresh from the decoder, so ours alone
@@ -93,11 +95,11 @@ def _cut_in(frame: Frame, size: int) -> Iterable[Frame]:
     for index, body in enumerate(frame.bodies):
         body_bytes = len(memoryview(body))
         if held and (held == STEP_EVENTS or held_bytes + body_bytes > STEP_BYTES):
-            pieces.append(Publish(first, frame.bodies[index - held : index]))
+            pieces.append(Publish(first, frame.bodies[index - held : index], frame.sure))
             first, held, held_bytes = first + held, 0, 0
         held += 1
         held_bytes += body_bytes
-    pieces.append(Publish(first, frame.bodies[len(frame.bodies) - held :]))
+    pieces.append(Publish(first, frame.bodies[len(frame.bodies) - held :], frame.sure))
     return pieces
 
 

@@ -10,14 +10,13 @@ class Clock(Protocol):
     def now(self) -> float: ...
 
 
-class MonotonicClock:
-    """Real time since an arbitrary moment; a jump of the wall clock does not show.
-
-    A broker that goes on after a crash, or after the machine was started anew, begins where its
-    journal ends: the time in between did not pass for it."""
+class SteadyClock:
+    """The time of day when it was made, and real time from there: a jump of the wall clock does
+    not show. It never begins before `since`, where a journal ends, so that it does not run
+    backwards across restarts either."""
 
     def __init__(self, since: float = 0.0) -> None:
-        self._ahead_s = since - time.monotonic() if since else 0.0
+        self._ahead_s = max(time.time(), since) - time.monotonic()
 
     def now(self) -> float:
         return time.monotonic() + self._ahead_s

@@ -12,7 +12,8 @@ from motet.errors import FrameError, VersionError
 from motet.model.travel import from_wire, to_wire
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 
-_HELLO_TAGS = ("client", "link")
+_HELLO_TAGS = ("client", "link", "member", "read?", "logs?", "cursor?")
+"""Frames that may be the first of a peer: their first field is its version."""
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=to_wire)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from motet.errors import Disconnected, MotetError, ProtocolError, SlowConsumer
+from motet.protocol.cell.messages import MemberHello
 from motet.protocol.link.messages import LinkHello
 from motet.protocol.session.messages import ClientHello, Goodnight
 from motet.runtime.outbox import Outbox
@@ -82,12 +83,25 @@ class Contact:
 
     # ── what was said ────────────────────────────────────────────────────────────────────
 
-    def hear_hello(self, hello: ClientHello | LinkHello) -> None:
+    @property
+    def name(self) -> str:
+        """Who is there, as far as it has said."""
+        return self._name
+
+    def hear_hello(self, hello: ClientHello | LinkHello | MemberHello) -> None:
         self.greeted = True
         if isinstance(hello, ClientHello):
             self._kind, self._name = "client", hello.client
+        elif isinstance(hello, MemberHello):
+            self._kind, self._name = "broker", hello.member
         else:
             self._kind, self._name = "broker", hello.broker
+
+    def hear_reader(self) -> None:
+        """It wants to read a log, and needs no hello for that."""
+        if not self.greeted:
+            self.greeted = True
+            self._kind = "reader"
 
     def hear_goodnight(self, goodnight: Goodnight) -> None:
         """A broker does not want us; whoever runs this one should know why."""

@@ -10,16 +10,30 @@ from __future__ import annotations
 from collections import deque
 
 from motet.errors import FrameError
+from motet.protocol.cell.messages import Said, Standing
+from motet.protocol.delivery.messages import AckExpected, Delivered, Knowledge, Nack
 from motet.protocol.frames import Beat, Frame
 from motet.protocol.link.messages import Publications
+from motet.protocol.reading.messages import CursorSet, Described, ReadAnswer, Refused
 from motet.protocol.session.messages import Deliver, Goodnight, Published, Status
 from motet.runtime.batches import encoded, joined
 from motet.runtime.codec import encode
-from motet.runtime.traffic import Traffic
+from motet.runtime.traffic import Traffic, events_of
 from motet.runtime.transport import MAX_FRAME_BYTES, Connection
 
-SOFT = frozenset({Publications, Deliver, Published, Beat, Status})
+SOFT = frozenset(
+    {Publications, Deliver, Published, Beat, Status, Knowledge, Nack, AckExpected, Delivered}
+    | {ReadAnswer, Described, CursorSet, Refused, Standing}
+)
 """Frames that tell nothing of durable state, so they wait for no fact but those of their step."""
+
+
+def is_soft(frame: Frame) -> bool:
+    if type(frame) is Said:
+        return type(frame.frame) in SOFT
+    return type(frame) in SOFT
+
+
 EVENT_BYTES = 100
 """What an event that waits costs beside its body, about."""
 
@@ -137,6 +151,7 @@ class Outbox:
                 self._encode_events(frame, bodies, full)
             else:
                 body = encode(frame)
+                self._traffic.events_out += events_of(frame)
                 if len(body) <= MAX_FRAME_BYTES:  # nearly all are
                     bodies.append(body)
                 else:

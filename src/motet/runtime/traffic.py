@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from motet.protocol.cell.messages import Inward, Said, Sideways
+from motet.protocol.delivery.messages import Delivered, Knowledge
+from motet.protocol.frames import Frame
+from motet.protocol.link.messages import Publications
+from motet.protocol.session.messages import Deliver, Publish
 
 WINDOW = 10
 """Samples that a rate looks back on."""
+
+_EVENTS: dict[type, Callable[[Any], int]] = {
+    Publish: lambda frame: len(frame.bodies),
+    Publications: lambda frame: len(frame.batch),
+    Deliver: lambda frame: len(frame.batch),
+    Delivered: lambda frame: len(frame.ticks),
+    Knowledge: lambda frame: len(frame.span.ticks),
+    Said: lambda frame: events_of(frame.frame),
+    Inward: lambda frame: events_of(frame.said.frame),
+    Sideways: lambda frame: events_of(frame.said.frame),
+}
+
+
+def events_of(frame: Frame) -> int:
+    """How many events a frame carries, in whatever way they are delivered."""
+    count = _EVENTS.get(type(frame))
+    return 0 if count is None else count(frame)
 
 
 class Traffic:

@@ -10,7 +10,7 @@ import pytest
 from motet.errors import LogCorrupted, StorageError
 from motet.model import Filter
 from motet.runtime.log.folder import CLOSED
-from motet.runtime.pubend import Lost, PubendLog, Start
+from motet.runtime.pubend import Lost, PubendLog, Retention, Start
 from tests.unit.pubend.ground import Item, Row, bodies, fill, opened, rows, settle, shut
 
 
@@ -110,6 +110,20 @@ def test_a_loss_may_be_accepted_and_is_reported(folder: Path, harm: str) -> None
         assert rows(again.read(1)) == found
         assert (again.lost_upto, again.lost_events) == (lost.upto, len(missing))
         shut(again)
+
+
+def test_what_goes_before_an_accepted_loss_is_counted_too(folder: Path) -> None:
+    sorted(folder.glob("*.arrow"))[2].unlink()
+    pubend = opened(folder, accept_loss=True)
+    upto, before, size = pubend.lost_upto, pubend.lost_events, pubend.size_bytes
+    pubend.retention = Retention(max_bytes=size - 1)
+    trimmed = pubend.trim()
+    assert 0 < trimmed.floor < upto
+    assert trimmed.lost_events > 0
+    shut(pubend)
+    again = opened(folder)
+    assert (again.lost_upto, again.lost_events) == (upto, before + trimmed.lost_events)
+    shut(again)
 
 
 def test_a_file_that_goes_while_the_log_is_open(folder: Path) -> None:

@@ -30,6 +30,8 @@ def test_everything_is_known_again(tmp_path: Path) -> None:
         pubend = opened(tmp_path)
         assert (pubend.last_tick, pubend.sessions(), pubend.cursors) == known[:3]
         assert pubend.published("dave", "e9") == 6
+        assert pubend.skipped("dave", "e9") == (1, 2, 3)
+        assert pubend.skipped("alice", "e1") == ()
         assert pubend.published("alice", "e1") == 100
         assert rows(pubend.read(1))[: len(expected)] == expected
         if seals:

@@ -36,7 +36,7 @@ def check(events: Events, asked: list[Filter], root: str) -> None:
     """Every attribute gets its columns here, however odd the events are."""
     with tempfile.TemporaryDirectory(dir=root) as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(survey, "LEAST_ROW_BYTES", 1 << 20)
-        patch.setattr(columns._Reader, "all", never)
+        patch.setattr(columns.BlockReader, "all", never)
         pubend = sealed(Path(name), events)
         for filter in asked:
             found = [row.tick for row in rows(pubend.read(1, filter=filter))]  # type: ignore[union-attr]

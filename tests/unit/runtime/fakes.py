@@ -8,6 +8,7 @@ from typing import Any
 
 from motet.broker.config import BrokerConfig
 from motet.broker.driver import BrokerDriver
+from motet.broker.streams import Remembered
 from motet.protocol.contract import Closed, Fact, Input, Output, Received
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import Goodnight
@@ -115,9 +116,12 @@ class FakeCore:
         self.answer: Answer = answer or (lambda _: Output())
         self.objection = ""
 
-    def recover(self, now: float) -> Output:
-        del now
+    def recover(self, now: float, remembered: Remembered | None = None) -> Output:
+        del now, remembered
         return Output()
+
+    def done_with(self) -> int:
+        return 0
 
     def step(self, given: Input, now: float, /) -> Output:
         del now

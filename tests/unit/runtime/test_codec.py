@@ -11,6 +11,19 @@ from hypothesis import strategies as st
 
 from motet.errors import FrameError, PeerError, VersionError
 from motet.model import Filter, OpId, encode_event
+from motet.protocol.cell.messages import (
+    Facts,
+    FactsAck,
+    ImagePart,
+    Inward,
+    MemberHello,
+    Said,
+    Shared,
+    Sideways,
+    Standing,
+)
+from motet.protocol.delivery.messages import AckExpected, AckUp, Delivered, Knowledge, Nack
+from motet.protocol.delivery.spans import Span, StartRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.link.messages import (
     Control,
@@ -21,6 +34,18 @@ from motet.protocol.link.messages import (
     Waiting,
 )
 from motet.protocol.publication import Publication
+from motet.protocol.reading.messages import (
+    CursorAccount,
+    CursorRequest,
+    CursorSet,
+    Described,
+    DescribeRequest,
+    PubendAccount,
+    ReadAnswer,
+    ReadRequest,
+    Refused,
+    Wanted,
+)
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
@@ -39,8 +64,10 @@ from motet.protocol.session.messages import (
     Failed,
     Goodbye,
     Goodnight,
+    Processed,
     Publish,
     Published,
+    Ready,
     Refusal,
     Status,
     StatusRequest,
@@ -56,6 +83,8 @@ FILTER = Filter.parse("process = 'p1' and step between 1 and 9 and name like 'ab
 BODY = msgspec.Raw(encode_event({"step": 5, "name": "abc", "ok": True, "x": 1.5}, b"payload"))
 PUBLICATION = Publication("c", 9, BODY)
 
+STARTS = (StartRecord(4, OpId("c", "B1-7.1", 2)),)
+SAID = Said("b2", 1, 5, 4, 3, 2, Nack("B1.7", ((1, 2),)), "b1")
 FRAMES: list[Frame] = [
     Beat(),
     LinkHello(PROTOCOL_VERSION, "B1", 5, 4, 3, True, b"secret"),
@@ -81,13 +110,47 @@ FRAMES: list[Frame] = [
     SubscribeRequest(3, FILTER),
     UnsubscribeRequest(4, 3, wait=False),
     Publish(10, [BODY] * 5),
-    Goodbye(),
+    Goodbye(True, {1: {"B1.7": 9}}),
+    Ready(),
     StatusRequest(),
     Welcome("B1", "B1-7", True, -1, 30.0, (Refusal(9, "E", ""),), 8, 0.5),
     Done(1),
     Failed(1, "NotEffective", "not in time", ("B2",)),
     Published(14, (Refusal(12, "NotAdvertised", "outside"),)),
     Deliver([Delivery((1, 2), PUBLICATION)] * 2, 7),
+    Delivered("B1.7", 9, [5, 9], [PUBLICATION] * 2, (), [(1,), (1, 2)], ((2, 4),)),
+    Processed("B1.7", 9),
+    Knowledge(
+        "B1.7",
+        Span(3, 9, [5], [PUBLICATION], (StartRecord(4, OpId("c", "B1-7.1", 2)),)),
+        True,
+        True,
+        3,
+    ),
+    Nack("B1.7", ((1, 2), (4, 9)), 3),
+    AckUp("B1.7", 9),
+    AckExpected("B1.7", 9),
+    ReadRequest(PROTOCOL_VERSION, 1, "B1.7", 3, 9, (Wanted("tick"),), FILTER, ("event",), 5),
+    DescribeRequest(PROTOCOL_VERSION, 2),
+    CursorRequest(PROTOCOL_VERSION, 3, "B1.7", "spark", 9),
+    ReadAnswer(
+        *(1, "B1.7", 3, 9, 9, False, 1, 4),
+        *((Wanted("level", "level", "int"),), {"level": 2}, b"arrow"),
+    ),
+    Described(
+        2, "B1", (PubendAccount("B1.7", 1, 9, 4, 3, 2, 1, 0, 0, (CursorAccount("spark", 9, 1.5),)),)
+    ),
+    CursorSet(3),
+    Refused(4, "MisuseError", "not so"),
+    MemberHello(PROTOCOL_VERSION, "B1", "b2", True),
+    Standing(True, ("B2", "B3")),
+    SAID,
+    Sideways("B2", SAID),
+    Inward("B2", SAID),
+    Shared("B2", 5, 4, 3, AckUp("B1.7", 9)),
+    ImagePart(7, 1, 2, b"part"),
+    Facts(7, (b"one", b"two"), 6),
+    FactsAck(8),
     Goodnight("Fenced", "another client"),
     Status({"broker": "B1", "tables": {"n": 1}, "list": [1, 2.5, None, True]}),
 ]

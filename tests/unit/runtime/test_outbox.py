@@ -8,6 +8,9 @@ from typing import cast
 import pytest
 from msgspec import Raw
 
+from motet.protocol.cell.messages import Said
+from motet.protocol.delivery.messages import Delivered, Knowledge
+from motet.protocol.delivery.spans import Span
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Publications
 from motet.protocol.publication import Publication
@@ -97,6 +100,19 @@ def test_what_the_other_side_did_not_read_counts_too() -> None:
     outbox.put(Done(1), 1, 0)
     outbox.put(forwarded(1, 1), 0, 0)
     assert outbox.dropped == 1
+
+
+def test_events_are_counted_however_they_are_delivered() -> None:
+    sink, traffic = Sink(), Traffic()
+    outbox = Outbox(cast(Connection, sink), BOUND_BYTES, traffic)
+    batch = [publication(1, 1), publication(2, 1)]
+    known = Knowledge("B1.1", Span(1, 2, [1, 2], batch))
+    frames: list[Frame] = [Delivered("B1.1", 2, [1, 2], batch), known]
+    frames += [Said("B1", 0, 1, 1, 0, 0, known), delivered(1, 1), forwarded(1, 1)]
+    for frame in frames:
+        outbox.put(frame, 0, 0)
+    outbox.flush()
+    assert traffic.events_out == 2 + 2 + 2 + 1 + 1
 
 
 async def test_a_group_that_is_durable_touches_only_those_who_wait() -> None:

@@ -13,6 +13,7 @@ from motet.broker.driver import BrokerDriver
 from motet.broker.reloading import reload
 from motet.errors import MisuseError, StaleState
 from motet.protocol.contract import Dialled, Reconfigured
+from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import LinkHello
 from motet.protocol.session.messages import Goodnight
@@ -91,7 +92,13 @@ async def test_what_the_core_objects_to_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("covering", True), ("lease_s", 1.0), ("heartbeat_s", 9.0), ("outbox_bound", 7)],
+    [
+        ("covering", True),
+        ("lease_s", 1.0),
+        ("heartbeat_s", 9.0),
+        ("outbox_bound", 7),
+        ("liveness", Liveness(gap_s=9.0)),
+    ],
 )
 async def test_settings_do_not_change_while_a_broker_runs(setting: str, value: object) -> None:
     async with Running(B="fake://b") as running:

@@ -8,6 +8,7 @@ import pytest
 
 from motet.broker.topology import Topology, full_address
 from motet.errors import TopologyError
+from motet.protocol.delivery.curiosity import Liveness
 
 EXAMPLE = """
 [overlay]
@@ -58,6 +59,7 @@ def test_load_names_the_file(tmp_path: Path) -> None:
         Topology.line(1),
         Topology.star(5, covering=True),
         Topology.tree(9, fanout=3, lease_s=5.0, heartbeat_s=0.5),
+        Topology.line(2, liveness=Liveness(gap_s=0.1, delay_s=5.0)),
         Topology.line(2, name="two"),
     ],
 )
@@ -143,3 +145,23 @@ def test_short_addresses_mean_tcp() -> None:
 def test_inproc_addresses() -> None:
     text = '[brokers.A]\nlisten = "inproc://A"\n[brokers.B]\nlisten = "inproc://B"\nlinks=["A"]'
     assert Topology.parse(text).wiring("B").dial == {"A": "inproc://A"}
+
+
+def test_how_patient_brokers_are_stands_in_the_file() -> None:
+    topology = Topology.parse("[liveness]\ngap_s = 0.05\ndelay_s = inf\n" + EXAMPLE)
+    assert topology.config("B1").liveness == Liveness(gap_s=0.05)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("gap_s = 0.0", r"liveness\.gap_s: is 0\.0; choose from 0\.001 to 3600 seconds"),
+        ("gap_s = inf", r"liveness\.gap_s: is inf"),
+        ("delay_s = nan", r"liveness\.delay_s: is nan; .* or inf for never"),
+        ("nack_repeat_most_s = 0.1", "nack_repeat_most_s: is 0.1; choose at least nack_repeat_s"),
+        ("gab_s = 1.0", r"liveness\.gab_s: is not known here"),
+    ],
+)
+def test_patience_that_cannot_be_is_refused(line: str, why: str) -> None:
+    with pytest.raises(TopologyError, match=why):
+        Topology.parse(f"[liveness]\n{line}\n" + EXAMPLE)

@@ -50,6 +50,15 @@ Piece = tuple[int, int, int]
 
 def read_columns(path: Path, index: Index, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
     """What is kept of the ticks from `since` to `upto`, piece by piece."""
+    for reader in blocks_between(path, index, since, upto):
+        if sieve.filter is None or reader.has_leftovers(sieve.filter):
+            yield from reader.all(sieve)
+        else:
+            yield from reader.matching(sieve, sieve.filter)
+
+
+def blocks_between(path: Path, index: Index, since: int, upto: int) -> Iterator[BlockReader]:
+    """Readers of the blocks that have ticks from `since` to `upto`."""
     blocks = index.blocks
     first = bisect_left(blocks, since, key=lambda block: block.last_tick)
     fetcher = Fetcher(path)
@@ -57,41 +66,33 @@ def read_columns(path: Path, index: Index, since: int, upto: int, sieve: Sieve) 
         for block in blocks[first:]:
             if block.first_tick > upto:
                 return
-            reader = _Reader(fetcher, index, block, since, upto)
-            if sieve.filter is None or reader.has_leftovers(sieve.filter):
-                yield from reader.all(sieve)
-            else:
-                yield from reader.matching(sieve, sieve.filter)
+            yield BlockReader(fetcher, index, block, since, upto)
     finally:
         fetcher.close()
 
 
-class _Reader:
-    """Of one block."""
+class BlockReader:
+    """Of one block, for the ticks from `since` to `upto`."""
 
     def __init__(self, fetcher: Fetcher, index: Index, block: Block, since: int, upto: int) -> None:
-        self._fetcher = fetcher
-        self._index = index
-        self._block = block
-        self._since = since
-        self._upto = upto
-        self._runs: Runs = decode_runs(block.runs)
+        self.fetcher = fetcher
+        self.index = index
+        self.block = block
+        self.since = since
+        self.upto = upto
+        self.runs: Runs = decode_runs(block.runs)
         self._all: tuple[bytes, Sequence[int]] | None = None
         """All bodies, and where each begins."""
 
     def has_leftovers(self, filter: Filter) -> bool:
         """Does the filter ask for an attribute that may have values outside of the columns?"""
-        return any(
-            self._index.may_have(name)
-            for clause in filter.clauses
-            for name, _ in clause.constraints
-        )
+        return any(map(self.index.may_have, attributes_of(filter)))
 
     def all(self, sieve: Sieve) -> Iterator[Sifted]:
         """Run by run. No event is looked at unless the sieve wants to."""
-        runs, names = self._runs, self._index.names
-        bodies = memoryview(self._fetcher.chunk(self._block.bodies))
-        since, upto = self._since, self._upto
+        runs, names = self.runs, self.index.names
+        bodies = memoryview(self.fetcher.chunk(self.block.bodies))
+        since, upto = self.since, self.upto
         columns = zip(
             runs.kinds,
             runs.first_ticks,
@@ -122,11 +123,11 @@ class _Reader:
 
     def matching(self, sieve: Sieve, filter: Filter) -> Iterator[Sifted]:
         """The rows that the columns say match."""
-        runs, block = self._runs, self._block
-        selector = Selector(block.rows, self._columns, self._index.words)
+        runs, block = self.runs, self.block
+        selector = Selector(block.rows, self.columns_of, self.index.words)
         rows = selector.rows(filter)
-        first = self._row_of(self._since)
-        end = self._row_of(self._upto + 1)
+        first = self.row_of(self.since)
+        end = self.row_of(self.upto + 1)
         if first > 0 or end < block.rows:
             rows = rows[bisect_left(rows, first) : bisect_left(rows, end)]
         others = [
@@ -137,12 +138,12 @@ class _Reader:
         if others:
             rows = sorted({*rows, *others})
         scanned = end - first - len(others)
-        behind = min(self._upto, block.last_tick)
+        behind = min(self.upto, block.last_tick)
         if not rows:
             yield Sifted([], behind, scanned, 0, 0)
             return
-        gather = self._gather_all if len(rows) * GATHER_SHARE > block.rows else self._gather
-        pieces = self._pieces(rows)
+        gather = self.gather_all if len(rows) * GATHER_SHARE > block.rows else self.gather
+        pieces = self.pieces(rows)
         bodies = gather(pieces)
         for at, stop in _parcels(bodies):
             records = self._records(pieces[at:stop], bodies[at:stop])
@@ -157,17 +158,17 @@ class _Reader:
                 sum(map(len, bodies[at:stop])),
             )
 
-    def _row_of(self, tick: int) -> int:
+    def row_of(self, tick: int) -> int:
         """The first row with this tick or a later one."""
-        runs = self._runs
+        runs = self.runs
         at = bisect_right(runs.first_ticks, tick) - 1
         if at < 0:
             return 0
         return min(runs.first_rows[at] + tick - runs.first_ticks[at], runs.first_rows[at + 1])
 
-    def _pieces(self, rows: Sequence[int]) -> list[Piece]:
+    def pieces(self, rows: Sequence[int]) -> list[Piece]:
         """Rows of the same run that follow each other become one piece."""
-        firsts = self._runs.first_rows
+        firsts = self.runs.first_rows
         pieces = []
         first = stop = end = at = 0
         """The piece so far, and where its run ends."""
@@ -185,7 +186,7 @@ class _Reader:
         return pieces
 
     def _records(self, pieces: list[Piece], bodies: list[bytes]) -> list[Ticked]:
-        runs, names = self._runs, self._index.names
+        runs, names = self.runs, self.index.names
         kinds, firsts, ticks = runs.kinds, runs.first_rows, runs.first_ticks
         publishers, epochs, sequences = runs.publishers, runs.epochs, runs.first_sequences
         records: list[Ticked] = []
@@ -205,17 +206,17 @@ class _Reader:
             records.append(run)
         return records
 
-    def _gather_all(self, pieces: list[Piece]) -> list[bytes]:
+    def gather_all(self, pieces: list[Piece]) -> list[bytes]:
         """The bodies of each piece, when they are many: read all, and verify that."""
         if self._all is None:
-            fetch, block = self._fetcher.chunk, self._block
+            fetch, block = self.fetcher.chunk, self.block
             self._all = fetch(block.bodies), memoryview(fetch(block.offsets)).cast("i")
         data, offsets = self._all
         return [data[offsets[first] : offsets[stop]] for _, first, stop in pieces]
 
-    def _gather(self, pieces: list[Piece]) -> list[bytes]:
+    def gather(self, pieces: list[Piece]) -> list[bytes]:
         """The bodies of each piece, when they are few: read little more, and verify each body."""
-        block, fetch = self._block, self._fetcher.bytes
+        block, fetch = self.block, self.fetcher.bytes
         # Not verified: whatever is wrong with them, the body does not have its checksum then.
         offsets = memoryview(fetch(block.offsets.offset, block.offsets.size)).cast("i")
         checksums = memoryview(fetch(block.checksums.offset, block.checksums.size)).cast("I")
@@ -252,24 +253,31 @@ class _Reader:
         return end
 
     def _changed(self, offset: int) -> LogCorrupted:
-        place = self._block.bodies.offset + offset
-        return damaged(self._fetcher.path, f"the event at offset {place} has changed")
+        place = self.block.bodies.offset + offset
+        return damaged(self.fetcher.path, f"the event at offset {place} has changed")
 
-    def _columns(self, name: str) -> dict[str, Any]:
+    def columns_of(self, name: str) -> dict[str, Any]:
         import pyarrow  # only where columns are needed: it is large
 
-        columns = self._block.columns.get(name, {})
+        columns = self.block.columns.get(name, {})
         return {kind: self._array(pyarrow, name, kind, each) for kind, each in columns.items()}
 
     def _array(self, arrow: Any, name: str, kind: str, column: Column) -> Any:
-        fetch = self._fetcher.chunk
+        fetch = self.fetcher.chunk
         chunks = [column.validity, *column.data]
         buffers = [arrow.py_buffer(fetch(each)) if each is not None else None for each in chunks]
-        if kind == TEXT and name in self._index.words:
+        if kind == TEXT and name in self.index.words:
             type_ = arrow.int16()
         else:
-            type_ = arrow_type(arrow, kind, self._index.bits.get(name, 64))
-        return arrow.Array.from_buffers(type_, self._block.rows, buffers)
+            type_ = arrow_type(arrow, kind, self.index.bits.get(name, 64))
+        return arrow.Array.from_buffers(type_, self.block.rows, buffers)
+
+
+def attributes_of(filter: Filter) -> Iterator[str]:
+    """What a filter asks for."""
+    for clause in filter.clauses:
+        for name, _ in clause.constraints:
+            yield name
 
 
 def _parcels(bodies: list[bytes]) -> Iterator[tuple[int, int]]:

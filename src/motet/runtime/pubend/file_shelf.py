@@ -12,8 +12,9 @@ import contextlib
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from typing import Final
 from zlib import crc32
 
@@ -23,15 +24,18 @@ from msgspec.structs import replace
 
 from motet import errors
 from motet.errors import LogCorrupted, StorageError
+from motet.model import Filter
 from motet.runtime.log import Extent, FileLog
 from motet.runtime.log.files import remove_file, replace_file, sync_folder, unreadable
 from motet.runtime.log.folder import WAY_OUT
 from motet.runtime.pubend.batches import Sieve, Sifted
+from motet.runtime.pubend.block_tables import Room, read_tables
 from motet.runtime.pubend.columns import read_columns
 from motet.runtime.pubend.index import Index, damaged, read_index
 from motet.runtime.pubend.parts import Sealed
 from motet.runtime.pubend.sealing import Outcome, arrow_path, index_path, seal_segment
 from motet.runtime.pubend.selection import prepare
+from motet.runtime.pubend.tables import Tabled, Wishes
 
 SEALING: Final = "motet.runtime.pubend.sealing"
 CATALOGUE: Final = "catalogue"
@@ -48,7 +52,7 @@ class Catalogue(Struct, frozen=True):
 
 
 class FileShelf:
-    """`add` and `remove` are called from the thread that owns the log, `read` from any."""
+    """`add` and `trim` are called from the thread that owns the log, `read` from any."""
 
     def __init__(
         self, folder: Path, log: FileLog, purpose: str, *, accept_loss: bool = False
@@ -81,18 +85,18 @@ class FileShelf:
 
     async def seal(self, extent: Extent) -> Sealed:
         """In a process of its own. `StorageError` if it fails: then nothing has changed."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", SEALING, extent.path, self._folder, self._purpose),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        # Not by the loop: it forks, which copies the tables of all our memory, and the loop
+        # stands still for as long as that takes. This shares the memory until the other begins.
+        process = Popen(
+            (sys.executable, "-P", "-m", SEALING, extent.path, self._folder, self._purpose),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
         )
         try:
-            said, complaint = await process.communicate()
+            said, complaint = await asyncio.to_thread(process.communicate)
         except BaseException:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            process.kill()
             raise
         try:
             outcome = msgspec.json.decode(said, type=Outcome)
@@ -105,7 +109,6 @@ class FileShelf:
         if outcome.sealed is None:
             kind = getattr(errors, outcome.error, StorageError)
             raise kind(outcome.text)
-        await asyncio.to_thread(prepare)
         return outcome.sealed
 
     def seal_here(self, extent: Extent) -> Sealed:
@@ -141,9 +144,32 @@ class FileShelf:
     # ── reading ──────────────────────────────────────────────────────────────────────────
 
     def read(self, part: Sealed, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
-        try:
+        with self._gone(part):
             index = self._index(part)
             yield from read_columns(self._paths(part)[0], index, since, upto, sieve)
+
+    def tables(
+        self, part: Sealed, since: int, upto: int, filter: Filter | None, wishes: Wishes, room: Room
+    ) -> Iterator[Tabled]:
+        with self._gone(part):
+            index, path = self._index(part), self._paths(part)[0]
+            yield from read_tables(path, index, since, upto, filter, wishes, room)
+
+    def kinds(self, part: Sealed, names: Sequence[str]) -> dict[str, set[str]] | None:
+        with self._gone(part):
+            index = self._index(part)
+        if any(map(index.may_have, names)):
+            return None
+        found: dict[str, set[str]] = {name: set() for name in names}
+        for block in index.blocks:
+            for name in names:
+                found[name].update(block.columns.get(name, ()))
+        return found
+
+    @contextlib.contextmanager
+    def _gone(self, part: Sealed) -> Iterator[None]:
+        try:
+            yield
         except FileNotFoundError as error:
             if part in self.sealed:
                 raise damaged(Path(error.filename), "it has gone") from None

@@ -8,8 +8,12 @@ fetches and verifies only what it needs.
 from __future__ import annotations
 
 import os
+from array import array
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
@@ -69,6 +73,9 @@ class Block(Struct, array_like=True, frozen=True):
     columns: dict[str, dict[str, Column]]
     """By attribute and kind. A missing kind: no row has one."""
     runs: Raw
+    payload_sizes: Chunk | None = None
+    """As uint32. None if a body is not written in the shortest way: who wants its payload, or its
+    attributes, has to decode it."""
 
 
 class Index(Struct, array_like=True, frozen=True):
@@ -147,3 +154,44 @@ class Fetcher:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def stream_columns(arrow: Any, runs: Runs, names: list[str]) -> Iterator[tuple[str, Any]]:
+    """What the runs say, row by row."""
+    counts = [after - before for before, after in pairwise(runs.first_rows)]
+    rows = sum(counts)
+    upward = _upward(arrow, rows)
+    words = arrow.array(names, arrow.string())
+
+    def spread(values: list[int], code: str, type_: Any) -> Any:
+        spread = array(code)
+        for value, count in zip(values, counts, strict=True):
+            spread += array(code, (value,)) * count
+        return arrow.Array.from_buffers(type_, rows, [None, arrow.py_buffer(spread)])
+
+    def numbered(firsts: list[int]) -> Any:
+        """Each run counts on from its first."""
+        behind, bases = 0, []
+        for first, count in zip(firsts, counts, strict=True):
+            bases.append(first - behind)
+            behind += count
+        return arrow.compute.add(spread(bases, "q", arrow.int64()), upward)
+
+    yield "tick", numbered(runs.first_ticks)
+    yield "kind", spread(runs.kinds, "B", arrow.uint8())
+    for name, numbers in (("publisher", runs.publishers), ("epoch", runs.epochs)):
+        indices = spread(numbers, "i", arrow.int32())
+        yield name, arrow.DictionaryArray.from_arrays(indices, words)
+    yield "sequence", numbered(runs.first_sequences)
+
+
+def _upward(arrow: Any, count: int) -> Any:
+    """0, 1, 2, …"""
+    size = max(1 << (count - 1).bit_length(), 1 << 14) if count else 1
+    return _numbers(arrow, size).slice(0, count)
+
+
+@lru_cache(4)
+def _numbers(arrow: Any, count: int) -> Any:
+    numbers = arrow.py_buffer(array("q", range(count)))
+    return arrow.Array.from_buffers(arrow.int64(), count, [None, numbers])

@@ -50,11 +50,20 @@ def decoded(record: Record, where: object) -> Any:
 
 
 class Opening:
-    def __init__(self, log: Log, extents: tuple[Extent, ...], shelf: Shelf, pubend: str) -> None:
+    def __init__(
+        self,
+        log: Log,
+        extents: tuple[Extent, ...],
+        shelf: Shelf,
+        pubend: str,
+        begin_behind: int = 0,
+    ) -> None:
         self._log = log
         self._extents = extents
         self._shelf = shelf
         self._pubend = pubend
+        self._begin_behind = begin_behind
+        """What a log that is new takes for lost."""
 
     def open(self, now_s: float) -> Opened:
         sealed = self._shelf.sealed
@@ -80,6 +89,8 @@ class Opening:
         if begins_segment:
             if standing.last_tick == 0 and sealed:
                 raise LogCorrupted(f"{extents[-1].path} lacks its first record; {WAY_OUT}")
+            if standing.last_tick == 0:
+                standing.last_tick = standing.lost_upto = self._begin_behind
             parts.append(Live(extents[-1].first, standing.last_tick, now_s))
         return Opened(standing, tuple(parts), begins_segment)
 

@@ -6,11 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol
 
-from motet.errors import InvariantError, MisuseError
+from motet.errors import InvariantError, MisuseError, StorageError
 from motet.model import Filter, OpId
 from motet.runtime.log import Durability, Extent, FileLog, Log
 from motet.runtime.pubend.batches import Batch, Lost, Projection, Sieve
@@ -33,8 +34,9 @@ from motet.runtime.pubend.records import (
     Start,
     encode,
 )
-from motet.runtime.pubend.retention import Retention, Trimmed
+from motet.runtime.pubend.retention import Disk, Retention, Trimmed, letting_go
 from motet.runtime.pubend.shelf import Shelf
+from motet.runtime.pubend.table_reading import TableReading
 
 PURPOSE: Final = "pubend"
 VERSION: Final = 1
@@ -65,6 +67,7 @@ class PubendLog:
         retention: Retention | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         now_s: Callable[[], float] = time.time,
+        begin_behind: int = 0,
     ) -> None:
         """Continue the pubend on a log that is open, or begin one: see also `open`."""
         self.log = log
@@ -72,7 +75,7 @@ class PubendLog:
         self._shelf = shelf
         self._now_s = now_s
         self._segment_bytes = segment_bytes
-        opened = Opening(log, log.extents, shelf, pubend).open(now_s())
+        opened = Opening(log, log.extents, shelf, pubend, begin_behind).open(now_s())
         self._standing = opened.standing
         self._parts: tuple[Part, ...] = opened.parts
         """Never changed in place: who reads takes what is there."""
@@ -95,9 +98,11 @@ class PubendLog:
         durability: Durability = Durability.FSYNC,
         accept_loss: bool = False,
         now_s: Callable[[], float] = time.time,
+        begin_behind: int = 0,
     ) -> PubendLog:
-        """Continue the pubend whose log is in a folder, or begin one. With `accept_loss`, sealed
-        files that are damaged or missing are given up, and their ticks reported as lost."""
+        """Continue the pubend whose log is in a folder, or begin one; one that begins behind a
+        tick reports all up to it as lost. With `accept_loss`, sealed files that are damaged or
+        missing are given up, and their ticks reported as lost."""
         log = FileLog.open(
             directory,
             purpose=PURPOSE,
@@ -114,6 +119,7 @@ class PubendLog:
                 retention=retention,
                 segment_bytes=segment_bytes,
                 now_s=now_s,
+                begin_behind=begin_behind,
             )
         except BaseException:
             log.shut()
@@ -225,6 +231,10 @@ class PubendLog:
         if it has none."""
         return self._standing.last_published(publisher, epoch)
 
+    def skipped(self, publisher: str, epoch: str) -> tuple[int, ...]:
+        """The last sequences below that one which the log never got."""
+        return tuple(self._standing.skipped.get(publisher, {}).get(epoch, ()))
+
     def sessions(self) -> list[tuple[str, str]]:
         """Every (publisher, epoch) that `published` remembers."""
         published = self._standing.published
@@ -256,9 +266,16 @@ class PubendLog:
             raise MisuseError("a read that may return no event gets nowhere")
         durable = self.durable_tick
         last = durable if upto is None else min(upto, durable)
-        sieve = Sieve(filter, projection)
-        reading = Reading(self.pubend, self.log, self._shelf, lambda: self._parts, sieve)
+        reading = self._reading(Sieve(filter, projection))
         return reading.batches(since, last, limit_events, limit_bytes)
+
+    def _reading(self, sieve: Sieve) -> Reading:
+        return Reading(self.pubend, self.log, self._shelf, lambda: self._parts, sieve)
+
+    @property
+    def tables(self) -> TableReading:
+        """The same as tables, piece by piece."""
+        return TableReading(self._reading, self._shelf, lambda: self._parts)
 
     # ── segments ─────────────────────────────────────────────────────────────────────────
 
@@ -300,12 +317,18 @@ class PubendLog:
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────
 
-    async def seal(self) -> int:
-        """Rewrite by columns what gets no more records; how many segments that were. A process
-        of its own does the work. If it fails, everything stays as it is."""
+    async def seal(self, closed_before_s: float = inf) -> int:
+        """Rewrite by columns what gets no more records, since the time given at the latest; how
+        many segments that were. A process of its own does the work. If it fails, everything stays
+        as it is."""
         count = 0
-        while (found := self._sealable()) is not None:
-            sealed = await self._shelf.seal(found[1])
+        while (found := self._sealable(closed_before_s)) is not None:
+            try:
+                sealed = await self._shelf.seal(found[1])
+            except StorageError:
+                if found[0] in self._parts:
+                    raise
+                continue  # it was trimmed under the hands of the process
             if sealed is None:
                 break
             count += self._put_away(found[0], sealed)
@@ -321,10 +344,12 @@ class PubendLog:
             count += self._put_away(found[0], sealed)
         return count
 
-    def _sealable(self) -> tuple[Live, Extent] | None:
+    def _sealable(self, closed_before_s: float = inf) -> tuple[Live, Extent] | None:
         """The oldest segment in rows, if the checkpoint behind it is durable."""
         for part, following in pairwise(self._parts):
-            if isinstance(part, Live) and following.first_sequence <= self.log.durable:
+            is_closed = following.began_s <= closed_before_s
+            is_closed = is_closed and following.first_sequence <= self.log.durable
+            if isinstance(part, Live) and is_closed:
                 for extent in self.log.extents:
                     if extent.first == part.first_sequence:
                         return part, extent
@@ -377,6 +402,24 @@ class PubendLog:
         return sum(part.size_bytes for part in self._parts)
 
     @property
+    def sealed_bytes(self) -> int:
+        return sum(part.size_bytes for part in self._parts if isinstance(part, Sealed))
+
+    @property
+    def events(self) -> int:
+        """How many are kept."""
+        return sum(part.events for part in self._parts)
+
+    @property
+    def everybody_has(self) -> int:
+        """The last tick that was `acknowledged`; 0 if none was."""
+        return self._standing.acknowledged
+
+    def expires_s(self, cursor: str) -> float:
+        """When a cursor is abandoned unless it is set again."""
+        return self._standing.cursors[cursor].touched_s + self.retention.cursor_age_s
+
+    @property
     def cursors(self) -> dict[str, int]:
         """By name, the last tick that its owner is done with."""
         known = self._standing.cursors
@@ -394,30 +437,17 @@ class PubendLog:
             return self.log.appended
         return self._note(CURSOR, Cursor(name, None, self._now_s()))
 
-    def trim(self) -> Trimmed:
+    def trim(self, disk: Disk | None = None) -> Trimmed:
         """Let go what may go. The files follow soon."""
         now_s, keep = self._now_s(), self.retention
         expired = self._expire(now_s - keep.cursor_age_s)
         if now_s - self._open.began_s >= keep.segment_age_s:
             self.roll()
-        owed_behind = self._owed_behind()
-        parts, count, events, lost = self._parts, 0, 0, 0
-        size = self.size_bytes
-        while count < len(parts) - 1:
-            part, ended = parts[count], parts[count + 1]
-            age_s = now_s - ended.began_s
-            is_owed = ended.floor > owed_behind
-            is_due = not is_owed and age_s >= keep.keep_s
-            if not is_due and age_s <= keep.max_age_s and size <= keep.max_bytes:
-                break
-            count += 1
-            size -= part.size_bytes
-            events += part.events
-            if is_owed:
-                lost += part.events
-        if count:
-            self._let_go(parts[:count], parts[count].floor, owed_behind, lost)
-        return Trimmed(self._parts[0].floor, events, lost, expired)
+        owed_behind, parts = self._owed_behind(), self._parts
+        gone = letting_go(parts, keep, now_s, owed_behind, disk)
+        if gone.parts:
+            self._let_go(parts[: gone.parts], parts[gone.parts].floor, owed_behind, gone.lost)
+        return Trimmed(self._parts[0].floor, gone.events, gone.lost, expired)
 
     def _expire(self, before_s: float) -> tuple[str, ...]:
         known = self._standing.cursors
@@ -432,8 +462,8 @@ class PubendLog:
 
     def _let_go(self, gone: Sequence[Part], floor: int, owed_behind: int, lost: int) -> None:
         """What was lost is durable before it is lost."""
-        if floor > owed_behind and floor > self.lost_upto:
-            self._note(LOSS, Loss(floor, lost))
+        if lost or (floor > owed_behind and floor > self.lost_upto):
+            self._note(LOSS, Loss(max(floor, self.lost_upto), lost))
         self._parts = self._parts[len(gone) :]
         first = self._parts[0]
         self._shelf.trim(first.first_sequence)

@@ -124,6 +124,8 @@ class Checkpoint(Struct, array_like=True, frozen=True):
     published: dict[str, dict[str, int]]
     """By publisher and epoch, the last sequence."""
     cursors: dict[str, Cursor]
+    skipped: dict[str, dict[str, list[int]]] = {}
+    """By publisher and epoch, the last sequences that the log never got."""
 
 
 Ticked = Run | Start

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+import shutil
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from msgspec import Struct
+
+from motet.runtime.pubend.parts import Part
 
 DAY_S: Final = 86_400.0
 
@@ -17,11 +23,27 @@ class Retention(Struct, frozen=True, kw_only=True):
     """Keep even what everybody has for so long: for late readers."""
     max_age_s: float = 7 * DAY_S
     max_bytes: int = 8 << 30
+    max_share: float = 0.5
+    """Of the disk that the log is on: so much may be its own, whatever `max_bytes` says."""
+    min_free_share: float = 0.1
+    """If less of the disk is free, whoever else uses it, what everybody has goes at once."""
     cursor_age_s: float = 7 * DAY_S
     """A named cursor that nobody has touched for so long is abandoned."""
     segment_age_s: float = 3600.0
     """A segment gets no older before the next one begins, however little is in it: only then can
     what is in it go."""
+
+
+class Disk(NamedTuple):
+    """The disk that a log is on."""
+
+    total_bytes: int
+    free_bytes: int
+
+    @staticmethod
+    def of(folder: Path) -> Disk:
+        usage = shutil.disk_usage(folder)
+        return Disk(usage.total, usage.free)
 
 
 class Trimmed(Struct, frozen=True):
@@ -34,3 +56,33 @@ class Trimmed(Struct, frozen=True):
     """How many were in parts of which somebody was still owed something: he lacks no more."""
     expired: tuple[str, ...] = ()
     """The cursors that were abandoned."""
+
+
+class Gone(NamedTuple):
+    """So many of the oldest parts may go, with what is in them."""
+
+    parts: int = 0
+    events: int = 0
+    lost: int = 0
+
+
+def letting_go(
+    parts: Sequence[Part], keep: Retention, now_s: float, owed_behind: int, disk: Disk | None
+) -> Gone:
+    """What may go of these parts, if nobody is owed anything up to a tick. The last one stays."""
+    size, most, lacking = sum(part.size_bytes for part in parts), keep.max_bytes, 0
+    if disk is not None:
+        most = min(most, int(disk.total_bytes * keep.max_share))
+        lacking = int(disk.total_bytes * keep.min_free_share) - disk.free_bytes
+    gone = Gone()
+    for part, ended in pairwise(parts):
+        age_s = now_s - ended.began_s
+        is_owed = ended.floor > owed_behind
+        is_due = not is_owed and (age_s >= keep.keep_s or lacking > 0)
+        if not is_due and age_s <= keep.max_age_s and size <= most:
+            break
+        size -= part.size_bytes
+        lacking -= part.size_bytes
+        lost = part.events if is_owed else 0
+        gone = Gone(gone.parts + 1, gone.events + part.events, gone.lost + lost)
+    return gone

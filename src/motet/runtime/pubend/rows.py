@@ -16,6 +16,8 @@ BLOCK_BYTES: Final = 8 << 20
 RUN_EVENTS: Final = 1024
 RUN_BYTES: Final = 256 * 1024
 """Runs that follow each other become one, up to this size."""
+PAIR: Final = 0x92
+"""How a body begins: attributes and payload follow."""
 
 
 class Rows:
@@ -29,6 +31,8 @@ class Rows:
         self.runs = Runs([], [], [], [], [], [], [])
         self.size_bytes = 0
         self.last_tick = 0
+        self.are_plain = True
+        """Attributes and payload of every event can be found by the size of the payload."""
 
     @property
     def is_full(self) -> bool:
@@ -38,7 +42,9 @@ class Rows:
         bodies = run.bodies
         contents = contents_of(run)
         self.attributes += [attributes for attributes, _ in contents]
-        self.payload_sizes.extend([len(payload) for _, payload in contents])
+        sizes = [len(payload) for _, payload in contents]
+        self.payload_sizes.extend(sizes)
+        self.are_plain = self.are_plain and all(map(_is_plain, bodies, sizes))
         if not self._continues(run):
             self._begin(RUN, run.first_tick, run.publisher, run.epoch, run.first_sequence)
         self._put(bodies)
@@ -84,3 +90,19 @@ class Rows:
         self.runs.first_rows.append(len(self.bodies))
         self.runs.first_bytes.append(self.size_bytes)
         return self.runs
+
+
+def _is_plain(body: Any, payload_bytes: int) -> bool:
+    """As `split_bodies` takes it to be: see `motet.runtime.pubend.tables`."""
+    head = packed_head(payload_bytes)
+    end = len(view := memoryview(body)) - payload_bytes
+    return view[0] == PAIR and view[end - len(head) : end] == head
+
+
+def packed_head(size_bytes: int) -> bytes:
+    """What msgpack writes before so many bytes."""
+    if size_bytes < 1 << 8:
+        return b"\xc4" + size_bytes.to_bytes(1, "big")
+    if size_bytes < 1 << 16:
+        return b"\xc5" + size_bytes.to_bytes(2, "big")
+    return b"\xc6" + size_bytes.to_bytes(4, "big")

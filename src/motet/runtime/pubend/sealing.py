@@ -1,6 +1,6 @@
 """Sealing: a segment of rows becomes an Arrow file, once.
 
-    python -m motet.runtime.pubend.sealing SEGMENT FOLDER
+    python -m motet.runtime.pubend.sealing SEGMENT FOLDER PURPOSE
 
 runs as a process of its own with low priority, so that a broker's event loop does not notice. The
 segment is read twice: first to see which attributes there are, then to write them. Nothing is
@@ -12,9 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from array import array
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -35,6 +33,7 @@ from motet.runtime.pubend.index import (
     Column,
     Index,
     Runs,
+    stream_columns,
 )
 from motet.runtime.pubend.opening import decoded
 from motet.runtime.pubend.parts import Sealed
@@ -98,7 +97,7 @@ def _survey(source: Path, purpose: str) -> Survey:
 
 class _Sealing:
     def __init__(self, source: Path, purpose: str, target: Path, survey: Survey) -> None:
-        import pyarrow  # only where columns are needed: it is large
+        import pyarrow.compute  # only where columns are needed: it is large
 
         self._arrow = pyarrow
         self._source = source
@@ -118,8 +117,8 @@ class _Sealing:
         self._fields = [
             (name, kind) for name in sorted(self._columns) for kind in self._columns[name]
         ]
-        self._blocks: list[tuple[int, int, int, Runs]] = []
-        """Rows, first and last tick, runs."""
+        self._blocks: list[tuple[int, int, int, Runs, bool]] = []
+        """Rows, first and last tick, runs, and whether the bodies are plain."""
 
     def write(self) -> Sealed:
         # A process whose broker was killed may still be at work on the same segment.
@@ -194,8 +193,9 @@ class _Sealing:
         count = len(rows.bodies)
         runs = rows.finished_runs()
         if count:
-            self._blocks.append((count, runs.first_ticks[0], rows.last_tick, runs))
-        named: dict[str, Any] = dict(_stream_columns(arrow, runs, list(self._names)))
+            about = (count, runs.first_ticks[0], rows.last_tick, runs, rows.are_plain)
+            self._blocks.append(about)
+        named: dict[str, Any] = dict(stream_columns(arrow, runs, list(self._names)))
         bodies = arrow.py_buffer(b"".join(rows.bodies))
         buffers = [None, arrow.py_buffer(rows.offsets), bodies]
         named["body"] = arrow.Array.from_buffers(arrow.binary(), count, buffers)
@@ -236,7 +236,14 @@ class _Sealing:
         return index, checksum
 
     def _block(
-        self, whole: Any, batch: Any, rows: int, first_tick: int, last_tick: int, runs: Runs
+        self,
+        whole: Any,
+        batch: Any,
+        rows: int,
+        first_tick: int,
+        last_tick: int,
+        runs: Runs,
+        are_plain: bool,
     ) -> Block:
         view = memoryview(whole)
 
@@ -258,6 +265,7 @@ class _Sealing:
             columns.setdefault(name, {})[kind] = column
         _, offsets, bodies = batch.column("body").buffers()
         checksums = batch.column("checksum").buffers()[1]
+        payload_sizes = batch.column("payload_bytes").buffers()[1]
         return Block(
             rows,
             first_tick,
@@ -267,29 +275,11 @@ class _Sealing:
             chunk(checksums),
             columns,
             msgspec.Raw(encode(runs)),
+            chunk(payload_sizes) if are_plain else None,
         )
 
 
 _PYTHON: Final = {kind: python for python, kind in KIND_OF.items()}
-
-
-def _stream_columns(arrow: Any, runs: Runs, names: list[str]) -> Iterator[tuple[str, Any]]:
-    """What the runs say, row by row: for readers of the file that do not know the index."""
-    counts = [after - before for before, after in pairwise(runs.first_rows)]
-    ticks, sequences, publishers, epochs, kinds = (array(code) for code in "qqiiB")
-    for at, count in enumerate(counts):
-        ticks.extend(range(runs.first_ticks[at], runs.first_ticks[at] + count))
-        sequences.extend(range(runs.first_sequences[at], runs.first_sequences[at] + count))
-        publishers.extend([runs.publishers[at]] * count)
-        epochs.extend([runs.epochs[at]] * count)
-        kinds.extend([runs.kinds[at]] * count)
-    words = arrow.array(names, arrow.string())
-    yield "tick", arrow.array(ticks, arrow.int64())
-    yield "kind", arrow.array(kinds, arrow.uint8())
-    for name, numbers in (("publisher", publishers), ("epoch", epochs)):
-        indices = arrow.array(numbers, arrow.int32())
-        yield name, arrow.DictionaryArray.from_arrays(indices, words)
-    yield "sequence", arrow.array(sequences, arrow.int64())
 
 
 class Outcome(msgspec.Struct):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from motet.model import Filter
 from motet.runtime.log import Extent
 from motet.runtime.pubend.batches import Sieve, Sifted
+from motet.runtime.pubend.block_tables import Room
 from motet.runtime.pubend.parts import Sealed
+from motet.runtime.pubend.tables import Tabled, Wishes
 
 
 class Shelf(Protocol):
@@ -40,6 +43,14 @@ class Shelf(Protocol):
         """What is kept of a range of ticks, piece by piece. `FileNotFoundError` if the part has
         gone."""
 
+    def tables(
+        self, part: Sealed, since: int, upto: int, filter: Filter | None, wishes: Wishes, room: Room
+    ) -> Iterator[Tabled]:
+        """The same as tables, until there is no room."""
+
+    def kinds(self, part: Sealed, names: Sequence[str]) -> dict[str, set[str]] | None:
+        """Of which kinds the values of these attributes are; None if the columns do not say."""
+
     def verify(self) -> None:
         """Raise if a file is not as it was written."""
 
@@ -65,6 +76,15 @@ class NoShelf:
 
     def read(self, part: Sealed, since: int, upto: int, sieve: Sieve) -> Iterator[Sifted]:
         raise AssertionError(f"{part} was never sealed: {since} to {upto}, {sieve}")
+
+    def tables(
+        self, part: Sealed, since: int, upto: int, filter: Filter | None, wishes: Wishes, room: Room
+    ) -> Iterator[Tabled]:
+        asked = f"{since} to {upto}, {filter}, {wishes}, {room}"
+        raise AssertionError(f"{part} was never sealed: {asked}")
+
+    def kinds(self, part: Sealed, names: Sequence[str]) -> dict[str, set[str]] | None:
+        raise AssertionError(f"{part} was never sealed: {names}")
 
     def verify(self) -> None:
         """There is nothing that could be damaged."""

@@ -20,6 +20,9 @@ from motet.runtime.pubend.records import (
     Start,
 )
 
+MOST_SKIPPED = 64
+"""Of one session. Whoever has more refusals unanswered misuses the broker."""
+
 
 class Standing:
     """Changes only by `apply`. A checkpoint says all of it, so reading may begin at any."""
@@ -36,6 +39,9 @@ class Standing:
         """Of the whole stream so far, kept or not."""
         self.published: dict[str, dict[str, int]] = {}
         self.cursors: dict[str, Cursor] = {}
+        self.skipped: dict[str, dict[str, list[int]]] = {}
+        """Sequences below the last one that are not in the log: they were refused, or needed none.
+        A publisher that never heard the answer asks for it after a restart."""
 
     def apply(self, kind: int, record: Any) -> None:
         _APPLY[kind](self, record)
@@ -52,6 +58,7 @@ class Standing:
             self.size_bytes,
             self.published,
             self.cursors,
+            self.skipped,
         )
 
     def last_published(self, publisher: str, epoch: str) -> int:
@@ -62,9 +69,18 @@ class Standing:
         sessions = self.published.get(run.publisher)
         if sessions is None:
             sessions = self.published[run.publisher] = {}
+        before = sessions.get(run.epoch, 0)
+        if run.first_sequence > before + 1:
+            self._skip(run, before)
         sessions[run.epoch] = run.last_sequence
         self.last_tick = run.last_tick
         self.events += run.count
+
+    def _skip(self, run: Run, before: int) -> None:
+        known = self.skipped.setdefault(run.publisher, {}).setdefault(run.epoch, [])
+        first = max(before + 1, run.first_sequence - MOST_SKIPPED)
+        known.extend(range(first, run.first_sequence))
+        del known[:-MOST_SKIPPED]
 
     def _start(self, start: Start) -> None:
         self.last_tick = start.tick
@@ -77,10 +93,11 @@ class Standing:
 
     def _ended(self, ended: Ended) -> None:
         for publisher, epoch in ended.sessions:
-            sessions = self.published.get(publisher, {})
-            sessions.pop(epoch, None)
-            if not sessions:
-                self.published.pop(publisher, None)
+            for table in (self.published, self.skipped):
+                sessions = table.get(publisher, {})
+                sessions.pop(epoch, None)
+                if not sessions:
+                    table.pop(publisher, None)
 
     def _loss(self, loss: Loss) -> None:
         self.lost_upto = loss.upto
@@ -95,6 +112,7 @@ class Standing:
         self.size_bytes = found.size_bytes
         self.published = found.published
         self.cursors = found.cursors
+        self.skipped = found.skipped
 
 
 _APPLY: Final[dict[int, Callable[[Standing, Any], None]]] = {
