@@ -1,0 +1,25 @@
+"""Cells: one broker of the overlay made of several processes, and links that are bundles.
+
+Lives here
+    bundle       stream links to members of neighbouring cells and of our own: which one carries
+                 what, who carries it for whom, whose word counts
+    membership   an ordinary broker's part in this: head of a cell, or neighbour of one, or both
+    mirror       the head's side: its durable state, and every fact, at all mates before what rests
+                 on it leaves
+    mate         `MateCore`, a member that keeps nothing on disk and carries streams only
+                 (all of it pure)
+
+May import: the pure half of `motet.broker`, and everything below it.
+
+Must never: let a mate answer for what it does not know (`motet.protocol.cell.belief`); carry a
+frame sideways twice; wait for a mate for ever.
+
+Invariants owned here
+    - A mate has every fact before anything that rests on it leaves its head, or the head has
+      given the mate up; then it begins anew, and nothing that it said since counts.
+    - All members compute from the same durable state; they agree on nothing else.
+    - A mate acknowledges nothing of a pubend before every interested neighbour has, and nothing
+      at all while clients of its head are owed something.
+
+Test only this room: `pytest tests/unit/cell`
+"""
