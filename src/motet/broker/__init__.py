@@ -2,12 +2,19 @@
 
 Lives here
     config, facts, durable       what a broker is told, what it writes down, what that changes
-    core, linking, router, inquiry, account   the soft half around it: `step(input, now) -> Output`
+    core, greeting, linking, router, inquiry, account   the soft half: `step(input, now) -> Output`
+    streams, total_order         exactly-once events: our own pubend, and the streams of all others
+    interests                    what streams want to know of the routing tables
+    cell                         brokers of several processes: a room of its own
     image, records, rebuild      durable state as parts, all of it as bytes, and back
         (all of these are the pure half)
     driver, dialling             the asyncio half: reads always, writes once per read
+    driven                       what the driver needs of a core
     recovery, compaction         a broker's folder: opened, read, kept short
     service, reloading           one broker as a process, and its topology read again
+    pubend, upkeep, retaining    its log of events: appended to, sealed and trimmed, for how long
+    grouping                     when records go to that log: at once, or with others
+    reading, late                late readers of that log, answered beside the core
     examination                  a folder, looked at
     topology, topology_file      topology files, checked to be one tree
 

@@ -32,6 +32,7 @@ def account_of(core: BrokerCore) -> dict[str, Any]:
             }
             for name, link in core.links.items()
         },
+        "cell": core.membership.describe() if core.membership is not None else None,
         "tables": {
             "advertisements": len(state.advertisements),
             "subscriptions": len(state.subscriptions),
@@ -40,19 +41,23 @@ def account_of(core: BrokerCore) -> dict[str, Any]:
             ),
             "clients": len(state.clients),
             "waiting_operations": len(state.waits),
+            "retired_advertisements": len(state.retired),
             "ignored_messages": core.durable.routing.ignored,
         },
         "sessions": {
             name: {
                 "epoch": soft.epoch,
                 "connected": bool(soft.connection),
+                "durable": (name, soft.epoch) in state.clients.durable,
                 "published": soft.published,
                 "lost_deliveries": soft.lost,
             }
             for name, soft in sorted(islice(core.clients.items(), LONG_LISTING))
         },
+        "total_order": _waiting(core),
         "session_count": len(core.clients),
         "sessions_away": sum(not soft.connection for soft in core.clients.values()),
+        "delivery": core.streams.tally.account(),
         "counts": {
             "steps": core.counts.steps,
             "published": core.counts.published,
@@ -62,5 +67,18 @@ def account_of(core: BrokerCore) -> dict[str, Any]:
             "refused": core.router.refused,
             "malformed": core.router.malformed,
             "expelled": dict(core.counts.expelled),
+        },
+    }
+
+
+def _waiting(core: BrokerCore) -> dict[str, Any]:
+    """Clients in total order, and by pubend how many of them have events that wait for it, and
+    since when, on the broker's clock."""
+    blocked = core.streams.machine.merging.blocked()
+    return {
+        "clients": len(core.streams.total_order.clients),
+        "waiting_for": {
+            pubend: {"clients": count, "since_s": round(since_s, 6)}
+            for pubend, (count, since_s) in sorted(blocked.items())
         },
     }

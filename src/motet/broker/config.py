@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-OUTBOX_BOUND = 100_000
+from motet.protocol.delivery.curiosity import Liveness
 
-SETTLED = ("covering", "lease_s", "heartbeat_s", "durability", "outbox_bound")
+OUTBOX_BOUND = 100_000
+LIVENESS = Liveness()
+
+SETTLED = ("covering", "lease_s", "heartbeat_s", "durability", "outbox_bound", "liveness")
 """Settings of an overlay that its brokers take at their start and keep while they run."""
+CELLULAR = ("mates", "cells")
+"""The same of one broker: who is in its cell, and in those next to it."""
 
 
 class BrokerConfig(Struct, frozen=True):
@@ -26,3 +31,23 @@ class BrokerConfig(Struct, frozen=True):
     """Every connection beats this often, and is dead after three beats of silence."""
     inquiry_s: float = 0.25
     """How long the answer to "who is missing?" is collected before an operation fails."""
+    head: str = ""
+    """Of a mate: the broker whose cell it belongs to."""
+    head_at: str = ""
+    """Where that one listens, for those who come to the wrong process."""
+    mates: tuple[str, ...] = ()
+    """Other processes of our cell, but for the head."""
+    cells: dict[str, tuple[str, ...]] = {}
+    """Neighbours that are cells of several processes, with their mates."""
+    mirror_s: float = 0.5
+    """How long a head waits for a mate to take a fact before it goes on without it."""
+    liveness: Liveness = LIVENESS
+    """How soon exactly-once delivery asks for what is missing."""
+
+    def not_here(self) -> str:
+        """What a mate says to those who belong at its head."""
+        at = f" at {self.head_at}" if self.head_at else ""
+        return (
+            f"{self.name} is a mate of {self.head} and carries streams only; "
+            f"connect to {self.head}{at}"
+        )

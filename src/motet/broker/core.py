@@ -12,40 +12,49 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
 from motet.broker import facts
 from motet.broker.account import account_of
+from motet.broker.cell.membership import CELL_FRAMES, Membership
 from motet.broker.config import BrokerConfig
-from motet.broker.durable import Consequences, Durable
+from motet.broker.consequences import Consequences
+from motet.broker.durable import Durable
+from motet.broker.greeting import ClientSoft, Greeting, fencing
 from motet.broker.inquiry import Inquiries
-from motet.broker.linking import Counts, Linking, Peer
+from motet.broker.linking import Counts, Peer
 from motet.broker.router import Router
+from motet.broker.streams import Remembered, Streams
 from motet.errors import (
     InvariantError,
     MotetError,
     PeerError,
     ProtocolError,
-    StaleState,
-    VersionError,
 )
 from motet.model import OpId
-from motet.model.epochs import broker_of
-from motet.model.limits import MAX_CLIENT_ID_CHARS
 from motet.protocol.contract import (
     Close,
     Closed,
     Dialled,
     Fact,
     Input,
+    Logged,
+    LogRead,
     Output,
+    Persisted,
     Received,
     Reconfigured,
     TimerFired,
 )
-from motet.protocol.frames import PROTOCOL_VERSION, Frame
-from motet.protocol.link.machine import Link, way_out
+from motet.protocol.delivery.messages import (
+    AckExpected,
+    AckUp,
+    Knowledge,
+    Nack,
+)
+from motet.protocol.frames import Frame
+from motet.protocol.link.machine import Link
 from motet.protocol.link.messages import (
     Control,
     ControlAck,
@@ -58,33 +67,26 @@ from motet.protocol.session.messages import (
     AdvertiseRequest,
     ClientHello,
     Goodbye,
+    Processed,
     Publish,
+    Published,
+    Ready,
     Refusal,
     Request,
     SubscribeRequest,
     UnadvertiseRequest,
     UnsubscribeRequest,
-    Welcome,
 )
 
 REMEMBERED_REFUSALS = 64
 LAST_SEQUENCE = 2**53
+REFUSED_BEFORE = (
+    "refused before the broker was restarted; it lay outside what was advertised: advertise it "
+    "first, then publish it again"
+)
 
 
-class ClientSoft(Struct):
-    """A client's current connection. `published` is -1 when we do not know any more."""
-
-    epoch: str
-    connection: int = 0
-    published: int = 0
-    lost: int = 0
-    refused: tuple[Refusal, ...] = ()
-    """Of its publications, in case the answer that said so is lost with the connection."""
-    forgotten: int = 0
-    """Refusals up to this publication are not remembered any more."""
-
-
-class BrokerCore(Linking):
+class BrokerCore(Greeting):
     def __init__(self, config: BrokerConfig, durable: Durable | None = None) -> None:
         """A new broker; or, with what a journal gave back, one that goes on."""
         self.durable = durable or Durable(config)
@@ -93,13 +95,16 @@ class BrokerCore(Linking):
             name: Link(config.name, ledger) for name, ledger in self.durable.ledgers.items()
         }
         self.clients = {
-            session.client: ClientSoft(session.epoch, published=-1)
+            session.client: ClientSoft(session.epoch, forgot=True)
             for session in self.durable.sessions
         }
         self.peers: dict[int, Peer] = {}
         self.router = Router(self.durable.routing.state, self.links, self.clients)
         self.inquiries = Inquiries(config, self.durable.routing.state, self.links)
         self.counts = Counts()
+        self.streams = Streams(self, config.liveness)
+        among_cells = config.mates or config.cells
+        self.membership = Membership(self) if among_cells else None
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +118,13 @@ class BrokerCore(Linking):
                 self._received(connection, frame, out, now)
             except PeerError as error:
                 self._expel(connection, error, out, now)
-            return out
+        else:
+            self._happened(input, out, now)
+        if self.membership is not None:
+            self.membership.after(out, now)
+        return out
+
+    def _happened(self, input: Input, out: Output, now: float) -> None:
         match input:
             case TimerFired(key):
                 self._timer_fired(key, out, now)
@@ -121,14 +132,31 @@ class BrokerCore(Linking):
                 self._closed(connection, out, now)
             case Dialled(connection, neighbour):
                 self._dialled(connection, neighbour, out, now)
+            case Logged():
+                self.streams.logged(input, out, now)
+            case LogRead():
+                self.streams.read(input, out, now)
+            case Persisted(confirmed):
+                self.streams.persisted(confirmed)
             case Reconfigured(neighbours):
                 self._reconfigured(neighbours, out, now)
-        return out
 
-    def recover(self, now: float) -> Output:
-        """The first output of a broker that goes on."""
+    def recover(self, now: float, remembered: Remembered | None = None) -> Output:
+        """The first output of a broker, new or one that goes on; `remembered` is what its
+        pubend's log has. Without one there is no pubend, and all events are best effort."""
         out = Output()
         out.timers.extend(self.durable.recover(now))
+        if remembered is not None:
+            for soft_client, soft in self.clients.items():
+                session = (soft_client, soft.epoch)
+                soft.published = soft.settled = remembered.published.get(session, 0)
+                soft.refused = tuple(
+                    Refusal(sequence, "NotAdvertised", REFUSED_BEFORE)
+                    for sequence in remembered.skipped.get(session, ())
+                )
+            self.streams.begin(remembered, out, now)
+        if self.membership is not None:
+            self.membership.after(out, now)
         return out
 
     # ── frames ───────────────────────────────────────────────────────────────────────────
@@ -146,54 +174,6 @@ class BrokerCore(Linking):
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
-    def _client_hello(
-        self, connection: int, peer: None, hello: ClientHello, out: Output, now: float
-    ) -> None:
-        del peer
-        if hello.version != PROTOCOL_VERSION:
-            raise VersionError(
-                f"client speaks version {hello.version}, {self.config.name} speaks "
-                f"{PROTOCOL_VERSION}: use the same release of motet on both sides"
-            )
-        if not 0 < len(hello.client) <= MAX_CLIENT_ID_CHARS or not hello.client.isprintable():
-            raise ProtocolError(f"a client id is 1 to {MAX_CLIENT_ID_CHARS} printable characters")
-        if len(hello.instance) > MAX_CLIENT_ID_CHARS:
-            raise ProtocolError(f"an instance has at most {MAX_CLIENT_ID_CHARS} characters")
-        sessions = self.durable.sessions
-        forgotten = sessions.forgotten(hello.client, hello.resume, hello.answered)
-        if forgotten:  # it is we who are wrong, but whoever says so may be, too: we go on
-            text = f"{forgotten}: {way_out(self.config.name)}"
-            self._expel(connection, StaleState(text), out, now)
-            return
-        newer = self.durable.newer_than(hello.client, hello.resume, hello.instance)
-        if newer is not None:
-            out.close.append(_fencing(connection, hello.client, newer))
-            return
-        before = self.clients.get(hello.client)
-        opened = facts.SessionOpened(hello.client, hello.resume, hello.instance)
-        self._journal(opened, out, now)
-        session = sessions.get(hello.client)
-        assert session is not None
-        if before is not None and before.connection:
-            out.close.append(_fencing(before.connection, hello.client, session.epoch))
-            self._unbind(before.connection)
-        resumed = before is not None and before.epoch == hello.resume
-        if before is None or not resumed:
-            before = self.clients[hello.client] = ClientSoft(session.epoch)
-        before.connection = connection
-        self.peers[connection] = Peer("client", hello.client)
-        welcome = Welcome(
-            self.config.name,
-            session.epoch,
-            resumed,
-            before.published,
-            self.config.lease_s,
-            before.refused,
-            before.forgotten,
-            self.config.heartbeat_s,
-        )
-        out.deliver.append((connection, welcome))
-
     def _request(
         self, connection: int, peer: Peer, request: Request, out: Output, now: float
     ) -> None:
@@ -203,7 +183,10 @@ class BrokerCore(Linking):
         if not request.timeout_s >= 0:
             raise ProtocolError(f"a timeout of {request.timeout_s} s")
         if self.durable.sessions.is_new(session, request):
-            self._journal(facts.RequestReceived(peer.name, soft.epoch, request), out, now)
+            tick = self.streams.start_tick(now)
+            refused = self.streams.objection(peer.name, request)
+            fact = facts.RequestReceived(peer.name, soft.epoch, request, tick, refused)
+            self._journal(fact, out, now)
             return
         again = self.durable.sessions.answer_again(session, request.sequence)
         if again is not None:
@@ -212,22 +195,59 @@ class BrokerCore(Linking):
     def _publish(
         self, connection: int, peer: Peer, frame: Publish, out: Output, now: float
     ) -> None:
-        del now
         soft = self.clients[peer.name]
         if not 0 < frame.first <= LAST_SEQUENCE:
             raise ProtocolError(f"publication {frame.first} is not a sequence")
-        if soft.published < 0:
-            soft.published = frame.first - 1
-        known = soft.published + 1 - frame.first
-        if known < 0:
-            raise ProtocolError(f"publication {frame.first} follows {soft.published}")
-        bodies = frame.bodies[known:] if known else frame.bodies
-        answer = self.router.publish(peer.name, soft.published + 1, bodies, out)
-        soft.published = answer.upto
-        if answer.refused:
-            self._remember_refusals(soft, answer.refused)
+        first, bodies = frame.first, frame.bodies
+        known = soft.published + 1 - first
+        if known > 0:  # sent again: they are answered when they are durable
+            first, bodies = first + known, bodies[known:]
+        if not bodies:
+            out.deliver.append((connection, Published(soft.settled)))
+            return
+        soft.published = first + len(bodies) - 1
+        if frame.sure:
+            accepted, refused = self._accept(peer.name, first, bodies)
+            self.streams.publish(peer.name, soft.epoch, first, accepted, refused, out, now)
+            self.counts.published += len(accepted)
+            return
+        answer = self.router.publish(peer.name, first, bodies, out)
         self.counts.published += len(bodies) - len(answer.refused)
-        out.deliver.append((connection, answer))
+        if not self.streams.follow(peer.name, soft.epoch, answer.upto, answer.refused):
+            self.settled(peer.name, soft.epoch, answer.upto, answer.refused, out)
+
+    def _accept(
+        self, client: str, first: int, bodies: list[Raw]
+    ) -> tuple[list[Raw], tuple[Refusal, ...]]:
+        """Events to be delivered exactly once; without a pubend, none."""
+        if self.streams.pubend:
+            return self.router.accept(client, first, bodies)
+        text = (
+            f"{self.config.name} does not deliver exactly once"
+            + (", because covering is on" if self.config.covering else "")
+            + "; publish with best_effort=True"
+        )
+        numbers = range(first, first + len(bodies))
+        return [], tuple(Refusal(number, "NotOffered", text) for number in numbers)
+
+    def settled(
+        self, client: str, epoch: str, upto: int, refused: tuple[Refusal, ...], out: Output
+    ) -> None:
+        """Publications have met their fate."""
+        soft = self.clients.get(client)
+        if soft is None or soft.epoch != epoch:
+            return
+        soft.settled = max(soft.settled, upto)
+        if refused:
+            self._remember_refusals(soft, refused)
+        if soft.connection:
+            out.deliver.append((soft.connection, Published(upto, refused)))
+
+    def _processed(
+        self, connection: int, peer: Peer, frame: Processed, out: Output, now: float
+    ) -> None:
+        del connection
+        self.streams.processed(peer.name, frame.pubend, frame.upto, out, now)
 
     def _remember_refusals(self, soft: ClientSoft, refused: tuple[Refusal, ...]) -> None:
         together = soft.refused + refused
@@ -235,13 +255,25 @@ class BrokerCore(Linking):
         if len(together) > REMEMBERED_REFUSALS:
             soft.forgotten = together[-REMEMBERED_REFUSALS - 1].sequence
 
+    def _ready(self, connection: int, peer: Peer, frame: Ready, out: Output, now: float) -> None:
+        del connection, frame
+        self.streams.ready(peer.name, out, now)
+
     def _goodbye(
         self, connection: int, peer: Peer, frame: Goodbye, out: Output, now: float
     ) -> None:
-        del frame
         soft = self.clients[peer.name]
-        self._unbind(connection)
-        self._end_session(peer.name, soft.epoch, out, now)
+        session = self.durable.sessions.current(peer.name, soft.epoch)
+        if frame.stay and session is not None and session.durable:
+            wanted = session.names.keys()
+            done = {s: ticks for s, ticks in frame.done.items() if s in wanted}
+            self._unbind(connection)
+            self.streams.detach(peer.name, out, now)
+            self._drop(peer.name, out, now, done)
+        else:
+            self._unbind(connection)
+            self.streams.detach(peer.name, out, now)
+            self._end_session(peer.name, soft.epoch, out, now)
         out.close.append(Close(connection, "", "goodbye"))
 
     # ── connections ──────────────────────────────────────────────────────────────────────
@@ -256,9 +288,24 @@ class BrokerCore(Linking):
             if link.move("closed") == "drop":
                 link.drop(out)
             self._give_up_the_absent(peer.name, out, now)
+            if self.membership is not None:
+                self.membership.link_lost(peer.name, out, now)
             return
-        soft = self.clients[peer.name]
-        self._journal(facts.SessionDropped(peer.name, soft.epoch), out, now)
+        if self.membership is not None and peer.kind != "client":
+            self.membership.closed(connection, peer, out, now)
+            return
+        self.streams.detach(peer.name, out, now)
+        self._drop(peer.name, out, now, {})
+
+    def _drop(self, client: str, out: Output, now: float, done: dict[int, dict[str, int]]) -> None:
+        """A client is gone, its session is not."""
+        epoch = self.clients[client].epoch
+        session = self.durable.sessions.current(client, epoch)
+        cursors: dict[str, int] = {}
+        if session is not None and session.durable:
+            cursors = self.streams.machine.durables.begun(client)
+            self.streams.done(session, done)
+        self._journal(facts.SessionDropped(client, epoch, cursors, done), out, now)
 
     def _expel(self, connection: int, error: MotetError, out: Output, now: float) -> None:
         """Close the connection of a peer that misbehaved; what the step had to do stays."""
@@ -276,6 +323,10 @@ class BrokerCore(Linking):
 
     def _timer_fired(self, key: tuple[Any, ...], out: Output, now: float) -> None:
         match key:
+            case ("delivery", *_):
+                self.streams.alarm(key, out, now)
+            case ("member" | "mirror" as kind, name) if self.membership is not None:
+                self.membership.alarm(kind, name, out, now)
             case ("link", neighbour) if neighbour in self.links:
                 self.links[neighbour].alarm(out, now)
             case ("lease", client, epoch):
@@ -304,14 +355,17 @@ class BrokerCore(Linking):
             if neighbour in self.links:  # else it has just been given up, or taken away
                 self.links[neighbour].transmit(out, now)
                 self._give_up_the_absent(neighbour, out, now)
+        if then.concern_streams:
+            self.streams.tables_changed(then, out, now)
         for client, reply in then.answers:
             soft = self.clients.get(client)
             if soft is not None and soft.connection:
                 out.deliver.append((soft.connection, reply))
+            self.streams.effective(client, out, now)
         for client, newer in then.fenced:
             connection = self.clients[client].connection
             if connection:
-                out.close.append(_fencing(connection, client, newer))
+                out.close.append(fencing(connection, client, newer))
                 self._unbind(connection)
             del self.clients[client]
 
@@ -324,6 +378,15 @@ class BrokerCore(Linking):
     def acknowledged(self) -> dict[str, int]:
         """How much of our control each neighbour has confirmed; a snapshot need not keep that."""
         return {name: ledger.confirmed for name, ledger in self.durable.ledgers.items()}
+
+    def withheld(self) -> int:
+        """What rests on the last so many facts must not leave yet: some mate has not got them."""
+        return 0 if self.membership is None else self.membership.mirror.withheld()
+
+    def done_with(self) -> int:
+        """Everybody is done with our pubend up to this tick."""
+        pubend = self.streams.pubend
+        return self.streams.machine.acknowledged(pubend) if pubend else 0
 
     def status(self) -> dict[str, Any]:
         """What an operator asks for; plain values only."""
@@ -338,11 +401,6 @@ class BrokerCore(Linking):
             (name, soft.epoch) for name, soft in self.clients.items()
         }:
             raise InvariantError("the sessions are not those of the clients")
-
-
-def _fencing(connection: int, client: str, newer: str) -> Close:
-    text = f"another client connected to {broker_of(newer)} as {client!r} (session {newer})"
-    return Close(connection, "Fenced", text)
 
 
 LINK, CLIENT, NOBODY = ("broker",), ("client",), ("nobody",)
@@ -360,7 +418,14 @@ MOVES: dict[type, tuple[tuple[str, ...], Any]] = {
     SubscribeRequest: (CLIENT, BrokerCore._request),
     UnsubscribeRequest: (CLIENT, BrokerCore._request),
     Publish: (CLIENT, BrokerCore._publish),
+    Processed: (CLIENT, BrokerCore._processed),
+    Ready: (CLIENT, BrokerCore._ready),
+    Knowledge: (LINK, BrokerCore._stream_frame),
+    Nack: (LINK, BrokerCore._stream_frame),
+    AckUp: (LINK, BrokerCore._stream_frame),
+    AckExpected: (LINK, BrokerCore._stream_frame),
     Goodbye: (CLIENT, BrokerCore._goodbye),
+    **{kind: (who, BrokerCore._cell_frame) for kind, who in CELL_FRAMES.items()},
 }
 """Which frame a broker takes from whom, and what it does with it. `Beat`, `StatusRequest` and
 `Goodnight` are missing: they concern the connection, and the driver sees to them."""

@@ -8,6 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from motet.errors import AddressError, Disconnected
+from motet.protocol.session.messages import Goodnight
+from motet.runtime.addresses import transport_for
+from motet.runtime.codec import encode
 from motet.runtime.contact import Contact
 from motet.runtime.redial import Backoff
 from motet.runtime.transport import Connection, Handler, Transport
@@ -17,6 +20,11 @@ log = logging.getLogger("motet.broker")
 Meet = Callable[[Connection, str], Contact]
 """Takes a new connection to a neighbour; gives back who handles it."""
 Keep = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+def transport(address: str) -> Transport:
+    """What carries frames there; it says why before it closes on a peer that breaks them."""
+    return transport_for(address, lambda error: encode(Goodnight(type(error).__name__, str(error))))
 
 
 class Dialling:

@@ -17,12 +17,16 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import asdict
 
-from motet.broker.config import SETTLED, BrokerConfig
-from motet.broker.dialling import Dialling
+from motet.broker.config import CELLULAR, SETTLED, BrokerConfig
+from motet.broker.dialling import Dialling, transport
+from motet.broker.driven import Core, passed
+from motet.broker.pubend import Confirms, Desk, Pubend
+from motet.broker.reading import REQUESTS, Readings
+from motet.broker.streams import Remembered
 from motet.errors import (
     FrameError,
     InvariantError,
@@ -34,6 +38,7 @@ from motet.errors import (
     StorageError,
 )
 from motet.matching import ENGINE
+from motet.protocol.cell.messages import MemberHello
 from motet.protocol.contract import (
     Closed,
     Dialled,
@@ -46,23 +51,21 @@ from motet.protocol.contract import (
     TimerKey,
 )
 from motet.protocol.frames import Beat, Frame
-from motet.protocol.link.messages import LinkHello, Publications
+from motet.protocol.link.messages import LinkHello
 from motet.protocol.session.messages import (
     ClientHello,
     Goodnight,
-    Publish,
     Status,
     StatusRequest,
 )
-from motet.runtime.addresses import transport_for
 from motet.runtime.batches import decoded
-from motet.runtime.clock import Clock, MonotonicClock
-from motet.runtime.codec import encode
+from motet.runtime.clock import Clock, SteadyClock
 from motet.runtime.contact import Contact
 from motet.runtime.journal import Journal, VolatileJournal
-from motet.runtime.outbox import SOFT
+from motet.runtime.outbox import is_soft
+from motet.runtime.pubend import Retention
 from motet.runtime.timers import Timers
-from motet.runtime.traffic import Traffic
+from motet.runtime.traffic import Traffic, events_of
 from motet.runtime.transport import Connection, Listening, Transport
 from motet.runtime.wiring import Wiring
 
@@ -74,34 +77,11 @@ SILENT_BEATS = 3
 """A connection that is silent for so many heartbeats is dead."""
 STATUSES_PER_TURN = 8
 TICKS_PER_BEAT = 4
-_HELLOS = (ClientHello, LinkHello)
+_HELLOS = (ClientHello, LinkHello, MemberHello)
 LISTED = 1000
 """Connections that a status describes one by one."""
 LONGEST_TEXT = 1000
 """Reasons may quote what a peer sent; the last word must fit a frame whatever that was."""
-
-
-class Core(Protocol):
-    """What the driver needs of `BrokerCore`."""
-
-    @property
-    def config(self) -> BrokerConfig: ...
-
-    def step(self, given: Input, now: float, /) -> Output: ...
-
-    def recover(self, now: float) -> Output: ...
-
-    def objection_to(self, neighbours: tuple[str, ...]) -> str: ...
-
-    def status(self) -> dict[str, Any]: ...
-
-
-def _farewell(error: PeerError) -> bytes:
-    return encode(Goodnight(type(error).__name__, str(error)))
-
-
-def _transport(address: str) -> Transport:
-    return transport_for(address, _farewell)
 
 
 class BrokerDriver:
@@ -114,29 +94,35 @@ class BrokerDriver:
         *,
         clock: Clock | None = None,
         journal: Journal | None = None,
-        transports: Callable[[str], Transport] = _transport,
+        pubend: Pubend | None = None,
+        remembered: Remembered | None = None,
+        transports: Callable[[str], Transport] = transport,
     ) -> None:
         self.core = core
         self.wiring = wiring
         self.traffic = Traffic()
         self.contacts: dict[int, Contact] = {}
         self.failure: BaseException | None = None
-        self._clock = clock or MonotonicClock()
+        self._clock = clock or SteadyClock()
         self._journal = journal or VolatileJournal()
         self._transports = transports
         self._dialling = Dialling(transports, self._meet, self._keep)
         self.reloads: list[str] = []
         """Each time that the topology was read again: what was wrong with it, if anything."""
+        self._desk = Desk(pubend, self._turn, self._fail)
+        self._readings = Readings(core.config, self._desk.readable, self._tell)
+        self._remembered = remembered
         self._timers = Timers(self._clock, self._ring)
-        self._count = 0
-        self._dropped_before = 0
+        self._count = self._dropped_before = 0
         self._due: list[Contact] = []
         """Contacts with something to write at the end of this turn."""
         self._holding: dict[int, Contact] = {}
         """Contacts with something that waits for the journal."""
+        self._confirms = Confirms(self._journal, self._turn, self._desk.forget)
         self._listening: Listening | None = None
         self.companions: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Work that begins when the broker listens and ends with it."""
+        self.retain: Callable[[Retention], None] = lambda _: None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._finished = asyncio.Event()
@@ -153,13 +139,15 @@ class BrokerDriver:
     async def start(self) -> None:
         """Listen and begin to dial; `AddressError` if the address is taken."""
         try:
-            self._journal.watch(self._facts_durable, self._fail)
-            self._carry(self.core.recover(self._clock.now()), self._clock.now())
-            listen = self.wiring.listen
+            self._journal.watch(self._confirms.before(self._facts_durable), self._fail)
+            self._desk.open()
+            now, listen = self._clock.now(), self.wiring.listen
+            self._carry(self.core.recover(now, self._remembered), now)
             self._listening = await self._transports(listen).listen(listen, self._contact)
         except BaseException:
             self._timers.clear()
             await self._journal.abandon()
+            await self._desk.abandon()
             raise
         for work in (self._ticking, *self.companions):
             self._keep(work())
@@ -198,6 +186,7 @@ class BrokerDriver:
             await asyncio.gather(*(contact.gone.wait() for contact in contacts))
             if self.failure is not None:
                 await self._journal.abandon()
+                await self._desk.abandon()
         finally:
             self._finished.set()
 
@@ -205,12 +194,14 @@ class BrokerDriver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._readings.close()
         self._timers.clear()
         if self._listening is not None:
             await self._listening.close()
         if self.failure is None:
             try:
                 await self._journal.close()
+                await self._desk.close()
             except Exception as failure:
                 self._fail(failure)
 
@@ -256,7 +247,7 @@ class BrokerDriver:
         kept = self._journal.describe()["durability"]
         ours = asdict(self.core.config) | {"listen": self.wiring.listen, "durability": kept}
         asked = asdict(config) | {"listen": wiring.listen, "durability": durability or kept}
-        for what in ("name", "listen", *SETTLED):
+        for what in ("name", "listen", *CELLULAR, *SETTLED):
             if asked[what] != ours[what]:
                 raise MisuseError(
                     f"the {what} of {self.core.config.name} is {ours[what]!r} and cannot become "
@@ -290,20 +281,22 @@ class BrokerDriver:
         self._flush()
 
     def _receive(self, contact: Contact, frame: Frame, now: float) -> None:
-        if type(frame) is Publish:
-            self.traffic.events_in += len(frame.bodies)
-        elif type(frame) is Publications:
-            self.traffic.events_in += len(frame.batch)
-        elif type(frame) is Beat:
+        self.traffic.events_in += events_of(frame)
+        if type(frame) is Beat:
             return
-        elif type(frame) is Goodnight:
+        if type(frame) is Goodnight:
             contact.hear_goodnight(frame)
             if contact.of_broker and frame.error == StaleState.__name__:
                 self._fail(StaleState(frame.text))
             return
-        elif type(frame) is StatusRequest:
+        if type(frame) is StatusRequest:
             contact.since = now  # who only asks for the status needs no hello
             self._tell_status(contact)
+            return
+        if isinstance(frame, REQUESTS):
+            contact.hear_reader()
+            if (wrong := self._readings.take(contact, frame)) is not None:
+                self._refuse(contact, wrong, now)
             return
         self._step(Received(contact.number, frame), now)
         if isinstance(frame, _HELLOS) and not contact.outbox.ended:
@@ -321,6 +314,10 @@ class BrokerDriver:
             self._fail(failure)
         else:
             self._put(contact, Status(state), 0)
+
+    def _tell(self, contact: Contact, answer: Frame) -> None:
+        self._put(contact, answer, 0)
+        self._flush()
 
     def closed(self, contact: Contact) -> None:
         """The transport says that a connection is gone."""
@@ -372,18 +369,23 @@ class BrokerDriver:
             return
         try:
             self._carry(output, now)
+            if self._holding and self.core.config.mates:
+                self._facts_durable()
         except Exception as failure:  # the journal takes no facts: nothing may leave
             self._fail(failure)
 
     def _carry(self, output: Output, now: float) -> None:
         """In the order of the fields of `Output`."""
         own = self._journal.append(output.persist) if output.persist else 0
+        self._confirms.add(own, output)
         contacts = self.contacts
         for frames in (output.send, output.deliver):
             for number, frame in frames:
                 contact = contacts.get(number)
                 if contact is not None:
                     self._put(contact, frame, own)
+        if output.log or output.reads:
+            self._desk.carry(output)
         for timer in output.timers:
             if type(timer) is SetTimer:
                 self._timers.set(timer.key, timer.at)
@@ -398,8 +400,8 @@ class BrokerDriver:
         """Queue a frame behind the facts of its own step; what tells of durable state (an
         acknowledgement, a hello) waits for all facts so far."""
         journal = self._journal
-        position = own if own or type(frame) in SOFT else journal.appended
-        if contact.outbox.put(frame, position, journal.durable):
+        position = own if own or is_soft(frame) else journal.appended
+        if contact.outbox.put(frame, position, passed(self.core, journal, contact)):
             self._due.append(contact)
         elif contact.outbox.holding:
             self._holding[contact.number] = contact
@@ -420,10 +422,9 @@ class BrokerDriver:
             self._fail(failure)
 
     def _facts_durable(self) -> None:
-        durable = self._journal.durable
         waiting, self._holding = self._holding, {}
         for contact in waiting.values():
-            contact.outbox.release(durable)
+            contact.outbox.release(passed(self.core, self._journal, contact))
             self._due.append(contact)
             if contact.outbox.holding:
                 self._holding[contact.number] = contact
@@ -446,6 +447,7 @@ class BrokerDriver:
             elif contact.idle(now, heartbeat_s):
                 self._put(contact, Beat(), 0)
         self._flush()
+        self._desk.let_go(self.core.done_with())
 
     # ── looking in ───────────────────────────────────────────────────────────────────────
 
@@ -465,6 +467,7 @@ class BrokerDriver:
                 "reload_error": self.reloads[-1] if self.reloads else "",
             },
             "journal": self._journal.describe(),
+            "pubend": self._desk.describe(),
             "traffic": self.traffic.totals() | self.traffic.rates(now),
             "dropped_events": self._dropped_before
             + sum(contact.outbox.dropped for contact in self.contacts.values()),

@@ -17,13 +17,19 @@ class SessionOpened(Struct, tag="open", array_like=True, frozen=True):
     client: str
     resume: str | None
     instance: str = ""
+    keep_s: float = 0.0
+    """Above 0 the session is durable. Whoever goes on with one resumes it, by its epoch."""
+    total_order: bool = False
 
 
 class SessionDropped(Struct, tag="drop", array_like=True, frozen=True):
-    """The client's connection is gone; its lease runs."""
+    """The client's connection is gone; its lease runs. `cursors` say how far a durable client has
+    come, by pubend, and `done` which of its subscriptions are further."""
 
     client: str
     epoch: str
+    cursors: dict[str, int] = {}
+    done: dict[int, dict[str, int]] = {}
 
 
 class SessionEnded(Struct, tag="end", array_like=True, frozen=True):
@@ -37,6 +43,10 @@ class RequestReceived(Struct, tag="request", array_like=True, frozen=True):
     client: str
     epoch: str
     request: Request
+    tick: int = 0
+    """The next one of our pubend: subscriptions that this starts begin there."""
+    refused: tuple[str, str] = ("", "")
+    """Why it cannot be, for a reason that durable state does not know: an error, and its text."""
 
 
 class DeadlinePassed(Struct, tag="deadline", array_like=True, frozen=True):
@@ -47,6 +57,7 @@ class DeadlinePassed(Struct, tag="deadline", array_like=True, frozen=True):
 class ControlReceived(Struct, tag="control", array_like=True, frozen=True):
     neighbour: str
     control: Control
+    tick: int = 0
 
 
 class NeighbourMet(Struct, tag="met", array_like=True, frozen=True):
@@ -68,8 +79,61 @@ class NeighboursChanged(Struct, tag="neighbours", array_like=True, frozen=True):
     neighbours: tuple[str, ...]
 
 
+class PubendFounded(Struct, tag="pubend", array_like=True, frozen=True):
+    """This broker has a log for exactly-once events from now on."""
+
+    pubend: str
+
+
+class FloorRaised(Struct, tag="floor", array_like=True, frozen=True):
+    """All clients of ours are done with a pubend up to this tick."""
+
+    pubend: str
+    upto: int
+    cursors: dict[str, int] = {}
+    """By durable client that is further: how far."""
+
+
+class LossLearnt(Struct, tag="destroyed", array_like=True, frozen=True):
+    """A durable client knows that a pubend was destroyed; its later processes need not be told."""
+
+    client: str
+    epoch: str
+    pubend: str
+
+
+class StartLearnt(Struct, tag="start", array_like=True, frozen=True):
+    """A subscription of a client of ours is owed a pubend above this tick. The stream has told it
+    before control did; once ticks above it are acknowledged, only control could tell it again."""
+
+    op: OpId
+    pubend: str
+    tick: int
+
+
+class TicksReserved(Struct, tag="ticks", array_like=True, frozen=True):
+    """Up to here we may say that nothing comes, or give others' events to clients in total order:
+    whatever of it we did, after a restart our own events come above."""
+
+    upto: int
+
+
+class AdvertisementOver(Struct, tag="over", array_like=True, frozen=True):
+    """Whoever is owed events published under a retired advertisement has them; none of them lies
+    above tick `upto`."""
+
+    target: OpId
+    upto: int = 0
+
+
 FactBody = (
-    SessionOpened
+    AdvertisementOver
+    | TicksReserved
+    | PubendFounded
+    | FloorRaised
+    | LossLearnt
+    | StartLearnt
+    | SessionOpened
     | SessionDropped
     | SessionEnded
     | RequestReceived

@@ -46,6 +46,8 @@ class Head(Struct, tag="head", array_like=True, frozen=True):
     complete: Bits
     declared: Bits
     next_keys: tuple[int, int]
+    next_tick: int = 0
+    reserved: int = 0
 
 
 class Hops(Struct, tag="hops", array_like=True, frozen=True):
@@ -62,6 +64,7 @@ class EntryImage(Struct, array_like=True, frozen=True):
     source: int
     key: int
     sent: Bits
+    start: int = 0
 
 
 class Advertisements(Struct, tag="advs", array_like=True, frozen=True):
@@ -76,6 +79,12 @@ class Clients(Struct, tag="clients", array_like=True, frozen=True):
     rows: tuple[tuple[str, str, Hop], ...]
 
 
+class DurableClients(Struct, tag="lasting", array_like=True, frozen=True):
+    """Which of them are durable, by client and epoch."""
+
+    rows: tuple[tuple[str, str], ...]
+
+
 class WaitImage(Struct, array_like=True, frozen=True):
     op: OpId
     what: str
@@ -83,6 +92,7 @@ class WaitImage(Struct, array_like=True, frozen=True):
     missing: Bits
     probe: Filter | None
     target: OpId | None
+    retired: bool = False
 
 
 class Waits(Struct, tag="waits", array_like=True, frozen=True):
@@ -91,6 +101,26 @@ class Waits(Struct, tag="waits", array_like=True, frozen=True):
 
 class Withdrawals(Struct, tag="withdrawals", array_like=True, frozen=True):
     rows: tuple[tuple[OpId, tuple[OpId, ...], tuple[OpId, ...]], ...]
+
+
+class Pubends(Struct, tag="pubends", array_like=True, frozen=True):
+    """Where logs are, which one is ours, how far our clients have come."""
+
+    hosted: str
+    rows: tuple[tuple[str, Hop], ...]
+    floors: tuple[tuple[str, int], ...]
+
+
+class Retired(Struct, tag="retired", array_like=True, frozen=True):
+    rows: tuple[tuple[OpId, OpId | None], ...]
+
+
+class StartTicks(Struct, tag="starts", array_like=True, frozen=True):
+    rows: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]
+
+
+class JoinTicks(Struct, tag="joins", array_like=True, frozen=True):
+    rows: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]
 
 
 class SessionList(Struct, tag="sessions", array_like=True, frozen=True):
@@ -119,8 +149,13 @@ Part = (
     | Advertisements
     | Subscriptions
     | Clients
+    | DurableClients
     | Waits
     | Withdrawals
+    | Pubends
+    | Retired
+    | StartTicks
+    | JoinTicks
     | SessionList
     | Ledgers
     | Outbox
@@ -146,6 +181,8 @@ def parts_of(durable: Durable, *, outboxes: bool = True) -> Iterator[Part]:
         _numbers(state.complete),
         _numbers(state.declared),
         (advertisements.next_key, subscriptions.next_key),
+        state.next_tick,
+        durable.reserved,
     )
     bits = state.bits
     yield Hops(tuple(bits.slots), tuple(bits.free), _numbers(bits.all_neighbours))
@@ -155,12 +192,21 @@ def parts_of(durable: Durable, *, outboxes: bool = True) -> Iterator[Part]:
         yield Subscriptions(chunk)
     for rows in _chunks((*who, hop) for who, hop in state.clients.items()):
         yield Clients(rows)
+    for lasting in _chunks(state.clients.durable):
+        yield DurableClients(lasting)
     for waits in _chunks(map(_wait, state.waits.values())):
         yield Waits(waits)
     for withdrawals in _chunks(
         (target, tuple(w.under_way), tuple(w.held)) for target, w in state.withdrawals.items()
     ):
         yield Withdrawals(withdrawals)
+    yield Pubends(state.hosted, tuple(state.pubends.items()), tuple(durable.floors.items()))
+    for retired in _chunks(state.retired.items()):
+        yield Retired(retired)
+    for ticks in _chunks((op, tuple(known.items())) for op, known in state.starts.items()):
+        yield StartTicks(ticks)
+    for ticks in _chunks((op, tuple(known.items())) for op, known in state.joins.items()):
+        yield JoinTicks(ticks)
     for sessions in _chunks(durable.sessions):
         yield SessionList(sessions)
     yield Ledgers(tuple(ledger.record for ledger in durable.ledgers.values()))
@@ -174,12 +220,15 @@ def _entries(table: Table, durable: Durable) -> Iterator[EntryImage]:
     number = durable.routing.state.bits.number
     for entry in table:
         source = number(entry.source)
-        yield EntryImage(entry.id, entry.filter, source, entry.key, _numbers(entry.sent))
+        sent = _numbers(entry.sent)
+        yield EntryImage(entry.id, entry.filter, source, entry.key, sent, entry.start)
 
 
 def _wait(wait: Wait) -> WaitImage:
     missing = _numbers(wait.missing)
-    return WaitImage(wait.op, wait.what, wait.requester, missing, wait.probe, wait.target)
+    return WaitImage(
+        wait.op, wait.what, wait.requester, missing, wait.probe, wait.target, wait.retired
+    )
 
 
 def _outboxes(durable: Durable) -> Iterator[Outbox]:
@@ -222,14 +271,29 @@ def take_in(durable: Durable, parts: Iterable[Part]) -> None:
             case Clients(rows):
                 for client, epoch, hop in rows:
                     state.clients[client, epoch] = hop
+            case DurableClients(lasting):
+                state.clients.durable.update(dict.fromkeys(lasting))
             case Waits(waits):
-                state.waits.update((image.op, _wait_from(image)) for image in waits)
+                for image in waits:
+                    state.waits[image.op] = _wait_from(image)
             case Withdrawals(withdrawals):
                 for target, under_way, held in withdrawals:
                     state.withdrawals[target] = Withdrawal(dict.fromkeys(under_way), list(held))
+            case Pubends(hosted, rows, floors):
+                state.hosted = hosted
+                state.pubends.update(rows)
+                durable.floors.update(floors)
+            case Retired(retired):
+                state.retired.update(retired)
+            case StartTicks(ticks):
+                state.starts.update((op, dict(known)) for op, known in ticks)
+            case JoinTicks(ticks):
+                state.joins.update((op, dict(known)) for op, known in ticks)
             case SessionList(sessions):
                 for session in sessions:
                     durable.sessions.restore(session)
+                    if session.total_order:
+                        state.merging[session.client] = None
             case Ledgers(records):
                 durable.ledgers = {record.neighbour: Ledger.restored(record) for record in records}
             case Outbox(neighbour, first, messages):
@@ -250,6 +314,8 @@ def _take_head(durable: Durable, head: Head) -> None:
     state.met, state.complete = _mask(head.met), _mask(head.complete)
     state.declared = _mask(head.declared)
     state.advertisements.next_key, state.subscriptions.next_key = head.next_keys
+    state.next_tick = head.next_tick
+    durable.reserved = head.reserved
 
 
 def _take_entries(durable: Durable, table: Table, images: Sequence[EntryImage]) -> None:
@@ -258,12 +324,16 @@ def _take_entries(durable: Durable, table: Table, images: Sequence[EntryImage]) 
         source = slots[image.source]
         if source is None:
             raise InvariantError(f"{image.id} comes from nobody")
-        table.restore(Entry(image.id, image.filter, source, image.key, _mask(image.sent)))
+        sent = _mask(image.sent)
+        entry = Entry(image.id, image.filter, source, image.key, sent, image.start)
+        table.restore(entry)
 
 
 def _wait_from(image: WaitImage) -> Wait:
     missing = _mask(image.missing)
-    return Wait(image.op, image.what, image.requester, missing, image.probe, image.target)
+    return Wait(
+        image.op, image.what, image.requester, missing, image.probe, image.target, image.retired
+    )
 
 
 def _mask(numbers: Bits) -> int:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -24,7 +24,9 @@ from motet.errors import (
     UnknownBroker,
     VersionError,
 )
+from motet.protocol.cell.messages import CellFrame
 from motet.protocol.contract import Close, Output
+from motet.protocol.delivery.messages import DeliveryFrame
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.machine import Link
 from motet.protocol.link.messages import (
@@ -35,6 +37,10 @@ from motet.protocol.link.messages import (
     Publications,
     Waiting,
 )
+
+if TYPE_CHECKING:
+    from motet.broker.cell.membership import Membership
+    from motet.broker.streams import Streams
 
 SHOWN_CLIENTS = 3
 
@@ -60,6 +66,8 @@ class Linking(ABC):
     peers: dict[int, Peer]
     router: Router
     inquiries: Inquiries
+    streams: Streams
+    membership: Membership | None
     counts: Counts
 
     @abstractmethod
@@ -89,6 +97,10 @@ class Linking(ABC):
             )
         if peer is not None and peer.name != hello.broker:
             raise ProtocolError(f"dialled {peer.name}, but {hello.broker} answered")
+        if peer is None and connection < link.soft.connection:
+            # A hello that was long on its way: whoever sent it has hung up since, and come again.
+            out.close.append(Close(connection, "", "a newer connection took over"))
+            return
         known_here = link.up and peer is not None
         stranger = link.ledger.record.incarnation != hello.incarnation
         if known_here and stranger:
@@ -108,6 +120,8 @@ class Linking(ABC):
             link.greet(out, now, heard=True)
         if not known_here:  # else it was said twice because our answer got lost
             link.resume(hello, out, now)
+            self._links_changed()
+            self.streams.linked(link.neighbour, out, now)
 
     def _control(
         self, connection: int, peer: Peer, control: Control, out: Output, now: float
@@ -117,7 +131,8 @@ class Linking(ABC):
         if link.move("control") == "ignore":
             return
         if link.ledger.fresh(control):
-            self._journal(facts.ControlReceived(peer.name, control), out, now)
+            tick = self.streams.start_tick(now)
+            self._journal(facts.ControlReceived(peer.name, control, tick), out, now)
         link.acknowledge(out)
 
     def _control_ack(
@@ -151,11 +166,30 @@ class Linking(ABC):
         if self.links[peer.name].move("question") == "accept":
             self.inquiries.answered(answer, out)
 
+    def _stream_frame(
+        self, connection: int, peer: Peer, frame: DeliveryFrame, out: Output, now: float
+    ) -> None:
+        del connection
+        if self.links[peer.name].move("question") == "accept":
+            among = self.membership
+            source = peer.name if among is None else among.asker(peer.name, frame)
+            self.streams.received(source, frame, out, now)
+
+    def _cell_frame(
+        self, connection: int, peer: Peer | None, frame: CellFrame, out: Output, now: float
+    ) -> None:
+        if self.membership is None:
+            raise ProtocolError(f"{self.config.name} is in no cell, and next to none")
+        self.membership.received(connection, peer, frame, out, now)
+
     # ── connections ──────────────────────────────────────────────────────────────────────
 
     def _dialled(self, connection: int, neighbour: str, out: Output, now: float) -> None:
         link = self.links.get(neighbour)
         if link is None:
+            among = self.membership
+            if among is not None and among.dialled(connection, neighbour, out, now):
+                return
             text = f"{neighbour} is not a neighbour of {self.config.name} any more"
             out.close.append(Close(connection, "", text))
             return
@@ -170,6 +204,12 @@ class Linking(ABC):
             out.close.append(Close(old, "", "a newer connection took over"))
         self.peers[connection] = Peer("broker", link.neighbour)
         link.open(connection)
+        self._links_changed()
+
+    def _links_changed(self) -> None:
+        """Streams may take another way from now on."""
+        if self.membership is not None:
+            self.membership.bundle.changed()
 
     # ── neighbours ───────────────────────────────────────────────────────────────────────
 
@@ -210,7 +250,8 @@ class Linking(ABC):
             raise MisuseError(objection)
         if set(neighbours) == set(self.links):
             return
-        for name in [name for name in self.links if name not in neighbours]:
+        removed = [name for name in self.links if name not in neighbours]
+        for name in removed:
             self._take_away(name, out)
         self._journal(facts.NeighboursChanged(neighbours), out, now)
         known = dict(self.links)
@@ -218,6 +259,8 @@ class Linking(ABC):
         for name, ledger in self.durable.ledgers.items():
             self.links[name] = known.get(name) or Link(self.config.name, ledger)
         self.config = replace(self.config, neighbours=tuple(neighbours))
+        for name in removed:
+            self.streams.gone(name, out, now)
 
     def _take_away(self, neighbour: str, out: Output) -> None:
         link = self.links.pop(neighbour)
@@ -227,3 +270,4 @@ class Linking(ABC):
             text = f"{neighbour} is not a neighbour of {self.config.name} any more"
             out.close.append(Close(connection, "", text))
         link.drop(out)
+        self._links_changed()

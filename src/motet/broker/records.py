@@ -19,7 +19,7 @@ from motet.errors import WrittenByAnotherVersion
 from motet.model.travel import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
 
-MACHINE_VERSION = 1
+MACHINE_VERSION = 2
 """Raise it with every change of what a fact does, of `image`, or of what is written here, and add
 a migration for snapshots of the version before."""
 
@@ -31,9 +31,14 @@ PART = 2
 Payloads = Iterable[bytes]
 Migration = Callable[[Iterable[Any]], Iterable[Any]]
 
-MIGRATIONS: dict[int, Migration] = {}
+
+def _as_they_are(parts: Iterable[Any]) -> Iterable[Any]:
+    return parts
+
+
+MIGRATIONS: dict[int, Migration] = {1: _as_they_are}
 """By the version that wrote a snapshot: turns its parts, as plain values, into the parts of the
-version above it."""
+version above it. Version 2 has added parts, and fields at the end that may be missing."""
 
 
 class Founded(Struct, array_like=True, frozen=True):

@@ -19,6 +19,7 @@ def reload(driver: BrokerDriver, topology: Path, name: str) -> None:
     try:
         plan = Topology.load(topology)
         driver.reconfigure(plan.config(name), plan.wiring(name), plan.durability)
+        driver.retain(plan.retention_of(name))
     except MotetError as error:
         problem = str(error)
         log.error("the topology is not applied: %s", problem)

@@ -5,7 +5,7 @@ Soft code: it reads the routing tables and never changes them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
@@ -13,25 +13,21 @@ from motet.errors import EventError, InvariantError, MotetError, NotAdvertised
 from motet.model import Hop, Value, check_attributes, decode_attributes, decode_body
 from motet.model.limits import MAX_EVENT_BYTES
 from motet.protocol.contract import Output
+from motet.protocol.delivery.interest import Way
 from motet.protocol.link.machine import Link
 from motet.protocol.publication import Publication
 from motet.protocol.routing.state import RoutingState
 from motet.protocol.session.messages import Deliver, Delivery, Published, Refusal
 
 if TYPE_CHECKING:
-    from motet.broker.core import ClientSoft
+    from motet.broker.greeting import ClientSoft
 
 
 KEPT_PLANS = 4096
 LONGEST_REFUSAL = 1024
 
 
-class Plan(NamedTuple):
-    """What one mask of hops means: neighbours, clients with one subscription, the others."""
-
-    neighbours: tuple[str, ...]
-    single: tuple[tuple[str, tuple[int, ...]], ...]
-    several: frozenset[str]
+Plan = Way
 
 
 class Router:
@@ -54,22 +50,33 @@ class Router:
     # ── in ───────────────────────────────────────────────────────────────────────────────
 
     def publish(self, client: str, first: int, bodies: list[Raw], out: Output) -> Published:
-        """Events of a client of ours: checked against what it advertised, stamped, routed."""
+        """Best-effort events of a client of ours: checked, stamped, routed."""
+        batch: list[Publication] = []
+        accepted, refused = self.accept(client, first, bodies)
+        wrong = {each.sequence for each in refused}
+        numbers = (n for n in range(first, first + len(bodies)) if n not in wrong)
+        batch = [Publication(client, n, body) for n, body in zip(numbers, accepted, strict=True)]
+        self._route(batch, ~0, out)
+        return Published(first + len(bodies) - 1, refused)
+
+    def accept(
+        self, client: str, first: int, bodies: list[Raw]
+    ) -> tuple[list[Raw], tuple[Refusal, ...]]:
+        """Which of these events lie inside what their client advertised."""
         advertised = self._state.advertisements.index.hops_encoded
         own = self._state.bits.bit(Hop.client(client))
-        batch: list[Publication] = []
+        accepted: list[Raw] = []
         refused: list[Refusal] = []
         for sequence, body in enumerate(bodies, first):
             mask = advertised(body)
             if mask is not None and mask & own and len(memoryview(body)) <= MAX_EVENT_BYTES:
-                batch.append(Publication(client, sequence, body))
+                accepted.append(body)
             else:
                 error = self._objection(client, body)
                 text = _short(str(error), LONGEST_REFUSAL)
                 refused.append(Refusal(sequence, type(error).__name__, text))
         self.refused += len(refused)
-        self._route(batch, ~0, out)
-        return Published(first + len(bodies) - 1, tuple(refused))
+        return accepted, tuple(refused)
 
     def forward(self, batch: list[Publication], neighbour: str, out: Output) -> None:
         """Events from a neighbour: they never go back where they came from."""
@@ -88,14 +95,14 @@ class Router:
             masks.append(mask & allowed)
         if masks and masks.count(masks[0]) == len(masks):
             if masks[0]:
-                self._same_way(batch, self._plan(masks[0]), out)
+                self._same_way(batch, self.plan(masks[0]), out)
             return
         onward: dict[str, list[Publication]] = {}
         local: dict[str, list[Delivery]] = {}
         for publication, mask in zip(batch, masks, strict=True):
             if not mask:
                 continue
-            plan = self._plan(mask)
+            plan = self.plan(mask)
             for neighbour in plan.neighbours:
                 onward.setdefault(neighbour, []).append(publication)
             for client, subscriptions in plan.single:
@@ -134,7 +141,7 @@ class Router:
 
     # ── plans ────────────────────────────────────────────────────────────────────────────
 
-    def _plan(self, mask: int) -> Plan:
+    def plan(self, mask: int) -> Plan:
         plan = self._plans.get(mask)
         if plan is None:
             if len(self._plans) >= KEPT_PLANS:
@@ -152,10 +159,16 @@ class Router:
                 single.append((hop.name, (table.from_source(hop)[0].id.sequence,)))
             else:
                 several.append(hop.name)
-        return Plan(tuple(neighbours), tuple(single), frozenset(several))
+        return Plan(tuple(neighbours), tuple(single), tuple(several))
+
+    def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:
+        """Which subscriptions of a client an event is for."""
+        local: dict[str, list[Delivery]] = {}
+        self._sort_out(publication, (client,), local)
+        return local[client][0].subscriptions if client in local else ()
 
     def _sort_out(
-        self, publication: Publication, clients: frozenset[str], local: dict[str, list[Delivery]]
+        self, publication: Publication, clients: tuple[str, ...], local: dict[str, list[Delivery]]
     ) -> None:
         """For clients with several subscriptions: which of them match."""
         table = self._state.subscriptions

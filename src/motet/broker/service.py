@@ -11,20 +11,30 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from motet.broker.cell.mate import MateCore
 from motet.broker.compaction import LEAST_BYTES, Compaction
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
+from motet.broker.pubend import LoggedPubend, VolatilePubend
 from motet.broker.recovery import open_folder
-from motet.errors import InvariantError
-from motet.runtime.clock import MonotonicClock, fresh_incarnation
+from motet.broker.retaining import DEFAULT, segment_bytes
+from motet.broker.streams import Remembered
+from motet.broker.upkeep import Upkeep
+from motet.errors import InvariantError, LogCorrupted
+from motet.model.ticks import TICKS_PER_S
+from motet.runtime.clock import SteadyClock, fresh_incarnation
 from motet.runtime.journal import VOLATILE
-from motet.runtime.log import Durability
+from motet.runtime.log import Durability, FileLog
 from motet.runtime.loop import settle_memory
+from motet.runtime.pubend import PubendLog, Retention
+from motet.runtime.pubend.file_shelf import CATALOGUE
 from motet.runtime.wiring import Wiring
 
 log = logging.getLogger("motet.broker")
 
+PUBEND = "pubend"
+"""Where in its folder a broker logs exactly-once events."""
 HAND_OVER_S = 0.0005
 """How long a busy loop may keep the interpreter from the thread that writes the journal. It needs
 it for moments only, several times for each group, and all who ask for something wait for it."""
@@ -36,20 +46,88 @@ def open_broker(
     data: Path,
     durability: str = Durability.FSYNC.value,
     snapshot_bytes: int = LEAST_BYTES,
+    retention: Retention = DEFAULT,
+    accept_loss: bool = False,
 ) -> BrokerDriver:
     """The broker of the folder `data`, as it was when it stopped; if it is to be volatile, a new
-    one that keeps nothing. Raises `StorageError` with a way out if the folder cannot be used."""
+    one that keeps nothing. Raises `StorageError` with a way out if the folder cannot be used. With
+    `accept_loss` it goes on without events whose log is damaged or gone, and reports them lost."""
+    if settings.head:
+        return BrokerDriver(MateCore(replace(settings, incarnation=fresh_incarnation())), wiring)
     if durability == VOLATILE:
-        return BrokerDriver(BrokerCore(replace(settings, incarnation=fresh_incarnation())), wiring)
+        return volatile_broker(replace(settings, incarnation=fresh_incarnation()), wiring)
     log.info("%s reads its journal in %s", settings.name, data)
     core, journal, replayed = open_folder(settings, data, Durability(durability))
-    clock = MonotonicClock(core.durable.now)
-    driver = BrokerDriver(core, wiring, clock=clock, journal=journal)
+    clock = SteadyClock(core.durable.now)
+    pubend, remembered, upkeep = None, None, None
+    if not settings.covering:  # what is covered does not reach a pubend, and has no start there
+        try:
+            folder = data / PUBEND
+            begin_behind = _lost_with(folder, core, clock, accept_loss)
+            events = PubendLog.open(
+                folder,
+                f"{core.config.name}.{core.config.incarnation}",
+                retention=retention,
+                segment_bytes=segment_bytes(retention),
+                durability=Durability(durability),
+                accept_loss=accept_loss,
+                begin_behind=begin_behind,
+            )
+        except BaseException:
+            assert isinstance(journal.log, FileLog)
+            journal.log.shut()
+            raise
+        pubend = LoggedPubend(events, _after)
+        remembered = pubend.remembered()
+        upkeep = Upkeep(events, folder)
+    driver = BrokerDriver(
+        core,
+        wiring,
+        clock=clock,
+        journal=journal,
+        pubend=pubend,
+        remembered=remembered,
+    )
     compaction = Compaction(data, journal, core.acknowledged, snapshot_bytes)
     driver.companions.append(compaction.run)
+    if upkeep is not None:
+        driver.retain = upkeep.retain
+        driver.companions += [upkeep.trim, upkeep.seal]
     sessions = len(core.durable.sessions)
     log.info("%s replayed %d facts and has %d sessions", core.config.name, replayed, sessions)
     return driver
+
+
+def _after(seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(seconds, action)
+
+
+def volatile_broker(config: BrokerConfig, wiring: Wiring) -> BrokerDriver:
+    """A broker that keeps everything in memory. Where covering is on, it has no pubend: what is
+    covered would not reach it."""
+    core = BrokerCore(config)
+    if config.covering:
+        return BrokerDriver(core, wiring)
+    pubend = VolatilePubend(lambda tell: asyncio.get_running_loop().call_soon(tell))
+    return BrokerDriver(core, wiring, pubend=pubend, remembered=Remembered())
+
+
+def _lost_with(folder: Path, core: BrokerCore, clock: SteadyClock, accept_loss: bool) -> int:
+    """0 if the log of events is there, or never was. If it is gone, all ticks up to this one are
+    lost."""
+    state = core.durable.routing.state
+    if not state.hosted or (folder / CATALOGUE).exists():
+        return 0
+    if not accept_loss:
+        raise LogCorrupted(
+            f"{folder} is gone, or what is in it, and {state.hosted} has logged events there; put "
+            f"it back, or start the broker once with `motet broker --topology FILE --name "
+            f"{core.config.name} --data {folder.parent} --accept-loss`: then all of them are "
+            f"reported as lost"
+        )
+    upto = max(state.next_tick, int(clock.now() * TICKS_PER_S))
+    log.warning("%s is gone: all events of %s up to now are lost", folder, state.hosted)
+    return upto
 
 
 async def serve(

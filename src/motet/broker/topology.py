@@ -7,7 +7,9 @@
     [brokers.B2]
     listen = "127.0.0.1:7702"
     links = ["B1"]
+    mates = { B2a = "127.0.0.1:7712" }
 
+A broker with mates is a cell: one broker to all others, several processes that carry its streams.
 A link is written once, at the broker that dials. All links together form one tree; a file that
 does not is refused with the cycle or the parts it falls into.
 """
@@ -20,11 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from motet.broker.config import OUTBOX_BOUND, BrokerConfig
-from motet.errors import AddressError, TopologyError
+from motet.broker.config import LIVENESS, OUTBOX_BOUND, BrokerConfig
+from motet.broker.retaining import DEFAULT, as_table, retention_of
+from motet.errors import AddressError, MisuseError, TopologyError
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
+from motet.protocol.delivery.curiosity import Liveness
 from motet.runtime.inproc import name_in
 from motet.runtime.journal import DURABILITIES
+from motet.runtime.pubend.retention import Retention
 from motet.runtime.tcp import address_of, host_and_port
 from motet.runtime.wiring import Wiring
 
@@ -32,6 +37,8 @@ FIRST_PORT = 7701
 MIN_LEASE_S = 0.001
 MAX_LEASE_S = 3600.0
 MAX_OUTBOX_BOUND = 100_000_000
+MIN_LIVENESS_S = 0.001
+MAX_LIVENESS_S = 3600.0
 LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -42,6 +49,10 @@ class BrokerPlace:
     name: str
     listen: str
     links: tuple[str, ...] = ()
+    retention: Retention | None = None
+    """If its own differs from that of the overlay."""
+    mates: tuple[tuple[str, str], ...] = ()
+    """Further processes of its cell, each with the address it listens on."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,9 @@ class Topology:
     heartbeat_s: float = 2.0
     durability: str = DURABILITIES[0]
     outbox_bound: int = OUTBOX_BOUND
+    retention: Retention = DEFAULT
     source: str = field(default="topology", compare=False)
+    liveness: Liveness = LIVENESS
 
     def __post_init__(self) -> None:
         _check(self)
@@ -75,11 +88,20 @@ class Topology:
         from motet.broker.topology_file import read  # pydantic is slow to import; few need it
 
         file = read(text, source)
+        overlay = file.overlay
+        kept = _retention("overlay", overlay.retention, DEFAULT, source)
         places = tuple(
-            BrokerPlace(name, full_address(place.listen), tuple(place.links))
+            BrokerPlace(
+                name,
+                full_address(place.listen),
+                tuple(place.links),
+                _retention(f"brokers.{name}", place.retention, kept, source)
+                if place.retention
+                else None,
+                tuple((mate, full_address(at)) for mate, at in place.mates.items()),
+            )
             for name, place in file.brokers.items()
         )
-        overlay = file.overlay
         return Topology(
             overlay.name,
             places,
@@ -88,7 +110,9 @@ class Topology:
             overlay.heartbeat_s,
             overlay.durability,
             overlay.outbox_bound,
+            kept,
             source,
+            Liveness(**file.liveness.model_dump()),
         )
 
     @staticmethod
@@ -136,20 +160,59 @@ class Topology:
         diallers = {place.name for place in self.brokers if name in place.links}
         return tuple(other for other in self.names if other in dialled | diallers)
 
+    @property
+    def processes(self) -> tuple[BrokerPlace, ...]:
+        """Every process that runs: brokers, each followed by its mates."""
+        return tuple(
+            each
+            for place in self.brokers
+            for each in (place, *(BrokerPlace(mate, at) for mate, at in place.mates))
+        )
+
+    def head(self, name: str) -> str:
+        """The broker whose cell a process belongs to."""
+        for place in self.brokers:
+            if name == place.name or name in dict(place.mates):
+                return place.name
+        return self.place(name).name  # which says that there is none
+
     def config(self, name: str) -> BrokerConfig:
+        head = self.head(name)
+        near = self.neighbours(head)
+        mates = {place.name: tuple(dict(place.mates)) for place in self.brokers if place.mates}
         return BrokerConfig(
             name,
-            self.neighbours(name),
+            near,
             covering=self.covering,
             lease_s=self.lease_s,
             heartbeat_s=self.heartbeat_s,
             outbox_bound=self.outbox_bound,
+            liveness=self.liveness,
+            head="" if head == name else head,
+            head_at="" if head == name else self.place(head).listen,
+            mates=mates.get(head, ()),
+            cells={other: mates[other] for other in near if other in mates},
         )
 
+    def retention_of(self, name: str) -> Retention:
+        """How long a broker keeps the events that are published there."""
+        return self.place(self.head(name)).retention or self.retention
+
     def wiring(self, name: str) -> Wiring:
-        place = self.place(name)
-        dial = {other: self.place(other).listen for other in place.links}
-        return Wiring(place.listen, dial)
+        """Every member of a cell dials every member of the cells that it is linked to, and those
+        of its own cell that are listed before it."""
+        place = self.place(self.head(name))
+        dial: dict[str, str] = {}
+        for other in place.links:
+            called = self.place(other)
+            dial |= {other: called.listen} | dict(called.mates)
+        listen = place.listen
+        if name != place.name:
+            family = ((place.name, place.listen), *place.mates)
+            at = [member for member, _ in family].index(name)
+            dial = dict(family[:at]) | dial
+            listen = family[at][1]
+        return Wiring(listen, dial)
 
     def to_toml(self) -> str:
         """A file that parses to an equal topology."""
@@ -161,13 +224,29 @@ class Topology:
             f"heartbeat_s = {self.heartbeat_s!r}",
             f'durability = "{self.durability}"',
             f"outbox_bound = {self.outbox_bound}",
+            f"retention = {as_table(self.retention)}",
         ]
+        if self.liveness != LIVENESS:
+            lines += ["", "[liveness]"]
+            lines += [f"{name} = {seconds!r}" for name, seconds in self.liveness._asdict().items()]
         for place in self.brokers:
             lines += ["", f"[brokers.{place.name}]", f'listen = "{place.listen}"']
             if place.links:
                 links = ", ".join(f'"{link}"' for link in place.links)
                 lines.append(f"links = [{links}]")
+            if place.mates:
+                mates = ", ".join(f'{mate} = "{at}"' for mate, at in place.mates)
+                lines.append(f"mates = {{ {mates} }}")
+            if place.retention is not None:
+                lines.append(f"retention = {as_table(place.retention)}")
         return "\n".join(lines) + "\n"
+
+
+def _retention(key: str, table: Any, base: Retention, source: str) -> Retention:
+    try:
+        return retention_of(table, base)
+    except MisuseError as problem:
+        raise TopologyError(f"{source}: {key}.retention: {problem}") from None
 
 
 def full_address(short: str) -> str:
@@ -214,9 +293,12 @@ def _check(topology: Topology) -> None:
     if topology.durability not in DURABILITIES:
         ways = ", ".join(DURABILITIES)
         raise refuse("overlay.durability", f"is {topology.durability!r}; choose one of {ways}")
+    _check_liveness(topology.liveness, refuse)
     names: set[str] = set()
     taken: dict[str, str] = {}
-    for place in topology.brokers:
+    if topology.covering and any(place.mates for place in topology.brokers):
+        raise refuse("overlay.covering", "is on, but mates carry streams, which need it off")
+    for place in topology.processes:
         key = f"brokers.{place.name}"
         if not LEGAL_NAME.fullmatch(place.name):
             raise refuse(key, "is not a name; use up to 64 letters, digits, '-' and '_'")
@@ -232,6 +314,19 @@ def _check(topology: Topology) -> None:
         taken[address] = place.name
     _check_links(topology, names, refuse)
     _check_tree(topology, refuse)
+
+
+def _check_liveness(liveness: Liveness, refuse: Any) -> None:
+    least, most = MIN_LIVENESS_S, MAX_LIVENESS_S
+    for name, seconds in liveness._asdict().items():
+        never = name == "delay_s" and seconds == float("inf")
+        if type(seconds) not in (int, float) or not (never or least <= seconds <= most):
+            other = ", or inf for never" if name == "delay_s" else ""
+            text = f"is {seconds!r}; choose from {least:g} to {most:g} seconds{other}"
+            raise refuse(f"liveness.{name}", text)
+    if liveness.nack_repeat_most_s < liveness.nack_repeat_s:
+        text = f"is {liveness.nack_repeat_most_s!r}; choose at least nack_repeat_s"
+        raise refuse("liveness.nack_repeat_most_s", text)
 
 
 def _checked_address(address: str) -> str:

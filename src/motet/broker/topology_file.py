@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from motet.broker.config import OUTBOX_BOUND
+from motet.broker.config import LIVENESS, OUTBOX_BOUND
 from motet.errors import TopologyError
 
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,16 +25,33 @@ class _Overlay(_Strict):
     heartbeat_s: _Seconds = 2.0
     durability: str = "fsync"
     outbox_bound: int = OUTBOX_BOUND
+    retention: dict[str, int | float | str] = {}
+
+
+class _Liveness(_Strict):
+    """See `Liveness`; what is possible, `Topology` itself knows."""
+
+    gap_s: float = LIVENESS.gap_s
+    nack_repeat_s: float = LIVENESS.nack_repeat_s
+    nack_repeat_most_s: float = LIVENESS.nack_repeat_most_s
+    ack_expected_s: float = LIVENESS.ack_expected_s
+    delay_s: float = LIVENESS.delay_s
+    ack_delay_s: float = LIVENESS.ack_delay_s
+    silence_s: float = LIVENESS.silence_s
+    gone_s: float = LIVENESS.gone_s
 
 
 class _Place(_Strict):
     listen: str
     links: list[str] = []
+    mates: dict[str, str] = {}
+    retention: dict[str, int | float | str] = {}
 
 
 class File(_Strict):
     overlay: _Overlay = _Overlay()
     brokers: dict[str, _Place]
+    liveness: _Liveness = _Liveness()
 
 
 def _explain(problem: ValidationError) -> str:

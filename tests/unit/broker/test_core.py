@@ -143,11 +143,29 @@ def test_a_failure_is_remembered_for_who_asks_again() -> None:
     assert first[0].error == "NoSuchOperation"
 
 
-def test_requests_and_publications_must_not_leave_gaps() -> None:
+def test_requests_must_not_leave_gaps() -> None:
     gap = session.SubscribeRequest(5, Filter.parse("true"))
     assert broker().step(Received(CLIENT, gap), 1.0).close[0].error == "ProtocolError"
-    jump = session.Publish(3, [])
-    assert broker().step(Received(CLIENT, jump), 1.0).close[0].error == "ProtocolError"
+
+
+def test_publications_may_skip_what_the_client_gave_up() -> None:
+    core = broker()
+    core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("x > 0"))), 1.0)
+    body = Raw(encode_event({"x": 1}, b""))
+    out = core.step(Received(CLIENT, session.Publish(3, [body], sure=False)), 1.0)
+    assert replies(out) == [session.Published(3)]
+    # What comes again is not published again, but answered.
+    out = core.step(Received(CLIENT, session.Publish(2, [body, body], sure=False)), 1.0)
+    assert (replies(out), core.counts.published) == ([session.Published(3)], 1)
+    assert not core.step(Received(CLIENT, session.Publish(0, [body])), 1.0).deliver
+
+
+def test_a_broker_without_a_pubend_refuses_what_it_cannot_promise() -> None:
+    core = broker()
+    body = Raw(encode_event({"x": 1}, b""))
+    (answer,) = replies(core.step(Received(CLIENT, session.Publish(1, [body])), 1.0))
+    assert isinstance(answer, session.Published)
+    assert (answer.upto, answer.refused[0].error) == (1, "NotOffered")
 
 
 @pytest.mark.parametrize("timeout_s", [float("nan"), -1.0])
@@ -161,8 +179,8 @@ def test_a_publication_sent_again_after_a_resume_counts_once() -> None:
     core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
     core.step(Received(CLIENT, session.SubscribeRequest(2, Filter.parse("true"), False)), 1.0)
     body = Raw(encode_event({"x": 1}, b""))
-    core.step(Received(CLIENT, session.Publish(1, [body, body])), 1.0)
-    out = core.step(Received(CLIENT, session.Publish(2, [body, body])), 1.0)
+    core.step(Received(CLIENT, session.Publish(1, [body, body], sure=False)), 1.0)
+    out = core.step(Received(CLIENT, session.Publish(2, [body, body], sure=False)), 1.0)
     delivered = next(f for f in replies(out) if isinstance(f, session.Deliver))
     assert [d.publication.sequence for d in delivered.batch] == [3]
     assert session.Published(3) in replies(out)
@@ -172,7 +190,9 @@ def test_a_malformed_event_is_refused_and_the_rest_of_its_batch_goes_on() -> Non
     core = broker()
     core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
     good = Raw(encode_event({"x": 1}, b""))
-    out = core.step(Received(CLIENT, session.Publish(1, [good, Raw(b"\x01"), good])), 1.0)
+    out = core.step(
+        Received(CLIENT, session.Publish(1, [good, Raw(b"\x01"), good], sure=False)), 1.0
+    )
     published = replies(out)[-1]
     assert isinstance(published, session.Published)
     assert published.upto == 3
@@ -236,7 +256,7 @@ def test_an_event_that_no_event_can_be_is_refused_or_dropped() -> None:
     core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
     core.step(Received(CLIENT, session.SubscribeRequest(2, Filter.parse("true"), False)), 1.0)
     bad = Raw(encode_event({"\x1b[31m": 1}, b""))
-    out = core.step(Received(CLIENT, session.Publish(1, [bad])), 1.0)
+    out = core.step(Received(CLIENT, session.Publish(1, [bad], sure=False)), 1.0)
     published = replies(out)[-1]
     assert isinstance(published, session.Published)
     assert published.refused[0].error == "EventError"
@@ -256,7 +276,7 @@ def test_a_refusal_is_short_whatever_was_refused() -> None:
     wide = session.AdvertiseRequest(1, Filter.parse(f"a in ({values})"), False)
     core.step(Received(CLIENT, wide), 1.0)
     body = Raw(encode_event({"a": -1, "s": "z" * 200_000}, b""))
-    out = core.step(Received(CLIENT, session.Publish(1, [body])), 1.0)
+    out = core.step(Received(CLIENT, session.Publish(1, [body], sure=False)), 1.0)
     published = replies(out)[-1]
     assert isinstance(published, session.Published)
     assert len(published.refused[0].text) < 1100

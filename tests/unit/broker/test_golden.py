@@ -1,7 +1,7 @@
 """A journal that was written long ago still means what it meant: the machine has not changed under
 its version number.
 
-`journal-v1.txt` holds the records of a short life, one in a line, and the digest of what they
+The file holds the records of a short life, one in a line, and the digest of what they
 amount to. If this test fails, facts are read or applied in another way than before: brokers of
 this release would rebuild another state from old journals without a word. Raise `MACHINE_VERSION`,
 add a migration for snapshots, and write a new file (`MOTET_REWRITE=1`)."""

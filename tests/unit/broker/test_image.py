@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,10 +23,12 @@ from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
 
 CONFIG = BrokerConfig("A", ("B", "C"), incarnation=100)
-B, C, ALICE, BOB = 1, 2, 3, 4
+B, C, ALICE, BOB, CAROL = 1, 2, 3, 4, 5
+ADDED = ("pubends", "retired", "starts", "lasting")
+"""Parts that version 1 did not have."""
 
 
-def eventful() -> list[Input]:
+def eventful() -> list[Received]:
     """Leaves something in every drawer: waits, withdrawals, failures, free bits, outboxes."""
     far = OpId("carol", "B-7", 1)
     return [
@@ -38,12 +44,16 @@ def eventful() -> list[Input]:
         Received(B, link.Control(4, (routing.Unadvertise(far),))),
         Received(BOB, session.UnsubscribeRequest(3, 2)),
         Received(BOB, session.UnsubscribeRequest(4, 99)),
+        Received(CAROL, session.ClientHello(PROTOCOL_VERSION, "carla", keep_s=60.0)),
+        Received(CAROL, session.SubscribeRequest(1, Filter.parse("x > 7"), name="sevens")),
+        Received(CAROL, session.SubscribeRequest(2, Filter.parse("x > 8"), since={"B.5": 9})),
+        Received(CAROL, session.Goodbye(stay=True, done={1: {"B.5": 12}})),
         Received(ALICE, session.Goodbye()),
         Received(C, link.LinkHello(PROTOCOL_VERSION, "C", 6, 0, 0)),
     ]
 
 
-def lived(inputs: list[Input], core: BrokerCore) -> list[Fact]:
+def lived(inputs: Sequence[Input], core: BrokerCore) -> list[Fact]:
     return [
         fact for now, given in enumerate(inputs) for fact in core.step(given, float(now)).persist
     ]
@@ -84,12 +94,14 @@ def test_the_story_leaves_something_in_every_drawer() -> None:
     assert core.durable.deadlines
     assert state.bits.free
     assert any(s.failures for s in core.durable.sessions)
+    assert any(s.names and s.done and s.left_at for s in core.durable.sessions)
     assert all(ledger.outbox for ledger in core.durable.ledgers.values())
     assert {type(part).__name__ for part in map(_decoded, picture(core.durable))} >= {
         "Head",
         "Hops",
         "Subscriptions",
         "Clients",
+        "DurableClients",
         "Waits",
         "Withdrawals",
         "SessionList",
@@ -135,8 +147,6 @@ def test_an_older_snapshot_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
     def swap(parts):  # type: ignore[no-untyped-def]
         return ([p[0], p[2], p[1], *p[3:]] if p[0] == "head" else p for p in parts)
 
-    import msgspec
-
     founded, *parts = now.payloads
     old = [msgspec.msgpack.encode(part) for part in swap(map(msgspec.msgpack.decode, parts))]
     monkeypatch.setattr(records, "MACHINE_VERSION", records.MACHINE_VERSION + 1)
@@ -145,10 +155,27 @@ def test_an_older_snapshot_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again.digest() == core.durable.digest()
 
 
+def test_a_snapshot_of_version_1_is_taken_in() -> None:
+    """It knew nothing of pubends, nor of durable clients."""
+    core = BrokerCore(CONFIG)
+    lived([each for each in eventful() if each.connection != CAROL], core)
+    founded, *parts = snapshot_of(core.durable).payloads
+    cut = {"head": lambda p: p[:-1], "subs": _rows_cut, "waits": _rows_cut}
+    plain = [part for part in map(msgspec.msgpack.decode, parts) if part[0] not in ADDED]
+    assert cut.keys() <= {part[0] for part in plain}
+    old = [msgspec.msgpack.encode(cut.get(p[0], lambda p: p)(p)) for p in plain]
+    again = rebuild(CONFIG, Snapshot(1, [founded, *old]), [])
+    assert again.digest() == core.durable.digest()
+
+
+def _rows_cut(part: list[Any]) -> list[Any]:
+    return [part[0], [row[:-1] for row in part[1]]]
+
+
 def test_a_version_that_nothing_leads_from_is_refused() -> None:
     core = BrokerCore(CONFIG)
     payloads = snapshot_of(core.durable).payloads
     with pytest.raises(WrittenByAnotherVersion, match="in between"):
-        rebuild(CONFIG, Snapshot(records.MACHINE_VERSION - 1, payloads), [])
+        rebuild(CONFIG, Snapshot(0, payloads), [])
     with pytest.raises(WrittenByAnotherVersion, match="newer"):
         rebuild(CONFIG, Snapshot(records.MACHINE_VERSION + 1, payloads), [])

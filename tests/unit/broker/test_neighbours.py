@@ -22,6 +22,7 @@ from motet.protocol.contract import (
     Reconfigured,
     TimerFired,
 )
+from motet.protocol.delivery.messages import Nack
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link.messages import Control, ControlAck, LinkHello
 from motet.protocol.routing.messages import Advertise, ClientGone, ClientHere, Unadvertise
@@ -242,6 +243,16 @@ def test_who_waits_for_a_removed_neighbour_waits_no_longer() -> None:
     out = stage.step(Reconfigured(()))
     assert [frame for _, frame in out.deliver] == [Done(stage.requests)]
     assert not stage.core.durable.routing.state.waits
+
+
+def test_what_a_removed_neighbour_asked_of_streams_goes_with_it() -> None:
+    stage = Stage("B", "C")
+    stage.meet("B")
+    stage.hear(LINK, Nack("C.1", ((1, 5),)))
+    (stream,) = stage.core.streams.machine._streams.values()
+    assert list(stream.outs) == ["B"]
+    stage.step(Reconfigured(("C",)))
+    assert not stream.outs
 
 
 def test_no_life_returns_when_a_neighbour_comes_again() -> None:

@@ -1,0 +1,67 @@
+"""What follows from a fact."""
+
+from __future__ import annotations
+
+from motet.model import OpId
+from motet.protocol.contract import CancelTimer, SetTimer
+from motet.protocol.routing.messages import Started
+from motet.protocol.session.messages import Done, Failed
+
+
+class Consequences:
+    """What soft code must now carry out: talk on links, answer clients, set timers."""
+
+    __slots__ = (
+        "answers",
+        "awaiting",
+        "closed",
+        "destroyed",
+        "ended",
+        "fenced",
+        "lifted",
+        "neighbours",
+        "rerouted",
+        "retired",
+        "started",
+        "starts",
+        "timers",
+    )
+
+    def __init__(self) -> None:
+        self.neighbours: dict[str, None] = {}
+        self.answers: list[tuple[str, Done | Failed]] = []
+        self.timers: list[SetTimer | CancelTimer] = []
+        self.fenced: list[tuple[str, str]] = []
+        """Clients whose session here has ended, each with the newer epoch elsewhere."""
+        self.closed: list[tuple[str, str]] = []
+        """Sessions (client, epoch) that have ended here, for whatever reason."""
+        self.starts: list[tuple[int, OpId]] = []
+        """Subscriptions whose start must go into our log."""
+        self.started: list[Started] = []
+        """What subscriptions of our clients are owed from now on."""
+        self.lifted: list[Started] = []
+        """What subscriptions of our clients are not owed any more."""
+        self.ended: list[OpId] = []
+        """Subscriptions of our clients that are over."""
+        self.retired: list[OpId] = []
+        """Advertisements of our clients that are over once their events have arrived."""
+        self.destroyed: list[str] = []
+        """Pubends whose log does not exist any more."""
+        self.awaiting: dict[str, None] = {}
+        """Clients of ours in total order that wait for other starts than before."""
+        self.rerouted = False
+        """The way to a pubend is another one."""
+
+    @property
+    def concern_streams(self) -> bool:
+        return bool(
+            self.starts
+            or self.started
+            or self.lifted
+            or self.awaiting
+            or self.rerouted
+            or self.ended
+            or self.retired
+            or self.destroyed
+            or self.closed
+        )

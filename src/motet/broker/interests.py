@@ -1,0 +1,55 @@
+"""What the delivery machine wants to know of the routing tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from motet.broker.router import Router
+from motet.model import Hop
+from motet.protocol.delivery.interest import Way
+from motet.protocol.delivery.spans import Record
+from motet.protocol.link.machine import Link
+from motet.protocol.publication import Publication
+from motet.protocol.routing.state import RoutingState
+
+
+class Interests:
+    def __init__(self, state: RoutingState, links: Mapping[str, Link], router: Router) -> None:
+        self._state = state
+        self._links = links
+        self._router = router
+
+    def masks(self, batch: list[Publication]) -> list[int]:
+        hops = self._state.subscriptions.index.hops_encoded
+        return [hops(each.body) or 0 for each in batch]
+
+    def record_mask(self, record: Record) -> int:
+        entry = self._state.subscriptions.get(record.op)
+        return 0 if entry is None else self._state.bits.bit(entry.source)
+
+    def way(self, mask: int) -> Way:
+        return self._router.plan(mask)
+
+    def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:
+        return self._router.subscriptions_of(publication, client)
+
+    def bit(self, neighbour: str) -> int:
+        cell, _, _ = neighbour.partition("/")  # a member of a cell wants what its cell wants
+        return self._state.bits.bit(Hop.broker(cell))
+
+    def client_bit(self, client: str) -> int:
+        return self._state.bits.bit(Hop.client(client))
+
+    def neighbours(self) -> Sequence[str]:
+        return tuple(self._links)
+
+    def upstream(self, pubend: str) -> str | None:
+        hop = self._state.pubends.get(pubend)
+        return hop.name if hop is not None and hop.is_broker else None
+
+    def pass_all(self) -> int:
+        state = self._state
+        return state.bits.all_neighbours if state.unsure else 0
+
+    def wants(self, neighbour: str) -> bool:
+        return self._state.subscriptions.count(Hop.broker(neighbour)) > 0
