@@ -13,10 +13,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from motet.client.about import About
+from motet.client.checks import (
+    Since,
+    checked,
+    checked_cursors,
+    checked_keep,
+    checked_name,
+    checked_time,
+    is_time,
+    reach_of,
+)
 from motet.client.conversation import Conversation
 from motet.client.failures import error_of
 from motet.client.happenings import Failure
@@ -25,7 +36,7 @@ from motet.client.machine import DEFAULT_WINDOW, ClientMachine
 from motet.client.opening import Opening
 from motet.client.outgoing import Outgoing, Publishable
 from motet.client.standing import Advertisement, Standing
-from motet.client.subscription import DEFAULT_BUFFER, Callback, Subscription, finish
+from motet.client.subscription import DEFAULT_BUFFER, Callback, OnLoss, Subscription, finish
 from motet.errors import Disconnected, MisuseError, NoSuchOperation
 from motet.model import Filter, as_filter
 from motet.model.limits import MAX_CLIENT_ID_CHARS
@@ -33,12 +44,16 @@ from motet.model.limits import MAX_CLIENT_ID_CHARS
 log = logging.getLogger("motet.client")
 
 Wait = Literal["overlay", "local"]
+Order = Literal["publisher", "total"]
+ORDERS: dict[str, Order] = {"publisher": "publisher", "total": "total"}
 
 LEAVE_S = 2.0
+KEEP_S = 7 * 86_400.0
+"""How long a durable session is kept, unless its client says otherwise."""
 MAX_CREDENTIALS_BYTES = 64 * 1024
 
 
-class Client:
+class Client(About):
     """One session with one broker. Made by `connect`, on a running event loop.
 
     It belongs to that loop: call it from there only (`connect_sync` is for threads). If the
@@ -46,63 +61,28 @@ class Client:
     session any more it opens a new one and renews everything that was in force.
     """
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, *, best_effort: bool = False) -> None:
         self._conversation = conversation
+        self._sure = not best_effort
         self._outgoing = Outgoing()
         self._body = self._outgoing.body
         self._ledger = conversation.ledger
 
-    # ── who and where ────────────────────────────────────────────────────────────────────
-
-    @property
-    def client_id(self) -> str:
-        return self._conversation.machine.client
-
-    @property
-    def broker(self) -> str:
-        """The name of the broker that serves us."""
-        return self._conversation.machine.broker or ""
-
-    @property
-    def address(self) -> str:
-        return self._conversation.address
-
-    @property
-    def session_epoch(self) -> str:
-        """The broker's name for this session; a new one means that the old one was lost."""
-        return self._conversation.machine.epoch or ""
-
-    @property
-    def lost_sessions(self) -> int:
-        """How often a session was lost and opened anew: events may have been missed then."""
-        return self._conversation.lost_sessions
-
-    @property
-    def connected(self) -> bool:
-        return self._conversation.machine.state == "open"
-
-    @property
-    def closed(self) -> bool:
-        return self._conversation.error is not None
-
-    @property
-    def dropped_by_broker(self) -> int:
-        """Events that the broker threw away because we did not read the connection."""
-        return self._conversation.dropped_by_broker
-
-    @property
-    def unsettled(self) -> int:
-        """Publications that still await their fate."""
-        return self._conversation.made - self._ledger.settled
-
     async def status(self, *, timeout: float = 10.0) -> dict[str, Any]:
         """What the broker says about itself: links, tables, queues, rates."""
-        return await self._conversation.inquire(_checked_time(timeout))
+        talk = self._conversation
+        talk.check_open()
+        return await talk.questions.ask(talk.line, checked_time(timeout))
 
     # ── advertisements and subscriptions ─────────────────────────────────────────────────
 
     def advertise(
-        self, filter: str | Filter, *, wait: Wait = "overlay", timeout: float = 10.0
+        self,
+        filter: str | Filter,
+        *,
+        name: str | None = None,
+        wait: Wait = "overlay",
+        timeout: float = 10.0,
     ) -> Opening[Advertisement]:
         """Announce what will be published; events outside of it are refused.
 
@@ -110,109 +90,192 @@ class Client:
         whole overlay and every matching subscription has reached our broker; with
         `wait="local"`, as soon as our broker has it. `NotEffective` names the brokers that
         were not reached in time; the advertisement is then taken back.
-        """
-        return Opening(self._advertise(filter, wait, timeout))
 
-    async def _advertise(self, filter: str | Filter, wait: Wait, timeout: float) -> Advertisement:
-        entry = Advertisement(as_filter(filter), self._withdraw)
-        await self._put_in_force(entry, wait, timeout)
+        In a durable session it may stand already, under its `name` (by default the text of the
+        filter): then it is that one.
+        """
+        return Opening(self._advertise(filter, name, wait, timeout))
+
+    async def _advertise(
+        self, filter: str | Filter, name: str | None, wait: Wait, timeout: float
+    ) -> Advertisement:
+        talk = self._conversation
+        entry = Advertisement(as_filter(filter), talk.withdraw, checked_name(name))
+        everywhere, timeout_s = checked(wait, timeout)
+        await talk.put_in_force(entry, wait=everywhere, timeout_s=timeout_s)
         return entry
 
     def subscribe(
         self,
         filter: str | Filter,
         *,
+        name: str | None = None,
+        since: Since | None = None,
+        cursors: Mapping[str, int] | None = None,
         callback: Callback | None = None,
         wait: Wait = "overlay",
         timeout: float = 10.0,
         buffer: int = DEFAULT_BUFFER,
+        on_loss: OnLoss = "count",
     ) -> Opening[Subscription]:
         """Receive what matches, by iterating or through `callback` (a plain or async function).
 
         Await it, or use it with `async with`. It returns once every broker on the way to every
         matching advertiser has the subscription: what they publish from then on arrives.
-        `buffer` bounds the events that wait here for the application.
+        `buffer` bounds the best-effort events that wait here for the application. Exactly-once
+        events are never dropped; the broker holds them back while the application is not done
+        with those it has, in all subscriptions of this client together.
+
+        Should exactly-once events be gone for good, `subscription.lost` counts it and the log
+        says so; with `on_loss="raise"` the iterator raises `EventsLost` in their place, and goes
+        on with what follows when it is asked again.
+
+        In a durable session it may stand already, under its `name` (by default the text of the
+        filter): then it is that one, with all that has come for it meanwhile.
+
+        `since` reaches into the past: "beginning", a datetime with a time zone, or cursors, as far
+        as the logs of publishers' brokers still have it; what they have not is told as lost.
+        With `cursors`, no event at or below them reaches this subscription, and one that does not
+        stand yet reaches back to them, unless `since` says otherwise.
         """
-        return Opening(self._subscribe(filter, callback, wait, timeout, buffer))
+        if since not in (None, "now") and self._conversation.machine.total_order:
+            raise MisuseError(
+                "a client in total order does not reach into the past: it has passed for others; "
+                "take a client in publisher order for it"
+            )
+        return Opening(
+            self._subscribe(
+                filter,
+                checked_name(name),
+                reach_of(since, checked_cursors(cursors)),
+                checked_cursors(cursors),
+                callback,
+                wait,
+                timeout,
+                buffer,
+                on_loss,
+            )
+        )
 
     async def _subscribe(
         self,
         filter: str | Filter,
+        name: str,
+        since: Mapping[str, int] | None,
+        cursors: Mapping[str, int] | None,
         callback: Callback | None,
         wait: Wait,
         timeout: float,
         buffer: int,
+        on_loss: OnLoss,
     ) -> Subscription:
         if callback is not None and not callable(callback):
             raise MisuseError(f"a callback must be callable, not a {type(callback).__name__}")
         if type(buffer) is not int or buffer < 1:
             raise MisuseError(f"a buffer holds at least one event, not {buffer!r}")
-        wanted = as_filter(filter)
-        entry = Subscription(wanted, self._withdraw, buffer=buffer, callback=callback)
+        check_on_loss(on_loss, callback)
+        talk = self._conversation
+        everywhere, timeout_s = checked(wait, timeout)
+        entry = Subscription(
+            as_filter(filter),
+            talk.withdraw,
+            name,
+            buffer=buffer,
+            callback=callback,
+            on_loss=on_loss,
+            progress=talk.progress,
+            cursors=cursors,
+        )
         try:
-            await self._put_in_force(entry, wait, timeout)
+            await talk.put_in_force(entry, wait=everywhere, timeout_s=timeout_s, since=since)
         except BaseException:
             entry.end(None)
             raise
         return entry
 
-    async def _put_in_force(self, entry: Standing, wait: Wait, timeout: float) -> None:
-        everywhere, timeout_s = _checked(wait, timeout)
-        await self._conversation.put_in_force(entry, wait=everywhere, timeout_s=timeout_s)
-
     async def unadvertise(
-        self, advertisement: Advertisement, *, wait: Wait = "overlay", timeout: float = 10.0
+        self, advertisement: Advertisement | str, *, wait: Wait = "overlay", timeout: float = 10.0
     ) -> None:
-        if not isinstance(advertisement, Advertisement):
+        """Take an advertisement back, or the one of this name."""
+        entry = self._ours("advertise", advertisement)
+        if not isinstance(entry, Advertisement):
             raise MisuseError(f"unadvertise takes an Advertisement, not {advertisement!r}")
-        self._check_ours(advertisement)
-        await advertisement.unadvertise(wait=wait, timeout=timeout)
+        await entry.unadvertise(wait=wait, timeout=timeout)
 
     async def unsubscribe(
-        self, subscription: Subscription, *, wait: Wait = "overlay", timeout: float = 10.0
+        self, subscription: Subscription | str, *, wait: Wait = "overlay", timeout: float = 10.0
     ) -> None:
-        if not isinstance(subscription, Subscription):
+        """Take a subscription back, or the one of this name."""
+        entry = self._ours("subscribe", subscription)
+        if not isinstance(entry, Subscription):
             raise MisuseError(f"unsubscribe takes a Subscription, not {subscription!r}")
-        self._check_ours(subscription)
-        await subscription.unsubscribe(wait=wait, timeout=timeout)
+        await entry.unsubscribe(wait=wait, timeout=timeout)
 
-    def _check_ours(self, entry: Standing) -> None:
-        self._conversation.check_open()
-        if self._conversation.entries.get(entry.handle) is not entry:
-            raise NoSuchOperation(f"{entry!r} is not in force at this client")
+    def _ours(self, kind: str, what: Standing | str) -> Standing | None:
+        talk = self._conversation
+        if isinstance(what, str):
+            talk.check_open()
+            found = talk.find(kind, what)
+            if found is None:
+                names = ", ".join(repr(e.name) for e in self.standing if e.kind == kind)
+                text = f"nothing called {what!r} is in force; these are: {names or 'none'}"
+                raise NoSuchOperation(f"un{kind}: {text}")
+            return found
+        if not isinstance(what, Standing):
+            return None
+        talk.check_open()
+        if what.kind == kind and talk.entries.get(what.handle) is not what:
+            raise NoSuchOperation(f"{what!r} is not in force at this client")
+        return what
 
-    async def _withdraw(self, entry: Standing, /, *, wait: str, timeout: float) -> None:
-        everywhere, timeout_s = _checked(wait, timeout)
-        if entry.in_force:  # else it was taken back before, or went with the session
-            await self._conversation.take_back(entry, wait=everywhere, timeout_s=timeout_s)
-            await finish((entry,))
+    # ── being done with events ───────────────────────────────────────────────────────────
+
+    def acknowledge(self) -> None:
+        """The application is done with every event that it has taken so far, in all
+        subscriptions; the broker is told now. Needed with `acknowledge="manual"`."""
+        talk = self._conversation
+        talk.check_open()
+        for entry in talk.entries.values():
+            if isinstance(entry, Subscription) and entry.taken_up:
+                entry.acknowledge()
+        talk.progress.tell()
 
     # ── publications ─────────────────────────────────────────────────────────────────────
 
-    async def publish(self, event: Publishable, payload: bytes = b"") -> Receipt:
+    async def publish(
+        self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
+    ) -> Receipt:
         """Accept an event (an `Event`, or a dict of attributes) into the window.
 
         It waits only while the window is full. The event is on its way when this returns;
-        awaiting the receipt, or `flush()`, means that the broker has accepted it.
+        awaiting the receipt, or `flush()`, means that the broker has it durably: then it reaches
+        every subscriber exactly once. With `best_effort` nobody logs it: it costs less, and a
+        crash or a slow subscriber may lose it; its receipt means that the broker has taken it.
         """
+        sure = self._sure if best_effort is None else not best_effort
         body = self._body(event, payload)
         talk = self._conversation
         if not talk.has_room:
             await talk.room()
-        return Receipt(self._ledger, talk.stage(body))
+        return Receipt(self._ledger, talk.stage(body, sure))
 
-    def publish_nowait(self, event: Publishable, payload: bytes = b"") -> Receipt | None:
+    def publish_nowait(
+        self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
+    ) -> Receipt | None:
         """Like `publish`, but returns None instead of waiting when the window is full."""
+        sure = self._sure if best_effort is None else not best_effort
         body = self._body(event, payload)
         talk = self._conversation
         talk.check_open()
-        return Receipt(self._ledger, talk.stage(body)) if talk.has_room else None
+        return Receipt(self._ledger, talk.stage(body, sure)) if talk.has_room else None
 
-    async def publish_many(self, events: Iterable[Publishable]) -> Receipt | None:
+    async def publish_many(
+        self, events: Iterable[Publishable], *, best_effort: bool | None = None
+    ) -> Receipt | None:
         """Publish all, in order; the receipt of the last one settles after all others."""
         last = None
         for event in events:
-            last = await self.publish(event)
+            last = await self.publish(event, best_effort=best_effort)
         return last
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -239,12 +302,20 @@ class Client:
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
 
-    async def close(self, *, patience: float = LEAVE_S) -> None:
+    async def close(
+        self, *, patience: float = LEAVE_S, forget: bool = False, done: bool = True
+    ) -> None:
         """Settle what was published, say goodbye, end every subscription. Twice is harmless.
+
+        A durable session stays for the next process, unless the broker is to `forget` it. `done`
+        says that the application is done with the events that it took last; what else has come
+        and was not read is kept for the next process.
 
         `patience` bounds, in seconds, how long it waits for the broker.
         """
         talk = self._conversation
+        if done and talk.error is None and not talk.progress.manual:
+            self.acknowledge()
         if talk.error is None and self.connected and self.unsettled:
             try:
                 async with asyncio.timeout(patience):
@@ -252,7 +323,7 @@ class Client:
             except TimeoutError:
                 log.warning("%d publications are not settled at the end", self.unsettled)
         entries = list(talk.entries.values())
-        await talk.leave(patience)
+        await talk.leave(patience, forget=forget)
         await finish(entries)
         _, failed, first = self._ledger.take_failures(talk.made)
         if first is not None:
@@ -267,7 +338,8 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close(patience=LEAVE_S if error is None else LEAVE_S / 4)
+        patience = LEAVE_S if error is None else LEAVE_S / 4
+        await self.close(patience=patience, done=error is None)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else self._conversation.machine.state
@@ -281,14 +353,51 @@ def connect(
     connect_timeout: float = 5.0,
     window: int = DEFAULT_WINDOW,
     credentials: bytes = b"",
+    best_effort: bool = False,
+    order: Order = "publisher",
+    durable: bool = False,
+    keep_s: float = KEEP_S,
+    cursors: Mapping[str, int] | None = None,
+    acknowledge: Literal["auto", "manual"] = "auto",
 ) -> Opening[Client]:
     """Open a session with the broker at `address`: await it, or use it with `async with`.
 
     A client id is the name of one client in the whole overlay; a second one with the same id, at
     whatever broker, takes over, and the first one gets `Fenced`. Without an id, a random one is
-    taken. `window` bounds the publications whose fate is open.
+    taken. `window` bounds the publications whose fate is open. With `best_effort`, what it
+    publishes is best effort, unless `publish` says otherwise.
+
+    `order` is the order in which exactly-once events come. "publisher": those of one publisher
+    as it has published them. "total": besides, any two events come to all clients in total order
+    in the same order. That takes a round trip longer, and stops while a broker is down that has
+    events for us.
+
+    With `durable`, the session outlives this process: for `keep_s` seconds after its end the
+    broker keeps what is in force, and what is owed to it, for the next process that connects here
+    as a durable client with the same id. `cursors` are what the application is done with, by
+    pubend, as it has written it down with its own effects: nothing at or below them comes again.
+    An application is done with an event when it asks for the next one; with
+    `acknowledge="manual"`, when it calls `acknowledge()`.
     """
-    return Opening(_connect(address, client_id, connect_timeout, window, credentials))
+    kept_s = checked_keep(durable, keep_s, client_id)
+    known = checked_cursors(cursors)
+    if acknowledge not in ("auto", "manual"):
+        raise MisuseError(f"acknowledge is 'auto' or 'manual', not {acknowledge!r}")
+    manual = acknowledge == "manual"
+    return Opening(
+        _connect(
+            address,
+            client_id,
+            connect_timeout,
+            window,
+            credentials,
+            best_effort,
+            as_order(order) == "total",
+            kept_s,
+            known,
+            manual,
+        )
+    )
 
 
 async def _connect(
@@ -297,6 +406,11 @@ async def _connect(
     connect_timeout: float,
     window: int,
     credentials: bytes,
+    best_effort: bool,
+    total_order: bool,
+    keep_s: float,
+    cursors: Mapping[str, int] | None,
+    manual: bool,
 ) -> Client:
     if client_id is None:
         client_id = f"client-{secrets.token_hex(6)}"
@@ -308,33 +422,39 @@ async def _connect(
         raise MisuseError(f"an address is text like motet://host:port, not {address!r}")
     if type(window) is not int or window < 1:
         raise MisuseError(f"a window holds at least one publication, not {window!r}")
-    if not _is_time(connect_timeout) or not connect_timeout > 0:
+    if not is_time(connect_timeout) or not connect_timeout > 0:
         raise MisuseError(
             f"connect_timeout is a number of seconds above 0, not {connect_timeout!r}"
         )
     if not isinstance(credentials, bytes) or len(credentials) > MAX_CREDENTIALS_BYTES:
         raise MisuseError(f"credentials are at most {MAX_CREDENTIALS_BYTES} bytes")
     instance = secrets.token_hex(8)
-    machine = ClientMachine(client_id, window=window, credentials=credentials, instance=instance)
-    conversation = Conversation(address, machine)
+    machine = ClientMachine(
+        client_id,
+        window=window,
+        credentials=credentials,
+        instance=instance,
+        keep_s=keep_s,
+        cursors=cursors,
+        total_order=total_order,
+    )
+    conversation = Conversation(address, machine, manual=manual)
     await conversation.begin(connect_timeout)
-    return Client(conversation)
+    return Client(conversation, best_effort=best_effort)
 
 
-def _checked(wait: str, timeout: float) -> tuple[bool, float]:
-    if wait not in ("overlay", "local"):
-        raise MisuseError(f"wait is 'overlay' or 'local', not {wait!r}")
-    return wait == "overlay", _checked_time(timeout)
+def as_order(text: str) -> Order:
+    """Checked: what an application wrote."""
+    found = ORDERS.get(text) if isinstance(text, str) else None
+    if found is None:
+        raise MisuseError(f"order is 'publisher' or 'total', not {text!r}")
+    return found
 
 
-def _checked_time(timeout: float) -> float:
-    if not _is_time(timeout) or not 0 <= timeout < float("inf"):
-        raise MisuseError(f"timeout is a number of seconds, not {timeout!r}")
-    try:
-        return float(timeout)
-    except OverflowError:
-        raise MisuseError("timeout is a number of seconds that fits into a float") from None
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def check_on_loss(on_loss: str, callback: Callback | None) -> None:
+    if on_loss not in ("count", "raise"):
+        raise MisuseError(f"on_loss is 'count' or 'raise', not {on_loss!r}")
+    if on_loss == "raise" and callback is not None:
+        raise MisuseError(
+            "nothing can be raised where a callback takes the events: iterate, or count `lost`"
+        )

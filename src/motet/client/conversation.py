@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Raw
 
+from motet.client.arrivals import Arrivals
 from motet.client.ear import Ear
 from motet.client.failures import error_of
 from motet.client.happenings import (
     Arrived,
+    Brought,
     Ended,
     Failure,
     Happening,
     Lapsed,
+    Missed,
     Parted,
     Resolved,
     Settled,
@@ -29,21 +30,20 @@ from motet.client.happenings import (
 )
 from motet.client.ledger import Ledger
 from motet.client.machine import MAX_REQUESTS, ClientMachine
-from motet.client.operation import INVERSE, Kind
+from motet.client.progress import Progress
 from motet.client.pulse import Line
+from motet.client.questions import Questions
 from motet.client.standing import Standing
 from motet.client.subscription import Subscription
 from motet.client.window import BATCH_EVENTS
+from motet.client.wishes import Wishes
 from motet.errors import (
     ClosedError,
     Disconnected,
-    MisuseError,
     MotetError,
-    NotEffective,
     PeerError,
 )
-from motet.model import Filter
-from motet.protocol.session.messages import Status, StatusRequest
+from motet.protocol.session.messages import Status
 from motet.runtime.addresses import transport_for
 from motet.runtime.codec import decode, encode
 from motet.runtime.redial import Backoff
@@ -52,30 +52,30 @@ from motet.runtime.transport import Connection
 log = logging.getLogger("motet.client")
 
 LONGEST_PAUSE_S = 2.0
-ANSWER_GRACE_S = 2.0
-"""How much longer than the broker we wait before we take its silence for an answer."""
-MAX_FILTER_BYTES = 1024 * 1024
-"""Filters are bounded where they are made; this keeps any of them far below a frame's limit."""
 OFFLINE_BYTES = 16 * 1024 * 1024
 """How much may wait to be published while there is no connection."""
 
 
-class Conversation:
-    def __init__(self, address: str, machine: ClientMachine) -> None:
+class Conversation(Wishes):
+    def __init__(self, address: str, machine: ClientMachine, *, manual: bool = False) -> None:
         self.address = address
         self.machine = machine
+        self.resumed = False
+        """It goes on with a durable session that another process has left."""
+        self.questions = Questions(address)
+        self._forgets = False
         self.ledger = Ledger()
         self.lost_sessions = 0
-        self.dropped_by_broker = 0
         self.error: MotetError | None = None
         """Why it is over; None while it is not."""
         self.entries: dict[int, Standing] = {}
         """What is in force or asked for, by handle."""
+        self.progress = Progress(machine, self._carry_out, manual=manual)
+        self.arrivals = Arrivals(self.entries, self.progress)
         self._transport = transport_for(address)
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
         self._answers: dict[int, asyncio.Future[Failure | None]] = {}
-        self._inquirers: deque[asyncio.Future[dict[str, Any]]] = deque()
         self._request_slots = asyncio.Semaphore(MAX_REQUESTS)
         self._first_welcome: asyncio.Future[None] = self._loop.create_future()
         self._offline = asyncio.Event()
@@ -84,6 +84,7 @@ class Conversation:
         self._keeper: asyncio.Task[None] | None = None
         self._backoff = Backoff(last_s=LONGEST_PAUSE_S)
         self._staged: list[Raw] = []
+        self._staged_sure = True  # all of them, or none
         self._made = 0
         self._horizon = machine.window  # no publication beyond this ordinal without asking
         self._stalled = False  # by congestion, whatever the window says
@@ -116,8 +117,10 @@ class Conversation:
         if self._line is not None:
             self._line.connection.abort("never connected")
 
-    async def leave(self, patience_s: float) -> None:
-        """Say goodbye and see the connection closed."""
+    async def leave(self, patience_s: float, *, forget: bool = False) -> None:
+        """Say goodbye and see the connection closed. A durable session stays, unless the broker
+        is to `forget` it."""
+        self._forgets = forget
         if self.error is None:
             self.end(ClosedError(f"client {self.machine.client!r} was closed"))
         if self._keeper is not None:
@@ -136,8 +139,11 @@ class Conversation:
             return
         if self.machine.state != "ended":
             self._flush()
-            self.machine.goodbye()
+            self.progress.tell()
+            done = self._done() if self.machine.durable else {}
+            self.machine.goodbye(forget=self._forgets, done=done)
             self._carry_out()
+        self.progress.close()
         self.error = error
         self._horizon = -1
         if self._made > self.ledger.settled:  # staged, and never handed over
@@ -147,11 +153,25 @@ class Conversation:
         self._offline.set()
         ended_by_choice = isinstance(error, ClosedError)
         for entry in list(self.entries.values()):
+            if self.machine.durable and isinstance(entry, Subscription):
+                entry.put_back()
             entry.end(None if ended_by_choice else error)
         self.entries.clear()
-        self._fail_inquirers(error)
+        self.questions.fail(error)
         if self._line is not None:
             self._line.connection.close(str(error))
+
+    def _done(self) -> dict[int, dict[str, int]]:
+        """By handle, how far subscriptions are, where they are further than all together."""
+        slowest = self.progress.cursors()
+        found: dict[int, dict[str, int]] = {}
+        for handle, entry in self.entries.items():
+            if isinstance(entry, Subscription):
+                own = self.progress.cursors_of(entry)
+                further = {p: t for p, t in own.items() if t > slowest.get(p, 0)}
+                if further:
+                    found[handle] = further
+        return found
 
     # ── connections ──────────────────────────────────────────────────────────────────────
 
@@ -203,7 +223,7 @@ class Conversation:
         if self.error is None:
             log.info("connection of %s to %s: %s", self.machine.client, self.address, reason)
         lost = Disconnected(f"the connection to {self.address} ended: {reason}")
-        self._fail_inquirers(lost)
+        self.questions.fail(lost)
         if not self._first_welcome.done():
             self._first_welcome.set_exception(lost)
 
@@ -213,7 +233,7 @@ class Conversation:
             for body in bodies:
                 frame = decode(body)
                 if type(frame) is Status:
-                    self._inform(frame)
+                    self.questions.answered(frame)
                 else:
                     received(frame)
         except PeerError as problem:
@@ -221,6 +241,13 @@ class Conversation:
             if self._line is not None:
                 self._line.connection.abort(str(problem))
         self._carry_out()
+        if not self._first_welcome.done():
+            self._settle_in()
+
+    def _settle_in(self) -> None:
+        """We have begun once we know the fate of everything that was published in our session."""
+        if self.machine.state == "open" and self.machine.certain:
+            self._first_welcome.set_result(None)
 
     def relieved(self) -> None:
         self._stalled = False
@@ -250,8 +277,11 @@ class Conversation:
             elif self._made >= self._horizon:
                 await self.ledger.reach(self.ledger.settled + 1)
 
-    def stage(self, body: Raw) -> int:
+    def stage(self, body: Raw, sure: bool) -> int:
         """Accept a publication that there is room for; returns its ordinal."""
+        if sure is not self._staged_sure:
+            self._flush()
+            self._staged_sure = sure
         staged = self._staged
         staged.append(body)
         self._made = made = self._made + 1
@@ -269,7 +299,7 @@ class Conversation:
         if not staged or self.error is not None:
             return
         self._staged = []
-        self.machine.publish(staged)
+        self.machine.publish(staged, self._staged_sure)
         self._carry_out()
         line = self._line
         if line is not None and self.machine.state == "open":
@@ -284,92 +314,10 @@ class Conversation:
         self._stalled = True
         self._horizon = min(self._horizon, self._made)
 
-    # ── requests ─────────────────────────────────────────────────────────────────────────
-
-    async def put_in_force(self, entry: Standing, *, wait: bool, timeout_s: float) -> None:
-        """Advertise or subscribe, and wait until it is answered; raises if it failed."""
-        async with self._request_slots:
-            self.check_open()
-            _check_travels(entry.filter)
-            self._flush()
-            entry.handle = handle = self.machine.request(
-                entry.kind, entry.filter, wait=wait, timeout_s=timeout_s
-            )
-            self.entries[handle] = entry
-            try:
-                await self._answer(handle, entry.kind, timeout_s)
-            except BaseException:
-                self.entries.pop(handle, None)
-                raise
-
-    async def take_back(self, entry: Standing, *, wait: bool, timeout_s: float) -> None:
-        """The inverse. Who is cancelled while it waits for its turn may try again."""
-        async with self._request_slots:
-            if not entry.in_force:
-                return  # somebody else was quicker, or all is over
-            self._flush()
-            kind = INVERSE[entry.kind]
-            handle = self.machine.request(kind, target=entry.handle, wait=wait, timeout_s=timeout_s)
-            entry.end(None)
-            try:
-                await self._answer(handle, kind, timeout_s)
-            finally:
-                self.entries.pop(entry.handle, None)
-
-    async def _answer(self, handle: int, kind: Kind, timeout_s: float) -> None:
-        """Let the request leave; raise unless it is done in time."""
-        answer: asyncio.Future[Failure | None] = self._loop.create_future()
-        self._answers[handle] = answer
-        self._carry_out()
-        try:
-            async with asyncio.timeout(timeout_s + ANSWER_GRACE_S):
-                failure = await answer
-        except TimeoutError:
-            self._abandon(handle)
-            if self.machine.state != "open":
-                raise Disconnected(f"{kind}: no connection to {self.address}") from None
-            raise NotEffective(kind, (self.machine.broker or self.address,), timeout_s) from None
-        except BaseException:
-            self._abandon(handle)
-            raise
-        finally:
-            self._answers.pop(handle, None)
-        if failure is not None:
-            if self.error is not None and failure.error == ClosedError.__name__:
-                raise self.error
-            raise error_of(failure, kind, timeout_s)
-
-    def _abandon(self, handle: int) -> None:
-        self.machine.abandon(handle)
-        self._carry_out()
-
-    async def inquire(self, timeout_s: float) -> dict[str, Any]:
-        """The broker's own account of its state."""
-        self.check_open()
-        if self._line is None:
-            raise Disconnected(f"no connection to {self.address}")
-        if len(self._inquirers) >= MAX_REQUESTS:
-            raise Disconnected(f"{self.address} answers no question about its status")
-        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._inquirers.append(answer)  # and it stays, for answers come in order
-        self._line.send((encode(StatusRequest()),))
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await answer
-        except TimeoutError:
-            raise Disconnected(f"{self.address} told no status within {timeout_s:g} s") from None
-
-    def _inform(self, frame: Status) -> None:
-        if self._inquirers:
-            inquirer = self._inquirers.popleft()
-            if not inquirer.done():
-                inquirer.set_result(frame.state)
-
-    def _fail_inquirers(self, error: MotetError) -> None:
-        while self._inquirers:
-            inquirer = self._inquirers.popleft()
-            if not inquirer.done():
-                inquirer.set_exception(error)
+    @property
+    def line(self) -> Line | None:
+        """The connection, while there is one."""
+        return self._line
 
     def check_open(self) -> None:
         if self.error is not None:
@@ -387,7 +335,11 @@ class Conversation:
     def _tell(self, happening: Happening) -> None:
         match happening:
             case Arrived():
-                self._arrived(happening)
+                self.arrivals.arrived(happening)
+            case Brought():
+                self.arrivals.brought(happening)
+            case Missed():
+                self.arrivals.missed(happening)
             case Settled():
                 self.ledger.settle(happening)
                 if not self._stalled and self.error is None:
@@ -408,17 +360,6 @@ class Conversation:
             case Ended(failure):
                 self._ended(failure)
 
-    def _arrived(self, news: Arrived) -> None:
-        entries = self.entries
-        for handles, publication in news.batch:
-            for handle in handles:
-                entry = entries.get(handle)
-                if isinstance(entry, Subscription):
-                    entry.arrive(publication)
-        if news.dropped:
-            log.warning("the broker dropped %d events that we did not read", news.dropped)
-            self.dropped_by_broker += news.dropped
-
     def _welcomed(self, news: Welcomed) -> None:
         self._backoff.reset()
         if self._line is not None:
@@ -431,8 +372,9 @@ class Conversation:
                 self.machine.client,
                 news.epoch,
             )
-        if not self._first_welcome.done():
-            self._first_welcome.set_result(None)
+        if news.how == "adopted":
+            self.resumed = True
+            self._take_over()
         self.relieved()
 
     def _parted(self, failure: Failure) -> None:
@@ -446,13 +388,3 @@ class Conversation:
         if not self._first_welcome.done():
             self._first_welcome.set_exception(error)
         self.end(error)
-
-
-def _check_travels(wanted: Filter) -> None:
-    """Before it has a number: one that is numbered and cannot be sent would block all others."""
-    try:
-        length = len(encode(wanted))
-    except Exception as problem:
-        raise MisuseError(f"this filter cannot be sent: {problem}") from problem
-    if length > MAX_FILTER_BYTES:
-        raise MisuseError(f"a filter of {length} bytes is above the limit of {MAX_FILTER_BYTES}")

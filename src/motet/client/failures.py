@@ -11,6 +11,8 @@ def error_of(failure: Failure, operation: str = "", timeout_s: float = 0.0) -> e
     kind = getattr(errors, failure.error, None)
     if kind is errors.NotEffective:
         return errors.NotEffective(operation, failure.missing, timeout_s)
+    if kind is errors.EventsLost:  # it is told in ticks, never by name
+        return errors.UnavailableError(failure.text)
     if isinstance(kind, type) and issubclass(kind, errors.MotetError):
         return kind(failure.text)
     return errors.UnavailableError(f"{failure.error}: {failure.text}")

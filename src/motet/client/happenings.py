@@ -24,9 +24,10 @@ class Failure(NamedTuple):
 
 
 class Welcomed(NamedTuple):
-    """The session is open. `lost`: the former one is gone, and events may have been missed."""
+    """The session is open. `lost`: the former one is gone, and events may have been missed.
+    `adopted`: it is a durable one that another process of this client has left."""
 
-    how: Literal["fresh", "resumed", "lost"]
+    how: Literal["fresh", "resumed", "lost", "adopted"]
     broker: str
     epoch: str
     lease_s: float
@@ -53,7 +54,7 @@ class Settled(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """Events, each with the handles of the subscriptions it is for.
+    """Best-effort events, each with the handles of the subscriptions it is for.
 
     `dropped` counts events that the broker has thrown away since the last report because this
     client did not read.
@@ -61,6 +62,31 @@ class Arrived(NamedTuple):
 
     batch: list[tuple[tuple[int, ...], Publication]]
     dropped: int
+
+
+class Brought(NamedTuple):
+    """Exactly-once events of one pubend that are new to us, in the order of their ticks.
+
+    They are for the subscriptions with the handles in `every`, or, if `each` is not empty, each
+    for its own: it is parallel to the batch then. With them, everything up to tick `upto` that
+    concerns us has come.
+    """
+
+    pubend: str
+    upto: int
+    ticks: list[int]
+    batch: list[Publication]
+    every: tuple[int, ...]
+    each: list[tuple[int, ...]]
+
+
+class Missed(NamedTuple):
+    """Events of a pubend from tick `first` to tick `last` are lost for good: nobody has them any
+    more, and nobody knows which subscriptions they were for."""
+
+    pubend: str
+    first: int
+    last: int
 
 
 class Lapsed(NamedTuple):
@@ -82,7 +108,7 @@ class Ended(NamedTuple):
     failure: Failure
 
 
-Happening = Welcomed | Resolved | Settled | Arrived | Lapsed | Parted | Ended
+Happening = Welcomed | Resolved | Settled | Arrived | Brought | Missed | Lapsed | Parted | Ended
 
 
 @dataclass(slots=True)

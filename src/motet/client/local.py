@@ -103,7 +103,8 @@ class LocalOverlay:
         if self._data is not None:
             folder, durability = self._data / name, self.topology.durability
         config, wiring = self.topology.config(name), self.topology.wiring(name)
-        driver = open_broker(config, wiring, folder, durability)
+        retention = self.topology.retention_of(name)
+        driver = open_broker(config, wiring, folder, durability, retention=retention)
         await driver.start()
         self.drivers[name] = driver
 
@@ -161,7 +162,8 @@ async def _local(
     if isinstance(brokers, bool) or not isinstance(brokers, int | Topology):
         raise MisuseError(f"brokers is a number or a Topology, not {brokers!r}")
     shape = Topology.line(brokers) if isinstance(brokers, int) else brokers
-    unknown = settings.keys() - {"covering", "lease_s", "heartbeat_s", "durability", "name"}
+    known = {"covering", "lease_s", "heartbeat_s", "durability", "name", "retention"}
+    unknown = settings.keys() - known
     if unknown:
         raise MisuseError(f"an overlay has no setting {', '.join(sorted(unknown))}")
     number = next(_overlays)

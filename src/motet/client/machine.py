@@ -11,12 +11,14 @@ methods are the only door to its state. The asyncio client and the simulator use
 
 What it promises: every request is resolved exactly once if it ends, never twice; every
 publication is settled once, and none is ever sent twice unless the broker has said that it does
-not have it; frames leave in the order in which the application made the calls.
+not have it, or will know it again; no exactly-once event is told twice or out of order; frames
+leave in the order in which the application made the calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Raw
@@ -27,17 +29,20 @@ from motet.client.happenings import (
     Effects,
     Ended,
     Failure,
-    Lapsed,
+    Missed,
     Parted,
     Resolved,
     Settled,
     Welcomed,
 )
 from motet.client.moves import MOVES, State
-from motet.client.operation import INVERSE, Kind, Operation, Routes
+from motet.client.operation import INVERSE, Kind
+from motet.client.requests import MAX_REQUESTS, Requests
+from motet.client.streams import Streams
 from motet.client.window import Window
-from motet.model import Filter
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
+from motet.model.ticks import LAST_TICK
+from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.session.messages import (
     ClientHello,
@@ -47,7 +52,7 @@ from motet.protocol.session.messages import (
     Goodbye,
     Goodnight,
     Published,
-    Refusal,
+    Ready,
     Welcome,
 )
 
@@ -63,10 +68,9 @@ change its mind either. Once or twice may be the fault of what lies between us. 
 count: what the broker cannot take is sent again right after it."""
 
 DEFAULT_WINDOW = 8192
-MAX_REQUESTS = 1024
 
 
-class ClientMachine:
+class ClientMachine(Requests):
     """One client of one broker, across connections and sessions."""
 
     def __init__(
@@ -76,27 +80,32 @@ class ClientMachine:
         window: int = DEFAULT_WINDOW,
         credentials: bytes = b"",
         instance: str = "",
+        keep_s: float = 0.0,
+        cursors: Mapping[str, int] | None = None,
+        total_order: bool = False,
     ) -> None:
-        """`instance` is unlike that of any other client with this id, now or later."""
+        """`instance` is unlike that of any other client with this id, now or later. With `keep_s`
+        the session is durable, and one that another process has left is gone on with. `cursors`
+        are what the application is done with, by pubend, as it has written down itself."""
+        super().__init__()
         self.client = client
+        self.total_order = total_order
+        self.durable = keep_s > 0
+        self._keep_s = keep_s
+        self._careful = self.durable or cursors is not None
+        """The application must miss nothing: see `ClientHello.hold`."""
+        self._given = dict(cursors or {})
+        self._ready = False
+        self._taken = 0  # publications of another process in our session
         self.state: State = "offline"
         self.epoch: str | None = None
         self.broker: str | None = None
-        self._credentials = credentials
-        self._instance = instance
+        self._credentials, self._instance = credentials, instance
         self._blames = 0
         self._effects = Effects()
-        # operations
-        self._handles = 0
-        self._sequences = 0
-        self._shown = 0  # requests up to this sequence may be known to the broker
-        self._answered_upto = 0  # the broker has this request, and so all before it
-        self._unanswered: dict[int, Operation] = {}  # by sequence, in the order they were made
-        self._standing: dict[int, Operation] = {}  # by handle: in force and ours to renew
-        self._subscribed: dict[int, Operation] = {}  # by sequence: where deliveries go
-        self._routes = Routes(self._subscribed)
         # events
         self._window = Window(window)
+        self._streams = Streams(self._routes, cursors)
         self._dropped = 0
 
     # ── what the driver may ask ──────────────────────────────────────────────────────────
@@ -125,6 +134,21 @@ class ClientMachine:
     def can_publish(self) -> bool:
         return self.state != "ended" and self._window.room > 0
 
+    @property
+    def horizons(self) -> Mapping[str, int]:
+        """By pubend: the tick up to which all of it has come, in this session."""
+        return self._streams.received
+
+    @property
+    def published(self) -> int:
+        """The number of the last publication of the session that has met its fate."""
+        return self._window.answered
+
+    @property
+    def certain(self) -> bool:
+        """Nothing that another process has published in our session is still under way."""
+        return self._window.answered >= self._taken
+
     def in_force(self) -> list[int]:
         """Handles of what holds at the broker, as far as we know."""
         return list(self._standing)
@@ -136,73 +160,59 @@ class ClientMachine:
 
     # ── the application ──────────────────────────────────────────────────────────────────
 
-    def request(
-        self,
-        kind: Kind,
-        filter: Filter | None = None,
-        *,
-        target: int | None = None,
-        wait: bool = True,
-        timeout_s: float = 10.0,
-    ) -> int:
-        """Advertise or subscribe a filter, or take back the operation with handle `target`."""
-        if self.state == "ended":
-            raise errors.ClosedError(f"cannot {kind}: the session of {self.client!r} has ended")
-        if len(self._unanswered) >= MAX_REQUESTS:
-            raise errors.MisuseError(f"more than {MAX_REQUESTS} requests await their answer")
-        undone = None
-        if kind not in INVERSE:
-            undone = self._take_back(kind, target)
-        elif filter is None:
-            raise errors.MisuseError(f"{kind} needs a filter")
-        return self._issue(kind, filter, undone, wait, timeout_s).handle
-
-    def abandon(self, handle: int) -> None:
-        """Nobody waits for this request any more; what it may have put in force is undone."""
-        # In force means that the answer came, but he who asked was gone before he could read it.
-        operation = self._standing.get(handle) or self._awaited(handle)
-        if operation is None:
-            return
-        operation.awaited = False
-        if operation.kind not in INVERSE or self._being_undone(operation):
-            return
-        self._standing.pop(handle, None)
-        if operation.sequence > self._shown:
-            self._unmake(operation)
-        else:
-            undo = INVERSE[operation.kind]
-            self._issue(undo, None, operation, False, operation.timeout_s, awaited=False)
-
-    def _awaited(self, handle: int) -> Operation | None:
-        waiting = (o for o in self._unanswered.values() if o.handle == handle and o.awaited)
-        return next(waiting, None)
-
-    def _unmake(self, operation: Operation) -> None:
-        """It was never sent, so nobody knows its number: those behind it move up."""
-        behind = [o for o in self._unanswered.values() if o.sequence >= operation.sequence]
-        for other in behind:
-            del self._unanswered[other.sequence]
-            self._subscribed.pop(other.sequence, None)
-        self._routes.clear()
-        self._sequences = operation.sequence - 1
-        for other in behind[1:]:
-            self._number(other)
-
-    def publish(self, bodies: Sequence[Raw]) -> range:
-        """Accept encoded events into the window; returns their ordinals."""
+    def publish(self, bodies: Sequence[Raw], sure: bool = True) -> range:
+        """Accept encoded events into the window; returns their ordinals. The broker logs `sure`
+        ones before it accepts them, and they arrive exactly once."""
         if self.state == "ended":
             raise errors.ClosedError(f"cannot publish: the session of {self.client!r} has ended")
         if len(bodies) > self.room:
             raise errors.MisuseError(f"more than {self.window} publications await their fate")
-        ordinals = self._window.add(bodies)
+        ordinals = self._window.add(bodies, sure)
         if self.state == "open":
-            self._effects.send.extend(self._window.send_last(bodies))
+            self._effects.send.extend(self._window.send_last(bodies, sure))
         return ordinals
 
-    def goodbye(self) -> None:
-        """End the session. Whatever is still open fails with `ClosedError`."""
+    def processed(self, pubend: str, upto: int) -> None:
+        """The application is done with every event of a pubend up to this tick."""
+        frame = self._streams.done(pubend, upto)
+        if frame is not None and self.state == "open":
+            self._effects.send.append(frame)
+
+    def ready(self) -> None:
+        """The application has made its first subscriptions, and begins to read."""
+        if not self._ready:
+            self._ready = True
+            if self._careful and self.state == "open":
+                self._effects.send.append(Ready())
+
+    def _reach(self) -> Mapping[str, int]:
+        """Whoever has no session to go on with goes on where its own cursors are."""
+        return {} if self._ready or self.total_order else self._given
+
+    def _check_reach(self, since: Mapping[str, int]) -> None:
+        if since and self.total_order:
+            raise errors.MisuseError(
+                "in total order a client cannot reach into the past: its streams run together, and "
+                "only forward; take another client for the past"
+            )
+        for pubend, tick in self._streams.begun().items():
+            if pubend in since or "" in since:
+                raise errors.TooLate(
+                    f"{self.client} has read {pubend} up to tick {tick}, so a subscription cannot "
+                    "reach back there: make those that do before anything is read, or take a "
+                    "client of its own for it"
+                )
+
+    def goodbye(
+        self, *, forget: bool = False, done: Mapping[int, dict[str, int]] = MappingProxyType({})
+    ) -> None:
+        """End the session; but a durable one, unless we are to `forget` it, stays as it is for
+        the next process. `done` has subscriptions that are further than what was processed, by
+        handle. Whatever is still open fails with `ClosedError`."""
         if self.state in ("greeting", "open"):
-            self._effects.send.append(Goodbye())
+            stay = self.durable and not forget
+            of_ours = {o.sequence: done[h] for h, o in self._standing.items() if h in done}
+            self._effects.send.append(Goodbye(stay, of_ours if stay else {}))
         if self.state != "ended":
             self._end(Failure("ClosedError", "the client was closed"))
         self._move("goodbye")
@@ -212,7 +222,11 @@ class ClientMachine:
     def opened(self) -> None:
         self._move("opened")
         who = (self.client, self.epoch, self._credentials, self._instance, self._answered_upto)
-        self._effects.send.append(ClientHello(PROTOCOL_VERSION, *who))
+        cursors = dict(self._streams.received)
+        hello = ClientHello(
+            PROTOCOL_VERSION, *who, cursors, self._keep_s, self._careful, self.total_order
+        )
+        self._effects.send.append(hello)
 
     def closed(self) -> None:
         self._move("closed")
@@ -223,6 +237,9 @@ class ClientMachine:
             case Deliver() if self.state == "open":
                 self._blames = 0
                 self._on_deliver(frame)
+            case Delivered() if self.state == "open":
+                self._blames = 0
+                self._effects.happened.extend(self._streams.take(frame))
             case Beat():
                 pass
             case Goodnight():
@@ -244,7 +261,7 @@ class ClientMachine:
             case Failed():
                 self._on_failed(frame)
             case Published():
-                self._on_published(frame)
+                self._tell(self._window.published(frame))
 
     def _move(self, name: str, blame: type[errors.MotetError] = errors.InvariantError) -> None:
         after = MOVES[self.state].get(name)
@@ -255,16 +272,23 @@ class ClientMachine:
     # ── the session ──────────────────────────────────────────────────────────────────────
 
     def _on_welcome(self, frame: Welcome) -> None:
-        if frame.resumed and (self.epoch is None or frame.epoch != self.epoch):
+        adopted = frame.resumed and self.durable and self.epoch is None
+        if frame.resumed and not adopted and frame.epoch != self.epoch:
             self.state = "greeting"
             raise errors.ProtocolError(f"session {frame.epoch} is not the one we asked for")
         if not MIN_HEARTBEAT_S <= frame.heartbeat_s <= MAX_HEARTBEAT_S:
             self.state = "greeting"
             raise errors.ProtocolError(f"a heartbeat of {frame.heartbeat_s} s")
-        how: Literal["fresh", "resumed", "lost"]
-        if frame.resumed:
+        how: Literal["fresh", "resumed", "lost", "adopted"]
+        self._taken = frame.taken if frame.resumed else 0
+        if adopted:
+            how = "adopted"
+            self._given = {}
+            self._window.take_over(frame)
+            self._take_over(frame.requests, frame.standing)
+        elif frame.resumed:
             how = "resumed"
-            self._resume_publications(frame)
+            self._resume(frame)
         else:
             how = "fresh" if self.epoch is None else "lost"
             self._begin_again()
@@ -303,13 +327,30 @@ class ClientMachine:
         self._standing.clear()
         self._subscribed.clear()
         self._routes.clear()
-        self._settle(self.made, unknown=failure)
+        self._tell(self._window.lose(self.made, failure))
+
+    def _resume(self, frame: Welcome) -> None:
+        try:
+            self._tell(self._window.resume(frame))
+        except errors.ProtocolError:
+            self.state = "greeting"
+            raise
+        self._effects.send.extend(self._streams.done_again())
 
     def _begin_again(self) -> None:
         """A new session knows nothing: renew what was in force, then go on with what is open."""
         lost = Failure("Disconnected", "the session was lost before the answer")
-        self._settle(self._window.sent, unknown=lost)
-        self._window.begin_again()
+        self._tell(self._window.begin_again(lost))
+        since = dict(self._streams.received) if self._careful else {}
+        if not self._careful:
+            if self._streams.begun():  # what reached into the past has been there
+                for operation in (*self._standing.values(), *self._unanswered.values()):
+                    operation.since = {}
+            self._streams.begin_again()
+        elif self.total_order:  # nothing fills the gap
+            gaps = [Missed(pubend, tick + 1, LAST_TICK) for pubend, tick in since.items()]
+            self._effects.happened.extend(gaps)
+            since = {}
         unanswered = list(self._unanswered.values())
         standing = list(self._standing.values())
         self._sequences = self._shown = self._answered_upto = 0
@@ -321,6 +362,8 @@ class ClientMachine:
                 if operation.kind == kind:
                     operation.awaited = operation.wait = False
                     operation.after = 0
+                    if operation.kind == "subscribe" and since:
+                        operation.since = {**operation.since, **since}
                     self._number(operation)
         undone = {operation.target for operation in unanswered}
         for operation in unanswered:
@@ -337,118 +380,13 @@ class ClientMachine:
             self._effects.send.extend(self._window.send(operation.after))
             self._effects.send.append(operation.frame())
         self._effects.send.extend(self._window.send(self.made))
+        if self._ready and self._careful:
+            self._effects.send.append(Ready())
 
-    # ── operations ───────────────────────────────────────────────────────────────────────
+    # ── events ───────────────────────────────────────────────────────────────────────────
 
-    def _issue(
-        self,
-        kind: Kind,
-        wanted: Filter | None,
-        target: Operation | None,
-        wait: bool,
-        timeout_s: float,
-        awaited: bool = True,
-    ) -> Operation:
-        self._handles += 1
-        operation = Operation(
-            self._handles, kind, wanted, target, wait, timeout_s, self.made, awaited
-        )
-        self._number(operation)
-        if self.state == "open":
-            self._shown = self._sequences
-            self._effects.send.append(operation.frame())
-        return operation
-
-    def _number(self, operation: Operation) -> None:
-        self._sequences += 1
-        operation.sequence = self._sequences
-        self._unanswered[operation.sequence] = operation
-        if operation.kind == "subscribe":
-            self._subscribed[operation.sequence] = operation
-
-    def _take_back(self, kind: Kind, target: int | None) -> Operation:
-        """From now on the operation is no longer ours to renew."""
-        candidates = (*self._standing.values(), *self._unanswered.values())
-        for operation in candidates:
-            undoable = operation.handle == target and INVERSE.get(operation.kind) == kind
-            if undoable and not self._being_undone(operation):
-                self._standing.pop(operation.handle, None)
-                return operation
-        raise errors.NoSuchOperation(f"{kind}: nothing of that kind is in force under this handle")
-
-    def _being_undone(self, operation: Operation) -> bool:
-        return any(other.target is operation for other in self._unanswered.values())
-
-    def _resolve(self, operation: Operation, failure: Failure | None) -> None:
-        if operation.awaited:
-            operation.awaited = False
-            self._effects.happened.append(Resolved(operation.handle, failure))
-
-    def _answered(self, sequence: int) -> Operation | None:
-        """The operation that an answer is for; None if it was answered before."""
-        if not 0 < sequence <= self._sequences:
-            raise errors.ProtocolError(f"an answer to request {sequence}, which was never made")
-        self._answered_upto = max(self._answered_upto, sequence)
-        return self._unanswered.pop(sequence, None)
-
-    def _on_done(self, frame: Done) -> None:
-        operation = self._answered(frame.sequence)
-        if operation is None:
-            return
-        if operation.target is not None:
-            self._forget(operation.target)
-        elif not self._being_undone(operation):
-            self._standing[operation.handle] = operation
-        self._resolve(operation, None)
-
-    def _on_failed(self, frame: Failed) -> None:
-        operation = self._answered(frame.sequence)
-        if operation is None:
-            return
-        failure = Failure(frame.error, frame.text, frame.missing)
-        if operation.target is not None:
-            self._forget(operation.target)  # our broker has let go of it, whatever others did
-        else:
-            self._forget(operation)  # what failed, the broker has taken back itself
-            if self._standing.pop(operation.handle, None) is not None:
-                self._effects.happened.append(Lapsed(operation.handle, failure))
-        self._resolve(operation, failure)
-
-    def _forget(self, operation: Operation) -> None:
-        if self._subscribed.pop(operation.sequence, None) is not None:
-            self._routes.clear()
-
-    # ── publications ─────────────────────────────────────────────────────────────────────
-
-    def _resume_publications(self, frame: Welcome) -> None:
-        """What the broker has is settled, what it does not have is sent again."""
-        if frame.published < 0:
-            lost = Failure("Disconnected", "the broker restarted before the answer")
-            self._settle(self._window.sent, unknown=lost)
-            return
-        handled = self._window.ordinal(frame.published)
-        if handled > self._window.sent:
-            self.state = "greeting"
-            raise errors.ProtocolError(f"publication {frame.published} was never sent")
-        # Some of these may have been refused; the broker cannot say which.
-        forgotten = Failure("Disconnected", "the answer was lost with the connection")
-        self._settle(min(handled, self._window.ordinal(frame.forgotten)), unknown=forgotten)
-        self._settle(handled, self._window.news(frame.refused, handled))
-        self._window.send_again()
-
-    def _on_published(self, frame: Published) -> None:
-        upto = self._window.ordinal(frame.upto)
-        if upto > self._window.sent:
-            raise errors.ProtocolError(f"publication {frame.upto} was never sent")
-        self._settle(upto, self._window.news(frame.refused, upto))
-
-    def _settle(
-        self, upto: int, refused: tuple[Refusal, ...] = (), unknown: Failure | None = None
-    ) -> None:
-        if self._window.settle(upto):
-            self._effects.happened.append(Settled(upto, refused, unknown))
-
-    # ── deliveries ───────────────────────────────────────────────────────────────────────
+    def _tell(self, settled: Iterable[Settled]) -> None:
+        self._effects.happened.extend(settled)
 
     def _on_deliver(self, frame: Deliver) -> None:
         routes = self._routes
@@ -467,6 +405,7 @@ class ClientMachine:
             "nobody knows what is not made": self._shown <= self._sequences,
             "publications are in order": self._window.in_order(),
             "all is sent while open": self.state != "open" or self._window.sent == self.made,
+            "what is processed was received": self._streams.consistent(),
             "only subscriptions get events": all(
                 o.kind == "subscribe" for o in self._subscribed.values()
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from motet.model import Filter
@@ -34,13 +34,19 @@ class Operation:
     awaited: bool = True
     """Somebody wants the answer."""
     sequence: int = 0
+    name: str = ""
+    """Of what is to be in force: how a later process of a durable client finds it."""
+    since: dict[str, int] = field(default_factory=dict)
+    """How far a subscription reaches into the past, by pubend."""
 
     def frame(self) -> Request:
         match self.kind:
             case "advertise" | "subscribe":
                 assert self.filter is not None
-                make = AdvertiseRequest if self.kind == "advertise" else SubscribeRequest
-                return make(self.sequence, self.filter, self.wait, self.timeout_s)
+                what = (self.sequence, self.filter, self.wait, self.timeout_s, self.name)
+                if self.kind == "advertise":
+                    return AdvertiseRequest(*what)
+                return SubscribeRequest(*what, self.since)
             case "unadvertise" | "unsubscribe":
                 assert self.target is not None
                 undo = UnadvertiseRequest if self.kind == "unadvertise" else UnsubscribeRequest

@@ -20,8 +20,12 @@ class Standing:
 
     kind: ClassVar[Literal["advertise", "subscribe"]]
 
-    def __init__(self, wanted: Filter, withdraw: Withdraw) -> None:
+    def __init__(self, wanted: Filter, withdraw: Withdraw, name: str = "") -> None:
         self.filter = wanted
+        self.name = name or str(wanted)
+        """How a later process of a durable client finds it again."""
+        self.taken_up = True
+        """False while it stands only because an earlier process of the client has left it."""
         self.handle = 0
         """Set once the operation is made; stays the same when a session is lost and renewed."""
         self._withdraw = withdraw
@@ -39,6 +43,11 @@ class Standing:
 
     async def _take_back(self, wait: str, timeout: float) -> None:
         await self._withdraw(self, wait=wait, timeout=timeout)
+
+    def inherit(self, left: Standing) -> None:
+        """For the client: take the place of what an earlier process has left."""
+        left.taken_up = True
+        self.handle = left.handle
 
     def end(self, error: MotetError | None) -> None:
         """For the client: it is over, by choice or by `error`."""

@@ -17,19 +17,20 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from math import inf
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from msgspec import Raw
 
-from motet.client.client import Client, Wait, connect
+from motet.client.checks import Since
+from motet.client.client import Client, Wait, check_on_loss, connect
 from motet.client.loop_thread import LoopThread
 from motet.client.machine import DEFAULT_WINDOW
 from motet.client.outgoing import Outgoing, Publishable
 from motet.client.standing import Advertisement, Standing
-from motet.client.subscription import DEFAULT_BUFFER, Subscription
+from motet.client.subscription import DEFAULT_BUFFER, OnLoss, Subscription
 from motet.errors import ClosedError, MisuseError, MotetError
 from motet.model import Event, Filter
 
@@ -128,11 +129,24 @@ class SyncSubscription(SyncStanding[Subscription]):
         return self._entry.dropped
 
     @property
+    def lost(self) -> int:
+        """How often the broker has reported that exactly-once events are gone for good."""
+        return self._entry.lost
+
+    @property
     def buffered(self) -> int:
         return self._entry.buffered
 
+    @property
+    def cursors(self) -> Mapping[str, int]:
+        """By pubend, the tick up to which the application is done with this subscription."""
+        return self._entry.cursors
+
     def get(self, timeout: float | None = None) -> Event:
-        """The next event; `TimeoutError` if none comes in time, `ClosedError` after the end."""
+        """The next event; `TimeoutError` if none comes in time, `ClosedError` after the end.
+
+        Asking for it says that all that was taken before, by whatever thread, is done with.
+        """
         event = self._entry.get_nowait()
         if event is not None:
             return event
@@ -176,7 +190,7 @@ class SyncClient:
         self._owns_thread = owns_thread
         self._outgoing = Outgoing()
         self._room = threading.Condition()
-        self._queue: list[Raw] = []
+        self._queue: list[tuple[Raw, bool]] = []
         self._made = 0
         self._pumping: asyncio.Task[None] | None = None
         self._woken = False
@@ -198,16 +212,50 @@ class SyncClient:
     def lost_sessions(self) -> int:
         return self._client.lost_sessions
 
+    @property
+    def dropped_by_broker(self) -> int:
+        return self._client.dropped_by_broker
+
+    @property
+    def lost_events(self) -> int:
+        return self._client.lost_events
+
+    @property
+    def resumed(self) -> bool:
+        return self._client.resumed
+
+    @property
+    def published(self) -> int:
+        return self._client.published
+
+    @property
+    def standing(self) -> tuple[Standing, ...]:
+        return self._client.standing
+
+    @property
+    def cursors(self) -> Mapping[str, int]:
+        """By pubend, the tick up to which the application is done with every event, as of now."""
+
+        async def ask() -> Mapping[str, int]:
+            return self._client.cursors
+
+        return self._thread.call(ask()) if self._thread.running else self._client.cursors
+
     def status(self, *, timeout: float = 10.0) -> dict[str, Any]:
         return self._thread.call(self._client.status(timeout=timeout))
 
     # ── advertisements and subscriptions ─────────────────────────────────────────────────
 
     def advertise(
-        self, filter: str | Filter, *, wait: Wait = "overlay", timeout: float = 10.0
+        self,
+        filter: str | Filter,
+        *,
+        name: str | None = None,
+        wait: Wait = "overlay",
+        timeout: float = 10.0,
     ) -> SyncAdvertisement:
         async def opened() -> Advertisement:
-            return await self._client.advertise(filter, wait=wait, timeout=timeout)
+            return await self._client.advertise(filter, name=name, wait=wait, timeout=timeout)
 
         return SyncAdvertisement(self._in_order(opened()), self._in_order)
 
@@ -215,19 +263,33 @@ class SyncClient:
         self,
         filter: str | Filter,
         *,
+        name: str | None = None,
+        since: Since | None = None,
+        cursors: Mapping[str, int] | None = None,
         callback: Callable[[Event], object] | None = None,
         wait: Wait = "overlay",
         timeout: float = 10.0,
         buffer: int = DEFAULT_BUFFER,
+        on_loss: OnLoss = "count",
     ) -> SyncSubscription:
         """Iterate over the result, or give a callback, which runs in a thread of its own."""
 
         async def opened() -> SyncSubscription:
-            entry = await self._client.subscribe(filter, wait=wait, timeout=timeout, buffer=buffer)
+            entry = await self._client.subscribe(
+                filter,
+                name=name,
+                since=since,
+                cursors=cursors,
+                wait=wait,
+                timeout=timeout,
+                buffer=buffer,
+                on_loss=on_loss,
+            )
             return SyncSubscription(entry, self._in_order, self._thread.check_process)
 
         if callback is not None and not callable(callback):
             raise MisuseError(f"a callback must be callable, not a {type(callback).__name__}")
+        check_on_loss(on_loss, callback)
         subscription = self._in_order(opened())
         if callback is not None:
             arguments = (subscription, callback)
@@ -235,19 +297,29 @@ class SyncClient:
         return subscription
 
     def unadvertise(
-        self, advertisement: SyncAdvertisement, *, wait: Wait = "overlay", timeout: float = 10.0
+        self,
+        advertisement: SyncAdvertisement | str,
+        *,
+        wait: Wait = "overlay",
+        timeout: float = 10.0,
     ) -> None:
-        if not isinstance(advertisement, SyncAdvertisement):
+        if not isinstance(advertisement, SyncAdvertisement | str):
             raise MisuseError(f"unadvertise takes a SyncAdvertisement, not {advertisement!r}")
-        work = self._client.unadvertise(advertisement._entry, wait=wait, timeout=timeout)
+        what = advertisement if isinstance(advertisement, str) else advertisement._entry
+        work = self._client.unadvertise(what, wait=wait, timeout=timeout)
         self._in_order(work)
 
     def unsubscribe(
-        self, subscription: SyncSubscription, *, wait: Wait = "overlay", timeout: float = 10.0
+        self,
+        subscription: SyncSubscription | str,
+        *,
+        wait: Wait = "overlay",
+        timeout: float = 10.0,
     ) -> None:
-        if not isinstance(subscription, SyncSubscription):
+        if not isinstance(subscription, SyncSubscription | str):
             raise MisuseError(f"unsubscribe takes a SyncSubscription, not {subscription!r}")
-        work = self._client.unsubscribe(subscription._entry, wait=wait, timeout=timeout)
+        what = subscription if isinstance(subscription, str) else subscription._entry
+        work = self._client.unsubscribe(what, wait=wait, timeout=timeout)
         self._in_order(work)
 
     def _in_order(self, work: Coroutine[Any, Any, T]) -> T:
@@ -265,25 +337,30 @@ class SyncClient:
 
     # ── publications ─────────────────────────────────────────────────────────────────────
 
-    def publish(self, event: Publishable, payload: bytes = b"") -> SyncReceipt:
+    def publish(
+        self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
+    ) -> SyncReceipt:
         """Hand an event over; waits only while too many are under way."""
         self._thread.check_process()  # before the lock, which the parent may have held
         body = self._outgoing.body(event, payload)
+        sure = self._client._sure if best_effort is None else not best_effort
         with self._room:
             while len(self._queue) >= DEFAULT_WINDOW and self._error is None:
                 self._room.wait()
             self._check_open()
-            self._queue.append(body)
+            self._queue.append((body, sure))
             self._made = ordinal = self._made + 1
             asleep, self._woken = not self._woken, True
         if asleep:
             self._thread.loop.call_soon_threadsafe(self._wake)
         return SyncReceipt(self, ordinal)
 
-    def publish_many(self, events: Iterable[Publishable]) -> SyncReceipt | None:
+    def publish_many(
+        self, events: Iterable[Publishable], *, best_effort: bool | None = None
+    ) -> SyncReceipt | None:
         last = None
         for event in events:
-            last = self.publish(event)
+            last = self.publish(event, best_effort=best_effort)
         return last
 
     def flush(self, timeout: float | None = None) -> None:
@@ -325,10 +402,10 @@ class SyncClient:
                     self._room.notify_all()
                 if not bodies:
                     return
-                for body in bodies:
+                for body, sure in bodies:
                     if not talk.has_room:
                         await talk.room()
-                    talk.stage(body)
+                    talk.stage(body, sure)
         except MotetError as error:
             with self._room:
                 self._error = error
@@ -336,12 +413,21 @@ class SyncClient:
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
 
-    def close(self) -> None:
-        """Settle what was published, say goodbye. Twice is harmless."""
+    def acknowledge(self) -> None:
+        """The application is done with every event that it has taken so far."""
+
+        async def told() -> None:
+            self._client.acknowledge()
+
+        self._thread.call(told())
+
+    def close(self, *, forget: bool = False, done: bool = True) -> None:
+        """Settle what was published, say goodbye. Twice is harmless. A durable session stays,
+        unless the broker is to `forget` it. `done`: see `Client.close`."""
         if not self._thread.running:
             return
         try:
-            self._in_order(self._client.close())
+            self._in_order(self._client.close(forget=forget, done=done))
         finally:
             with self._room:
                 self._error = self._error or ClosedError(f"client {self.client_id!r} was closed")
@@ -358,7 +444,7 @@ class SyncClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(done=error is None)
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._client)[1:]}"

@@ -20,6 +20,7 @@ from motet.client.happenings import (
 from motet.client.machine import MAX_REQUESTS, MOVES, ClientMachine
 from motet.errors import ClosedError, InvariantError, MisuseError, NoSuchOperation, ProtocolError
 from motet.model import Filter
+from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import (
@@ -49,8 +50,10 @@ def bodies(*names: str) -> list[Raw]:
     return [Raw(name.encode()) for name in names]
 
 
-def welcome(epoch: str = "B1-1", resumed: bool = False, published: int = 0) -> Welcome:
-    return Welcome("B1", epoch, resumed, published, 30.0)
+def welcome(
+    epoch: str = "B1-1", resumed: bool = False, published: int = 0, forgot: bool = False
+) -> Welcome:
+    return Welcome("B1", epoch, resumed, published, 30.0, forgot=forgot)
 
 
 def happened(machine: ClientMachine) -> list[Any]:
@@ -355,7 +358,8 @@ def test_goodbye_ends_everything_that_is_open() -> None:
     closed = Failure("ClosedError", "the client was closed")
     assert effects.send == [Goodbye()]
     assert effects.happened == [Resolved(handle, closed), Settled(1, (), closed)]
-    for frame in (Done(1), Published(1), welcome(), Deliver([]), Goodnight("Fenced", "")):
+    late = (Done(1), Published(1), welcome(), Deliver([]), Delivered("p", 1))
+    for frame in (*late, Goodnight("Fenced", "")):
         machine.received(frame)
     machine.closed()
     machine.validate()
@@ -383,21 +387,124 @@ def test_publications_are_settled_in_ranges() -> None:
         (welcome(resumed=True, published=1), [], [Publish(2, bodies("b", "c"))]),
         (welcome(resumed=True, published=2), [Settled(2)], [Publish(3, bodies("c"))]),
         (welcome(resumed=True, published=3), [Settled(3)], []),
-        (welcome(resumed=True, published=-1), [Settled(3, (), "unknown")], []),
         (welcome("B1-2"), [Settled(3, (), "unknown")], []),
     ],
 )
+@pytest.mark.parametrize("sure", [True, False])
 def test_the_fate_of_publications_under_way(
-    answer: Welcome, settled: list[Any], again: list[Frame]
+    answer: Welcome, settled: list[Any], again: list[Publish], sure: bool
 ) -> None:
     machine = opened()
-    machine.publish(bodies("a", "b", "c"))
+    machine.publish(bodies("a", "b", "c"), sure)
     machine.received(Published(1))
     machine.take()
     frames, told = reopen(machine, answer)
-    fate = [t for t in told if isinstance(t, Settled)]
-    fate = [t._replace(unknown="unknown") if t.unknown else t for t in fate]
-    assert (frames, fate) == (again, settled)
+    assert frames == [Publish(frame.first, frame.bodies, sure) for frame in again]
+    assert fates(told) == settled
+
+
+def fates(told: list[Any]) -> list[Any]:
+    settled = [t for t in told if isinstance(t, Settled)]
+    return [t._replace(unknown="unknown") if t.unknown else t for t in settled]
+
+
+@pytest.mark.parametrize(
+    ("published", "sure", "settled", "again"),
+    [
+        # The log knows sure ones: those it has are settled, the others are sent again.
+        (1, True, [], [Publish(2, bodies("b", "c"))]),
+        (0, True, [], [Publish(2, bodies("b", "c"))]),
+        (2, True, [Settled(2)], [Publish(3, bodies("c"))]),
+        # Nobody knows best-effort ones: some of them may have arrived.
+        (1, False, [Settled(3, (), "unknown")], []),
+        (0, False, [Settled(3, (), "unknown")], []),
+    ],
+)
+def test_the_fate_of_publications_when_the_broker_has_lost_count(
+    published: int, sure: bool, settled: list[Any], again: list[Frame]
+) -> None:
+    machine = opened()
+    machine.publish(bodies("a", "b", "c"), sure)
+    machine.received(Published(1))
+    machine.take()
+    frames, told = reopen(machine, welcome(resumed=True, published=published, forgot=True))
+    assert (frames, fates(told)) == (again, settled)
+
+
+def test_frames_carry_one_kind_and_one_counter_numbers_both() -> None:
+    machine = opened()
+    machine.publish(bodies("a"), sure=True)
+    machine.publish(bodies("b"), sure=False)
+    assert sent(machine) == [Publish(1, bodies("a"), True), Publish(2, bodies("b"), False)]
+    machine.closed()
+    machine.publish(bodies("c"), sure=False)
+    machine.publish(bodies("d"), sure=True)
+    machine.opened()
+    machine.take()
+    machine.received(welcome(resumed=True, published=0))
+    assert sent(machine) == [
+        Publish(1, bodies("a"), True),
+        Publish(2, bodies("b", "c"), False),
+        Publish(4, bodies("d"), True),
+    ]
+
+
+def test_what_is_given_up_is_skipped_and_settled_when_its_turn_comes() -> None:
+    machine = opened()
+    for name, sure in zip("abcdef", (False, True, False, False, True, False), strict=True):
+        machine.publish(bodies(name), sure)
+    machine.closed()
+    machine.publish(bodies("g"), sure=False)  # never sent, so it can be
+    machine.take()
+    frames, told = reopen_later(machine, welcome(resumed=True, published=0, forgot=True))
+    assert frames == [
+        Publish(2, bodies("b")),
+        Publish(5, bodies("e")),
+        Publish(7, bodies("g"), False),
+    ]
+    assert fates(told) == [Settled(1, (), "unknown")]
+    machine.received(Published(2))
+    assert fates(happened(machine)) == [Settled(2), Settled(4, (), "unknown")]
+    refused = (Refusal(5, "NotAdvertised", "e"), Refusal(7, "NotAdvertised", "g"))
+    machine.received(Published(7, refused))
+    assert fates(happened(machine)) == [
+        Settled(5, refused[:1]),
+        Settled(6, (), "unknown"),
+        Settled(7, refused[1:]),
+    ]
+
+
+def test_what_is_given_up_stays_so_in_the_next_connection_and_ends_with_the_session() -> None:
+    machine = opened()
+    machine.publish(bodies("a"), sure=True)
+    machine.publish(bodies("b"), sure=False)
+    machine.take()
+    forgot = welcome(resumed=True, forgot=True)
+    assert reopen(machine, forgot)[0] == [Publish(1, bodies("a"))]
+    machine.publish(bodies("c"), sure=False)
+    assert sent(machine) == [Publish(3, bodies("c"), False)]
+    frames, told = reopen(machine, welcome(resumed=True, published=1))
+    assert frames == [Publish(3, bodies("c"), False)]
+    assert fates(told) == [Settled(1), Settled(2, (), "unknown")]
+    machine.publish(bodies("d", "e"), sure=False)
+    machine.take()
+    assert fates(reopen(machine, forgot)[1]) == [Settled(5, (), "unknown")]
+    machine.publish(bodies("f"), sure=False)
+    assert sent(machine) == [Publish(6, bodies("f"), False)]
+    frames, told = reopen(machine, welcome("B1-2"))
+    assert (frames, fates(told)) == ([], [Settled(6, (), "unknown")])
+    machine.publish(bodies("g"))
+    assert sent(machine) == [Publish(1, bodies("g"))]
+
+
+def reopen_later(machine: ClientMachine, answer: Welcome) -> tuple[list[Any], list[Any]]:
+    """Like `reopen`, for a connection that is lost already."""
+    machine.opened()
+    machine.take()
+    machine.received(answer)
+    machine.validate()
+    effects = machine.take()
+    return effects.send, effects.happened
 
 
 def test_refusals_that_were_lost_with_the_connection_come_with_the_welcome() -> None:
@@ -423,17 +530,17 @@ def test_refusals_that_the_broker_forgot_leave_the_fate_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "first"), [(welcome(resumed=True, published=-1), 2), (welcome("B1-2"), 1)]
+    ("answer", "first"), [(welcome(resumed=True, forgot=True), 2), (welcome("B1-2"), 1)]
 )
 def test_what_was_never_sent_is_sent_whatever_happened(answer: Welcome, first: int) -> None:
     machine = opened()
-    machine.publish(bodies("sent"))
+    machine.publish(bodies("sent"), sure=False)
     machine.closed()
-    assert machine.publish(bodies("unsent")) == range(2, 3)
+    assert machine.publish(bodies("unsent"), sure=False) == range(2, 3)
     machine.opened()
     machine.take()
     machine.received(answer)
-    assert sent(machine) == [Publish(first, bodies("unsent"))]
+    assert sent(machine) == [Publish(first, bodies("unsent"), False)]
     machine.received(Published(first))
     assert happened(machine) == [Settled(2)]
 

@@ -40,26 +40,34 @@ class ModelBroker:
         self.unanswered: list[int] = []
         self.answered: dict[int, Frame] = {}
         self.published = 0
-        self.accepted: list[bytes] = []
+        self.forgot = False
+        self.accepted: dict[bool, list[int]] = {True: [], False: []}
+        """Ordinals, by kind."""
+        self.unlogged: list[int] = []
+        """Sure ones that would be lost if the broker died now."""
+        self.logged = 0
+        """The number of the last sure one in the log."""
 
     def welcome(self, hello: ClientHello, forget: bool) -> Welcome:
         resumed = bool(self.epoch) and hello.resume == self.epoch and not forget
+        self.sync()  # a welcome settles publications, too
         if not resumed:
             self.issued += 1
             self.epoch = f"B-{self.issued}"
-            self.requests, self.published = 0, 0
-            self.unanswered, self.answered = [], {}
-        return Welcome("B", self.epoch, resumed, self.published, 30.0)
+            self.requests, self.published, self.logged = 0, 0, 0
+            self.forgot = False
+            self.unanswered, self.answered, self.unlogged = [], {}, []
+        return Welcome("B", self.epoch, resumed, self.published, 30.0, forgot=self.forgot)
 
     def take(self, frame: Frame) -> list[Frame]:
         if isinstance(frame, Publish):
-            if self.published < 0:
-                self.published = frame.first - 1
-            assert frame.first <= self.published + 1
+            self.forgot = False
             for sequence, body in enumerate(frame.bodies, frame.first):
                 if sequence > self.published:
-                    self.accepted.append(bytes(body))
+                    self.accepted[frame.sure].append(int(bytes(body)))
                     self.published = sequence
+                    if frame.sure:
+                        self.unlogged.append(sequence)
             return []
         if isinstance(frame, Goodbye):
             return []
@@ -71,6 +79,18 @@ class ModelBroker:
         elif frame.sequence in self.answered:
             return [self.answered[frame.sequence]]
         return []
+
+    def sync(self) -> None:
+        if self.unlogged:
+            self.logged = self.unlogged[-1]
+            self.unlogged = []
+
+    def die(self) -> None:
+        """Only the log remains: it does not even know how many best-effort ones there were."""
+        if self.unlogged:
+            del self.accepted[True][-len(self.unlogged) :]
+        self.unlogged = []
+        self.published, self.forgot = self.logged, True
 
 
 class Fates(RuleBasedStateMachine):
@@ -84,6 +104,9 @@ class Fates(RuleBasedStateMachine):
         self.abandoned: set[int] = set()
         self.settled = 0
         self.made = 0
+        self.sure: dict[int, bool] = {}
+        self.assured: set[int] = set()
+        """Sure ones that were told to be accepted."""
 
     # ── the application ──────────────────────────────────────────────────────────────────
 
@@ -109,11 +132,13 @@ class Fates(RuleBasedStateMachine):
         self.client.abandon(handle)
         assert handle not in self.client.in_force()
 
-    @rule(count=st.integers(1, 4))
-    def publish(self, count: int) -> None:
+    @rule(count=st.integers(1, 4), sure=st.booleans())
+    def publish(self, count: int, sure: bool) -> None:
         if self.client.can_publish and self.client.room >= count:
-            names = [Raw(str(self.made + i + 1).encode()) for i in range(count)]
-            assert self.client.publish(names) == range(self.made + 1, self.made + count + 1)
+            ordinals = range(self.made + 1, self.made + count + 1)
+            names = [Raw(str(ordinal).encode()) for ordinal in ordinals]
+            assert self.client.publish(names, sure) == ordinals
+            self.sure.update(dict.fromkeys(ordinals, sure))
             self.made += count
 
     # ── the connection ───────────────────────────────────────────────────────────────────
@@ -157,6 +182,7 @@ class Fates(RuleBasedStateMachine):
     @precondition(lambda self: self.client.state == "open" and self.broker.published > 0)
     @rule(refuse=st.booleans())
     def acknowledge(self, refuse: bool) -> None:
+        self.broker.sync()
         upto = self.broker.published
         refused = (Refusal(upto, "NotAdvertised", ""),) if refuse else ()
         self.client.received(Published(upto, refused))
@@ -164,9 +190,9 @@ class Fates(RuleBasedStateMachine):
     @precondition(lambda self: self.client.state in ("open", "offline") and self.broker.epoch)
     @rule()
     def restart(self) -> None:
-        """The broker dies and recovers from its journal, which has no publications."""
+        """The broker dies and recovers from its disk, which has no best-effort publications."""
         self.wire.clear()
-        self.broker.published = -1
+        self.broker.die()
         self.client.closed()
 
     @precondition(lambda self: self.client.state in ("greeting", "open"))
@@ -188,6 +214,11 @@ class Fates(RuleBasedStateMachine):
     def collect(self) -> None:
         effects = self.client.take()
         self.wire += effects.send
+        for frame in effects.send:
+            if isinstance(frame, Publish):
+                ordinals = [int(bytes(body)) for body in frame.bodies]
+                assert {self.sure[ordinal] for ordinal in ordinals} == {frame.sure}
+                assert ordinals == list(range(ordinals[0], ordinals[-1] + 1))
         for told in effects.happened:
             if isinstance(told, Resolved):
                 assert told.handle in self.asked
@@ -196,15 +227,27 @@ class Fates(RuleBasedStateMachine):
                 self.resolved.add(told.handle)
             elif isinstance(told, Settled):
                 assert self.settled < told.upto <= self.made
+                self.check_accepted(told)
                 self.settled = told.upto
+
+    def check_accepted(self, told: Settled) -> None:
+        """What is told to be accepted, the broker has."""
+        if told.unknown is None:
+            refused = {refusal.sequence for refusal in told.refused}
+            for ordinal in range(self.settled + 1, told.upto + 1):
+                if ordinal not in refused:
+                    assert ordinal in self.broker.accepted[self.sure[ordinal]]
+                    if self.sure[ordinal]:
+                        self.assured.add(ordinal)
 
     @invariant()
     def consistent(self) -> None:
         self.collect()
         self.client.validate()
         assert self.client.settled == self.settled
-        accepted = [int(body) for body in self.broker.accepted]
-        assert accepted == sorted(set(accepted)), "doubled or out of order"
+        for accepted in self.broker.accepted.values():
+            assert accepted == sorted(set(accepted)), "doubled or out of order"
+        assert self.assured <= set(self.broker.accepted[True]), "acknowledged and lost"
 
     def teardown(self) -> None:
         self.client.goodbye()
