@@ -197,14 +197,16 @@ class Application:
 
     # ── events ───────────────────────────────────────────────────────────────────────────
 
-    async def publish(self, attributes: dict[str, Value]) -> None:
+    async def publish(self, attributes: dict[str, Value], *, sure: bool = False) -> None:
         """The payload is the number of the event, by which it is known when it arrives."""
         assert self._client is not None
         history = self._chronicle.history
-        event = Event(len(history.events), self.name, self.instance, attributes)
+        number = len(history.events)
+        event = Event(number, self.name, self.instance, attributes, sure=sure)
         history.events.append(event)
         try:
-            receipt = await self._client.publish(attributes, str(event.number).encode())
+            body = str(number).encode()
+            receipt = await self._client.publish(attributes, body, best_effort=not sure)
         except MotetError:
             event.fate = "unknown"
             return

@@ -40,6 +40,8 @@ class Chronicle:
         """Acknowledged and in force, and gone with a session that should not have ended."""
         self.recoveries = 0
         self.longest_outage_s = 0.0
+        self.nacks: dict[tuple[str, int], int] = {}
+        """By broker and life: how often it has asked for what was missing, when last seen."""
         self.story: list[str] = []
         self.tell: Tell = str  # nobody listens, by default
         self._afflicted: Counter[str | Edge] = Counter()

@@ -32,7 +32,16 @@ that is down, could be given the very port it dials, and would talk to itself.""
 
 
 class BrokerProcess:
-    def __init__(self, name: str, port: int, options: Sequence[str], directory: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        port: int,
+        options: Sequence[str],
+        directory: Path,
+        *,
+        topology: Path | None = None,
+    ) -> None:
+        """With `topology`, that file says where it listens and whom it dials."""
         self.name = name
         self.port = port
         self.data = directory / name
@@ -40,7 +49,10 @@ class BrokerProcess:
         self.starts = 0
         self.expected = False
         """Whether its end, if it has ended, was our doing."""
-        self._options = options
+        self._options = [*options]
+        self._options += (
+            ["--listen", self.address] if topology is None else ["--topology", str(topology)]
+        )
         self._process: Popen[bytes] | None = None
 
     @property
@@ -70,7 +82,7 @@ class BrokerProcess:
         self._release()
         with self.log.open("ab") as log:
             self._process = Popen(
-                (*command, "--listen", self.address, *self._options, "--while-stdin", "--json"),
+                (*command, *self._options, "--while-stdin", "--json"),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,

@@ -32,6 +32,10 @@ class Report(Struct, frozen=True):
     operations: dict[str, int]
     events: dict[str, int]
     sessions: dict[str, int]
+    delivery: dict[str, int]
+    """Of the events that are to arrive exactly once; empty if there were none."""
+    longest_silence_s: float
+    """The longest time that a subscriber heard nothing between two such events."""
     recoveries: int
     longest_outage_s: float
     checked: dict[str, int]
@@ -47,6 +51,7 @@ class Report(Struct, frozen=True):
         return {
             "brokers": self.plan.brokers,
             "shape": self.plan.shape,
+            "profile": self.plan.profile,
             "seconds": self.plan.seconds,
             "seed": self.plan.seed,
             "durability": self.plan.durability,
@@ -56,6 +61,8 @@ class Report(Struct, frozen=True):
             "operations": self.operations,
             "events": self.events,
             "sessions": self.sessions,
+            "delivery": self.delivery,
+            "longest_silence_s": round(self.longest_silence_s, 3),
             "checked": self.checked,
             "violations": [
                 {"guarantee": violation.guarantee, "detail": violation.detail}
@@ -76,8 +83,8 @@ def judge(plan: Plan, chronicle: Chronicle, folders: Mapping[str, Path]) -> Repo
             lost = autopsy.check_losses(history, cores, durability)
             autopsy.rejoin(cores, history.tree, durability)
             verdicts.append(routing.check(history, cores))
-    found = [checker.check(history) for checker in CHECKERS]
-    verdicts += [durability, *found, Verdict("settles", 1)]
+    found = {verdict.guarantee: verdict for verdict in (c.check(history) for c in CHECKERS)}
+    verdicts += [durability, *found.values(), Verdict("settles", 1)]
     checked: Counter[str] = Counter()
     details: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -88,12 +95,14 @@ def judge(plan: Plan, chronicle: Chronicle, folders: Mapping[str, Path]) -> Repo
         plan=plan,
         faults=dict(sorted(chronicle.faults.items())),
         operations=_operations(chronicle, lost + chronicle.lost_operations),
-        events=_events(chronicle, found[0]),
+        events=_events(chronicle, found["completeness"]),
         sessions={
             "opened": len(history.sessions),
             "resumed": chronicle.resumed,
             "lost": chronicle.lost_sessions,
         },
+        delivery=_delivery(chronicle, found) if plan.sure else {},
+        longest_silence_s=_longest_silence_s(chronicle),
         recoveries=chronicle.recoveries,
         longest_outage_s=chronicle.longest_outage_s,
         checked=dict(sorted(checked.items())),
@@ -135,3 +144,30 @@ def _events(chronicle: Chronicle, owed: Verdict) -> dict[str, int]:
         "owed": owed.checked,
         "lost": len(owed.violations),
     }
+
+
+def _delivery(chronicle: Chronicle, found: Mapping[str, Verdict]) -> dict[str, int]:
+    history, owed = chronicle.history, found["exactly-once"]
+    sure = [event for event in history.events if event.sure]
+    return {
+        "published": len(sure),
+        "durable": sum(event.fate == "accepted" for event in sure),
+        "owed": owed.checked,
+        "delivered": sum(delivery.tick > 0 for delivery in history.deliveries),
+        "lost": len(owed.violations),
+        "doubled": len(found["duplicates"].violations),
+        "out_of_order": len(found["order"].violations),
+        "nacks": sum(chronicle.nacks.values()),
+    }
+
+
+def _longest_silence_s(chronicle: Chronicle) -> float:
+    """Between two sure events that came to one client, whatever was broken meanwhile."""
+    last: dict[int, float] = {}
+    longest_s = 0.0
+    for delivery in chronicle.history.deliveries:
+        if delivery.tick:
+            before = last.get(delivery.instance, delivery.at)
+            longest_s = max(longest_s, delivery.at - before)
+            last[delivery.instance] = delivery.at
+    return longest_s

@@ -59,7 +59,9 @@ class Lookout:
             for name, answer in (await ask_all(asked, PATIENCE_S)).items()
             if not isinstance(answer, MotetError)
         }
-        for name in answers:
+        for name, answer in answers.items():
+            life = (name, self._brokers[name].starts)
+            self._chronicle.nacks[life] = answer["delivery"]["sent"]["nacks"]
             if self._chronicle.is_troubled(name) and not self._chronicle.is_afflicted(name):
                 self._chronicle.well(name)
         for edge, proxy in self._proxies.items():
@@ -122,6 +124,8 @@ class Lookout:
             waiting = answer["tables"]["waiting_operations"]
             if waiting:
                 return f"{name} still waits for the echoes of {waiting} operations"
+            if retired := answer["tables"]["retired_advertisements"]:
+                return f"{name} still waits until all has arrived under {retired} advertisements"
             if any(link["unacknowledged"] for link in answer["links"].values()):
                 return f"{name} still waits for acknowledgements"
             living, sessions = self._traffic.living_at(name), answer["session_count"]

@@ -17,7 +17,21 @@ from motet.testing.topology import Tree
 from motet.testing.workload import Plan as Traffic
 
 Shape = Literal["line", "star", "tree"]
-Kind = Literal["kill", "restart", "pause", "cut", "stall", "drop_client", "restart_client"]
+Profile = Literal["control", "delivery"]
+Role = Literal["publisher", "middle", "subscriber"]
+Kind = Literal[
+    "kill",
+    "kill_publisher",
+    "kill_middle",
+    "kill_subscriber",
+    "restart",
+    "pause",
+    "cut",
+    "stall",
+    "seize",
+    "drop_client",
+    "restart_client",
+]
 
 SHAPES: dict[Shape, Callable[[int], Topology]] = {
     "line": Topology.line,
@@ -29,19 +43,35 @@ DECK: tuple[Kind, ...] = (
     *("restart", "drop_client", "drop_client", "restart_client"),
 )
 """Shuffled and dealt again and again, so that every kind comes early, and comes often."""
+DELIVERY_DECK: tuple[Kind, ...] = (
+    *("kill_publisher", "kill_middle", "kill_middle", "kill_subscriber"),
+    *("pause", "pause", "cut", "cut", "stall", "seize", "seize"),
+    *("restart", "drop_client", "drop_client", "drop_client", "restart_client"),
+)
+DECKS: dict[Profile, tuple[Kind, ...]] = {"control": DECK, "delivery": DELIVERY_DECK}
+ROLES: dict[Kind, Role] = {
+    "kill_publisher": "publisher",
+    "kill_middle": "middle",
+    "kill_subscriber": "subscriber",
+}
+"""Where these faults strike, if there is such a broker; else anywhere."""
 LASTS_S: dict[Kind, tuple[float, float]] = {
     "kill": (0.0, 2.0),
+    "kill_publisher": (0.0, 2.0),
+    "kill_middle": (0.0, 2.0),
+    "kill_subscriber": (0.0, 2.0),
     "restart": (0.0, 1.0),
     "pause": (0.2, 4.0),
     "cut": (0.1, 3.0),
     "stall": (0.2, 3.0),
+    "seize": (0.2, 3.0),
     "drop_client": (0.0, 0.0),
     "restart_client": (0.0, 1.5),
 }
 """The shortest and the longest time until it is mended. With the time a broker takes to start,
 all of them stay well below the lease: no session may be lost."""
-ON_LINKS = ("cut", "stall")
-ON_CLIENTS = ("drop_client", "restart_client")
+KILLS = ("kill", *ROLES)
+ON_LINKS = ("cut", "stall", "seize")
 CALM_S = 0.5
 """Nothing breaks just before the end: it would be mended at once."""
 ELSEWHERE = 0.4
@@ -51,6 +81,10 @@ RELAPSES = 0.2
 WEIGHTS = (100.0, 5.0, 3.0, 4.5, 2.5, 0.3, 0.0)
 """How often clients publish, subscribe, advertise, unsubscribe, unadvertise, leave; they come
 back by themselves."""
+
+
+DELIVERY_WEIGHTS = (100.0, 1.5, 0.8, 1.2, 0.6, 0.1, 0.0)
+"""Where streams are watched, they last longer."""
 
 
 class Strike(NamedTuple):
@@ -71,6 +105,8 @@ class Plan(Struct, frozen=True):
     seconds: float = 60.0
     seed: int = 0
     shape: Shape = "tree"
+    profile: Profile = "control"
+    """What is watched: operations, or exactly-once events."""
     covering: bool = False
     durability: str = "fsync"
     snapshot_bytes: int = 8 * 1024
@@ -111,8 +147,33 @@ class Plan(Struct, frozen=True):
             local=0.1,
             hop_s=(0.0, self.hop_s),
             control_chunk=0,
-            weights=WEIGHTS,
+            weights=DELIVERY_WEIGHTS if self.sure else WEIGHTS,
+            sure=self.sure,
         )
+
+    @property
+    def sure(self) -> bool:
+        return self.profile == "delivery"
+
+    def homes(self, role: Role) -> tuple[str, ...]:
+        """The brokers of publishers, of subscribers, or of nobody. Where only control is watched,
+        and where there are too few brokers, everybody is everywhere."""
+        tree = self.tree
+        leaves = [name for name in tree.brokers if len(tree.neighbours[name]) <= 1]
+        if not self.sure or len(leaves) < 2:
+            return () if role == "middle" else tree.brokers
+        publishers = tuple(leaves[: len(leaves) // 2])
+        if role == "publisher":
+            return publishers
+        if role == "subscriber":
+            return tuple(name for name in leaves if name not in publishers)
+        return tuple(name for name in tree.brokers if name not in leaves)
+
+    @property
+    def inhabited(self) -> tuple[str, ...]:
+        """Brokers that clients come to."""
+        there = {*self.homes("publisher"), *self.homes("subscriber")}
+        return tuple(name for name in self.tree.brokers if name in there)
 
     def random(self, purpose: str) -> Random:
         """Each purpose has a stream of its own: what clients draw does not move the faults."""
@@ -122,7 +183,7 @@ class Plan(Struct, frozen=True):
         """Every fault of the run, in order. The first one kills a broker."""
         random = self.random("faults")
         found: list[Strike] = []
-        deck: list[Kind] = ["kill"]
+        deck: list[Kind] = ["kill_middle" if self.sure else "kill"]
         at_s = random.uniform(0.1, 0.5) * self.strike_s
         while at_s < self.seconds - CALM_S or not found:
             kind = deck.pop()
@@ -130,11 +191,11 @@ class Plan(Struct, frozen=True):
             relapse_s = random.uniform(0.0, 1.0) if random.random() < RELAPSES else None
             elsewhere = random.random() if random.random() < ELSEWHERE else None
             if not (kind in ON_LINKS and self.brokers == 1):
-                relapse_s = relapse_s if kind == "kill" else None
+                relapse_s = relapse_s if kind in KILLS else None
                 elsewhere = elsewhere if kind == "restart_client" else None
                 found.append(Strike(at_s, kind, target, lasts_s, relapse_s, elsewhere))
                 at_s += random.expovariate(1.0 / self.strike_s)
             if not deck:
-                deck = list(DECK)
+                deck = list(DECKS[self.profile])
                 random.shuffle(deck)
         return found

@@ -75,7 +75,9 @@ class LinkProxy:
         assert task is not None
         self._serving.add(task)
         try:
-            await self._carry(reader, writer)
+            # Only `close` cancels us, and asyncio asks a handler how it ended: it ended well.
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._carry(reader, writer)
         finally:
             self._serving.discard(task)
 

@@ -19,12 +19,15 @@ from motet.chaos.proxy import HOST, LinkProxy
 from motet.chaos.storm import Storm
 from motet.chaos.traffic import Traffic
 from motet.errors import UnavailableError
-from motet.testing.checkers import completeness
+from motet.testing.checkers import completeness, exactly_once
 from motet.testing.topology import Edge, edge_of
 
 START_BOUND_S = 30.0
 ARRIVAL_BOUND_S = 15.0
+SURE_ARRIVAL_BOUND_S = 45.0
+"""Who was asked in vain for long is asked again after ten seconds, hop by hop."""
 POLL_S = 0.1
+SURE_POLL_S = 1.0
 
 
 class Run:
@@ -120,7 +123,7 @@ class Run:
 
     async def _storm(self) -> None:
         chronicle = self.chronicle
-        storm = Storm(chronicle, self._brokers, self._proxies, self.traffic)
+        storm = Storm(self.plan, chronicle, self._brokers, self._proxies, self.traffic)
         async with self._meanwhile(self._lookout.run()):
             await self.traffic.begin()
             self.stage, self._stormy_since = "storm", chronicle.now()
@@ -169,11 +172,14 @@ class Run:
         history = self.chronicle.history
         first = len(history.events)
         with contextlib.suppress(TimeoutError):  # the checkers will find what is missing
-            async with asyncio.timeout(ARRIVAL_BOUND_S):
+            bound_s = SURE_ARRIVAL_BOUND_S if self.plan.sure else ARRIVAL_BOUND_S
+            async with asyncio.timeout(bound_s):
                 await self.traffic.probe()
                 last_round = dataclasses.replace(history, events=history.events[first:])
                 while completeness.check(last_round).violations:
                     await asyncio.sleep(POLL_S)
+                while self.plan.sure and exactly_once.missing(history):
+                    await asyncio.sleep(SURE_POLL_S)
         self.chronicle.note(f"{len(history.events) - first} last events were published")
 
     async def _stop(self) -> None:

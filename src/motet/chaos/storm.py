@@ -9,7 +9,7 @@ from typing import TypeVar
 from motet.chaos.application import Application
 from motet.chaos.chronicle import Chronicle, named
 from motet.chaos.fleet import BrokerProcess
-from motet.chaos.plan import Strike
+from motet.chaos.plan import ROLES, Plan, Strike
 from motet.chaos.proxy import LinkProxy
 from motet.chaos.traffic import Traffic
 from motet.errors import UnavailableError
@@ -21,11 +21,13 @@ T = TypeVar("T")
 class Storm:
     def __init__(
         self,
+        plan: Plan,
         chronicle: Chronicle,
         brokers: Mapping[str, BrokerProcess],
         proxies: Mapping[Edge, LinkProxy],
         traffic: Traffic,
     ) -> None:
+        self._plan = plan
         self._chronicle = chronicle
         self._brokers = brokers
         self._proxies = proxies
@@ -80,6 +82,10 @@ class Storm:
         self, strike: Strike, fault: Callable[[BrokerProcess, Strike], Awaitable[None]]
     ) -> Awaitable[None] | None:
         up = [b for b in self._brokers.values() if not self._chronicle.is_afflicted(b.name)]
+        role = ROLES.get(strike.kind)
+        if role is not None:
+            homes = self._plan.homes(role)
+            up = [b for b in up if b.name in homes] or up
         broker = _chosen(up, strike.target)
         if broker is None or not broker.running:
             return None
@@ -146,6 +152,9 @@ class Storm:
             self._chronicle.note(f"{named(edge)} {what} for {strike.lasts_s:.1f} s")
             fault(self._proxies[edge])
             await self._while_it_lasts(strike.lasts_s)
+            if strike.kind == "seize":  # what was on its way never arrives
+                self._chronicle.note(f"{named(edge)} is dead")
+                self._proxies[edge].cut()
             self._proxies[edge].heal()
             self._chronicle.relieve(edge)
 
@@ -167,7 +176,7 @@ class Storm:
             return None
         home = client.home
         if strike.elsewhere is not None:
-            home = list(self._brokers)[int(strike.elsewhere * len(self._brokers))]
+            home = _chosen(self._plan.inhabited, strike.elsewhere) or home
         self._chronicle.note(f"{client.name} is killed at {client.home}, and starts at {home}")
         self._traffic.restart(client, home, strike.lasts_s)
         return asyncio.sleep(0)
@@ -182,10 +191,14 @@ def _chosen(candidates: Sequence[T], target: float) -> T | None:
 
 STRIKES: Mapping[str, Callable[[Storm, Strike], Awaitable[None] | None]] = {
     "kill": Storm.kill,
+    "kill_publisher": Storm.kill,
+    "kill_middle": Storm.kill,
+    "kill_subscriber": Storm.kill,
     "restart": Storm.restart,
     "pause": Storm.pause,
     "cut": Storm.cut,
     "stall": Storm.stall,
+    "seize": Storm.stall,
     "drop_client": Storm.drop_client,
     "restart_client": Storm.restart_client,
 }

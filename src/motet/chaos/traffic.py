@@ -16,6 +16,8 @@ MOST_STANDING = 6
 """Advertisements, and subscriptions, of one client: beyond, one goes before the next comes."""
 FIRST_SUBSCRIPTIONS = 2
 PROBES = 3
+SURE = 0.95
+"""The share of events that are to arrive exactly once, where that is watched."""
 POLL_S = 0.05
 
 
@@ -49,7 +51,7 @@ class Traffic:
 
     async def begin(self) -> None:
         """Everybody connects and asks for something; all of it is answered."""
-        homes = self._plan.tree.brokers
+        homes = self._plan.inhabited
         for number in range(self._plan.traffic.clients):
             self.arrive(f"c{number}", homes[number % len(homes)])
         await self._until_at_rest()
@@ -65,9 +67,17 @@ class Traffic:
         await asyncio.sleep(after_s)
         await application.begin()
         if application.able:
-            application.do(self._advertise(application))
-            for _ in range(FIRST_SUBSCRIPTIONS):
-                application.do(self._subscribe(application))
+            if self._publishes(application):
+                application.do(self._advertise(application))
+            if self._subscribes(application):
+                for _ in range(FIRST_SUBSCRIPTIONS):
+                    application.do(self._subscribe(application))
+
+    def _publishes(self, application: Application) -> bool:
+        return application.home in self._plan.homes("publisher")
+
+    def _subscribes(self, application: Application) -> bool:
+        return application.home in self._plan.homes("subscriber")
 
     def restart(self, application: Application, home: str, after_s: float) -> None:
         """Its process is killed, and started again after a while: a new epoch, which ends the
@@ -107,6 +117,10 @@ class Traffic:
     def _act(self, application: Application) -> None:
         action = self._workload.draw_action()
         if action == "publish":
+            if not self._publishes(application):
+                application = self._random.choice(
+                    [each for each in self.living if self._publishes(each)] or [application]
+                )
             application.do(self._publish(application))
         elif action == "subscribe":
             self._add_or_replace(application, Subscription)
@@ -120,6 +134,9 @@ class Traffic:
             self._leave(application)
 
     def _add_or_replace(self, application: Application, kind: type[Standing]) -> None:
+        able = self._subscribes if kind is Subscription else self._publishes
+        if not able(application):
+            return
         if sum(isinstance(entry, kind) for entry in application.standing) >= MOST_STANDING:
             self._take_back(application, kind)
         elif kind is Subscription:
@@ -145,7 +162,8 @@ class Traffic:
         await application.advertise(workload.draw_filter(), wait=wait, timeout_s=timeout_s)
 
     async def _publish(self, application: Application) -> None:
-        await application.publish(self._workload.draw_event(application.advertised()))
+        sure = self._plan.sure and self._random.random() < SURE
+        await application.publish(self._workload.draw_event(application.advertised()), sure=sure)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
 

@@ -7,12 +7,23 @@ themselves, this records of real ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from secrets import token_hex
 from typing import Any
 
 from motet.chaos.chronicle import LOOKBACK_S, Chronicle
-from motet.client.happenings import Arrived, Effects, Ended, Happening, Resolved, Settled, Welcomed
+from motet.client.happenings import (
+    Arrived,
+    Brought,
+    Effects,
+    Ended,
+    Happening,
+    Missed,
+    Resolved,
+    Settled,
+    Welcomed,
+)
 from motet.client.machine import ClientMachine, Kind
 from motet.errors import Fenced, PeerError
 from motet.model import Filter, decode_body
@@ -36,6 +47,7 @@ from motet.testing.history import (
     Delivery,
     Event,
     Fencing,
+    Loss,
     Opening,
     Operation,
     Session,
@@ -86,15 +98,19 @@ class WitnessedMachine(ClientMachine):
         target: int | None = None,
         wait: bool = True,
         timeout_s: float = 10.0,
+        name: str = "",
+        since: Mapping[str, int] | None = None,
     ) -> int:
-        handle = super().request(kind, filter, target=target, wait=wait, timeout_s=timeout_s)
+        handle = super().request(
+            kind, filter, target=target, wait=wait, timeout_s=timeout_s, name=name, since=since
+        )
         operation = self._asked.get(target) if target is not None else None
         if operation is not None:
             operation.ended_at = min(operation.ended_at, self._chronicle.now())
         return handle
 
-    def publish(self, bodies: Any) -> range:
-        ordinals = super().publish(bodies)
+    def publish(self, bodies: Any, sure: bool = True) -> range:
+        ordinals = super().publish(bodies, sure)
         for ordinal, body in zip(ordinals, bodies, strict=True):
             raw = bytes(body)
             number = int(decode_body(raw)[1])
@@ -221,6 +237,29 @@ class WitnessedMachine(ClientMachine):
                 )
                 history.deliveries.append(delivery)
 
+    def _brought(self, news: Brought) -> None:
+        """Sure events; a broker that redelivers is none of the application's business."""
+        history, now = self._chronicle.history, self._chronicle.now()
+        if not self._chronicle.recording:
+            return
+        for at, (tick, publication) in enumerate(zip(news.ticks, news.batch, strict=True)):
+            event = self._chronicle.bodies.get(bytes(publication.body))
+            if event is not None:
+                event.pubend, event.tick = news.pubend, tick
+            for handle in news.each[at] if news.each else news.every:
+                operation = self._asked.get(handle)
+                delivery = Delivery(
+                    now,
+                    self.instance,
+                    handle,
+                    operation,
+                    event,
+                    publication.publisher,
+                    news.pubend,
+                    tick,
+                )
+                history.deliveries.append(delivery)
+
     # ── what goes out ────────────────────────────────────────────────────────────────────
 
     def _note(self) -> None:
@@ -284,6 +323,11 @@ class WitnessedMachine(ClientMachine):
         match happening:
             case Settled():
                 self._settle_events(happening)
+            case Brought():
+                self._brought(happening)
+            case Missed(pubend, first, last):
+                if self._chronicle.recording:
+                    history.losses.append(Loss(self.instance, pubend, first, last))
             case Resolved(handle, _):
                 if handle in self._resolved:
                     history.odd("answers", f"request {handle} of {self.client} resolved twice")
@@ -306,4 +350,5 @@ class WitnessedMachine(ClientMachine):
             event = self._made_events.pop(ordinal)
             bad = "refused" if ordinal in refused else "accepted"
             event.fate = "unknown" if settled.unknown is not None else bad
+            event.settled_at = self._chronicle.now()
         self._fated = settled.upto

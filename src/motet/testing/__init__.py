@@ -8,6 +8,8 @@
 What lives here
     clock, transport, log        twins of the runtime pieces of the same names, in virtual time
     brokers, clients             the real core and the real client machine, carried out there
+    arrivals, recording          what clients write down of what comes, and of what they send
+    durables, lasting            clients that outlive their processes, and how those come and go
     cluster                      all of them on one agenda with one source of chance
     faults, mishaps              the menu of what may go wrong, and what draws from it
     topology, workload           random trees, random clients, a small space of filters

@@ -6,29 +6,38 @@ leaves before its facts are durable, and per connection everything leaves in ste
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
-from motet.broker.facts import NeighbourLost
+from motet.broker.facts import NeighbourLost, SessionEnded
 from motet.broker.rebuild import Snapshot, core_of, founding, picture, rebuild
 from motet.broker.records import FOUNDED, MACHINE_VERSION, encode
+from motet.model import OpId, Value
 from motet.protocol.contract import (
     Closed,
     Dialled,
     Input,
+    Logged,
+    LogRead,
+    LogRun,
+    LogStart,
     Output,
+    Persisted,
     Received,
     SetTimer,
     TimerFired,
 )
+from motet.protocol.delivery.state import ReadWanted
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import ClientHello, Deliver, Done, Goodnight
 from motet.runtime.journal import LoggedJournal
-from motet.runtime.outbox import SOFT
+from motet.runtime.outbox import is_soft
 from motet.testing.clock import Timers, VirtualClock
 from motet.testing.log import SimulatedLog
+from motet.testing.pubend import SimulatedPubend
 from motet.testing.transport import Connection, End, Wire
 
 if TYPE_CHECKING:
@@ -38,7 +47,11 @@ VALIDATE_EVERY = 97
 """Steps of the whole cluster between two looks at the invariants of the broker that steps."""
 MOST_STEPS = 60_000
 """Far above what any run needs: beyond it, somebody goes round in circles."""
+READ_S = 0.001
+"""A look into a pubend's log."""
 REDIAL_S = (0.02, 0.6)
+REFUSALS = ("", "Fenced", "SessionIsDurable", "ClientElsewhere")
+"""What a correct client may be told when its connection is closed."""
 
 
 class SimulatedBroker:
@@ -48,6 +61,8 @@ class SimulatedBroker:
         self.ends: dict[int, End] = {}
         self.wires: dict[str, Wire] = {}
         """By neighbour."""
+        self.side_wires: dict[str, Wire] = {}
+        """By member of a cell: stream links."""
         self.clock = VirtualClock(cluster.agenda)
         self.timers = Timers(cluster.agenda, self.clock, self._ring)
         self.core: BrokerCore | None = None
@@ -62,6 +77,7 @@ class SimulatedBroker:
         self._connections = 0
         self._dialling: set[str] = set()
         self._holding: dict[int, End] = {}
+        self._confirms: deque[tuple[int, Output]] = deque()
         self._begin_journal()
 
     def _begin_journal(self) -> None:
@@ -69,6 +85,8 @@ class SimulatedBroker:
         self.journal = LoggedJournal(self.log, encode, "simulated")
         self.snapshot: Snapshot | None = None
         self._snapshot_position = 0
+        cluster = self.cluster
+        self.pubend = SimulatedPubend(cluster.agenda, cluster.sync_s, cluster.plan.kept_events)
 
     # ── life ─────────────────────────────────────────────────────────────────────────────
 
@@ -88,8 +106,10 @@ class SimulatedBroker:
         )
         if self.cluster.crash_at is not None:
             self.foresee_death()
-        self.carry(self.core.recover(self.clock.now()))
-        for neighbour, wire in self.wires.items():
+        remembered = self.pubend.remembered() if self.cluster.plan.sure else None
+        self.pubend.watch(self._records_durable, self._disk_failed)
+        self.carry(self.core.recover(self.clock.now(), remembered))
+        for neighbour, wire in (*self.wires.items(), *self.side_wires.items()):
             if wire.dialler == self.name:
                 self._dial_soon(neighbour)
 
@@ -101,6 +121,7 @@ class SimulatedBroker:
             covering=self.cluster.plan.covering,
             lease_s=self._lease_s,
             outbox_bound=self.cluster.plan.outbox_bound,
+            **self.cluster.cells.settings(self.name),
         )
 
     def _replayed(self) -> BrokerCore:
@@ -132,9 +153,10 @@ class SimulatedBroker:
         if self.core is not None and self.digests is None:
             self.digests = {self.journal.appended: self.core.durable.digest()}
 
-    def fail_disk(self) -> None:
+    def fail_disk(self, *, of_pubend: bool = False) -> None:
+        """The next sync of the journal fails, or of the pubend's log."""
         self.disk_fails = True
-        self.log.fail()
+        (self.pubend.log if of_pubend else self.log).fail()
 
     def kill(self) -> None:
         """Die now. What was not synced is lost, but for what the disk took anyway."""
@@ -150,6 +172,7 @@ class SimulatedBroker:
         self.core = None
         self.timers.clear()
         self._holding.clear()
+        self._confirms.clear()
         for end in self.ends.values():
             self.cluster.network.abandon(end)
             if end.connection.wire is None:
@@ -158,6 +181,8 @@ class SimulatedBroker:
         for wire in self.wires.values():
             wire.trouble.begin(self.cluster.agenda.now)
         self.log.crash(survivors)
+        records = self.pubend.log
+        records.crash(random.randint(records.durable, records.appended))
         if expected is not None:
             self.cluster.check_replay(self.name, survivors, expected, before, self._replayed())
 
@@ -184,7 +209,8 @@ class SimulatedBroker:
 
     def _dial(self, neighbour: str) -> None:
         self._dialling.discard(neighbour)
-        other, wire = self.cluster.brokers[neighbour], self.wires[neighbour]
+        wire = self.wires.get(neighbour) or self.side_wires[neighbour]
+        other = self.cluster.cells.process(neighbour)
         if self.core is None or any(end.connection.wire is wire for end in self.ends.values()):
             return
         if other.core is None or wire.cut:
@@ -225,7 +251,7 @@ class SimulatedBroker:
     def step(self, given: Input) -> None:
         core, cluster = self.core, self.cluster
         assert core is not None
-        if cluster.trace.steps > MOST_STEPS:
+        if cluster.trace.steps > MOST_STEPS * (1 + len(cluster.cells.mates)):
             cluster.runaway()
         cluster.broker_steps += 1
         if cluster.broker_steps == cluster.crash_at:
@@ -240,6 +266,7 @@ class SimulatedBroker:
             cluster.broken(self.name, given, problem)
             return
         cluster.trace.broker(cluster.agenda.now, self.name, given, out)
+        cluster.cells.watch(self.name, given, out)
         if type(given) is Received and type(given.frame) is ClientHello:
             cluster.greeted(self, given.connection, given.frame)
         if cluster.trace.story is not None:
@@ -249,18 +276,22 @@ class SimulatedBroker:
         for fact in out.persist:
             if type(fact.body) is NeighbourLost:
                 cluster.given_up(self.name, fact.body.neighbour)
+            elif type(fact.body) is SessionEnded:
+                cluster.lasting.ended(fact.body.client, fact.body.epoch)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()
             cluster.kill_broker(self)
             return
         self.carry(out)
+        if self.cluster.plan.mates and self._holding:
+            self._facts_durable()
         self._look_at_links()
 
     def _suspect(self, out: Output) -> None:
         """All peers here are correct ones: whoever is expelled shows a bug on one side."""
         for close in out.close:
-            if close.error not in ("", "Fenced"):
+            if close.error not in REFUSALS:
                 end = self.ends.get(close.connection)
                 who = end.peer.owner.name if end else "somebody"
                 if self.core is not None and who in self.wires and who not in self.core.links:
@@ -298,10 +329,20 @@ class SimulatedBroker:
         if out.persist:
             own = self.journal.append(out.persist)
             self._remember_digest()
+        if out.confirm or out.forgotten:
+            self._confirms.append((own, out))
+            if own <= self.journal.durable:
+                self.cluster.agenda.after(0.0, self._confirm)
         for number, frame in out.send:
             self._put(number, frame, own)
         for number, frame in out.deliver:
             self._put(number, frame, own)
+        if out.log:
+            self._write(out.log)
+            if self.pubend.durable:
+                self.cluster.agenda.after(0.0, self._records_durable, self.pubend.durable)
+        for want in out.reads:
+            self.cluster.agenda.after(READ_S, self._read, want, self.core)
         for timer in out.timers:
             if type(timer) is SetTimer:
                 self.timers.set(timer.key, timer.at)
@@ -311,6 +352,32 @@ class SimulatedBroker:
             if close.connection in self.ends:
                 self._put(close.connection, Goodnight(close.error, close.text), own)
 
+    def _write(self, items: list[LogRun | LogStart]) -> None:
+        """Into our pubend's log, which lets go of what is done with, or too much."""
+        core, history = self.core, self.cluster.history
+        assert core is not None
+        name = core.streams.pubend
+        self.pubend.acknowledged(core.done_with())
+        history.lost_upto[name] = self.pubend.lost_upto
+        history.trimmed_upto[name] = self.pubend.floor
+        self.pubend.append(items)
+        for item in items:
+            if isinstance(item, LogStart):
+                history.starts[item.op, name] = item.tick
+                history.first_starts.setdefault((item.op, name), item.tick)
+            else:
+                for tick, body in enumerate(item.bodies, item.first_tick):
+                    event = self.cluster.bodies[bytes(body)]
+                    event.pubend, event.tick = name, tick
+                    event.audience = self._audience(event.attributes)
+
+    def _audience(self, attributes: dict[str, Value]) -> frozenset[OpId]:
+        """Subscriptions that our pubend owes an event with these attributes."""
+        assert self.core is not None
+        table = self.core.durable.routing.state.subscriptions
+        found = (table.entry(key) for key in table.index.match(attributes))
+        return frozenset(entry.id for entry in found if entry.start)
+
     def _put(self, number: int, frame: Frame, own: int) -> None:
         """What tells of durable state waits for all facts so far, the rest for its own step's."""
         end = self.ends.get(number)
@@ -318,8 +385,8 @@ class SimulatedBroker:
             return
         if type(frame) is Goodnight:
             end.ended = True
-        position = own if type(frame) in SOFT else self.journal.appended
-        if end.held or position > self.journal.durable:
+        position = own if is_soft(frame) else self.journal.appended
+        if end.held or position > self._passed(end):
             end.held.append((position, frame))
             self._holding[number] = end
         else:
@@ -330,13 +397,37 @@ class SimulatedBroker:
         self.cluster.trace.note(self.cluster.agenda.now, f"the disk of {self.name}: {failure}")
         self.cluster.kill_broker(self)
 
+    def _records_durable(self, count: int) -> None:
+        if self.core is not None and count == self.pubend.durable:
+            self.step(Logged(count))
+
+    def _read(self, want: ReadWanted, asker: BrokerCore | None) -> None:
+        if self.core is not None and self.core is asker:
+            self.step(LogRead(want, self.pubend.read(want)))
+
+    def _confirm(self) -> None:
+        while self.core and self._confirms and self._confirms[0][0] <= self.journal.durable:
+            _, out = self._confirms.popleft()
+            self.pubend.forget(out.forgotten)
+            if out.confirm:
+                self.step(Persisted(out.confirm))
+
     def _facts_durable(self) -> None:
+        self._confirm()
         for number, end in list(self._holding.items()):
-            held = end.held
-            while held and held[0][0] <= self.journal.durable:
+            held, passed = end.held, self._passed(end)
+            while held and held[0][0] <= passed:
                 self._release(end, held.popleft()[1])
             if not held:
                 self._holding.pop(number, None)
+
+    def _passed(self, end: End) -> int:
+        """How many facts what leaves at this end may rest on: those on disk, and at the mates."""
+        durable = self.journal.durable
+        withheld = 0 if self.core is None else self.core.withheld()
+        if not withheld or end.peer.owner.name in self.cluster.plan.mates.get(self.name, ()):
+            return durable
+        return min(durable, self.journal.appended - withheld)
 
     def _release(self, end: End, frame: Frame) -> None:
         network = self.cluster.network

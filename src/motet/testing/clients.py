@@ -7,35 +7,41 @@ is dead already, say) goes there too, as trouble that excuses others.
 from __future__ import annotations
 
 from math import inf
+from random import Random
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from motet.client.happenings import Arrived, Ended, Failure, Parted, Resolved, Settled
+from motet.client.happenings import (
+    Arrived,
+    Brought,
+    Ended,
+    Failure,
+    Missed,
+    Parted,
+    Resolved,
+    Settled,
+)
 from motet.client.machine import ClientMachine, Kind
-from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError
+from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError, TooLate
 from motet.model import Filter, Value, encode_event
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import (
-    AdvertiseRequest,
     Deliver,
     Done,
     Failed,
     Goodbye,
     Publish,
-    Request,
-    SubscribeRequest,
-    UnadvertiseRequest,
-    UnsubscribeRequest,
     Welcome,
 )
+from motet.testing import arrivals, recording
+from motet.testing.durables import Application, Process
 from motet.testing.history import (
-    ADDITIONS,
     DONE,
     Call,
-    Delivery,
     Event,
     Fencing,
+    Loss,
     Operation,
     Session,
 )
@@ -44,25 +50,42 @@ from motet.testing.transport import Connection, End
 if TYPE_CHECKING:
     from motet.testing.cluster import Cluster
 
+SURE = 0.9
+"""The share of events that are to arrive exactly once, where brokers offer it."""
 RECONNECT_S = (0.02, 0.5)
 VALIDATE_EVERY = 89
 """Steps of the whole cluster between two looks at the invariants of the client that steps."""
-REQUESTS: dict[type, Kind] = {
-    AdvertiseRequest: "advertise",
-    UnadvertiseRequest: "unadvertise",
-    SubscribeRequest: "subscribe",
-    UnsubscribeRequest: "unsubscribe",
-}
 
 
 class SimulatedClient:
-    def __init__(self, cluster: Cluster, instance: int, name: str, home: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        instance: int,
+        name: str,
+        home: str,
+        application: Application | None = None,
+    ) -> None:
         self.name = name
         self.instance = instance
         self.title = name if name == f"c{instance}" else f"{name} (process {instance})"
         self.home = home
         self.cluster = cluster
-        self.machine = ClientMachine(name, instance=str(instance))
+        self.process: Process | None = None
+        """If the client is durable."""
+        keep_s, cursors = 0.0, None
+        if application is not None:
+            self.process = Process(self, application)
+            keep_s = application.keep_s
+            cursors = dict(application.cursors) if application.own else None
+        draw = Random(f"order {cluster.seed} {name}").random()
+        self.machine = ClientMachine(
+            name,
+            instance=str(instance),
+            keep_s=keep_s,
+            cursors=cursors,
+            total_order=cluster.plan.sure and draw < cluster.plan.total_order,
+        )
         self.end: End | None = None
         self.alive = True
         """The process runs."""
@@ -79,8 +102,8 @@ class SimulatedClient:
         self.outdone_at = inf
         """Since when there is a newer client with our id: our session may end at any moment."""
         self._inbox: list[tuple[End, Frame | None]] = []
-        self._published: list[Event] = []
-        self._settled = 0
+        self.published: list[Event] = []
+        self.settled = 0
         self._trouble = cluster.history.disturbed[instance]
         self._trouble.begin(cluster.agenda.now)
 
@@ -142,6 +165,8 @@ class SimulatedClient:
             return
         if type(frame) is Welcome:
             self._welcomed(frame)
+        if self.process is not None:
+            self.process.settle()
         self._carry(f"hears {type(frame).__name__}", frame)
 
     def _disconnected(self, end: End) -> None:
@@ -167,7 +192,8 @@ class SimulatedClient:
         now = self.cluster.agenda.now
         self.cluster.history.departed.add(self.instance)
         self._trouble.begin(now)
-        self._end_session(now)
+        if self.process is None:
+            self._end_session(now)
         if self.end is not None:
             self.cluster.network.abandon(self.end)
             self.end = None
@@ -207,39 +233,63 @@ class SimulatedClient:
 
     # ── the application ──────────────────────────────────────────────────────────────────
 
-    def ask(self, kind: Kind, filter: Filter, *, wait: bool, timeout_s: float) -> int:
-        handle = self.machine.request(kind, filter, wait=wait, timeout_s=timeout_s)
+    def ask(
+        self,
+        kind: Kind,
+        filter: Filter,
+        *,
+        wait: bool,
+        timeout_s: float,
+        since: dict[str, int] | None = None,
+    ) -> None:
+        """Unless it stands already, under the same name, in a durable session; or it is too late
+        to reach into the past."""
+        name = str(filter) if self.process is not None else ""
+        if name and any((o.kind, o.name) == (kind, name) for o in self.machine.standing()):
+            return
+        try:
+            handle = self.machine.request(
+                kind, filter, wait=wait, timeout_s=timeout_s, name=name, since=since
+            )
+        except TooLate:
+            return
         self._called(handle, kind)
-        return handle
+
+    def ready(self) -> None:
+        if self.alive and not self.over:
+            self.machine.ready()
+            self._carry("is ready")
 
     def take_back(self, handle: int, *, wait: bool, timeout_s: float) -> None:
         """Undo an advertisement or subscription, if it still stands."""
-        kind: Kind = "unsubscribe" if self.calls[handle].kind == "subscribe" else "unadvertise"
-        operation = self.operations.get(handle)
+        operation = self.operations[handle]
+        kind: Kind = "unsubscribe" if operation.kind == "subscribe" else "unadvertise"
         try:
             undo = self.machine.request(kind, target=handle, wait=wait, timeout_s=timeout_s)
         except NoSuchOperation:
             return
-        if operation is not None:
-            operation.ended_at = min(operation.ended_at, self.cluster.agenda.now)
+        operation.ended_at = min(operation.ended_at, self.cluster.agenda.now)
         self._called(undo, kind)
 
     def publish(self, attributes: dict[str, Value]) -> None:
         history = self.cluster.history
-        event = Event(len(history.events), self.name, self.instance, attributes)
+        sure = self.cluster.plan.sure and self.cluster.random.random() < SURE
+        number = len(history.events)
+        event = Event(number, self.name, self.instance, attributes, sure=sure)
         history.events.append(event)
         body = encode_event(attributes, str(event.number).encode())
         self.cluster.bodies[body] = event
-        self._published.append(event)
-        self.machine.publish([Raw(body)])
+        self.published.append(event)
+        self.machine.publish([Raw(body)], sure)
         self._carry("publishes")
 
-    def goodbye(self) -> None:
+    def goodbye(self, *, forget: bool = False) -> None:
         now = self.cluster.agenda.now
         self._trouble.begin(now)
-        self.machine.goodbye()
+        self.machine.goodbye(forget=forget)
         self._carry("leaves")
-        self._end_session(now)
+        if self.process is None or forget:
+            self._end_session(now)
         if self.end is not None:
             self.cluster.network.close(self.end)
             self.end = None
@@ -278,16 +328,28 @@ class SimulatedClient:
         now, history = self.cluster.agenda.now, self.cluster.history
         if not frame.resumed:
             if frame.epoch in self.cluster.epochs:
+                if self.process is not None and self.outdone_at < inf:
+                    return  # the next process of a durable session has it already
                 history.odd("sessions", f"epoch {frame.epoch} was issued twice, to {self.name}")
             self.cluster.epochs.add(frame.epoch)
         before = self.session
-        if before is None or before.epoch != frame.epoch:
+        if frame.resumed and before is None and self.process is not None:
+            self.cluster.epochs.add(frame.epoch)
+            self.session = self.process.adopt(frame)
+            known = self.session.operations
+            for each in self.machine.standing():
+                if each.sequence in known:
+                    self.operations[each.handle] = known[each.sequence]
+        elif before is None or before.epoch != frame.epoch:
             if frame.resumed:
                 history.odd("sessions", f"{self.name} resumed {frame.epoch}, not its own")
             self._end_session(now)
             self.operations.clear()
             self.session = Session(self.name, self.instance, frame.epoch, frame.broker, now)
+            self.session.total_order = self.machine.total_order
             history.sessions.append(self.session)
+            if self.process is not None:
+                self.process.opened(self.session)
             if self.outdone_at < inf:
                 self._end_session(self.outdone_at)
         self._recover()
@@ -301,10 +363,14 @@ class SimulatedClient:
         self.opened = epoch
         self.outdone_at = inf
 
-    def outdone(self, at: float) -> None:
+    def outdone(self, at: float, *, adopted: bool = False) -> None:
+        """There is a newer one; or another process has adopted our session."""
         self.outdone_at = min(self.outdone_at, at)
         self._trouble.begin(at)
-        self._end_session(at)
+        if not adopted:
+            self._end_session(at)
+        elif self.session is not None and self.process is not None:
+            self.session = self.process.detached(self.session, at)
 
     # ── carrying out and recording what goes out ─────────────────────────────────────────
 
@@ -322,9 +388,17 @@ class SimulatedClient:
         for happened in effects.happened:
             match happened:
                 case Arrived():
-                    self._arrived(happened, heard)
+                    arrivals.best_effort(self, happened, heard)
+                case Brought():
+                    arrivals.sure(self, happened)
+                    self._process_soon(happened.pubend, happened.upto)
+                case Missed(pubend, first, last):
+                    heirs = self.session.instance if self.session else self.instance
+                    loss = Loss(heirs, pubend, first, last)
+                    cluster.history.losses.append(loss)
+                    self._process_soon(pubend, last)
                 case Settled():
-                    self._settle(happened)
+                    recording.settle(self, happened)
                 case Resolved(handle, failure):
                     answer = "Done" if failure is None else failure.error
                     self.calls[handle].answers.append((cluster.agenda.now, answer))
@@ -348,93 +422,29 @@ class SimulatedClient:
         if end is not None:
             self.cluster.network.close(end)
         if self.over:
+            if self.process is not None and self.session is None:
+                self.process.refused()
             self._end_session(self.cluster.agenda.now)
         else:
             self.connect_soon()
 
     def _record(self, frame: Frame) -> None:
-        if type(frame) in REQUESTS:
-            self._record_request(frame)  # type: ignore[arg-type]
+        if type(frame) in recording.REQUESTS:
+            recording.request(self, frame)  # type: ignore[arg-type]
         elif type(frame) is Publish:
-            self._record_events(frame)
-        elif type(frame) is Goodbye and self.session is not None:
+            recording.events(self, frame)
+        elif type(frame) is Goodbye and not frame.stay and self.session is not None:
             self._end_session(self.cluster.agenda.now)
 
-    def _record_request(self, frame: Request) -> None:
-        session = self.session
-        assert session is not None
-        if frame.sequence in session.operations:
-            return  # sent again after the connection broke
-        kind = REQUESTS[type(frame)]
-        handle = self.machine._unanswered[frame.sequence].handle
-        target, filter = None, None
-        session.sent += 1
-        now = self.cluster.agenda.now
-        if isinstance(frame, UnadvertiseRequest | UnsubscribeRequest):
-            target = session.operations[frame.target]
-            target.ended_at = min(target.ended_at, now)
-            target.ended_position = min(target.ended_position, session.sent)
-        else:
-            filter = frame.filter
-        operation = Operation(
-            session,
-            frame.sequence,
-            handle,
-            kind,
-            filter,
-            target,
-            frame.wait,
-            frame.timeout_s,
-            session.sent,
-            now,
-            ended_at=session.ended_at,
-        )
-        session.operations[frame.sequence] = operation
-        if kind in ADDITIONS:
-            self.operations[handle] = operation
+    def _process_soon(self, pubend: str, upto: int) -> None:
+        delay_s = self.cluster.random.random() * self.cluster.plan.process_s
+        self.cluster.agenda.after(delay_s, self._process, pubend, upto)
 
-    def _record_events(self, frame: Publish) -> None:
-        session = self.session
-        assert session is not None
-        for body in frame.bodies:
-            session.sent += 1
-            event = self.cluster.bodies[bytes(body)]
-            if event.session is None:
-                event.session = session
-                event.position = session.sent
-            elif event.session is not session:
-                self.cluster.history.odd("duplicates", f"{event} was sent in two sessions")
-            # The broker has said that it does not have it: what counts is the last time.
-            event.sent_at = self.cluster.agenda.now
-
-    def _settle(self, settled: Settled) -> None:
-        refused = {refusal.sequence for refusal in settled.refused}
-        for ordinal in range(self._settled + 1, settled.upto + 1):
-            event = self._published[ordinal - 1]
-            if event.fate:
-                self.cluster.history.odd("answers", f"{event} was settled twice")
-            bad = "refused" if ordinal in refused else "accepted"
-            event.fate = "unknown" if settled.unknown is not None else bad
-        self._settled = settled.upto
-
-    def _arrived(self, arrived: Arrived, heard: Frame | None) -> None:
-        cluster = self.cluster
-        assert isinstance(heard, Deliver)
-        for (handles, publication), wire in zip(arrived.batch, heard.batch, strict=True):
-            event = cluster.bodies.get(bytes(publication.body))
-            if len(handles) != len(wire.subscriptions):
-                cluster.history.odd(
-                    "soundness",
-                    f"{self.name} got {event} for subscriptions {wire.subscriptions}, "
-                    "not all of which are in force",
-                )
-            for handle in handles:
-                delivery = Delivery(
-                    cluster.agenda.now,
-                    self.instance,
-                    handle,
-                    self.operations.get(handle),
-                    event,
-                    publication.publisher,
-                )
-                cluster.history.deliveries.append(delivery)
+    def _process(self, pubend: str, upto: int) -> None:
+        if self.alive and not self.over:
+            if self.process is not None and not self.process.processed(pubend, upto):
+                self.kill()
+                self.cluster.lasting.return_later(self)
+                return
+            self.machine.processed(pubend, upto)
+            self._carry("is done with events")

@@ -6,7 +6,7 @@ step for step, in any process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from random import Random
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
 from motet.errors import InvariantError
@@ -21,17 +22,26 @@ from motet.model.epochs import is_newer
 from motet.protocol.contract import Input
 from motet.protocol.session.messages import ClientHello, Done
 from motet.testing.brokers import SimulatedBroker
+from motet.testing.cells import Cells
 from motet.testing.checkers import effective
 from motet.testing.clients import SimulatedClient
 from motet.testing.clock import Agenda
 from motet.testing.faults import FaultMenu
 from motet.testing.history import ADDITIONS, Event, History, Opening
+from motet.testing.lasting import Lasting
 from motet.testing.mishaps import Mishaps
 from motet.testing.rewiring import Rewiring
 from motet.testing.topology import edge_of
 from motet.testing.trace import Trace
 from motet.testing.transport import End, Network, Wire
-from motet.testing.workload import Workload, draw_overlay, draw_plan, draw_tree
+from motet.testing.workload import (
+    Workload,
+    draw_cells,
+    draw_delivery,
+    draw_overlay,
+    draw_plan,
+    draw_tree,
+)
 
 QUIET_S = 400.0
 """Virtual time within which everything must come to rest once faults have stopped."""
@@ -39,6 +49,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 LOOKS_FOR_A_PUBLISHER = 1
 """Who publishes has mostly advertised something; not always, since that must be refused."""
 PROBES = 3
+CLIENTS_IN_CELLS = 0.05
+"""The chance that a client may come to any broker, where some are cells."""
 SNAPSHOT_FIRST = 0.3
 """The chance that a broker that is to crash has just taken a snapshot."""
 PROBE_S = 0.005
@@ -61,10 +73,15 @@ class Cluster:
     ) -> None:
         """`needs` overrides what the seed would have drawn for the plan of the run. Of all steps
         of all brokers, the one numbered `crash_at` is the last of its broker's life."""
+        self.seed = seed
         self.random = Random(seed)
         self.menu = menu
         self.tree = draw_tree(self.random)
-        self.plan = replace(draw_plan(self.random), **{**draw_overlay(seed), **needs})
+        sure = draw_delivery(seed) if menu.sure else {}
+        drawn = {**draw_overlay(seed), **sure, **needs}
+        if menu.cells and "mates" not in drawn:
+            drawn |= {**draw_cells(seed, self.tree, menu.cells), **needs}
+        self.plan = replace(draw_plan(self.random), **drawn)
         self.agenda = Agenda()
         self.trace = Trace(story=story)
         self.faults: dict[str, int] = {}
@@ -72,6 +89,8 @@ class Cluster:
         self.broker_steps = 0
         self._sync_s = self.menu.sync_s * self.plan.sync
         hop_s = self.plan.hop_s[1] + self._sync_s
+        if self.plan.mates:  # heads wait for mates, but not for long
+            hop_s += BrokerConfig("").mirror_s
         self.history = History(self.tree, self.plan.covering, hop_s)
         self.network = Network(self.agenda, self.random, self.faults, self.plan.hop_s)
         self.workload = Workload(self.random, self.plan)
@@ -81,19 +100,24 @@ class Cluster:
         self.replayed = 0
         self.effective = effective.Checker(self.history, self.tables_of)
         self.clients: list[SimulatedClient] = []
+        self.lasting = Lasting(self, seed)
         self.wires: dict[tuple[str, str], Wire] = {}
         self.brokers = {
             name: SimulatedBroker(self, name, self.plan.lease_s) for name in self.tree.brokers
         }
+        if self.plan.sure:  # only there it matters what a clock says
+            for name, broker in self.brokers.items():
+                broker.clock.ahead_s = Random(f"{name} {seed}").uniform(0.0, self.plan.skew_s)
         for edge in self.tree.edges:
             wire = self.network.wire(edge, menu, self.history.disturbed[edge])
             wire.trouble.begin(0.0)
             self.wires[edge] = wire
             one, two = edge
             self.brokers[one].wires[two] = self.brokers[two].wires[one] = wire
+        self.cells = Cells(self)
         self.mishaps = Mishaps(self)
         self.rewiring = Rewiring(self, seed)
-        self._acting = True
+        self.acting = True
 
     # ── the stages of a run ──────────────────────────────────────────────────────────────
 
@@ -112,7 +136,7 @@ class Cluster:
         try:
             self.trace.note(self.agenda.now, "half of the clients leave")
             for client in self._living()[::2]:
-                client.goodbye()
+                client.goodbye(forget=True)
             self._quiet("after the farewell")
             self._note_what_lives()
         except Halt:
@@ -122,16 +146,19 @@ class Cluster:
         self.trace.note(0.0, self._cast())
         for broker in self.brokers.values():
             broker.start(remember=False)
+        for mate in self.cells.mates.values():
+            mate.start()
         for _ in range(self.plan.clients):
             self.arrive()
         self.agenda.after(0.05, self._act)
         self.mishaps.begin()
         self.rewiring.begin()
         self.agenda.run(self.plan.chaos_s)
-        self._acting = False
         self.trace.note(self.agenda.now, "faults stop, links heal")
         self.mishaps.stop()
         self.rewiring.stop()
+        self.lasting.return_all()
+        self.acting = False
 
     def _cast(self) -> str:
         rough = [f"{'-'.join(wire.edge)}" for wire in self.wires.values() if wire.rates]
@@ -151,6 +178,7 @@ class Cluster:
                 self.history.odd("settles", f"{client.name} has no session {when}")
         for name, broker in self.brokers.items():
             self._validate(name, broker.core)
+        self.cells.inspect(when)
         self.history.settled_at = min(self.history.settled_at, self.agenda.now)
 
     def _validate(self, name: str, core: BrokerCore | None) -> None:
@@ -183,19 +211,29 @@ class Cluster:
     def arrive(self, name: str = "", home: str = "") -> SimulatedClient:
         """A new client, or a new process of a known one."""
         instance = len(self.clients)
-        client = SimulatedClient(
-            self, instance, name or f"c{instance}", home or self.random.choice(self.tree.brokers)
-        )
+        home = home or self.random.choice(self._homes())
+        application = self.lasting.application(name, instance, home)
+        client = SimulatedClient(self, instance, name or f"c{instance}", home, application)
         self.clients.append(client)
         client.connect()
+        if client.process is not None:
+            client.process.begin()
         return client
+
+    def _homes(self) -> Sequence[str]:
+        """Streams pass through the mates of a cell where no client is: mostly, none is."""
+        plain = [name for name in self.tree.brokers if name not in self.plan.mates]
+        few = len(plain) < 2 or not self.plan.mates
+        if few or self.random.random() < CLIENTS_IN_CELLS:
+            return self.tree.brokers
+        return plain
 
     def able(self) -> list[SimulatedClient]:
         """Clients whose application runs, connected or not."""
         return [client for client in self.clients if not client.over and not client.paused]
 
     def _act(self) -> None:
-        if not self._acting:
+        if not self.acting:
             return
         self.agenda.after(self.workload.next_action_s(), self._act)
         action = self.workload.draw_action()
@@ -214,12 +252,14 @@ class Cluster:
         elif action in ADDITIONS:
             client.ask(
                 action,  # type: ignore[arg-type]
-                self.workload.draw_filter(),
+                self.workload.draw_filter(action),
                 wait=self.workload.draw_wait(),
                 timeout_s=self.workload.draw_timeout_s(),
+                since=self.lasting.draw_since(client, action),
             )
         elif action == "goodbye":
-            client.goodbye()
+            client.goodbye(forget=self.lasting.forgets())
+            self.lasting.return_later(client)
         else:
             self._take_back(client, action)
 
@@ -330,6 +370,8 @@ class Cluster:
             return
         newcomer, now = broker.ends[connection].peer.owner, self.agenda.now
         assert isinstance(newcomer, SimulatedClient)
+        if self.lasting.adopted(newcomer, soft.epoch, broker.name):
+            return
         namesakes = [c for c in self.clients if c.name == hello.client and c is not newcomer]
         present = tuple(
             c.machine.epoch

@@ -7,6 +7,7 @@ about every `pace_s` one of them is drawn. Every fault that really happened is c
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from motet.errors import MisuseError
 
@@ -48,6 +49,25 @@ class FaultMenu(Struct, frozen=True):
     slow_client: float = 0.0
     """A client acts but does not read, and its queue overflows."""
 
+    kill_mate: float = 0.0
+    """A mate of a cell dies and comes back; it keeps nothing anyway."""
+    pause_mate: float = 0.0
+    """A mate stands still, and later works off what came meanwhile, however old it is."""
+    cut_side: float = 0.0
+    """A stream link between two members is cut, and later heals."""
+    orphan: float = 0.0
+    """The link between a mate and its head is cut: the mate goes on with what it knows."""
+    cells: float = 0.0
+    """The share of runs in which some brokers are cells of several processes."""
+    stall: float = 0.0
+    """A link takes everything and hands over nothing; then it goes on, or is dead."""
+    log_failure: float = 0.0
+    """The disk of a pubend's log is full: the broker dies at once, and comes back when there is
+    room."""
+
+    sure: bool = False
+    """Brokers have pubends: events are exactly once."""
+
     sync_s: float = 0.0
     """The longest a journal takes to make facts durable."""
 
@@ -69,6 +89,12 @@ DRAWN = (
     "twin_client",
     "slow_client",
     "twin_elsewhere",
+    "stall",
+    "log_failure",
+    "kill_mate",
+    "pause_mate",
+    "cut_side",
+    "orphan",
 )
 
 FRAME_FAULTS = ("loss", "doubling", "delay", "reordering")
@@ -128,6 +154,22 @@ PROFILES: dict[str, FaultMenu] = {
         sync_s=0.01,
     ),
 }
+PROFILES["delivery"] = replace(
+    PROFILES["mixed"], stall=1.0, log_failure=0.3, drop_client=2.0, sure=True, cells=0.1
+)
+PROFILES["cells"] = replace(
+    PROFILES["delivery"],
+    cells=1.0,
+    kill_mate=1.0,
+    pause_mate=1.0,
+    cut_side=1.5,
+    orphan=2.5,
+    amnesia=0.2,
+    pace_s=0.4,
+)
+PROFILES["orphans"] = FaultMenu(
+    sure=True, cells=1.0, orphan=3.0, pause_mate=1.0, kill=0.3, pace_s=0.6, sync_s=0.004
+)
 DEFAULT_PROFILE = "mixed"
 
 

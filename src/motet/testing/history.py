@@ -46,6 +46,8 @@ class Operation:
     ended_position: int = 1 << 60
     gone: bool = False
     """Its removal, or its failure, has been answered."""
+    since: dict[str, int] = field(default_factory=dict)
+    """How far a subscription reaches into the past, by pubend."""
 
     @property
     def id(self) -> OpId:
@@ -83,6 +85,9 @@ class Session:
     sent: int = 0
     """How many things the client has sent in it: the next position."""
     operations: dict[int, Operation] = field(default_factory=dict)
+    numbered: dict[int, Event] = field(default_factory=dict)
+    """Of a durable session: its publications, by number."""
+    total_order: bool = False
 
     def end(self, at: float) -> None:
         """It ends, or could have, and with it all that it has in force."""
@@ -104,6 +109,8 @@ class Opening(NamedTuple):
     """The epoch that the client came back with; none if it was new."""
     present: tuple[str, ...]
     """Epochs in which others with the same id were connected just then, and not outdone yet."""
+    adopted: bool = False
+    """The session was a durable one, that another process has left or was thrown out of."""
 
 
 class Fencing(NamedTuple):
@@ -139,6 +146,20 @@ class Event:
     position: int = -1
     sent_at: float = inf
     fate: str = ""
+    """Also "void": a later process of its client was told that it was never published."""
+    sure: bool = False
+    """To arrive exactly once."""
+    settled_at: float = inf
+    """When its publisher heard of its fate."""
+    inherited: bool = False
+    """It was a later process of its publisher that did."""
+    pubend: str = ""
+    tick: int = 0
+    """Where it is in which log, if anybody knows."""
+    audience: frozenset[OpId] = frozenset()
+    """Subscriptions that had started there when it was written, and match it."""
+    last_position: int = -1
+    """Where it was sent for the last time, after its broker had lost it."""
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
@@ -154,6 +175,19 @@ class Delivery(NamedTuple):
     operation: Operation | None
     event: Event | None
     publisher: str
+    pubend: str = ""
+    tick: int = 0
+    """Of a sure event: which place in which stream it came from."""
+    session: Session | None = None
+
+
+class Loss(NamedTuple):
+    """A client was told that a range of ticks is lost."""
+
+    instance: int
+    pubend: str
+    first: int
+    last: int
 
 
 class Spans:
@@ -219,6 +253,16 @@ class History:
     calls: list[Call] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    starts: dict[tuple[OpId, str], int] = field(default_factory=dict)
+    """By subscription and pubend: the tick above which it is owed everything."""
+    first_starts: dict[tuple[OpId, str], int] = field(default_factory=dict)
+    """The first of them: an advertisement that goes takes starts with it, and another one may
+    bring others."""
+    lost_upto: dict[str, int] = field(default_factory=dict)
+    """By pubend: up to which tick its log has let go what somebody was still owed."""
+    trimmed_upto: dict[str, int] = field(default_factory=dict)
+    """By pubend: up to which tick its log has let go of anything."""
     disturbed: Places = field(default_factory=Places)
     """Where frames could be lost or late, or nobody was there."""
     amnesia: Places = field(default_factory=Places)
@@ -231,6 +275,10 @@ class History:
     """When everything was quiet: from here on all that is in force is effective."""
     living: list[Session] = field(default_factory=list)
     """Sessions that are open in the end."""
+    durable: dict[int, bool] = field(default_factory=dict)
+    """Instances of durable clients: whether their application writes its own cursors down."""
+    effects: list[Delivery] = field(default_factory=list)
+    """What applications of durable clients are done with."""
     departed: set[int] = field(default_factory=set)
     """Instances whose process was killed: nobody there to hear an answer."""
 
@@ -246,6 +294,12 @@ class History:
         """Where a broker hears of a session from: a neighbour, or the client itself."""
         path = self.tree.path(broker, session.broker)
         return Hop.broker(path[1]) if len(path) > 1 else Hop.client(session.client)
+
+    def taken(self) -> list[Delivery]:
+        """What applications have got. Durable ones get again what they were not done with, so for
+        them only that counts."""
+        ordinary = [each for each in self.deliveries if each.instance not in self.durable]
+        return ordinary + self.effects
 
     def operations(self, kind: str) -> list[Operation]:
         return [

@@ -8,6 +8,7 @@ from motet.testing.faults import DRAWN
 
 if TYPE_CHECKING:
     from motet.testing.brokers import SimulatedBroker
+    from motet.testing.cells import SimulatedMate
     from motet.testing.clients import SimulatedClient
     from motet.testing.cluster import Cluster
     from motet.testing.transport import Wire
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 FORESIGHT_S = 0.05
 """From a death sentence to the death: longer than any fact takes to become durable."""
 CUT_S = (0.1, 4.0)
+STALL_S = (0.1, 3.0)
 DOWN_S = (0.05, 3.0)
 PAUSE_S = (0.2, 4.0)
 SILENCE_S = 2.0
@@ -46,6 +48,12 @@ class Mishaps:
         for wire in cluster.wires.values():
             wire.rates = ()
             wire.cut = 0
+            wire.stalled_until = 0.0
+        for wire in cluster.cells.wires:
+            wire.cut = 0
+        for mate in cluster.cells.mates.values():
+            mate.go_on()
+            mate.start()
         for broker in cluster.brokers.values():
             broker.doomed = False
             if broker.disk_fails:
@@ -86,11 +94,8 @@ class Mishaps:
             return False
         wire = cluster.random.choice(list(cluster.wires.values()))
         wire.cut += 1
-        wire.trouble.begin(cluster.agenda.now)
         self._note(f"the link {'-'.join(wire.edge)} is cut")
-        for end in list(cluster.brokers[wire.edge[0]].ends.values()):
-            if end.connection.wire is wire:
-                cluster.network.sever(end.connection)
+        self._sever(wire)
         cluster.agenda.after(cluster.random.uniform(*CUT_S), self._heal, wire)
         return True
 
@@ -98,6 +103,33 @@ class Mishaps:
         if wire.cut:
             wire.cut -= 1
             self._note(f"the link {'-'.join(wire.edge)} is whole again")
+
+    def stall(self) -> bool:
+        """Frames wait until the link moves on. Half of the links that stall never do: then all
+        that waits is lost."""
+        cluster = self._cluster
+        if not cluster.wires:
+            return False
+        random, now = cluster.random, cluster.agenda.now
+        wire = random.choice(list(cluster.wires.values()))
+        wire.stalled_until = max(wire.stalled_until, now + random.uniform(*STALL_S))
+        wire.trouble.begin(now)
+        wire.trouble.touch(now, wire.stalled_until + cluster.history.hop_s)
+        self._note(f"the link {'-'.join(wire.edge)} stalls until {wire.stalled_until:.3f} s")
+        if random.random() < 0.5:
+            cluster.agenda.at(wire.stalled_until, self._give_out, wire)
+        return True
+
+    def _give_out(self, wire: Wire) -> None:
+        if self._running:
+            self._sever(wire)
+
+    def _sever(self, wire: Wire) -> None:
+        cluster = self._cluster
+        wire.trouble.begin(cluster.agenda.now)
+        for end in list(cluster.brokers[wire.edge[0]].ends.values()):
+            if end.connection.wire is wire:
+                cluster.network.sever(end.connection)
 
     # ── brokers ──────────────────────────────────────────────────────────────────────────
 
@@ -115,13 +147,16 @@ class Mishaps:
     def amnesia(self) -> bool:
         return self.kill(remember=False)
 
-    def disk_failure(self) -> bool:
+    def log_failure(self) -> bool:
+        return self.disk_failure(of_pubend=True)
+
+    def disk_failure(self, *, of_pubend: bool = False) -> bool:
         """The next sync of a broker fails; it comes back on a disk that works."""
         broker = self._some_broker()
         if broker is None or broker.digests is not None:
             return False
         broker.foresee_death()
-        broker.fail_disk()
+        broker.fail_disk(of_pubend=of_pubend)
         down_s = self._cluster.random.uniform(*DOWN_S)
         self._cluster.agenda.after(FORESIGHT_S + down_s, self._mend_disk, broker)
         return True
@@ -161,6 +196,7 @@ class Mishaps:
         cluster = self._cluster
         if not remember:
             cluster.history.amnesia[broker.name].touch(cluster.agenda.now, cluster.agenda.now)
+            cluster.lasting.forgotten(broker.name)
         broker.start(remember=remember)
         cluster.history.disturbed[broker.name].end(cluster.agenda.now)
 
@@ -181,6 +217,62 @@ class Mishaps:
         up = [broker for broker in cluster.brokers.values() if broker.core is not None]
         return cluster.random.choice(up) if up else None
 
+    # ── mates ────────────────────────────────────────────────────────────────────────────
+
+    def kill_mate(self) -> bool:
+        mate = self._some_mate()
+        if mate is None:
+            return False
+        mate.kill()
+        self._cluster.agenda.after(self._cluster.random.uniform(*DOWN_S), mate.start)
+        return True
+
+    def pause_mate(self) -> bool:
+        mate, cluster = self._some_mate(), self._cluster
+        if mate is None:
+            return False
+        self._note(f"{mate.name}, a mate, stands still")
+        mate.pause()
+        pause_s = cluster.random.uniform(*PAUSE_S)
+        if pause_s > SILENCE_S:
+            cluster.agenda.after(SILENCE_S, self._give_up, mate)
+        cluster.agenda.after(pause_s, mate.go_on)
+        return True
+
+    def _give_up(self, mate: SimulatedMate) -> None:
+        """The others have heard nothing for too long."""
+        if mate.paused:
+            for end in list(mate.ends.values()):
+                self._cluster.network.sever(end.connection)
+
+    def cut_side(self) -> bool:
+        cluster = self._cluster
+        if not cluster.cells.wires:
+            return False
+        self._cut_side(cluster.random.choice(cluster.cells.wires))
+        return True
+
+    def orphan(self) -> bool:
+        mate = self._some_mate()
+        if mate is None:
+            return False
+        self._cut_side(mate.side_wires[mate.head])
+        return True
+
+    def _cut_side(self, wire: Wire) -> None:
+        cluster = self._cluster
+        wire.cut += 1
+        self._note(f"the stream link {'-'.join(wire.edge)} is cut")
+        for end in list(cluster.cells.process(wire.edge[0]).ends.values()):
+            if end.connection.wire is wire:
+                cluster.network.sever(end.connection)
+        cluster.agenda.after(cluster.random.uniform(*CUT_S), self._heal, wire)
+
+    def _some_mate(self) -> SimulatedMate | None:
+        cluster = self._cluster
+        up = [m for m in cluster.cells.mates.values() if m.core is not None and not m.paused]
+        return cluster.random.choice(up) if up else None
+
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
     def drop_client(self) -> bool:
@@ -198,6 +290,8 @@ class Mishaps:
         cluster = self._cluster
         self._note(f"{client.name} is killed")
         client.kill()
+        if cluster.lasting.return_later(client):
+            return True
         if cluster.random.random() < SUCCESSOR:
             delay_s = cluster.random.uniform(0.0, 2.0)
             home = client.home
@@ -269,4 +363,10 @@ STRIKES = {
     "twin_client": Mishaps.twin_client,
     "slow_client": Mishaps.slow_client,
     "twin_elsewhere": Mishaps.twin_elsewhere,
+    "kill_mate": Mishaps.kill_mate,
+    "pause_mate": Mishaps.pause_mate,
+    "cut_side": Mishaps.cut_side,
+    "orphan": Mishaps.orphan,
+    "stall": Mishaps.stall,
+    "log_failure": Mishaps.log_failure,
 }

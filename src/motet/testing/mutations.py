@@ -12,11 +12,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from motet.errors import MisuseError
-from motet.testing.bugs import durability, links, publications, routing, sessions
+from motet.testing.bugs import (
+    cells,
+    delivery,
+    durability,
+    durables,
+    links,
+    publications,
+    routing,
+    sessions,
+    total_order,
+)
 from motet.testing.bugs.catalogue import BUGS, Mutation
 from motet.testing.patches import patched
 
-ROOMS = (routing, links, sessions, publications, durability)
+ROOMS = (
+    routing,
+    links,
+    sessions,
+    publications,
+    durability,
+    delivery,
+    cells,
+    durables,
+    total_order,
+)
 """Bugs enter the catalogue when their module is imported."""
 MUTATIONS: dict[str, Mutation] = BUGS
 

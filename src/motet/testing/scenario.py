@@ -5,12 +5,17 @@ between brokers wait in their link until the scenario delivers, loses or doubles
 the reader decides what crosses what. `replay(path)` runs a file and returns it with the outcomes
 that really came; a test compares the two.
 
-    overlay A-B B-C            brokers and links; `overlay covering A-B` turns covering on, and
-                               `overlay keep=3 A-B` keeps three messages for who stays away
+    overlay A-B B-C            brokers and links; `overlay covering A-B` turns covering on,
+                               `overlay keep=3 A-B` keeps three messages for who stays away, and
+                               `overlay sure A-B` gives brokers pubends
+    ahead A 3                  the clock of A is three seconds ahead
+    down A · up A              kill a broker; start it again from its journal
     connect alice A [p1]       a client says hello, as process p1; goodbye alice · vanish alice
+    connect bob A total        a client in total order
+    connect bob A p1 keep=60   a durable client; leave bob: its process ends, its session does not
     resume alice A A-1.2 [p1]  a client comes back and wants to go on with session A-1.2
     advertise alice x > 1      and: subscribe, unadvertise alice 1, unsubscribe alice 1
-    publish alice x=5 y='a'    one event
+    publish alice x=5 y='a'    one event, exactly once if the overlay is sure
     deliver A B [n]            hand over the oldest frame(s) of a link; settle: all of them
     lose A B · double A B      what a bad network does to the oldest frame
     cut A B · heal A B         break a link's connection; dial it again
@@ -33,13 +38,16 @@ from motet.broker.config import OUTBOX_BOUND, BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
 from motet.errors import StaleState
-from motet.model import Filter, Hop, OpId, Value, decode_attributes, encode_event
+from motet.model import Filter, Value, encode_event
 from motet.protocol.contract import (
     Closed,
     Dialled,
     Fact,
     Input,
+    Logged,
+    LogRead,
     Output,
+    Persisted,
     Received,
     Reconfigured,
     SetTimer,
@@ -48,8 +56,10 @@ from motet.protocol.contract import (
 )
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link import messages as link
-from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
+from motet.testing.clock import Agenda
+from motet.testing.pubend import SimulatedPubend
+from motet.testing.words import hop_of, op_of, tell
 
 
 class Scenario:
@@ -67,7 +77,9 @@ class Scenario:
         self.timers: dict[tuple[str, TimerKey], float] = {}
         self._connections = 0
         self._edges: list[tuple[str, str]] = []
-        self._covering = False
+        self._covering = self._sure = False
+        self._pubends: dict[str, SimulatedPubend] = {}
+        self._ahead_s: dict[str, float] = {}
         self._bound = OUTBOX_BOUND
         self._lives: dict[str, int] = {}
         self._backups: dict[str, list[Fact]] = {}
@@ -86,6 +98,8 @@ class Scenario:
         for word in text.split():
             if word == "covering":
                 self._covering = True
+            elif word == "sure":
+                self._sure = True
             elif word.startswith("keep="):
                 self._bound = int(word.removeprefix("keep="))
             else:
@@ -113,7 +127,19 @@ class Scenario:
         core = BrokerCore(self._founded[name], durable)
         self.brokers[name] = core
         self.journals[name] = list(journal)
-        self._carry(name, core.recover(self.now))
+        remembered = None
+        if self._sure:
+            if not journal:
+                self._pubends[name] = SimulatedPubend(Agenda(), lambda: 0.0)
+            remembered = self._pubends[name].remembered()
+            self._pubends[name].watch(lambda _: None, _unexpected)
+        self._carry(name, core.recover(self._clock(name), remembered))
+
+    def up(self, name: str) -> None:
+        self._start(name, self.journals[name])
+        for left, right in self._edges:
+            if name in (left, right) and left in self.brokers and right in self.brokers:
+                self._dial(left, right)
 
     def restart(self, name: str, *, remember: bool) -> None:
         before = self.brokers[name]
@@ -232,7 +258,7 @@ class Scenario:
         counter = f"{client} published"
         self.counters[counter] += 1
         body = Raw(encode_event(attributes, b""))
-        self._from_client(client, session.Publish(self.counters[counter], [body]))
+        self._from_client(client, session.Publish(self.counters[counter], [body], self._sure))
 
     def _from_client(self, client: str, frame: Frame) -> None:
         self._step(self.homes[client], Received(self._connection(client), frame))
@@ -287,7 +313,7 @@ class Scenario:
     def _step(self, broker: str, input: Input) -> None:
         core = self.brokers[broker]
         try:
-            out = core.step(input, self.now)
+            out = core.step(input, self._clock(broker))
         except StaleState as problem:
             self._stop(broker, str(problem))
             return
@@ -306,7 +332,7 @@ class Scenario:
                 self.lines.append(f"{broker} > {other}: {tell(frame)}")
         for timer in out.timers:
             if isinstance(timer, SetTimer):
-                self.timers[broker, timer.key] = timer.at
+                self.timers[broker, timer.key] = timer.at - self._ahead_s.get(broker, 0.0)
             else:
                 self.timers.pop((broker, timer.key), None)
         for connection, error, text in out.close:
@@ -317,6 +343,19 @@ class Scenario:
             if error == StaleState.__name__:
                 self._stop(other, text)
 
+        if out.confirm:
+            self._step(broker, Persisted(out.confirm))
+        if out.forgotten:
+            self._pubends[broker].forget(out.forgotten)
+        if out.log:
+            self._pubends[broker].append(out.log)
+            self._step(broker, Logged(self._pubends[broker].durable))
+        for want in out.reads:
+            self._step(broker, LogRead(want, self._pubends[broker].read(want)))
+
+    def _clock(self, broker: str) -> float:
+        return self.now + self._ahead_s.get(broker, 0.0)
+
     def tables(self, broker: str) -> None:
         state = self.brokers[broker].durable.routing.state
         for title, table in (("SRT", state.advertisements), ("PRT", state.subscriptions)):
@@ -324,10 +363,11 @@ class Scenario:
                 sent = " ".join(state.bits.names(entry.sent))
                 told = f", told {sent}" if sent else ""
                 self.lines.append(
-                    f"{title} {_op(entry.id)} ({entry.filter}) from {_hop(entry.source)}{told}"
+                    f"{title} {op_of(entry.id)} ({entry.filter}) from {hop_of(entry.source)}{told}"
                 )
         waits = [
-            f"{_op(w.op)} for {' '.join(state.bits.names(w.missing))}" for w in state.waits.values()
+            f"{op_of(w.op)} for {' '.join(state.bits.names(w.missing))}"
+            for w in state.waits.values()
         ]
         self.lines.extend(f"waits: {wait}" for wait in waits)
         if not self.lines:
@@ -336,7 +376,7 @@ class Scenario:
     def clients(self, broker: str) -> None:
         state = self.brokers[broker].durable.routing.state
         for (client, epoch), hop in state.clients.items():
-            self.lines.append(f"{client} in {epoch} from {_hop(hop)}")
+            self.lines.append(f"{client} in {epoch} from {hop_of(hop)}")
         if not self.lines:
             self.lines.append("nobody")
 
@@ -346,6 +386,7 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "connect": Scenario.connect,
     "resume": Scenario.resume,
     "goodbye": lambda s, client: s._from_client(client, session.Goodbye()),
+    "leave": lambda s, client: s._from_client(client, session.Goodbye(stay=True)),
     "vanish": Scenario.vanish,
     "advertise": lambda s, text: s.request(session.AdvertiseRequest, text),
     "unadvertise": lambda s, text: s.request(session.UnadvertiseRequest, text),
@@ -365,78 +406,28 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "add": Scenario.add,
     "remove": Scenario.remove,
     "time": Scenario.time,
+    "ahead": lambda s, text: s._ahead_s.update({text.split()[0]: float(text.split()[1])}),
+    "down": Scenario._stop,
+    "up": Scenario.up,
     "tables": Scenario.tables,
     "clients": Scenario.clients,
 }
 
 
-# ── frames in words ──────────────────────────────────────────────────────────────────────
+# ── words ────────────────────────────────────────────────────────────────────────────────
 
 
-def tell(frame: object) -> str:
-    """One frame or routing message in a few words."""
-    match frame:
-        case link.Control(first, messages):
-            return f"#{first} " + "; ".join(tell(message) for message in messages)
-        case link.LinkHello(_, _, incarnation, known, received):
-            return f"hello, life {incarnation}, I know your life {known} up to #{received}"
-        case link.Publications(_, after, batch):
-            events = ", ".join(_event(publication.body) for publication in batch)
-            return f"events {events} after #{after}"
-        case link.Inquire(op):
-            return f"who is missing for {_op(op)}?"
-        case link.Waiting(op, broker, names):
-            return f"for {_op(op)} {broker} waits for {', '.join(names) or 'nobody'}"
-        case routing.Advertise(id, filter, echo, probe) | routing.Subscribe(
-            id, filter, echo, probe
-        ):
-            verb = "adv" if isinstance(frame, routing.Advertise) else "sub"
-            marks = ", echo" * echo + ", probe" * probe
-            return f"{verb} {_op(id)} ({filter}){marks}"
-        case routing.Unadvertise(target, op) | routing.Unsubscribe(target, op):
-            verb = "unadv" if isinstance(frame, routing.Unadvertise) else "unsub"
-            return f"{verb} {_op(target)}" + (f", echo {_op(op)}" if op else "")
-        case routing.Echo(op):
-            return f"echo {_op(op)}"
-        case routing.ClientHere(client, epoch):
-            return f"{client} is here in {epoch}"
-        case routing.ClientGone(client, epoch):
-            return f"{client} of {epoch} is gone"
-        case routing.Complete(whole):
-            return "that is all" if whole else "there is more to come"
-        case session.Welcome(_, epoch, resumed):
-            return f"welcome {'back ' if resumed else ''}in {epoch}"
-        case session.Done(sequence):
-            return f"{sequence} is effective"
-        case session.Failed(sequence, error, text, missing):
-            return f"{sequence} failed: {error}, {text}" + (
-                f" ({', '.join(missing)})" if missing else ""
-            )
-        case session.Published(upto, refused):
-            return f"published up to {upto}" + "".join(f", {r.error}: {r.text}" for r in refused)
-        case session.Deliver(batch):
-            return "; ".join(
-                f"{_event(d.publication.body)} for {', '.join(map(str, d.subscriptions))}"
-                for d in batch
-            )
-    return repr(frame)
+def _greeting(client: str, resume: str | None, words: list[str]) -> session.ClientHello:
+    total_order = "total" in words
+    instance = "".join(word for word in words if word != "total" and not word.startswith("keep="))
+    keep_s = sum(float(word.removeprefix("keep=")) for word in words if word.startswith("keep="))
+    return session.ClientHello(
+        PROTOCOL_VERSION, client, resume, b"", instance, keep_s=keep_s, total_order=total_order
+    )
 
 
-def _op(op: OpId) -> str:
-    return f"{op.client or op.epoch}/{op.sequence}"
-
-
-def _hop(hop: Hop) -> str:
-    return hop.name
-
-
-def _event(body: Raw) -> str:
-    attributes = decode_attributes(body)
-    return "{" + " ".join(f"{name}={value!r}" for name, value in attributes.items()) + "}"
-
-
-def _greeting(client: str, resume: str | None, instance: list[str]) -> session.ClientHello:
-    return session.ClientHello(PROTOCOL_VERSION, client, resume, b"", "".join(instance))
+def _unexpected(failure: Exception) -> None:
+    raise failure
 
 
 def _attribute(word: str) -> tuple[str, Value]:

@@ -16,11 +16,13 @@ from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from motet.broker.core import BrokerCore
 from motet.matching import index as matching_index
 from motet.matching import python_index
 from motet.matching.naive import surely_covers
+from motet.protocol.delivery import machine as delivery_machine
 from motet.protocol.link import machine as link_machine
 from motet.testing.checkers import routing
 from motet.testing.checkers.by_history import CHECKERS
@@ -33,8 +35,10 @@ from motet.testing.patches import Patch, patched
 GUARANTEES = (
     "routing",
     "completeness",
+    "exactly-once",
     "duplicates",
     "order",
+    "total-order",
     "soundness",
     "effective",
     "answers",
@@ -112,12 +116,15 @@ def simulate(
 ) -> Result:
     """Run one seed and check everything. The same arguments give the same result, always.
 
-    With `crash_at` it is a small, calm run in which one broker dies in that very step."""
+    With `crash_at` it is a small, calm run in which one broker dies in that very step, with
+    exactly-once events if the profile has them."""
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
         needs = dict(bug.needs) if bug else {}
+        menu = replace(profile(profile_name), **needs.pop("menu", {}))
         if crash_at is not None:
             needs |= SMALL
-        cluster = Cluster(seed, profile(profile_name), needs=needs, story=story, crash_at=crash_at)
+            menu = replace(profile("calm"), sure=menu.sure)
+        cluster = Cluster(seed, menu, needs=needs, story=story, crash_at=crash_at)
         with patched(_surroundings(cluster)):
             cluster.run()
             verdicts = _verdicts(cluster)
@@ -143,6 +150,7 @@ def _surroundings(cluster: Cluster) -> list[Patch]:
     """What holds for one run only. Filters come from a small space: answers are remembered."""
     return [
         Patch(link_machine, "CONTROL_CHUNK", cluster.plan.control_chunk),
+        Patch(delivery_machine, "Limits", lambda: cluster.plan.limits),
         Patch(matching_index, "surely_covers", _surely_covers),
         Patch(python_index, "surely_covers", _surely_covers),
     ]
@@ -278,18 +286,20 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
-def crashes_of(seed: int) -> range:
+def crashes_of(seed: int, profile_name: str = "calm") -> range:
     """The steps that brokers take in a small run of this seed, until faults would stop."""
-    cluster = Cluster(seed, profile("calm"), needs=SMALL, crash_at=0)
+    menu = replace(profile("calm"), sure=profile(profile_name).sure)
+    cluster = Cluster(seed, menu, needs=SMALL, crash_at=0)
     with patched(_surroundings(cluster)):
         cluster.chaos()
     return range(1, cluster.broker_steps + 1)
 
 
-def crash_everywhere(seed: int, *, stride: int = 1) -> Result:
+def crash_everywhere(seed: int, profile_name: str = "calm", *, stride: int = 1) -> Result:
     """One small run again and again, with a crash at each step that a broker takes in it."""
-    steps = crashes_of(seed)[::stride]
-    return merge([simulate(seed, "calm", crash_at=step) for step in steps], "calm")
+    steps = crashes_of(seed, profile_name)[::stride]
+    runs = [simulate(seed, profile_name, crash_at=step) for step in steps]
+    return merge(runs, profile_name)
 
 
 # ── mutations ────────────────────────────────────────────────────────────────────────────
@@ -309,7 +319,7 @@ class Catch(Struct, frozen=True):
 def catch(mutation: str, most_seeds: int = 40) -> Catch:
     """Run seeds of the mutation's profile until a checker objects."""
     chosen = MUTATIONS[mutation]
-    for count, seed in enumerate(range(most_seeds), 1):
+    for count, seed in enumerate(range(chosen.first, chosen.first + most_seeds), 1):
         result = simulate(seed, chosen.profile, mutation)
         if result.violations:
             guarantees = tuple(dict.fromkeys(v.guarantee for v in result.violations))

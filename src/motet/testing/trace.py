@@ -18,7 +18,10 @@ from motet.protocol.contract import (
     Closed,
     Dialled,
     Input,
+    Logged,
+    LogRead,
     Output,
+    Persisted,
     Received,
     Reconfigured,
     TimerFired,
@@ -26,7 +29,7 @@ from motet.protocol.contract import (
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import ControlAck
 from motet.protocol.session import messages as session
-from motet.testing.scenario import tell
+from motet.testing.words import tell
 
 FOLD_AFTER = 512
 
@@ -147,6 +150,12 @@ def _came_in(given: Input, peers: dict[int, str]) -> str:
             return f"the timer {' '.join(map(str, key))} rings"
         case Reconfigured(neighbours):
             return f"now has these neighbours: {', '.join(neighbours) or 'none'}"
+        case Logged(records):
+            return f"{records} records of its pubend are durable"
+        case LogRead(want, _):
+            return f"its pubend was read from {want.since} to {want.upto}"
+        case Persisted(upto):
+            return f"has reserved its ticks up to {upto}"
 
 
 def _closing(close: Close, peers: dict[int, str]) -> str:

@@ -83,7 +83,7 @@ class End:
 class Wire:
     """One edge of the tree: its weather, and whether it stands."""
 
-    __slots__ = ("cut", "dialler", "edge", "rates", "strays", "trouble")
+    __slots__ = ("cut", "dialler", "edge", "rates", "stalled_until", "strays", "trouble")
 
     def __init__(self, edge: Edge, dialler: str, rates: tuple[float, ...], trouble: Spans) -> None:
         self.edge = edge
@@ -93,6 +93,8 @@ class Wire:
         self.trouble = trouble
         self.cut = 0
         """How many cuts are not healed."""
+        self.stalled_until = 0.0
+        """Nothing arrives before this time."""
         self.strays = 0
         """Frames under way that later ones may overtake."""
 
@@ -169,6 +171,9 @@ class Network:
         arrival = agenda.now + hop_s[0] + (hop_s[1] - hop_s[0]) * self._random.random()
         if arrival < end.last_arrival:
             arrival = end.last_arrival
+        wire = end.connection.wire
+        if wire is not None and arrival < wire.stalled_until:
+            arrival = wire.stalled_until
         end.last_arrival = arrival
         end.backlog += 1
         agenda.at(arrival, self._arrive, end.peer, frame)

@@ -13,10 +13,12 @@ from typing import Any
 from msgspec import Struct
 
 from motet.model import Filter, Value
+from motet.protocol.delivery.state import Limits
 from motet.testing.topology import Tree, random_tree
 
 KEPT_BY_MOST = 100_000
 KEPT_BY_SOME = (3, 20)
+KEPT_IN_LOGS = (3, 40)
 TOPICS = ("a", "ab", "b", "c")
 LEVELS = range(8)
 
@@ -51,6 +53,16 @@ FILTERS = (
 @cache
 def filters() -> tuple[Filter, ...]:
     return tuple(Filter.parse(text) for text in FILTERS)
+
+
+@cache
+def narrow_filters() -> tuple[Filter, ...]:
+    """Each matches little, and no other matches the same: who is left out is missed."""
+    return tuple(
+        Filter.parse(f"topic = '{topic}' and level between {low} and {low + 1}")
+        for topic in TOPICS
+        for low in LEVELS[::2]
+    )
 
 
 @cache
@@ -96,10 +108,32 @@ class Plan(Struct, frozen=True):
     control_chunk: int
     """Messages per control frame: one by one shows what batches would hide."""
     weights: tuple[float, ...]
+    sure: bool = False
+    """Brokers have pubends, and events arrive exactly once."""
     outbox_bound: int = KEPT_BY_MOST
     """What a broker keeps for a neighbour that stays away."""
     rewiring: bool = False
     """Whether links are taken out of the overlay, and put back."""
+    mates: dict[str, tuple[str, ...]] = {}
+    """Brokers that are cells, and their further processes."""
+    narrow: bool = False
+    """Whether subscriptions match little."""
+    limits: Limits = Limits()
+    """What brokers remember of streams, and how much a client may leave unacknowledged."""
+    kept_events: int | None = None
+    """What a pubend's log keeps of events that somebody is owed; None: everything."""
+    process_s: float = 0.05
+    """How long an application takes at most to be done with what it got."""
+    durable: float = 0.0
+    """The share of clients whose sessions outlive their processes."""
+    keep_s: float = 60.0
+    """For how long."""
+    since: float = 0.0
+    """The share of subscriptions that reach into the past."""
+    total_order: float = 0.0
+    """The share of clients that want all events in one order."""
+    skew_s: float = 0.0
+    """How far the clocks of two brokers with pubends may be apart."""
 
 
 ACTIONS = ("publish", "subscribe", "advertise", "unsubscribe", "unadvertise", "goodbye", "arrive")
@@ -139,6 +173,47 @@ def draw_overlay(seed: int) -> dict[str, Any]:
     return {
         "outbox_bound": bound if random.random() < 0.25 else KEPT_BY_MOST,
         "rewiring": random.random() < 0.25,
+        "total_order": random.choice((0.0, 0.3, 0.7)),
+        "skew_s": random.choice((0.0, 0.05, 3.0)),
+    }
+
+
+def draw_cells(seed: int, tree: Tree, share: float) -> dict[str, Any]:
+    """Brokers between others are mostly cells, those at the rim sometimes. In most such runs
+    subscriptions are narrow, so that no wider one hides what a stale mate leaves out."""
+    random = Random(f"cells {seed}")
+    if random.random() >= share:
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    narrow = random.random() < 0.7
+    for name in tree.brokers:
+        inner = len(tree.neighbours[name]) > 1
+        if random.random() < (0.8 if inner else 0.12):
+            count = random.choice((1, 1, 2))
+            found[name] = tuple(f"{name}m{number}" for number in range(1, count + 1))
+    return {"mates": found, "narrow": narrow}
+
+
+TIGHT = Limits(
+    memory_events=12, memory_bytes=8 << 10, piece_events=3, window_events=6, known_ranges=4
+)
+"""So little that every bound is met in nearly every run."""
+
+
+def draw_delivery(seed: int) -> dict[str, Any]:
+    """Where events arrive exactly once: in half of the runs brokers have next to no memory, in some
+    logs keep too little, in some applications are slow. From a source of its own, too."""
+    random = Random(f"delivery {seed}")
+    kept = random.randint(*KEPT_IN_LOGS)
+    return {
+        "sure": True,
+        "covering": False,
+        "limits": TIGHT if random.random() < 0.5 else Limits(),
+        "kept_events": kept if random.random() < 0.25 else None,
+        "process_s": random.choice((0.05, 0.05, 0.5)),
+        "durable": random.choice((0.0, 0.3, 0.6)),
+        "keep_s": random.choice((2.0, 10.0, 60.0)),
+        "since": random.choice((0.0, 0.2)),
     }
 
 
@@ -157,8 +232,10 @@ class Workload:
     def draw_action(self) -> str:
         return self._random.choices(ACTIONS, self._plan.weights)[0]
 
-    def draw_filter(self) -> Filter:
+    def draw_filter(self, action: str = "") -> Filter:
         random = self._random
+        if self._plan.narrow and action == "subscribe":
+            return random.choice(narrow_filters())
         known = filters()
         if random.random() < 0.1:
             return random.choice(known) | random.choice(known)

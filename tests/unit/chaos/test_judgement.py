@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from motet.chaos.chronicle import Chronicle
 from motet.chaos.judgement import judge
 from motet.chaos.plan import Plan
@@ -69,6 +71,32 @@ def test_an_event_that_did_not_come_is_lost() -> None:
     assert not report.kept
     assert report.violated == {"completeness": 1}
     assert report.events["lost"] == 1
+
+
+def test_sure_events_are_counted_apart() -> None:
+    chronicle = a_peaceful_run()
+    history = chronicle.history
+    event = history.events[0]
+    event.sure, event.pubend, event.tick = True, "B1.1", 7
+    operation = history.sessions[0].operations[2]
+    history.deliveries[:] = [
+        Delivery(at, 0, 2, operation, event, "ann", "B1.1", tick) for at, tick in ((3.5, 7), (8, 7))
+    ]
+    chronicle.nacks = {("B1", 1): 2, ("B1", 2): 3}
+    report = judge(replace(PLAN, profile="delivery"), chronicle, {})
+    assert report.delivery == {
+        "published": 1,
+        "durable": 1,
+        "owed": 1,
+        "delivered": 2,
+        "lost": 0,
+        "doubled": 1,
+        "out_of_order": 1,
+        "nacks": 5,
+    }
+    assert report.longest_silence_s == 4.5
+    assert not report.kept
+    assert judge(PLAN, chronicle, {}).delivery == {}
 
 
 def test_what_the_recorder_found_odd_counts() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from motet.chaos.plan import DECK, LASTS_S, ON_LINKS, Plan
+from motet.chaos.plan import DECK, DELIVERY_DECK, LASTS_S, ON_LINKS, Plan
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -29,6 +29,25 @@ def test_every_kind_of_fault_comes_soon() -> None:
     for start in range(1, len(strikes) - len(DECK), len(DECK)):
         hand = [strike.kind for strike in strikes[start : start + len(DECK)]]
         assert sorted(hand) == sorted(DECK)
+
+
+def test_every_role_is_killed_where_streams_are_watched() -> None:
+    strikes = Plan(profile="delivery", seconds=600.0).strikes()
+    assert strikes[0].kind == "kill_middle"
+    hand = [strike.kind for strike in strikes[1 : len(DELIVERY_DECK) + 1]]
+    assert sorted(hand) == sorted(DELIVERY_DECK)
+
+
+def test_publishers_and_subscribers_live_apart_where_streams_are_watched() -> None:
+    plan = Plan(brokers=5, profile="delivery")
+    assert plan.homes("publisher") == ("B3",)
+    assert plan.homes("subscriber") == ("B4", "B5")
+    assert plan.homes("middle") == ("B1", "B2")
+    assert plan.inhabited == ("B3", "B4", "B5")
+    everywhere = plan.tree.brokers
+    assert Plan(brokers=5).inhabited == Plan(brokers=5).homes("publisher") == everywhere
+    alone = Plan(brokers=1, profile="delivery")
+    assert alone.homes("publisher") == alone.homes("subscriber") == ("B1",)
 
 
 def test_no_outage_is_as_long_as_a_lease() -> None:

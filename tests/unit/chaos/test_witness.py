@@ -11,6 +11,7 @@ from motet.chaos.chronicle import Chronicle
 from motet.chaos.witness import WitnessedMachine
 from motet.errors import ProtocolError
 from motet.model import Filter, encode_event
+from motet.protocol.delivery.messages import Delivered
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import (
     Deliver,
@@ -23,7 +24,7 @@ from motet.protocol.session.messages import (
     Welcome,
 )
 from motet.testing.checkers import sessions
-from motet.testing.history import Event
+from motet.testing.history import Event, Loss
 from motet.testing.topology import Tree
 
 LEASE_S = 10.0
@@ -43,9 +44,11 @@ class Scene:
         self.history = self.chronicle.history
         self.machine = WitnessedMachine(self.chronicle, 0, "ann")
 
-    def welcome(self, epoch: str = "B1-1.1", *, resumed: bool = False, published: int = 0) -> None:
+    def welcome(
+        self, epoch: str = "B1-1.1", *, resumed: bool = False, forgot: bool = False
+    ) -> None:
         self.machine.opened()
-        self.machine.received(Welcome("B1", epoch, resumed, published, LEASE_S))
+        self.machine.received(Welcome("B1", epoch, resumed, 0, LEASE_S, forgot=forgot))
         self.machine.take()
 
     def ask(self, kind: str = "subscribe", **more: object) -> int:
@@ -53,13 +56,13 @@ class Scene:
         self.machine.take()
         return handle
 
-    def publish(self, *values: int) -> list[bytes]:
+    def publish(self, *values: int, sure: bool = True) -> list[bytes]:
         bodies = []
         for value in values:
             number = len(self.history.events)
             self.history.events.append(Event(number, "ann", 0, {"x": value}))
             bodies.append(encode_event({"x": value}, str(number).encode()))
-        self.machine.publish([Raw(body) for body in bodies])
+        self.machine.publish([Raw(body) for body in bodies], sure)
         self.machine.take()
         return bodies
 
@@ -173,14 +176,14 @@ def test_an_epoch_that_is_issued_twice_is_odd(scene: Scene) -> None:
 
 def test_events_and_their_fates(scene: Scene) -> None:
     scene.chronicle.at = 4.0
-    scene.publish(1, 2, 3)
+    scene.publish(1, 2, 3, sure=False)
     one, two, three = scene.history.events
     assert [event.sent_at for event in scene.history.events] == [4.0] * 3
     assert one.position < two.position < three.position
     scene.machine.received(Published(2, (Refusal(2, "NotAdvertised", "not yours"),)))
     assert [event.fate for event in scene.history.events] == ["accepted", "refused", ""]
     scene.machine.closed()
-    scene.welcome(resumed=True, published=-1)
+    scene.welcome(resumed=True, forgot=True)
     assert three.fate == "unknown"
 
 
@@ -246,3 +249,19 @@ def test_a_broker_that_talks_nonsense_is_odd(scene: Scene) -> None:
     with pytest.raises(ProtocolError):
         scene.machine.received(Done(99))
     assert scene.oddities() == ["invariants"]
+
+
+def test_sure_events_and_losses_are_written_down_once(scene: Scene) -> None:
+    handle = scene.ask()
+    scene.machine.received(Done(1))
+    (body,) = scene.publish(5)
+    scene.chronicle.at = 4.0
+    told = Delivered("B1.1", 9, [7], [Publication("ann", 1, Raw(body))], (1,), lost=((8, 9),))
+    scene.machine.received(told)
+    scene.machine.received(told)
+    scene.machine.take()
+    (delivery,) = scene.history.deliveries
+    event = scene.history.events[0]
+    assert (delivery.at, delivery.handle, delivery.event) == (4.0, handle, event)
+    assert (delivery.pubend, delivery.tick) == (event.pubend, event.tick) == ("B1.1", 7)
+    assert scene.history.losses == [Loss(0, "B1.1", 8, 9)]

@@ -5,13 +5,18 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec import Raw
 
+from motet.model import encode_event
+from motet.protocol.contract import LogRun
+from motet.protocol.delivery.state import ReadWanted
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import ControlAck
 from motet.protocol.session.messages import Deliver
 from motet.testing.clock import Agenda, Timers, VirtualClock
 from motet.testing.faults import FaultMenu
 from motet.testing.history import Spans
+from motet.testing.pubend import SimulatedPubend
 from motet.testing.topology import Tree, random_tree
 from motet.testing.transport import BACKLOG_FRAMES, Connection, End, Network, Wire
 
@@ -122,6 +127,18 @@ def test_reordering_reorders() -> None:
     assert sorted(map(repr, sent)) == sorted(map(repr, line.right.heard))
 
 
+def test_a_link_that_stalls_hands_over_nothing_before_its_time() -> None:
+    line = Line()
+    assert line.connection.wire is not None
+    line.connection.wire.stalled_until = 3.0
+    line.network.carry(line.end, ControlAck(1))
+    line.network.carry(line.end, ControlAck(2))
+    line.agenda.run(2.9)
+    assert line.right.heard == []
+    line.agenda.run(3.1)
+    assert line.right.heard == [ControlAck(1), ControlAck(2)]
+
+
 def test_a_cut_loses_what_is_under_way_and_both_ends_notice() -> None:
     line = Line()
     line.network.carry(line.end, ControlAck(1))
@@ -206,3 +223,21 @@ def test_random_trees_are_trees() -> None:
         assert len(tree.edges) == len(tree.brokers) - 1
         assert all(tree.path(tree.brokers[0], name) for name in tree.brokers)
     assert sizes == {2, 3, 4, 5, 6, 7}
+
+
+def test_a_pubend_lets_go_of_what_is_done_with_and_of_what_is_too_much() -> None:
+    agenda = Agenda()
+    pubend = SimulatedPubend(agenda, lambda: 0.0, kept_events=2)
+    pubend.watch(lambda _: None, lambda _: None)
+    body = Raw(encode_event({"x": 1}, b""))
+    for tick, sequence in ((1, 1), (2, 2), (3, 4), (4, 5)):
+        pubend.append([LogRun(tick, "ann", "A-1.1", sequence, [body])])
+    pubend.acknowledged(1)
+    assert (pubend.floor, pubend.lost_upto) == (2, 2), "one is done with, one is too much"
+    (lost, kept) = pubend.read(ReadWanted("A.1", 1, 9, 100, 1 << 20))
+    assert (lost.since, lost.upto, lost.lost) == (1, 2, True)
+    assert (kept.ticks, kept.lost) == ([3, 4], False)
+    known = pubend.remembered()
+    assert known.last_tick == 4
+    assert known.published == {("ann", "A-1.1"): 5}
+    assert known.skipped == {("ann", "A-1.1"): (3,)}

@@ -110,7 +110,7 @@ def neighbour_without_state_is_not_forgotten() -> list[Patch]:
     return [Patch(Routing, "forget", faithful)]
 
 
-@mutation("crash", "routing")
+@mutation("crash", "routing", "answers")
 def neighbour_without_state_is_told_nothing() -> list[Patch]:
     """A neighbour that lost its state does not hear what there is."""
 

@@ -6,9 +6,20 @@ from motet.testing.checkers import (
     answers,
     completeness,
     duplicates,
+    exactly_once,
     order,
     sessions,
     soundness,
+    total_order,
 )
 
-CHECKERS = (completeness, duplicates, order, soundness, answers, sessions)
+CHECKERS = (
+    completeness,
+    exactly_once,
+    duplicates,
+    order,
+    total_order,
+    soundness,
+    answers,
+    sessions,
+)

@@ -1,5 +1,7 @@
 """What was published after it was effective arrives, where nothing was broken on its path.
 
+Best-effort events; `exactly_once` is about the others.
+
 An event is owed to a subscription that it matches if both the subscription and an advertisement
 of the publisher's session that carries it were effective before it was sent, its withdrawal of
 the advertisement was not sent before it, and the broker accepted it; and if, from the moment it
@@ -42,7 +44,7 @@ class _Check:
             if operation.filter is not None and self._since(operation) < inf:
                 by_filter.setdefault(operation.filter, []).append(operation)
         for event in history.events:
-            if event.session is None or event.fate != "accepted":
+            if event.session is None or event.fate != "accepted" or event.sure:
                 continue
             carriers = self._carriers(event)
             if carriers:

@@ -59,7 +59,11 @@ def _check_fencing(fencing: Fencing, openings: list[Opening], verdict: Verdict) 
         any(
             opening.instance != fencing.instance
             and opening.at <= fencing.at
-            and (fencing.epoch is None or is_newer(opening.epoch, than=fencing.epoch))
+            and (
+                fencing.epoch is None
+                or is_newer(opening.epoch, than=fencing.epoch)
+                or (opening.adopted and opening.epoch == fencing.epoch)
+            )
             for opening in openings
         ),
         "{} (process {}) was fenced out of {} at {:.4f} s, but nobody newer had come",
@@ -73,7 +77,11 @@ def _check_fencing(fencing: Fencing, openings: list[Opening], verdict: Verdict) 
 def _check_opening(
     opening: Opening, openings: list[Opening], history: History, verdict: Verdict
 ) -> None:
+    if opening.adopted:
+        return
     for other in openings:
+        if other.adopted:
+            continue
         if other.instance == opening.instance or not _must_know(opening, other, history):
             continue
         verdict.expect(

@@ -3,7 +3,9 @@
 An event lies in the advertised space if its session sent a matching advertisement before it and
 did not send the withdrawal before it: the link from client to broker keeps that order. Where an
 advertisement failed, the broker took it back at a moment that nobody outside can know; then both
-acceptance and refusal are right.
+acceptance and refusal are right. So they are for an event that had to be sent again, because its
+broker had lost it, after the withdrawal, which it had not. A sure event that was published before a
+subscription was asked for is none of its business, unless it reaches back.
 """
 
 from __future__ import annotations
@@ -39,11 +41,19 @@ def check(history: History) -> Verdict:
                 operation,
             )
             verdict.expect(
-                spaces.get(event, (False, False))[1] and event.fate != "refused",
-                "{} was delivered for {}, though it was not advertised",
+                spaces.get(event, (False, False))[1] and event.fate not in ("refused", "void"),
+                "{} was delivered for {}, though it was not advertised, or never published",
                 event,
                 operation,
             )
+            if delivery.tick and not operation.since:
+                verdict.expect(
+                    event.settled_at >= operation.requested_at,
+                    "{}, published by {:.4f} s, was delivered for {}, which is younger",
+                    event,
+                    event.settled_at,
+                    operation,
+                )
     return verdict
 
 
@@ -58,5 +68,6 @@ def _advertised(event: Event) -> tuple[bool, bool]:
             continue
         if operation.filter.matches(event.attributes):
             maybe = True
-            surely = surely or operation.answer in ("Done", "")
+            ended_meanwhile = event.last_position > operation.ended_position
+            surely = surely or (operation.answer in ("Done", "") and not ended_meanwhile)
     return surely, maybe

@@ -1,0 +1,64 @@
+"""Bugs of cells: whose word counts, who waits for whom, who carries what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from motet.broker.cell.bundle import Bundle
+from motet.protocol.cell import belief
+from motet.protocol.cell.messages import Sideways
+from motet.protocol.delivery.acknowledging import Acknowledging
+from motet.testing.bugs.catalogue import mutation
+from motet.testing.patches import Patch
+
+SPARSE: dict[str, Any] = {
+    "narrow": True,
+    "clients": 6,
+    "local": 0.0,
+    "timeouts_s": (10.0,),
+    "rewiring": False,
+    "kept_events": None,
+}
+"""Few want the same, nobody gives up: what is left out is missed."""
+
+
+@mutation("orphans", "exactly-once", **SPARSE)
+def the_silence_of_a_stale_mate_is_believed() -> list[Patch]:
+    """A mate that lost its head hides events of subscriptions that it does not know, and nobody
+    asks how much it knows."""
+    return [Patch(belief, "counts", lambda *_: True)]
+
+
+@mutation("orphans", "exactly-once", **SPARSE)
+def a_cell_acknowledges_for_a_neighbour_that_has_not() -> list[Patch]:
+    """A member that has not heard from a neighbour acknowledges in its name."""
+
+    def of_those_who_spoke(self: Any, stream: Any) -> int:
+        least: int = stream.frontier if stream.hosted else stream.cleared
+        own = stream.subend.settled()
+        if own is not None:
+            least = min(least, own, stream.floor)
+        for neighbour in self.wanting(stream):
+            told = stream.outs.get(neighbour)
+            if told is not None and told.acked is not None:
+                least = min(least, told.acked)
+        return least
+
+    return [Patch(Acknowledging, "settled", of_those_who_spoke)]
+
+
+@mutation("cells", "invariants")
+def what_was_carried_sideways_is_carried_again() -> list[Patch]:
+    """Whoever is handed a frame for a neighbour sends it, and hands it on once more, to be sure."""
+    original = Bundle.carry
+
+    def twice(self: Any, frame: Any, out: Any) -> None:
+        original(self, frame, out)
+        mate = next((each for each in self.mates if each.live), None)
+        if mate is not None and not frame.said.to:
+            again = Sideways(frame.neighbour, replace(frame.said, to=mate.name))
+            out.send.append((mate.connection, again))
+
+    return [Patch(Bundle, "carry", twice)]

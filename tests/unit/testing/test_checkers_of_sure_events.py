@@ -1,0 +1,180 @@
+"""Exactly once, in the order of the log, nothing from before: content, and able to object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from motet.testing.checkers import duplicates, exactly_once, order, soundness
+from motet.testing.history import Delivery, Event, Loss, Operation, Session
+from tests.unit.testing.past import Past
+
+PUBEND = "A.1"
+
+
+class Stream:
+    """A seller at A with a log, and a buyer at C."""
+
+    def __init__(self) -> None:
+        self.past = Past()
+        self.history = self.past.history
+        self.seller: Session = self.past.session("seller", "A")
+        self.buyer: Session = self.past.session("buyer", "C")
+        self.past.ask(self.seller, "advertise", "price > 0")
+        self.wish: Operation = self.past.ask(self.buyer, "subscribe", "price < 9")
+
+    def publish(self, tick: int, at: float = 1.0, **more: Any) -> Event:
+        event = self.past.publish(self.seller, at, price=5)
+        event.sure, event.pubend, event.tick = True, PUBEND, tick
+        for name, value in more.items():
+            setattr(event, name, value)
+        return event
+
+    def deliver(self, event: Event, tick: int | None = None) -> None:
+        tick = event.tick if tick is None else tick
+        self.history.deliveries.append(
+            Delivery(9.0, self.buyer.instance, 1, self.wish, event, "seller", PUBEND, tick)
+        )
+
+    def lose(self, first: int, last: int) -> None:
+        self.history.losses.append(Loss(self.buyer.instance, PUBEND, first, last))
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream()
+
+
+def test_an_event_that_arrives_is_owed_once(stream: Stream) -> None:
+    stream.deliver(stream.publish(3))
+    verdict = exactly_once.check(stream.history)
+    assert (verdict.checked, verdict.violations) == (1, [])
+
+
+def test_an_event_that_does_not_arrive_is_missed_whatever_was_broken(stream: Stream) -> None:
+    stream.publish(3)
+    stream.history.disturbed["B"].touch(0.0, 5.0)
+    (found,) = exactly_once.check(stream.history).violations
+    assert "never came to subscribe buyer" in found
+    assert exactly_once.missing(stream.history) == [found]
+
+
+def test_a_loss_excuses_its_ticks_and_no_others(stream: Stream) -> None:
+    stream.publish(3)
+    stream.publish(4)
+    stream.history.lost_upto[PUBEND] = 3
+    stream.lose(1, 3)
+    (found,) = exactly_once.check(stream.history).violations
+    assert "event 1" in found
+
+
+def test_a_loss_of_what_the_log_has_is_none(stream: Stream) -> None:
+    stream.publish(3)
+    stream.history.lost_upto[PUBEND] = 2
+    stream.lose(1, 3)
+    assert any("but the log has them" in f for f in exactly_once.check(stream.history).violations)
+    stream.history.amnesia["A"].touch(2.0, 2.0)
+    assert not exactly_once.check(stream.history).violations
+
+
+def test_what_lies_behind_a_start_is_owed_before_anything_is_effective(stream: Stream) -> None:
+    event = stream.publish(3, at=0.05)
+    assert exactly_once.check(stream.history).checked == 0
+    event.audience = frozenset({stream.wish.id})
+    stream.history.starts[stream.wish.id, PUBEND] = event.tick - 1
+    assert len(exactly_once.check(stream.history).violations) == 1
+    stream.history.starts[stream.wish.id, PUBEND] = event.tick
+    assert exactly_once.check(stream.history).checked == 0
+
+
+def test_what_is_older_is_owed_to_who_reaches_back_to_it(stream: Stream) -> None:
+    old, older = stream.publish(3, at=0.05), stream.publish(1, at=0.04)
+    stream.wish.since = {"": 2}
+    stream.history.first_starts[stream.wish.id, PUBEND] = 5
+    (found,) = exactly_once.check(stream.history).violations
+    assert "event 0" in found
+    stream.deliver(old)
+    assert not exactly_once.check(stream.history).violations
+    # unless another subscription of the same client was there first
+    stream.history.deliveries.clear()
+    other = stream.past.ask(stream.buyer, "subscribe", "price < 2")
+    stream.history.first_starts[other.id, PUBEND] = 4
+    assert not exactly_once.check(stream.history).violations
+    assert older.tick == 1
+
+
+def test_what_the_log_has_let_go_is_lost_to_who_reaches_back(stream: Stream) -> None:
+    stream.lose(1, 3)
+    stream.history.trimmed_upto[PUBEND] = 3
+    assert len(exactly_once.check(stream.history).violations) == 1
+    stream.wish.since = {"": 0}
+    assert not exactly_once.check(stream.history).violations
+
+
+# ── durable clients ──────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_durable_application_is_not_done_with_has_not_arrived(stream: Stream) -> None:
+    event = stream.publish(3)
+    stream.deliver(event)
+    stream.history.durable[stream.buyer.instance] = False
+    assert len(exactly_once.check(stream.history).violations) == 1
+    stream.history.effects.append(stream.history.deliveries[-1])
+    assert not exactly_once.check(stream.history).violations
+
+
+def test_only_who_writes_cursors_down_must_not_do_a_thing_twice(stream: Stream) -> None:
+    stream.deliver(stream.publish(3))
+    stream.history.effects += 2 * stream.history.deliveries
+    stream.history.durable[stream.buyer.instance] = False
+    assert not duplicates.check(stream.history).violations
+    stream.history.durable[stream.buyer.instance] = True
+    (found,) = duplicates.check(stream.history).violations
+    assert "got event 0" in found
+
+
+def test_what_a_publisher_was_told_not_to_have_published_must_not_come(stream: Stream) -> None:
+    event = stream.publish(3, fate="void")
+    stream.deliver(event)
+    assert any("never published" in f for f in soundness.check(stream.history).violations)
+
+
+def test_a_subscription_that_is_over_has_no_gap_before_its_last_event(stream: Stream) -> None:
+    stream.publish(3)
+    last = stream.publish(4)
+    stream.publish(5)
+    stream.wish.gone = True
+    assert exactly_once.check(stream.history).checked == 0
+    stream.deliver(last)
+    (found,) = exactly_once.check(stream.history).violations
+    assert "event 0" in found
+
+
+def test_the_order_is_that_of_the_ticks_whoever_published(stream: Stream) -> None:
+    first, second = stream.publish(3), stream.publish(4)
+    stream.deliver(first)
+    stream.deliver(second)
+    assert not order.check(stream.history).violations
+    stream.deliver(second)
+    (found,) = order.check(stream.history).violations
+    assert "tick 4 of A.1, came after tick 4" in found
+
+
+def test_a_tick_holds_one_event(stream: Stream) -> None:
+    first, second = stream.publish(3), stream.publish(4)
+    stream.deliver(first)
+    stream.deliver(second, tick=3)
+    assert any(
+        "tick 3 of A.1 is event 0" in found for found in order.check(stream.history).violations
+    )
+
+
+def test_what_was_published_before_a_subscription_is_none_of_its_business(stream: Stream) -> None:
+    event = stream.publish(3, settled_at=4.0)
+    stream.wish.requested_at = 4.0
+    stream.deliver(event)
+    assert not soundness.check(stream.history).violations
+    stream.wish.requested_at = 4.5
+    (found,) = soundness.check(stream.history).violations
+    assert "which is younger" in found
