@@ -11,9 +11,11 @@ What lives here
     memory     how large a broker with very many subscriptions is
     journal    what durability costs; with churn (clients that subscribe and unsubscribe),
                settling (one operation after the other), comeback (folders filled and opened)
+    delivery   what exactly-once delivery costs beside best effort: rate, latency, CPU by role
     rejoin     what it costs when a neighbour joins anew
     workload, match   the matching engines alone
     log        the log against a bare file
+    pubend, reading   the log of exactly-once events; and late readers of it, over TCP
 
 May import: everything but `motet.cli`; of `motet.testing` only what it exports.
 

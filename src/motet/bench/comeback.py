@@ -27,7 +27,7 @@ from motet.broker.recovery import open_folder, read_durable
 from motet.protocol.contract import Input, Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session.messages import ClientHello, SubscribeRequest
-from motet.runtime.clock import MonotonicClock
+from motet.runtime.clock import SteadyClock
 from motet.runtime.log import FileLog
 from motet.runtime.loop import run, settle_memory
 from motet.runtime.wiring import Wiring
@@ -75,7 +75,7 @@ async def pause(folder: Path, seconds: float) -> dict[str, float]:
     """The longest time for which the loop of a broker does not get to anything: for so long while
     nothing happens, and while a snapshot is taken."""
     core, journal, _ = open_folder(BrokerConfig(NAME, lease_s=LEASE_S), folder)
-    clock = MonotonicClock(core.durable.now)
+    clock = SteadyClock(core.durable.now)
     driver = BrokerDriver(core, Wiring("motet://127.0.0.1:0", {}), clock=clock, journal=journal)
     await driver.start()
     settle_memory()

@@ -135,7 +135,7 @@ class Publisher(Party):
         while time.perf_counter() < end:
             while sent - self.settled < WINDOW:
                 batch = next(source)
-                self.say(Publish(sent + 1, batch))
+                self.say(Publish(sent + 1, batch, sure=False))
                 sent += len(batch)
             await self.next_news()
         while self.settled < sent:

@@ -1,4 +1,4 @@
-"""What the machine itself allows: the hop that does nothing, and the echo that says nothing.
+"""What the machine itself allows: the hop that does nothing, and the disk alone.
 
 Every figure of a broker is printed beside one of these, measured in the same run. A hop runs in
 a process of its own, so that its CPU time is its alone.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
 
 from motet.runtime.addresses import transport_for
 from motet.runtime.loop import run
@@ -175,56 +176,28 @@ def passthrough(seconds: float = 1.0, kind: str = "motet") -> HopFigures:
     return run(_measure_hop(kind, seconds))
 
 
-class _Echo(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._transport.write(data)
-
-
-async def _echo_server() -> None:
-    server = await asyncio.get_running_loop().create_server(_Echo, "127.0.0.1", 0)
-    print(f"motet://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
-    await asyncio.Event().wait()
-
-
-async def _measure_echo(count: int) -> list[float]:
-    command = [sys.executable, "-m", "motet.bench.floor", "echo", "-"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def fsyncs(folder: Path, count: int, record_bytes: int, per_s: float = 0) -> list[float]:
+    """Seconds that each of so many appends to a bare file took until it was synced; one after
+    the other, or at a rate: a disk that has just rested is slower."""
+    times: list[float] = []
+    file = os.open(folder / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        loop = asyncio.get_running_loop()
-        address = await loop.run_in_executor(None, _line, child)
-        reader: list[_Sink] = []
-
-        def accept(connection: Connection) -> Handler:
-            reader.append(_Sink(connection))
-            return reader[-1]
-
-        connection = await transport_for(address).connect(address, accept)
-        sink, body, times = reader[0], bytes(EVENT_BYTES), []
+        record = os.urandom(record_bytes)
         for _ in range(count):
-            sink.arrived.clear()
+            if per_s:
+                time.sleep(1 / per_s)
             began = time.perf_counter()
-            connection.send([body])
-            await sink.arrived.wait()
-            times.append((time.perf_counter() - began) * 1e6)
-        connection.abort()
+            os.write(file, record)
+            os.fdatasync(file)
+            times.append(time.perf_counter() - began)
     finally:
-        child.kill()
-        child.communicate()
+        os.close(file)
     return times
-
-
-def echo_round_trip_us(count: int = 2000) -> float:
-    """The median round trip of one event-sized frame over TCP to a process that echoes it."""
-    times = sorted(run(_measure_echo(count)))
-    return times[len(times) // 2]
 
 
 def main(arguments: Sequence[str]) -> None:
     kind, sink = arguments
-    run(_echo_server() if kind == "echo" else _hop(kind, sink))
+    run(_hop(kind, sink))
 
 
 if __name__ == "__main__":

@@ -7,17 +7,13 @@ so that both meet the same weather; medians over the rounds are reported.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from motet.bench import log, rejoin, stand
+from motet.bench import floor, log, rejoin, stand
 from motet.bench.figures import Figure, Progress
 
 CLIENTS = 64
@@ -78,18 +74,8 @@ def run(short: bool, progress: Progress) -> list[Figure]:
 
 def _disk(effort: Effort) -> dict[str, float]:
     """The floor: one small record after the other, each synced."""
-    times: list[float] = []
-    with _folder() as folder:
-        descriptor = os.open(folder / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            record = os.urandom(RECORD_BYTES)
-            for _ in range(effort.fsyncs):
-                began = time.perf_counter()
-                os.write(descriptor, record)
-                os.fdatasync(descriptor)
-                times.append(time.perf_counter() - began)
-        finally:
-            os.close(descriptor)
+    with stand.folder() as folder:
+        times = floor.fsyncs(folder, effort.fsyncs, RECORD_BYTES)
     return {"fsync us": median(times) * 1e6, "fsync rate": len(times) / sum(times)}
 
 
@@ -97,7 +83,7 @@ def _churn(effort: Effort) -> dict[str, float]:
     """The same load on both; then the journal of one is replayed."""
     with stand.broker() as broker:
         volatile = stand.hear_from("churn", broker.address, broker.pid, CLIENTS, effort.churn_s)
-    with _folder() as folder:
+    with stand.folder() as folder:
         with stand.broker(data=folder) as broker:
             durable = stand.hear_from("churn", broker.address, broker.pid, CLIENTS, effort.churn_s)
         loaded = stand.hear_from("comeback", "load", folder)
@@ -119,7 +105,7 @@ def _settling(effort: Effort) -> dict[str, float]:
         with stand.line(brokers) as line:
             heard = _settle(line, effort.settlings, [])
             taken[f"volatile settling {brokers}"] = heard["p50_us"]
-        with _folder() as folder:
+        with stand.folder() as folder:
             folders = [folder / f"B{number + 1}" for number in range(brokers)]
             with stand.line(brokers, data=folders) as line:
                 heard = _settle(line, effort.settlings, folders)
@@ -137,7 +123,7 @@ def _events(effort: Effort) -> dict[str, float]:
     """Regular publications, which no journal sees."""
     with stand.broker() as broker:
         volatile = _stream(broker, effort.events)
-    with _folder() as folder, stand.broker(data=folder) as broker:
+    with stand.folder() as folder, stand.broker(data=folder) as broker:
         durable = _stream(broker, effort.events)
     lost = sum(heard[key] for heard in (volatile, durable) for key in LOSSES)
     return {
@@ -162,7 +148,7 @@ def _snapshot(effort: Effort) -> Samples:
     """Take one while the loop is watched, and load it, a few times."""
     samples: Samples = defaultdict(list)
     for _ in range(effort.snapshots):
-        with _folder() as folder:
+        with stand.folder() as folder:
             stand.hear_from("comeback", "fill", folder, SUBSCRIPTIONS)
             paused = stand.hear_from("comeback", "pause", folder, effort.idle_s)
             loaded = stand.hear_from("comeback", "load", folder)
@@ -173,13 +159,6 @@ def _snapshot(effort: Effort) -> Samples:
         samples["load"].append(loaded["seconds"])
         samples["lost subscriptions"].append(SUBSCRIPTIONS - loaded["subscriptions"])
     return samples
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    place = os.environ.get("MOTET_BENCH_DIR")
-    with tempfile.TemporaryDirectory(prefix="motet-bench-", dir=place) as name:
-        yield Path(name)
 
 
 STAGES: dict[str, Callable[[Effort], dict[str, float]]] = {

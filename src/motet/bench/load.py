@@ -1,13 +1,15 @@
 """Publishers and subscribers as an application writes them, in processes of their own.
 
-    python -m motet.bench.load publish URL EVENTS
+    python -m motet.bench.load publish URL EVENTS [PER_S]
+    python -m motet.bench.load log URL EVENTS [PER_S]
     python -m motet.bench.load subscribe URL EVENTS
-    python -m motet.bench.load ping FROM_URL TO_URL EVENTS PER_S
+    python -m motet.bench.load ping FROM_URL TO_URL EVENTS PER_S [sure]
     python -m motet.bench.load echo EVENTS PER_S
 
-Each prints JSON lines. Best effort means that nobody slows a publisher down who is faster than a
-subscriber, so the two agree on a window, by events like any other: whatever is lost or doubled
-all the same is counted, and a throughput with losses does not count.
+Each prints JSON lines. `publish` is best effort, `log` exactly once; with PER_S they keep to that
+rate. Best effort means that nobody slows a publisher down who is faster than a subscriber, so the
+two agree on a window, by events like any other: whatever is lost or doubled all the same is
+counted, and a throughput with losses does not count. Exactly once they need not agree on anything.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from motet.runtime.addresses import transport_for
 from motet.runtime.loop import run, settle_memory
 
 WINDOW = 16_384
+SURE_WINDOW = 1000
+"""Exactly-once publications whose fate may be open."""
 CREDIT_EVERY = 2_048
 PATIENCE_S = 10.0
 CREDIT = "credit > 0"
@@ -39,7 +43,7 @@ def tell(**what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
-async def publish(url: str, events: int) -> None:
+async def publish(url: str, events: int, per_s: float = 0) -> None:
     """Publish as fast as the subscriber takes it."""
     credited = asyncio.Event()
     taken = 0
@@ -51,20 +55,51 @@ async def publish(url: str, events: int) -> None:
         taken = count
         credited.set()
 
-    async with connect(url, client_id="bench-publisher") as client:
+    async with connect(url, client_id="bench-publisher", best_effort=True) as client:
         await client.advertise(sample.SPACE)
         await client.subscribe(CREDIT, callback=credit)
         orders = sample.orders(1024)
         settle_memory()
-        cpu = time.process_time()
+        cpu, pace = time.process_time(), Pace(per_s)
         for number in range(events):
             if number - taken >= WINDOW:
                 credited.clear()
                 async with asyncio.timeout(PATIENCE_S):
                     await credited.wait()
+            if per_s:
+                await pace.keep(number)
             await client.publish(orders[number & 1023], sample.PAYLOAD)
         await client.flush()
         tell(cpu_us_per_event=(time.process_time() - cpu) / events * 1e6)
+
+
+async def log(url: str, events: int, per_s: float = 0) -> None:
+    """Publish exactly once, as fast as the broker makes it durable."""
+    async with connect(url, client_id="bench-publisher", window=SURE_WINDOW) as client:
+        await client.advertise(sample.SPACE)
+        orders = sample.orders(1024)
+        settle_memory()
+        cpu, pace = time.process_time(), Pace(per_s)
+        for number in range(events):
+            if per_s:
+                await pace.keep(number)
+            await client.publish(orders[number & 1023], sample.PAYLOAD)
+        await client.flush()
+        tell(cpu_us_per_event=(time.process_time() - cpu) / events * 1e6)
+
+
+class Pace:
+    """So many events per second, spread as evenly as the timers of the loop allow."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._began = time.perf_counter()
+
+    async def keep(self, number: int) -> None:
+        """Wait until it is time for the event with this number."""
+        ahead_s = number / self._per_s - (time.perf_counter() - self._began)
+        if ahead_s > 0:
+            await asyncio.sleep(ahead_s)
 
 
 async def subscribe(url: str, events: int) -> None:
@@ -90,7 +125,7 @@ async def subscribe(url: str, events: int) -> None:
                         disordered += 1
                     last = event.sequence
                     if taken % CREDIT_EVERY == 0:
-                        await client.publish({"credit": taken})
+                        await client.publish({"credit": taken}, best_effort=True)
                         patience.reschedule(asyncio.get_running_loop().time() + PATIENCE_S)
                     if taken == warm:
                         began, cpu = time.perf_counter(), time.process_time()
@@ -108,12 +143,12 @@ async def subscribe(url: str, events: int) -> None:
         )
 
 
-async def ping(from_url: str, to_url: str, events: int, per_s: float) -> None:
+async def ping(from_url: str, to_url: str, events: int, per_s: float, sure: bool = False) -> None:
     """One event at a time: from `publish` to the hands of the subscriber. At a low rate, or, if
     that is 0, each as soon as the one before has arrived."""
     times: list[float] = []
     async with (
-        connect(from_url, client_id="bench-ping") as publisher,
+        connect(from_url, client_id="bench-ping", best_effort=not sure) as publisher,
         connect(to_url, client_id="bench-pong") as subscriber,
     ):
         await publisher.advertise(sample.SPACE)
@@ -176,12 +211,14 @@ async def echo(events: int, per_s: float) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     match arguments:
-        case ["publish", url, events]:
-            run(publish(url, int(events)))
+        case ["publish", url, events, *per_s]:
+            run(publish(url, int(events), *map(float, per_s)))
+        case ["log", url, events, *per_s]:
+            run(log(url, int(events), *map(float, per_s)))
         case ["subscribe", url, events]:
             run(subscribe(url, int(events)))
-        case ["ping", from_url, to_url, events, per_s]:
-            run(ping(from_url, to_url, int(events), float(per_s)))
+        case ["ping", from_url, to_url, events, per_s, *sure]:
+            run(ping(from_url, to_url, int(events), float(per_s), sure == ["sure"]))
         case ["echo", events, per_s]:
             run(echo(int(events), float(per_s)))
         case _:

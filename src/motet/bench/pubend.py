@@ -89,7 +89,7 @@ async def _measure(folder: Path, effort: Effort, progress: Progress) -> list[Fig
 async def measure_appending(folder: Path, effort: Effort) -> list[Figure]:
     pubend = PubendLog.open(folder, "bench/0")
     bare = os.open(folder / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    runs = list(islice(_runs(), RUNS_PER_GROUP))
+    runs = list(islice(sample_runs(), RUNS_PER_GROUP))
     logged_s, bare_s, cpu_s = [], [], []
     try:
         for _ in range(effort.rounds):
@@ -148,7 +148,7 @@ def _time_bare(file: int, runs: list[list[Raw]]) -> float:
     return (time.perf_counter() - began) / GROUPS_PER_ROUND
 
 
-def _runs() -> Iterator[list[Raw]]:
+def sample_runs() -> Iterator[list[Raw]]:
     """Runs of events without end; one event in `SHARE` has `rare` at zero."""
     random = Random(7)
     words = [f"sensor-{number:03d}" for number in range(200)]
@@ -176,7 +176,7 @@ async def measure_sealing(folder: Path, effort: Effort) -> tuple[PubendLog, list
     """The backlog, sealed, and how fast that was, and how long it kept the event loop waiting."""
     pubend = PubendLog.open(folder, "bench/0")
     left = effort.backlog_events
-    for bodies, publisher in zip(_runs(), cycle(PUBLISHERS), strict=False):
+    for bodies, publisher in zip(sample_runs(), cycle(PUBLISHERS), strict=False):
         first = pubend.published(publisher, "e1") + 1
         pubend.append_run(pubend.last_tick + 1, publisher, "e1", first, bodies)
         left -= len(bodies)

@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from motet.bench import sample
+from motet.broker.facts import FloorRaised
+from motet.broker.records import FACT, decode_fact
 from motet.broker.recovery import JOURNAL
 from motet.client.client import connect
 from motet.runtime.log.folder import segment_files
-from motet.runtime.log.layout import HEADER_BYTES, MILESTONE, RECORD, RECORD_BYTES
+from motet.runtime.log.layout import HEADER_BYTES, MILESTONE, RECORD, RECORD_BYTES, payloads_of
 from motet.runtime.loop import run, settle_memory
 
 WARM_UP = 10
@@ -52,15 +54,27 @@ async def measure(
 
 def commits(folder: Path) -> int:
     """The groups that the journal of a broker has synced so far; the broker may be running. A
-    milestone stands before each."""
+    milestone stands before each. Groups that only tell how far clients are with exactly-once events
+    do not count: nobody waits for them."""
     count = 0
     for path in segment_files(folder / JOURNAL):
-        data, at = path.read_bytes(), HEADER_BYTES
+        data, at, counted = path.read_bytes(), HEADER_BYTES, True
         while at < len(data):
-            _, length, _, _, kind, _ = RECORD.unpack_from(data, at)
-            count += kind == MILESTONE
-            at += RECORD_BYTES + length
+            _, length, _, number, kind, flags = RECORD.unpack_from(data, at)
+            body, at = (
+                data[at + RECORD_BYTES : at + RECORD_BYTES + length],
+                at + RECORD_BYTES + length,
+            )
+            if kind == MILESTONE:
+                counted = False
+            elif kind == FACT and not counted:
+                counted = any(map(_is_awaited, payloads_of(number, flags, body)))
+                count += counted
     return count
+
+
+def _is_awaited(payload: bytes) -> bool:
+    return not isinstance(decode_fact(payload).body, FloorRaised)
 
 
 def main(arguments: Sequence[str]) -> None:

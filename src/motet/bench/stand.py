@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,14 @@ def rss_bytes(pid: int) -> int:
         ["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True
     ).stdout
     return int(shown) * 1024
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """An empty folder for a while, on the disk that is to be measured."""
+    place = os.environ.get("MOTET_BENCH_DIR")
+    with tempfile.TemporaryDirectory(prefix="motet-bench-", dir=place) as name:
+        yield Path(name)
 
 
 @contextlib.contextmanager
