@@ -141,8 +141,8 @@ class Speaker:
     def say_bytes(self, *bodies: bytes) -> None:
         self.writer.write(b"".join(struct.pack(">I", len(each)) + each for each in bodies))
 
-    def publish(self, *bodies: msgspec.Raw) -> None:
-        self.say(Publish(self.published + 1, list(bodies)))
+    def publish(self, *bodies: msgspec.Raw, sure: bool = False) -> None:
+        self.say(Publish(self.published + 1, list(bodies), sure))
         self.published += len(bodies)
 
     async def hear_any(self) -> Frame:

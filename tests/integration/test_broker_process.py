@@ -92,7 +92,7 @@ async def test_each_kind_of_bad_frame_gets_its_name_and_the_broker_goes_on(
         ([encode(Goodbye())], "ProtocolError"),
         ([hello, hello], "ProtocolError"),
         ([hello, encode(Done(1))], "ProtocolError"),
-        ([hello, encode(Publish(5, [body(x=1)]))], "ProtocolError"),
+        ([hello, encode(Publish(0, [body(x=1)]))], "ProtocolError"),
         ([hello, msgspec.msgpack.encode(["+sub", 1, [[["x", 77]]]])], "FrameError"),
     ]
     for bodies, error in cases:

@@ -72,6 +72,24 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_exactly_once_whatever_role_a_broker_has(tmp_path: Path) -> None:
+    plan = Plan(brokers=3, shape="line", profile="delivery", seconds=5.0, seed=2, strike_s=0.6)
+    made, report = run(plan, tmp_path)
+    assert report.kept, report.violations
+    told = report.to_json()
+    assert told["profile"] == "delivery"
+    assert told["delivery"]["delivered"] > 0
+    assert told["delivery"]["durable"] > 100
+    assert told["delivery"]["owed"] > 0
+    assert told["delivery"]["nacks"] > 0
+    assert all(told["delivery"][wrong] == 0 for wrong in ("lost", "doubled", "out_of_order"))
+    assert 0.0 < report.longest_silence_s < plan.seconds + plan.settle_s
+    assert made.chronicle.faults["kill_middle"] > 0
+    assert {event.session.broker for event in made.chronicle.history.events if event.session} == {
+        "B1"
+    }
+
+
 def run(plan: Plan, directory: Path) -> tuple[Run, Report]:
     async def work() -> tuple[Run, Report]:
         made = Run(plan, directory)

@@ -261,7 +261,8 @@ def test_two_clients_with_one_id(three: Overlay) -> None:
 
 
 def test_a_broker_by_itself_and_its_port_in_use() -> None:
-    with started("broker", "--name", "B1", "--listen", "127.0.0.1:0", "--json") as broker:
+    here = ["--listen", "127.0.0.1:0", "--durability", "volatile"]
+    with started("broker", "--name", "B1", *here, "--json") as broker:
         ready = json.loads(next_line(broker))
         assert ready["broker"] == "B1"
         assert json.loads(motet("status", ready["address"], "--json").stdout)["brokers"]
@@ -272,7 +273,8 @@ def test_a_broker_by_itself_and_its_port_in_use() -> None:
 
 
 def test_a_broker_ends_with_whoever_started_it() -> None:
-    command = [*MOTET, "broker", "--name", "B1", "--listen", "127.0.0.1:0", "--while-stdin"]
+    command = [*MOTET, "broker", "--name", "B1", "--listen", "127.0.0.1:0"]
+    command += ["--durability", "volatile", "--while-stdin"]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0
 

@@ -15,9 +15,9 @@ import pytest
 
 import motet
 from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
-from motet.client import conversation, ear, pulse
+from motet.broker.service import volatile_broker
+from motet.client import conversation, ear, pulse, wishes
 from motet.client.happenings import Happening, Resolved
 from motet.client.machine import MAX_REQUESTS
 from motet.client.standing import Standing
@@ -55,7 +55,7 @@ async def broker(
         "B1", neighbours, incarnation=incarnation, lease_s=lease_s, heartbeat_s=heartbeat_s
     )
     wiring = Wiring(address, max_backlog_bytes=max_backlog_bytes)
-    driver = BrokerDriver(BrokerCore(config), wiring)
+    driver = volatile_broker(config, wiring)
     await driver.start()
     try:
         yield driver
@@ -419,7 +419,7 @@ async def test_not_effective_names_the_broker_that_is_missing() -> None:
 
 
 async def test_a_broker_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "ANSWER_GRACE_S", 0.1)
+    monkeypatch.setattr(wishes, "ANSWER_GRACE_S", 0.1)
     async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
         monkeypatch.setattr(driver, "read", lambda *_: None)
         with pytest.raises(NotEffective) as caught:
@@ -497,10 +497,10 @@ async def _open(client: motet.Client, verb: str, value: int) -> Standing:
 async def test_what_cannot_be_sent_harms_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
     async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
         with monkeypatch.context() as patch:
-            patch.setattr(conversation, "MAX_FILTER_BYTES", 5)
+            patch.setattr(wishes, "MAX_FILTER_BYTES", 5)
             with pytest.raises(MisuseError, match="limit of 5"):
                 await alice.subscribe("step > 0")
-            patch.setattr(conversation, "encode", lambda _: 1 / 0)
+            patch.setattr(wishes, "encode", lambda _: 1 / 0)
             with pytest.raises(MisuseError, match="cannot be sent"):
                 await alice.subscribe("step > 0")
         await alice.advertise("step > 0")
@@ -779,7 +779,8 @@ async def test_a_slow_iterator_loses_the_newest_and_counts() -> None:
         await alice.advertise("step > 0")
         slow = await bob.subscribe("step > 0", buffer=100)
         quick = await bob.subscribe("step > 0")
-        await alice.publish_many({"step": step} for step in range(1, 1001))
+        events = ({"step": step} for step in range(1, 1001))
+        await alice.publish_many(events, best_effort=True)
         await alice.flush()
         assert await steps(quick, 1000) == list(range(1, 1001))
         assert (slow.buffered, slow.dropped) == (100, 900)

@@ -59,7 +59,7 @@ async def test_two_overlays_do_not_meet() -> None:
 async def test_any_tree(covering: bool) -> None:
     shape = motet.Topology.tree(7)
     async with motet.local(shape, covering=covering) as overlay:
-        publisher = await overlay.connect(broker="B4")
+        publisher = await overlay.connect(broker="B4", best_effort=covering)
         await publisher.advertise("x > 0")
         readers = [await overlay.connect(broker=name) for name in overlay.brokers]
         subscriptions = [await reader.subscribe("x > 1") for reader in readers]

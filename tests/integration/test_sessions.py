@@ -11,8 +11,8 @@ import pytest
 
 import motet
 from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
+from motet.broker.service import volatile_broker
 from motet.errors import Fenced
 from motet.runtime.wiring import Wiring
 
@@ -29,10 +29,10 @@ async def until(true: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def pair() -> AsyncIterator[tuple[BrokerDriver, BrokerDriver]]:
     """Two brokers that are linked over TCP."""
-    first = BrokerDriver(BrokerCore(BrokerConfig("B1", ("B2",))), Wiring(ANYWHERE))
+    first = volatile_broker(BrokerConfig("B1", ("B2",)), Wiring(ANYWHERE))
     await first.start()
     dial = {"B1": first.address}
-    second = BrokerDriver(BrokerCore(BrokerConfig("B2", ("B1",))), Wiring(ANYWHERE, dial))
+    second = volatile_broker(BrokerConfig("B2", ("B1",)), Wiring(ANYWHERE, dial))
     await second.start()
     try:
         await until(lambda: all(linked(driver) for driver in (first, second)))

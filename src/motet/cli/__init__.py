@@ -1,5 +1,5 @@
 """The command line: `motet up`, `overlay`, `broker`, `journal`, `pub`, `sub`, `status`, and for
-trying things out `sim`, `chaos`, `bench`, `demo`.
+trying things out `sim`, `chaos`, `bench`, `experiment`, `demo`.
 
 What lives here
     main          the list of commands, and the one place where errors become exit statuses
@@ -12,6 +12,7 @@ What lives here
     running       who keeps an overlay up in a folder, and how far it is
     trials        the seeds and mutations of `motet sim`, over processes
     storms        one run of `motet chaos`: its folder, its progress, its tables
+    trial_runs    one run of `motet experiment`: its progress, its table
     looking       what brokers say of their links
     overview      the tables of `motet status`
 

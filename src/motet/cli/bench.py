@@ -19,6 +19,8 @@ class What(StrEnum):
     ROUTE = "route"
     MATCH = "match"
     JOURNAL = "journal"
+    DELIVERY = "delivery"
+    PUBEND = "pubend"
     ALL = "all"
 
 
@@ -30,7 +32,8 @@ def bench(
     json: Json = False,
 ) -> int:
     """Measure brokers on the way (route), the matching engines alone (match), what durability
-    costs (journal), or all.
+    costs (journal), what exactly-once delivery costs, how fast late readers are and how long a cell
+    that loses a process is silent (delivery), the log of exactly-once events (pubend), or all.
 
     Every figure is printed beside the floor measured in the same run: what the machine allows
     without motet. The exit status is 1 if events were lost; a missed goal is shown, not punished,
@@ -74,8 +77,22 @@ def _journal(short: bool, progress: Progress) -> list[Figure]:
     return journal.run(short, progress)
 
 
+def _delivery(short: bool, progress: Progress) -> list[Figure]:
+    from motet.bench import delivery
+
+    return delivery.run(short, progress)
+
+
+def _pubend(short: bool, progress: Progress) -> list[Figure]:
+    from motet.bench import pubend
+
+    return pubend.measure(short, progress)
+
+
 _BENCHMARKS: dict[What, Callable[[bool, Progress], list[Figure]]] = {
     What.ROUTE: _route,
     What.MATCH: _match,
     What.JOURNAL: _journal,
+    What.DELIVERY: _delivery,
+    What.PUBEND: _pubend,
 }

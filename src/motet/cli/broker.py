@@ -18,6 +18,7 @@ from motet.broker.compaction import LEAST_BYTES
 from motet.broker.config import BrokerConfig
 from motet.broker.driver import BrokerDriver
 from motet.broker.reloading import reload
+from motet.broker.retaining import retention_in
 from motet.broker.service import open_broker, serve
 from motet.broker.topology import LEGAL_NAME, Topology, full_address
 from motet.cli.ending import Misuse
@@ -29,6 +30,21 @@ from motet.runtime.loop import run, take_all_descriptors
 from motet.runtime.tcp import host_and_port
 from motet.runtime.wiring import Wiring
 
+Name = Annotated[str, typer.Option(help="The broker's name in the overlay.")]
+Listen = Annotated[
+    str, typer.Option(help="Where to listen, like motet://127.0.0.1:7701; port 0 is any.")
+]
+Link = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A neighbour: NAME=URL if this broker dials, NAME alone if the other one does."
+    ),
+]
+Plan = Annotated[Path | None, typer.Option(help="Take everything from this topology file instead.")]
+Lease = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="Seconds that the session of an absent client lives [30]."),
+]
 Heartbeat = Annotated[
     float | None,
     typer.Option(
@@ -58,31 +74,37 @@ SnapshotBytes = Annotated[
         help="How much the journal grows, at least, until the next snapshot [32 MiB].",
     ),
 ]
+Retain = Annotated[
+    str | None,
+    typer.Option(
+        "--retention",
+        metavar="KEY=VALUE,…",
+        help="How long events are kept: history, age, size, share, free, cursors "
+        "[history=1d,age=7d,size=10GiB].",
+    ),
+]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss",
+        help="Go on without events whose log is damaged or gone; they are reported as lost.",
+    ),
+]
 
 
 def broker(
-    name: Annotated[str, typer.Option(help="The broker's name in the overlay.")],
-    listen: Annotated[
-        str, typer.Option(help="Where to listen, like motet://127.0.0.1:7701; port 0 is any.")
-    ] = "",
-    link: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A neighbour: NAME=URL if this broker dials, NAME alone if the other one does."
-        ),
-    ] = None,
-    topology: Annotated[
-        Path | None, typer.Option(help="Take everything from this topology file instead.")
-    ] = None,
+    name: Name,
+    listen: Listen = "",
+    link: Link = None,
+    topology: Plan = None,
     covering: Annotated[bool, typer.Option(help="Let covering filters suppress others.")] = False,
-    lease: Annotated[
-        float | None,
-        typer.Option(min=0.1, help="Seconds that the session of an absent client lives [30]."),
-    ] = None,
+    lease: Lease = None,
     heartbeat: Heartbeat = None,
     data: Data = None,
     durability: Kept = None,
     snapshot_bytes: SnapshotBytes = LEAST_BYTES,
+    retention: Retain = None,
+    accept_loss: AcceptLoss = False,
     while_stdin: WhileStdin = False,
     json: Json = False,
 ) -> int:
@@ -94,16 +116,19 @@ def broker(
     options = {"covering": covering or None, "lease_s": lease, "heartbeat_s": heartbeat}
     settings = {key: value for key, value in options.items() if value is not None}
     if topology is not None:
-        if listen or link or settings or durability:
+        if listen or link or settings or durability or retention:
             raise Misuse(
                 "--topology says everything",
-                "leave --listen, --link, --covering, --lease, --heartbeat and --durability out",
+                "leave --listen, --link, --covering, --lease, --heartbeat, --durability and "
+                "--retention out",
             )
         plan = Topology.load(topology)
         config, wiring, kept = plan.config(name), plan.wiring(name), plan.durability
+        retained = plan.retention_of(name)
     else:
         config, wiring = _alone(name, listen, link or [], settings)
         kept = durability or DURABILITIES[0]
+        retained = retention_in(retention or "")
     if kept not in DURABILITIES:
         raise Misuse(f"{kept!r} is no durability", f"choose {', '.join(DURABILITIES)}")
     logging.basicConfig(
@@ -119,20 +144,20 @@ def broker(
             threading.Thread(target=_stop_with_stdin, daemon=True).start()
 
     folder = data or DEFAULT_DIRECTORY / name
-    return run(_serve(config, wiring, folder, kept, snapshot_bytes, ready, topology))
+    opening = partial(open_broker, data=folder, durability=kept, snapshot_bytes=snapshot_bytes)
+    opening = partial(opening, retention=retained, accept_loss=accept_loss)
+    return run(_serve(config, wiring, opening, ready, topology))
 
 
 async def _serve(
     config: BrokerConfig,
     wiring: Wiring,
-    data: Path,
-    durability: str,
-    snapshot_bytes: int,
+    opening: Callable[[BrokerConfig, Wiring], BrokerDriver],
     ready: Callable[[BrokerDriver], None],
     topology: Path | None,
 ) -> int:
     take_all_descriptors()
-    driver = open_broker(config, wiring, data, durability, snapshot_bytes)
+    driver = opening(config, wiring)
     again = partial(reload, driver, topology, config.name) if topology is not None else None
     return await serve(driver, ready=ready, reload=again)
 

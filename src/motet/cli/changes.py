@@ -33,6 +33,10 @@ def change_between(old: Topology, new: Topology) -> Change:
                 f"{new.source}: overlay.{setting}: is {before!r} in the running overlay and cannot "
                 f"become {after!r}; stop the overlay and start it again"
             )
+    if _mates(old) != _mates(new):
+        raise TopologyError(
+            f"{new.source}: mates cannot change while the overlay runs; stop it and start it again"
+        )
     staying = [name for name in old.names if name in new.names]
     if not staying:
         raise TopologyError(f"{new.source}: brokers: none of them is running; start it by itself")
@@ -44,6 +48,10 @@ def change_between(old: Topology, new: Topology) -> Change:
         name for name in staying if name not in moved and _place(old, name) != _place(new, name)
     )
     return Change(removed, added[::-1], moved, informed)
+
+
+def _mates(topology: Topology) -> dict[str, tuple[tuple[str, str], ...]]:
+    return {place.name: place.mates for place in topology.brokers if place.mates}
 
 
 def _place(topology: Topology, name: str) -> tuple[frozenset[str], dict[str, str]]:

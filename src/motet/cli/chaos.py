@@ -14,6 +14,7 @@ MOST_BROKERS = 64
 LONGEST_S = 600.0
 """The checkers look at every event and every subscription: twice the time, four times the work."""
 SHAPES = ("line", "star", "tree")
+PROFILES = ("control", "delivery")
 
 
 def chaos(
@@ -29,6 +30,10 @@ def chaos(
     shape: Annotated[
         str, typer.Option(help=f"Who is linked to whom: {', '.join(SHAPES)}.")
     ] = "tree",
+    profile: Annotated[
+        str,
+        typer.Option(help=f"What is watched: {' or '.join(PROFILES)} (exactly-once events)."),
+    ] = "control",
     covering: Annotated[bool, typer.Option(help="Let covering filters suppress others.")] = False,
     directory: Annotated[
         Path | None,
@@ -47,6 +52,8 @@ def chaos(
     Brokers are killed with SIGKILL, also while they recover, stopped, and paused; links are cut
     and stalled; clients lose their connections and are restarted. Then all is mended, and once
     everything is at rest, what the brokers' folders hold is compared with what was acknowledged.
+    With --profile delivery, publishers, subscribers and brokers between them are apart, events are
+    exactly once, and every arrival counts.
     Exit status 0 only if nothing is violated.
     """
     if not 0 < seconds <= LONGEST_S:
@@ -56,7 +63,13 @@ def chaos(
         )
     if shape not in SHAPES:
         raise Misuse(f"{shape!r} is no shape of an overlay", f"one of {', '.join(SHAPES)}")
+    if profile not in PROFILES:
+        raise Misuse(f"{profile!r} is no profile", f"one of {', '.join(PROFILES)}")
+    if profile == "delivery" and covering:
+        raise Misuse(
+            "an overlay with covering does not deliver exactly once", "leave --covering out"
+        )
     from motet.cli import storms
 
-    plan = storms.plan(brokers, seconds, seed, shape, covering, durability)
+    plan = storms.plan(brokers, seconds, seed, shape, profile, covering, durability)
     return storms.run(plan, directory, json)

@@ -22,6 +22,11 @@ def missing_links(answers: Mapping[str, Answer]) -> list[str]:
             for other, link in answer["links"].items()
             if link["phase"] != "up"
         ]
+        missing += [
+            f"{name}–{other} is down"
+            for other, member in ((answer["cell"] or {}).get("members") or {}).items()
+            if not member["live"]
+        ]
     return missing
 
 

@@ -16,7 +16,9 @@ from motet.cli.bench import bench
 from motet.cli.broker import broker
 from motet.cli.chaos import chaos
 from motet.cli.demo import demo
+from motet.cli.experiment import experiment
 from motet.cli.journal import journal
+from motet.cli.log import log
 from motet.cli.overlay import overlay
 from motet.cli.pub import pub
 from motet.cli.sim import sim
@@ -55,7 +57,9 @@ def _unbroken(command: Callable[..., int]) -> Callable[..., int]:
 for command in (up, broker, pub, sub, status, sim, chaos, bench, demo):
     app.command()(_unbroken(command))
 app.add_typer(journal)
+app.add_typer(log)
 app.add_typer(overlay)
+app.add_typer(experiment)
 
 
 def _tell_version(wanted: bool) -> None:

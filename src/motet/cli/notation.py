@@ -82,7 +82,11 @@ def _timestamp(text: str) -> datetime:
 
 def words_of(event: Event) -> str:
     """An event on one line, for people."""
-    return "  ".join(f"{name}={_word(value)}" for name, value in event.items())
+    return words_of_attributes(event.attributes)
+
+
+def words_of_attributes(attributes: Mapping[str, Value]) -> str:
+    return "  ".join(f"{name}={_word(value)}" for name, value in attributes.items())
 
 
 def _word(value: Value) -> str:

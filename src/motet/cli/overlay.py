@@ -75,19 +75,19 @@ def _next_generation(directory: Path, before: dict[str, Any]) -> dict[str, Any]:
 
 def _show(directory: Path, after: dict[str, Any], json: bool) -> None:
     topology = Topology.load(directory / "topology.toml")
-    answers = run(ask_all({place.name: place.listen for place in topology.brokers}))
-    rows = []
-    for place in topology.brokers:
+    answers = run(ask_all({place.name: place.listen for place in topology.processes}))
+    rows: list[dict[str, Any]] = []
+    for place in topology.processes:
         answer = answers[place.name]
         pid = 0 if isinstance(answer, MotetError) else answer["process"]["pid"]
-        links = list(topology.neighbours(place.name))
+        links = list(topology.neighbours(topology.head(place.name)))
         rows.append({"broker": place.name, "address": place.listen, "pid": pid, "links": links})
     if json:
         say_json({"generation": after["generation"], "brokers": rows})
         return
     shown = table("", "broker", "address", "pid", "links", right=("pid",))
     for row in rows:
-        near = ", ".join(topology.neighbours(str(row["broker"]))) or "–"
+        near = ", ".join(row["links"]) or "–"
         shown.add_row(str(row["broker"]), str(row["address"]), str(row["pid"]), near)
     out().print(shown)
     say("")

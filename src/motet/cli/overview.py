@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,6 +15,7 @@ from motet.cli.voice import table
 from motet.errors import MotetError
 
 LISTED_CONNECTIONS = 20
+STALL = timedelta(seconds=1)
 
 
 def of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> RenderableType:
@@ -24,6 +26,7 @@ def of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> Renderabl
         if shown.row_count:
             parts += [shown, Text()]
     parts += [Text(refusal, style="bold red") for refusal in _refusals(states)]
+    parts += [Text(stall, style="bold red") for stall in _stalls(states)]
     for name, answer in answers.items():
         if isinstance(answer, MotetError):
             who = "" if name == addresses[name] else f"{name}: "
@@ -103,6 +106,19 @@ def _refusals(states: list[dict[str, Any]]) -> list[str]:
         for neighbour, link in state["links"].items()
         if link["refusal"]
     ]
+
+
+def _stalls(states: list[dict[str, Any]]) -> list[str]:
+    """Whom clients in total order wait for, and not for a moment only."""
+    found = []
+    for state in states:
+        for pubend, stall in state.get("total_order", {}).get("waiting_for", {}).items():
+            since = datetime.fromtimestamp(stall["since_s"], UTC)
+            if datetime.now(UTC) - since >= STALL:
+                many = f"{stall['clients']} client" + "s" * (stall["clients"] != 1)
+                who = f"{state['broker']}: events of {many} in total order wait for {pubend}"
+                found.append(f"{who} since {since:%Y-%m-%d %H:%M:%S} UTC")
+    return found
 
 
 def _queues(states: list[dict[str, Any]]) -> Table:

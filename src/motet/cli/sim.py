@@ -18,7 +18,7 @@ MOST_SEEDS = 10_000_000
 def sim(
     seeds: Annotated[str, typer.Option(help="Like 0-999, or 3,7,20-29.")] = "0-99",
     profile: Annotated[
-        str, typer.Option(help="What may go wrong: calm, lossy, crash, clients or mixed.")
+        str, typer.Option(help="What may go wrong: calm, lossy, crash, clients, mixed or delivery.")
     ] = "",
     mutations: Annotated[
         bool, typer.Option(help="Also plant deliberate bugs and see that each is caught.")
@@ -48,9 +48,12 @@ def sim(
     if replay is not None:
         return trials.replay(replay, profile, crash_at, json)
     if every_step:
-        if profile not in ("", "calm"):
-            raise Misuse("--every-step brings its own fault", "leave --profile out")
-        return trials.crash_everywhere(chosen, jobs, json)
+        if profile not in ("", "calm", "delivery"):
+            raise Misuse(
+                "--every-step brings its own fault",
+                "leave --profile out, or --profile delivery for exactly-once events",
+            )
+        return trials.crash_everywhere(chosen, profile, jobs, json)
     return trials.run(chosen, profile, mutations, jobs, json)
 
 

@@ -50,13 +50,13 @@ def _addresses(targets: list[str]) -> dict[str, str]:
     if not targets:
         used = DEFAULT_DIRECTORY / "topology.toml"
         topology = Topology.load(used) if used.exists() else Topology.default()
-        return {place.name: place.listen for place in topology.brokers}
+        return {place.name: place.listen for place in topology.processes}
     for target in targets:
         if "://" in target:
             addresses[target] = target
         elif Path(target).exists():
             topology = Topology.load(target)
-            addresses |= {place.name: place.listen for place in topology.brokers}
+            addresses |= {place.name: place.listen for place in topology.processes}
         else:
             raise Misuse(
                 f"{target!r} is neither an address nor a file", "motet://127.0.0.1:7701, or a path"

@@ -31,7 +31,13 @@ SEEDS = 1_000_000
 
 
 def plan(
-    brokers: int, seconds: float, seed: int | None, shape: Any, covering: bool, durability: str
+    brokers: int,
+    seconds: float,
+    seed: int | None,
+    shape: Any,
+    profile: Any,
+    covering: bool,
+    durability: str,
 ) -> Plan:
     if durability not in DURABILITIES:
         raise Misuse(f"{durability!r} is no durability", f"one of {', '.join(DURABILITIES)}")
@@ -40,6 +46,7 @@ def plan(
         seconds=seconds,
         seed=SystemRandom().randrange(SEEDS) if seed is None else seed,
         shape=shape,
+        profile=profile,
         covering=covering,
         durability=durability,
     )
@@ -136,10 +143,13 @@ def show(report: Report) -> None:
         ("operations", report.operations),
         ("events", report.events),
         ("sessions", report.sessions),
+        ("exactly once", report.delivery),
     ):
         for name, count in figures.items():
             counts.add_row(f"{title}: {name.replace('_', ' ')}", f"{count:,}")
     counts.add_row("recoveries of brokers", f"{report.recoveries:,}")
+    if report.delivery:
+        counts.add_row("longest silence at a subscriber", f"{report.longest_silence_s:.1f} s")
     counts.add_row("longest outage", f"{report.longest_outage_s:.1f} s")
     out().print(counts)
     say("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -13,7 +14,10 @@ from motet.cli.ending import FINE, Failure
 from motet.cli.interrupt import until_interrupted
 from motet.cli.options import Json, Url
 from motet.cli.voice import remark, say, say_json
-from motet.client.client import connect
+from motet.client.checks import Since
+from motet.client.client import KEEP_S, Client, as_order, connect
+from motet.client.opening import Opening
+from motet.errors import MisuseError
 from motet.model import Event, Filter, as_filter
 from motet.runtime.loop import run
 
@@ -26,10 +30,30 @@ def sub(
         str, typer.Argument(metavar="FILTER", help="Like: \"symbol = 'ACME' and price > 10\"")
     ],
     client: Annotated[str, typer.Option(help="The client's id; by default a new one.")] = "",
+    durable: Annotated[
+        bool,
+        typer.Option(help="Go on where the last durable process of --client has stopped."),
+    ] = False,
+    keep: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that a durable session is kept for.")
+    ] = KEEP_S,
+    forget: Annotated[
+        bool, typer.Option(help="With --durable: keep nothing when this ends.")
+    ] = False,
+    since: Annotated[
+        str, typer.Option(help='"beginning", or a time like 2026-01-31T12:00:00+00:00.')
+    ] = "",
     count: Annotated[int, typer.Option(min=0, help="Stop after so many events; 0: never.")] = 0,
     timeout: Annotated[
         float, typer.Option(min=0.0, help="Stop after so many seconds; 0: never.")
     ] = 0.0,
+    order: Annotated[
+        str,
+        typer.Option(
+            help="publisher: each publisher's events in its order; total: besides, all clients in "
+            "total order see all events in one order."
+        ),
+    ] = "publisher",
     json: Json = False,
 ) -> int:
     """Print every event that matches FILTER, as it comes; Ctrl-C ends it.
@@ -37,32 +61,72 @@ def sub(
     FILTER is text: comparisons, between, in, like 'abc%', is null, joined by and and or; "true"
     is everything. With --json each event is one line that `motet pub` can publish again.
 
+    With --durable nothing is missed while nobody runs: the broker keeps what comes for --client.
+    With --since it also prints what was published before, as far as brokers still have it.
+
     Exit status 1 if --timeout passes before --count events have come.
     """
+    if durable and not client:
+        raise MisuseError("a durable client needs its id: --client NAME")
+    if forget and not durable:
+        raise MisuseError("there is nothing to forget without --durable")
     client_id = client or f"sub-{os.getpid()}"
-    work = _print_events(url, client_id, as_filter(wanted), count, timeout, json)
-    return run(until_interrupted(work))
+    filter, time, known = as_filter(wanted), _time(since), as_order(order)
+
+    async def work() -> int:
+        opening = connect(url, client_id=client_id, durable=durable, keep_s=keep, order=known)
+        return await _print_events(opening, filter, time, count, timeout, json, forget)
+
+    return run(until_interrupted(work()))
+
+
+def _time(since: str) -> Since | None:
+    if since in ("", "beginning"):
+        return since or None
+    try:
+        found = datetime.fromisoformat(since)
+    except ValueError:
+        raise MisuseError(
+            f"--since is 'beginning' or a time like 2026-01-31T12:00:00+00:00, not {since!r}"
+        ) from None
+    return found if found.tzinfo is not None else found.astimezone()
 
 
 async def _print_events(
-    url: str, client_id: str, wanted: Filter, count: int, timeout_s: float, json: bool
+    opening: Opening[Client],
+    wanted: Filter,
+    since: Since | None,
+    count: int,
+    timeout_s: float,
+    json: bool,
+    forget: bool,
 ) -> int:
     shown = Page(json)
-    async with connect(url, client_id=client_id) as client:
-        subscription = await client.subscribe(wanted)
-        remark(f"{client_id} subscribed at {client.broker}, effective across the overlay")
+    async with opening as client:
+        subscription = await client.subscribe(wanted, since=since)
+        remark(f"{client.client_id} subscribed at {client.broker}, effective across the overlay")
+        for other in client.standing:
+            if not other.taken_up:
+                remark(f"{other.name} stands, too, and keeps its events; --forget would end it")
         try:
             async with asyncio.timeout(timeout_s or None):
                 async for event in subscription:
                     shown.show(event)
                     if shown.events == count:
                         break
+        except asyncio.CancelledError:
+            client.acknowledge()  # what is shown is done with
+            raise
         except TimeoutError:
             if shown.events < count:
                 raise Failure(
                     f"{shown.events} of {count} events came within {timeout_s:g} s",
                     "does anyone publish and advertise what the filter wants? see `motet status`",
                 ) from None
+        if subscription.lost:
+            remark(f"{subscription.lost} times brokers have reported that events are lost")
+        if forget:
+            await client.close(forget=True)
     return FINE
 
 

@@ -167,7 +167,7 @@ class Supervisor:
         self.directory = directory
         self.file = directory / "topology.toml"
         self._notice = notice
-        self._children = {place.name: self._child(place) for place in topology.brokers}
+        self._children = {place.name: self._child(place) for place in topology.processes}
         self._watchers: dict[str, asyncio.Task[None]] = {}
 
     def _child(self, place: BrokerPlace) -> Child:
@@ -179,7 +179,7 @@ class Supervisor:
 
     @property
     def addresses(self) -> dict[str, str]:
-        return {place.name: place.listen for place in self.topology.brokers}
+        return {place.name: place.listen for place in self.topology.processes}
 
     async def start(self) -> None:
         """Returns when every broker listens and every link is up. Leaves nothing if it fails."""

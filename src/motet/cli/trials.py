@@ -60,16 +60,17 @@ def run(seeds: Sequence[int], profile_name: str, mutations: bool, jobs: int, jso
     return _judge(merge(runs, name), catches, json)
 
 
-def crash_everywhere(seeds: Sequence[int], jobs: int, json: bool) -> int:
+def crash_everywhere(seeds: Sequence[int], profile_name: str, jobs: int, json: bool) -> int:
     """Each seed once for every step of a broker in it, with a crash there."""
-    every = [(seed, step) for seed in seeds for step in crashes_of(seed)]
+    name = profile_name or "calm"
+    every = [(seed, name, step) for seed in seeds for step in crashes_of(seed, name)]
     with _bar() as bar:
         runs = _each(_crashed, every, jobs or cores(), bar, "crashes")
-    return _judge(merge(runs, "calm"), [], json)
+    return _judge(merge(runs, name), [], json)
 
 
-def _crashed(seed: int, step: int) -> Result:
-    return simulate(seed, "calm", crash_at=step)
+def _crashed(seed: int, profile_name: str, step: int) -> Result:
+    return simulate(seed, profile_name, crash_at=step)
 
 
 def _judge(result: Result, catches: Sequence[Catch], json: bool) -> int:

@@ -149,7 +149,7 @@ def _show(supervisor: Supervisor, json: bool) -> None:
             "broker": child.place.name,
             "address": child.place.listen,
             "pid": child.pid,
-            "links": list(topology.neighbours(child.place.name)),
+            "links": list(topology.neighbours(topology.head(child.place.name))),
         }
         for child in supervisor.children
     ]

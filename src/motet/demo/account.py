@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from motet.model import Event, Filter, Value
-
-Weather = Literal["fair", "outage"]
-"""Whether a broker was down, or not known to be back, when an event was published."""
 
 
 @dataclass(frozen=True)
 class Posted:
     publisher: str
-    weather: Weather
     owed: frozenset[str]
     """Subscribers in force then whose filters match."""
     matching: frozenset[str]
@@ -41,7 +36,6 @@ class Tally:
     published: int
     delivered: int
     lost: int
-    lost_in_outage: int
     doubled: int
     misrouted: int
     disordered: int
@@ -54,7 +48,6 @@ class Account:
         self._posted: dict[int, Posted] = {}
         self._refused: set[int] = set()
         self._readers: dict[str, Reader] = {}
-        self.weather: Weather = "fair"
 
     def open(self, name: str, wanted: Filter) -> Reader:
         """From now on this subscription is owed what matches."""
@@ -72,55 +65,35 @@ class Account:
         """About to be published."""
         matching = {r.name for r in self._readers.values() if r.wanted.matches(dict(event))}
         owed = {name for name in matching if self._readers[name].in_force}
-        self._posted[_id(event)] = Posted(
-            publisher, self.weather, frozenset(owed), frozenset(matching)
-        )
+        self._posted[_id(event)] = Posted(publisher, frozenset(owed), frozenset(matching))
 
     def refuse(self, event: Mapping[str, Value]) -> None:
         """Was published and refused: nobody may receive it."""
         self._refused.add(_id(event))
 
     def outstanding(self) -> dict[str, int]:
-        """How many events of fair weather each subscriber still waits for."""
+        """How many events each subscriber still waits for."""
         waiting: Counter[str] = Counter()
         for name, reader in self._readers.items():
             have = set(reader.received)
             waiting[name] = sum(
-                name in posted.owed and posted.weather == "fair" and number not in have
+                name in posted.owed and number not in have
                 for number, posted in self._posted.items()
             )
         return {name: count for name, count in waiting.items() if count}
 
-    def concerned(self, first: int) -> set[str]:
-        """Who is owed anything of what was published from this event on."""
-        since = (posted for number, posted in self._posted.items() if number >= first)
-        return {name for posted in since for name in posted.owed}
-
-    def arrived(self, first: int) -> bool:
-        """Whether all events from this one on have reached everyone they are owed to."""
-        have = {reader.name: set(reader.received) for reader in self._readers.values()}
-        return all(
-            number in have[name]
-            for number, posted in self._posted.items()
-            if number >= first
-            for name in posted.owed
-        )
-
     def tally(self) -> Tally:
-        lost = lost_in_outage = 0
         readers = self._readers.values()
         have = {reader.name: set(reader.received) for reader in readers}
-        for number, posted in self._posted.items():
-            missing = sum(number not in have[name] for name in posted.owed)
-            if posted.weather == "fair":
-                lost += missing
-            else:
-                lost_in_outage += missing
+        lost = sum(
+            number not in have[name]
+            for number, posted in self._posted.items()
+            for name in posted.owed
+        )
         return Tally(
             published=len(self._posted),
             delivered=sum(len(reader.received) for reader in readers),
             lost=lost,
-            lost_in_outage=lost_in_outage,
             doubled=sum(len(r.received) - len(have[r.name]) for r in readers),
             misrouted=sum(self._misrouted(reader) for reader in readers),
             disordered=sum(self._disordered(reader) for reader in readers),

@@ -49,9 +49,9 @@ def test_a_folder_is_used_once(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_seed_is_drawn_if_none_is_given() -> None:
-    drawn = {storms.plan(3, 1.0, None, "line", False, "fsync").seed for _ in range(20)}
+    drawn = {storms.plan(3, 1.0, None, "line", "control", False, "fsync").seed for _ in range(20)}
     assert len(drawn) > 1
-    assert storms.plan(3, 1.0, 7, "line", False, "fsync").seed == 7
+    assert storms.plan(3, 1.0, 7, "line", "control", False, "fsync").seed == 7
 
 
 def report(*violations: Violation) -> Report:
@@ -61,6 +61,8 @@ def report(*violations: Violation) -> Report:
         operations={"acknowledged": 1234, "lost": 0},
         events={"published": 10},
         sessions={"resumed": 4},
+        delivery={"owed": 77},
+        longest_silence_s=0.5,
         recoveries=2,
         longest_outage_s=3.25,
         checked={"routing": 99, "order": 5},
