@@ -22,7 +22,7 @@ $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	@test -n "$(PYTHON)" || { \
 		echo "Motet needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast,plots]'
 	@touch $@
 
 demo: $(READY) ## run the main job: an overlay of brokers, a broker killed and back, a report
