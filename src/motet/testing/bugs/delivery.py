@@ -13,7 +13,6 @@ from motet.client.machine import ClientMachine
 from motet.model import Hop
 from motet.protocol.contract import Logged
 from motet.protocol.delivery.acknowledging import Acknowledging
-from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.curiosity import Asked, Curiosity, Patience
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Knowledge
@@ -221,7 +220,7 @@ def start_ticks_are_ignored() -> list[Patch]:
     return [Patch(Position, "begin", early)]
 
 
-@bug("exactly-once")
+@bug("exactly-once", "settles")
 def starts_are_forgotten_in_a_restart() -> list[Patch]:
     """A broker that comes back does not remember what its clients are owed."""
     original = Streams.begin
@@ -240,21 +239,6 @@ def starts_are_forgotten_in_a_restart() -> list[Patch]:
 def subscriptions_that_were_there_first_do_not_start() -> list[Patch]:
     """Only who comes after an advertisement is owed what is published under it."""
     return [Patch(Starts, "_start_attracted", nothing)]
-
-
-@bug(
-    "exactly-once",
-    "soundness",
-    "duplicates",
-    "order",
-    first=37,
-    menu=FOG,
-    weights=EAGER,
-    control_chunk=1,
-)
-def nobody_is_held() -> list[Patch]:
-    """A client gets events before it is known which of its subscriptions started first."""
-    return [Patch(Clients, "_held", lambda *_: False)]
 
 
 @bug("exactly-once", limits=TIGHT, process_s=0.5)
@@ -285,7 +269,7 @@ def unread_is_taken_for_read() -> list[Patch]:
 # ── routes ───────────────────────────────────────────────────────────────────────────────
 
 
-@bug("exactly-once", first=5, menu=OBLIVION, control_chunk=1, **BUSY)
+@bug("exactly-once", "settles", first=20, menu=OBLIVION, control_chunk=1, **BUSY)
 def silence_is_believed_of_strangers() -> list[Patch]:
     """A neighbour whose interest is not known yet gets only what is known to concern it."""
     return [Patch(Interests, "pass_all", lambda _: 0)]
