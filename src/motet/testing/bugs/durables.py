@@ -7,7 +7,6 @@ from typing import Any
 from motet.broker.durable import Durable
 from motet.broker.greeting import Greeting
 from motet.client.machine import ClientMachine
-from motet.client.window import Window
 from motet.protocol.delivery.subend import Position
 from motet.protocol.session.state import Session
 from motet.testing.bugs.catalogue import mutation, nothing
@@ -55,17 +54,6 @@ def a_durable_session_ends_with_its_lease() -> list[Patch]:
         return now + lease_s / 10
 
     return [Patch(Session, "expires_at", soon)]
-
-
-@mutation("delivery", "exactly-once", "soundness", "answers", "settles", **LASTING)
-def publications_are_counted_from_what_was_answered() -> list[Patch]:
-    """A new process does not skip the numbers of what is on its way into the log."""
-
-    def hasty(self: Any, frame: Any) -> None:
-        self._base = self.settled - frame.published
-        self.answered = frame.published
-
-    return [Patch(Window, "take_over", hasty)]
 
 
 @mutation("delivery", "exactly-once", since=0.5, durable=0.0)
