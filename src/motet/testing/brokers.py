@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
-from motet.broker.facts import NeighbourLost, SessionEnded
+from motet.broker.facts import NeighbourLost, SessionDropped, SessionEnded, SessionOpened
 from motet.broker.rebuild import Snapshot, core_of, founding, picture, rebuild
 from motet.broker.records import FOUNDED, MACHINE_VERSION, encode
 from motet.model import OpId, Value
@@ -276,8 +276,8 @@ class SimulatedBroker:
         for fact in out.persist:
             if type(fact.body) is NeighbourLost:
                 cluster.given_up(self.name, fact.body.neighbour)
-            elif type(fact.body) is SessionEnded:
-                cluster.lasting.ended(fact.body.client, fact.body.epoch)
+            elif isinstance(fact.body, SessionOpened | SessionDropped | SessionEnded):
+                cluster.lasting.noted(fact.now, fact.body)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()

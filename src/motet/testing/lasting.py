@@ -6,6 +6,7 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
+from motet.broker.facts import SessionDropped, SessionEnded, SessionOpened
 from motet.testing.durables import Application
 from motet.testing.history import Opening
 
@@ -20,6 +21,7 @@ FORGETS = 0.2
 CARELESS = 0.1
 """The chance that somebody uses the id of a durable client without being one."""
 AWAY_S = (0.0, 6.0)
+TOLERANCE_S = 1e-6
 RETURNS = 0.8
 """The chance that who is away in the end comes back before all comes to rest."""
 
@@ -32,6 +34,8 @@ class Lasting:
         self._random = Random(f"durable {seed}")
         self._applications: dict[str, Application] = {}
         self._opened: set[str] = set()
+        self._left: dict[str, float] = {}
+        """By client: since when nobody is there, by its broker's clock."""
 
     def application(self, name: str, instance: int, home: str) -> Application | None:
         """Of a process that begins; None if it is an ordinary client."""
@@ -106,12 +110,22 @@ class Lasting:
                 text = f"{newcomer.title} was given {epoch}, though {left.epoch} is kept for it"
                 self._cluster.history.odd("sessions", text)
 
-    def ended(self, client: str, epoch: str) -> None:
-        """A broker has ended a session: durable ones end for nobody else to see."""
-        application = self._applications.get(client)
-        session = application.sessions.get(epoch) if application is not None else None
-        if session is not None:
+    def noted(self, now: float, fact: SessionOpened | SessionDropped | SessionEnded) -> None:
+        """A broker has written down, by its own clock, that a session has begun, lost its client,
+        or ended: durable ones end for nobody else to see."""
+        application = self._applications.get(fact.client)
+        if application is None:
+            return
+        if isinstance(fact, SessionOpened):
+            self._left.pop(fact.client, None)
+        elif isinstance(fact, SessionDropped):
+            self._left[fact.client] = now
+        elif (session := application.sessions.get(fact.epoch)) is not None:
             session.end(self._cluster.agenda.now)
+            away_s = now - self._left.get(fact.client, -inf)
+            if away_s < application.keep_s - TOLERANCE_S:
+                text = f"{fact.epoch} of {fact.client} was kept for {away_s:.4f} s only"
+                self._cluster.history.odd("sessions", text)
 
     def forgotten(self, broker: str) -> None:
         """A broker has come back with nothing."""

@@ -15,7 +15,7 @@ from motet.testing.patches import Patch
 LASTING: dict[str, Any] = {"durable": 0.6, "keep_s": 60.0}
 
 
-@mutation("delivery", "duplicates", **LASTING)
+@mutation("delivery", "duplicates", first=15, **LASTING)
 def own_cursors_are_ignored() -> list[Patch]:
     """A process does not say where its application has written down that it is."""
     original = ClientMachine.__init__
@@ -33,7 +33,7 @@ def anybody_ends_a_durable_session() -> list[Patch]:
     return [Patch(Greeting, "_objection_to", nothing)]
 
 
-@mutation("delivery", "sessions", "invariants", "settles", "answers", **LASTING)
+@mutation("delivery", "sessions", "duplicates", "answers", first=15, **LASTING)
 def a_replaced_process_takes_its_session_back() -> list[Patch]:
     """A process that lost its connection before it was replaced is let in again."""
     original = Durable.newer_than
@@ -45,7 +45,7 @@ def a_replaced_process_takes_its_session_back() -> list[Patch]:
     return [Patch(Durable, "newer_than", lenient)]
 
 
-@mutation("delivery", "sessions", "exactly-once", **LASTING)
+@mutation("delivery", "sessions", **LASTING)
 def a_durable_session_ends_with_its_lease() -> list[Patch]:
     """Nobody looks at how long a session is to be kept."""
 
