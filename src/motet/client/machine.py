@@ -41,7 +41,6 @@ from motet.client.requests import MAX_REQUESTS, Requests
 from motet.client.streams import Streams
 from motet.client.window import Window
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
-from motet.model.ticks import LAST_TICK
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.session.messages import (
@@ -347,8 +346,8 @@ class ClientMachine(Requests):
                 for operation in (*self._standing.values(), *self._unanswered.values()):
                     operation.since = {}
             self._streams.begin_again()
-        elif self.total_order:  # nothing fills the gap
-            gaps = [Missed(pubend, tick + 1, LAST_TICK) for pubend, tick in since.items()]
+        elif self.total_order:  # nothing fills the gap, and nobody knows how long it is
+            gaps = [Missed(pubend, tick + 1, tick + 1) for pubend, tick in since.items()]
             self._effects.happened.extend(gaps)
             since = {}
         unanswered = list(self._unanswered.values())

@@ -277,7 +277,7 @@ class SimulatedBroker:
             if type(fact.body) is NeighbourLost:
                 cluster.given_up(self.name, fact.body.neighbour)
             elif isinstance(fact.body, SessionOpened | SessionDropped | SessionEnded):
-                cluster.lasting.noted(fact.now, fact.body)
+                cluster.lasting.noted(self.name, fact.now, fact.body)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()

@@ -34,8 +34,8 @@ class Lasting:
         self._random = Random(f"durable {seed}")
         self._applications: dict[str, Application] = {}
         self._opened: set[str] = set()
-        self._left: dict[str, float] = {}
-        """By client: since when nobody is there, by its broker's clock."""
+        self._left: dict[tuple[str, str], float] = {}
+        """By broker and client: since when nobody is there, by its broker's clock."""
 
     def application(self, name: str, instance: int, home: str) -> Application | None:
         """Of a process that begins; None if it is an ordinary client."""
@@ -110,19 +110,21 @@ class Lasting:
                 text = f"{newcomer.title} was given {epoch}, though {left.epoch} is kept for it"
                 self._cluster.history.odd("sessions", text)
 
-    def noted(self, now: float, fact: SessionOpened | SessionDropped | SessionEnded) -> None:
+    def noted(
+        self, broker: str, now: float, fact: SessionOpened | SessionDropped | SessionEnded
+    ) -> None:
         """A broker has written down, by its own clock, that a session has begun, lost its client,
         or ended: durable ones end for nobody else to see."""
         application = self._applications.get(fact.client)
         if application is None:
             return
         if isinstance(fact, SessionOpened):
-            self._left.pop(fact.client, None)
+            self._left.pop((broker, fact.client), None)
         elif isinstance(fact, SessionDropped):
-            self._left[fact.client] = now
+            self._left[broker, fact.client] = now
         elif (session := application.sessions.get(fact.epoch)) is not None:
             session.end(self._cluster.agenda.now)
-            away_s = now - self._left.get(fact.client, -inf)
+            away_s = now - self._left.get((broker, fact.client), -inf)
             if away_s < application.keep_s - TOLERANCE_S:
                 text = f"{fact.epoch} of {fact.client} was kept for {away_s:.4f} s only"
                 self._cluster.history.odd("sessions", text)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from math import inf
 
 from motet.model import Filter
-from motet.model.ticks import LAST_TICK
 from motet.testing.checkers.verdict import Verdict
 from motet.testing.history import Event, History, Loss, Operation
 from motet.testing.topology import Edge
@@ -145,7 +144,7 @@ def _check_losses(history: History, verdict: Verdict) -> None:
         broker = loss.pubend.rpartition(".")[0]
         verdict.expect(
             loss.last <= history.lost_upto.get(loss.pubend, 0)
-            or (loss.instance in merging and loss.last == LAST_TICK)  # with its session
+            or (loss.instance in merging and loss.first == loss.last)  # with its session
             or (loss.instance in reaching and loss.last <= history.trimmed_upto.get(loss.pubend, 0))
             or _is_cut_off(history, broker, homes[loss.instance], 0.0),
             "client {} was told that ticks {} to {} of {} are lost, but the log has them",
