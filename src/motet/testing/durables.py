@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from motet.protocol.session.messages import Welcome
-from motet.testing.history import ADDITIONS, DONE, Delivery, Event, Session
+from motet.testing.history import ADDITIONS, DONE, UNHEARD, Delivery, Event, Session
 
 if TYPE_CHECKING:
     from motet.testing.clients import SimulatedClient
@@ -123,7 +123,7 @@ class Process:
                 operation.ended_at, operation.ended_position = inf, ENDLESS
             else:
                 operation.ended_at = min(operation.ended_at, operation.requested_at)
-                operation.answer = operation.answer or "unheard"
+                operation.answer = operation.answer or UNHEARD
 
     def settle(self) -> None:
         """The broker has said what became of everything that was published in the session."""

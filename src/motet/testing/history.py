@@ -18,6 +18,8 @@ from motet.testing.topology import Edge, Tree, edge_of
 
 ADDITIONS = ("advertise", "subscribe")
 DONE = "Done"
+UNHEARD = "unheard"
+"""The answer of an operation that has failed when nobody was there to hear it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +58,7 @@ class Operation:
     def answered(self, answer: str, at: float, missing: tuple[str, ...] = ()) -> str:
         """An answer stands on the wire: "Done", or the name of an error. The first one counts;
         what is odd about a later one, if it is another."""
-        if self.answer:
+        if self.answer not in ("", UNHEARD):
             changed = self.answer != answer
             return f"{self} was answered {self.answer}, then {answer}" if changed else ""
         self.answer, self.answered_at, self.missing = answer, at, missing
