@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
+from motet.broker.durable import NOWHERE
 from motet.client.happenings import (
     Arrived,
     Brought,
@@ -394,7 +395,7 @@ class SimulatedClient:
                     self._process_soon(happened.pubend, happened.upto)
                 case Missed(pubend, first, last):
                     heirs = self.session.instance if self.session else self.instance
-                    loss = Loss(heirs, pubend, first, last)
+                    loss = Loss(heirs, pubend, first, last, self._is_withdrawn(pubend))
                     cluster.history.losses.append(loss)
                     self._process_soon(pubend, last)
                 case Settled():
@@ -404,6 +405,13 @@ class SimulatedClient:
                     self.calls[handle].answers.append((cluster.agenda.now, answer))
                 case Parted(failure) | Ended(failure):
                     self._dismissed(failure)
+
+    def _is_withdrawn(self, pubend: str) -> bool:
+        """Does a subscription of ours reach back there no more, as its broker knows?"""
+        core = self.cluster.brokers[self.home].core
+        session = core.durable.sessions.get(self.name) if core is not None else None
+        wishes = session.since.values() if session is not None else ()
+        return any(since.get(pubend) == NOWHERE for since in wishes)
 
     def _validate(self, what: str) -> None:
         self.cluster.validated += 1

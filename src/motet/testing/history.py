@@ -190,6 +190,8 @@ class Loss(NamedTuple):
     pubend: str
     first: int
     last: int
+    withdrawn: bool = False
+    """The past that it wanted cannot be read any more: nobody advertises there what it wants."""
 
 
 class Spans:

@@ -99,6 +99,7 @@ class Starts(Obligations):
         entry = state.advertisements.get(target)
         assert entry is not None
         state.advertisements.remove(entry)
+        self._end_starts(entry)
         wait = state.waits.get(op) if op is not None else None
         if wait is None:  # nobody waits, or not any more
             op = None
@@ -111,6 +112,17 @@ class Starts(Obligations):
 
     def _spread_unadvertise(self, entry: Entry, message: Unadvertise) -> None:
         raise NotImplementedError
+
+    def _end_starts(self, gone: Entry) -> None:
+        """Subscriptions elsewhere take their starts here to be over when the last advertisement
+        that they rest on has gone. Those that stay here, because of what is advertised behind us,
+        start anew with the next one."""
+        state = self.state
+        ours = ~state.bits.all_neighbours
+        for subscription in state.subscriptions.overlapping(gone.filter):
+            rests = state.advertisements.overlapping_hops(subscription.filter) & ours
+            if subscription.start and subscription.source.is_broker and not rests:
+                subscription.start = 0
 
     def _lift_starts(self, gone: Entry, upto: int) -> None:
         """An advertisement has gone after all that was published under it had arrived. Who was

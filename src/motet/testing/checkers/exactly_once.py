@@ -7,7 +7,8 @@ log.
 Excused is only what lost the log itself, or the subscription's session: a broker of the publisher
 or of the subscriber that came back with nothing after the older of the two was requested, a link
 on the path that was taken out of the overlay and put back, and ticks that the client was told to
-be lost. Such a loss must be one: the log has let go of the tick, or is gone as a whole.
+be lost. Such a loss must be one: the log has let go of the tick, or is gone as a whole; or it is
+of the past, and nobody advertises any more where a subscription has reached back to.
 """
 
 from __future__ import annotations
@@ -136,6 +137,10 @@ def _is_told(event: Event, losses: list[Loss]) -> bool:
     )
 
 
+def _is_trimmed(history: History, loss: Loss) -> bool:
+    return loss.last <= history.trimmed_upto.get(loss.pubend, 0)
+
+
 def _check_losses(history: History, verdict: Verdict) -> None:
     homes = {session.instance: session.broker for session in history.sessions}
     merging = {session.instance for session in history.sessions if session.total_order}
@@ -145,7 +150,7 @@ def _check_losses(history: History, verdict: Verdict) -> None:
         verdict.expect(
             loss.last <= history.lost_upto.get(loss.pubend, 0)
             or (loss.instance in merging and loss.first == loss.last)  # with its session
-            or (loss.instance in reaching and loss.last <= history.trimmed_upto.get(loss.pubend, 0))
+            or (loss.instance in reaching and (loss.withdrawn or _is_trimmed(history, loss)))
             or _is_cut_off(history, broker, homes[loss.instance], 0.0),
             "client {} was told that ticks {} to {} of {} are lost, but the log has them",
             loss.instance,
