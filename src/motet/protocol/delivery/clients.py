@@ -209,18 +209,22 @@ class Clients:
         for pubend, position in list(reader.positions.items()):
             position.origins.pop(op.sequence, None)
             if position.starts.pop(op.sequence, None) is not None and not position.starts:
-                stream = self._stream(pubend)
-                stream.held.pop(client, None)
-                stream.subend.remove(position)
-                del reader.positions[pubend]
+                self._forget(self._stream(pubend), reader, position, now, out)
                 if reader.merge is not None:
                     reader.merge.leave(pubend)
                     # Another subscription may start there: `awaits` will tell.
                     reader.merge.expect_only([*reader.expected(), pubend])
-                self._asking.reconsider(stream, now, out)
-                self._acks.arm(stream, now, out)
         if not reader.positions and not reader.present:
             del self._readers[client]
+
+    def _forget(
+        self, stream: Stream, reader: Reader, position: Position, now: float, out: Effects
+    ) -> None:
+        stream.held.pop(position.client, None)
+        stream.subend.remove(position)
+        del reader.positions[stream.pubend]
+        self._asking.reconsider(stream, now, out)
+        self._acks.arm(stream, now, out)
 
     def destroyed(self, stream: Stream, client: str, now: float, out: Effects) -> None:
         """Nothing more comes of a pubend; what has come already keeps its place."""
@@ -241,10 +245,27 @@ class Clients:
         reader = self._readers.get(client)
         if reader is None or reader.merge is None:
             return
-        reader.awaited = dict.fromkeys(pubends)
+        before, reader.awaited = reader.awaited, dict.fromkeys(pubends)
+        for pubend, position in list(reader.positions.items()):
+            if position.unheard and pubend in before and pubend not in reader.awaited:
+                self._forget(self._stream(pubend), reader, position, now, out)
         reader.merge.expect_only(reader.expected())
         self._place_all(reader, now, out)
         self._release(client, reader, now, out)
+
+    def unheard(
+        self, stream: Stream, starts: tuple[Record, ...], upto: int, now: float, out: Effects
+    ) -> None:
+        """These are all starts up to a tick that a pubend knows of and nobody has acknowledged.
+        One that the stream has shown to a client in total order, and that control never told, is
+        none any more."""
+        known = {(each.op.client, each.op.sequence) for each in starts}
+        for client, position in list(stream.subend.positions.items()):
+            reader = self._readers[client]
+            if reader.merge is None or not position.unheard or stream.pubend in reader.awaited:
+                continue
+            if position.given <= upto and not any((client, s) in known for s in position.starts):
+                self._forget(stream, reader, position, now, out)
 
     def left_alone(self, stream: Stream, now: float, out: Effects) -> None:
         """A pubend cannot be reached any more, and not for a while only: who merges goes on

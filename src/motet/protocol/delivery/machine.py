@@ -254,6 +254,7 @@ class DeliveryMachine:
         if frame.starts is not None:
             self._clients.note(stream, frame.starts, out)
             stream.cleared = max(stream.cleared, frame.upto)
+            self._clients.unheard(stream, frame.starts, frame.upto, now, out)
             stream.inquired_at = -INFINITY
             if stream.held:
                 self._clients.catch_up(stream, now, out)

@@ -86,6 +86,11 @@ class Position:
             self.given = self.acked = max(self.level, min(self.starts.values()))
 
     @property
+    def unheard(self) -> bool:
+        """Only the stream has shown a start here, and nothing was given."""
+        return self.fresh and not self.told
+
+    @property
     def unclear_upto(self) -> int:
         """A subscription that started before this may still turn up, and be owed more."""
         return max(self.given, self.deep_upto)
