@@ -397,7 +397,9 @@ class SimulatedClient:
                     heirs = self.session.instance if self.session else self.instance
                     loss = Loss(heirs, pubend, first, last, self._is_withdrawn(pubend))
                     cluster.history.losses.append(loss)
-                    self._process_soon(pubend, last)
+                    # The gap that a lost session leaves has no end, but a cursor has.
+                    known = self.machine.horizons.get(pubend, last)
+                    self._process_soon(pubend, min(last, known))
                 case Settled():
                     recording.settle(self, happened)
                 case Resolved(handle, failure):

@@ -152,7 +152,7 @@ class Merge:
 
     def wanted(self, pubend: str) -> int:
         """Up to which tick this pubend is waited for."""
-        return max(self._floors.get(pubend, 0), self._top)
+        return max(min(self._floors.get(pubend, 0), self.released[0]), self._top)
 
     def late(self) -> list[str]:
         """The pubends that others wait for."""
