@@ -231,7 +231,10 @@ class Streams:
         if silent:
             self._advance(silent, out, now)
         if self._retiring:
-            self._ask_for_acks(out, now)
+            self._let_go(out, now)
+            # Only now can those be acknowledged that were on their way into the log.
+            if ticks and any(ticks[0] <= tick <= ticks[-1] for tick in self._retiring.values()):
+                self._ask_for_acks(out, now)
         for client, last in answers.items():
             self._core.settled(client, last.epoch, last.upto, refusals.get(client, ()), out)
 
@@ -329,9 +332,10 @@ class Streams:
             self._await(client, effects, now, began)
         for each in then.started:
             self._start(each.op, each.pubend, each.tick, effects, now)
-        for each in (*then.started, *then.lifted):
-            op = each.op
-            self.machine.lift(op.client, op, each.pubend, each.tick, now, effects)
+        for each in then.started:
+            self.machine.lift(each.op, each.pubend, each.tick, now, effects)
+        for each in then.lifted:
+            self.machine.lift(each.op, each.pubend, each.tick, now, effects, over=True)
         for op in then.ended:
             self.machine.end(op.client, op, now, effects)
             self._await(op.client, effects, now)

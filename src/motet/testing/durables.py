@@ -146,8 +146,9 @@ class Process:
         self._welcome = None
 
     def detached(self, session: Session, at: float) -> Session:
-        """Another process has taken the session over: what this one still does counts nowhere."""
-        operations = dict(session.operations)
+        """Another process has taken the session over: what this one still does counts nowhere,
+        not even if it takes back what the session has."""
+        operations = {number: replace(each) for number, each in session.operations.items()}
         return replace(session, ended_at=at, operations=operations, numbered={})
 
     def _odd(self, detail: str) -> None:

@@ -515,7 +515,7 @@ def test_a_past_that_cannot_be_read_any_more_is_lost_also_to_who_is_away() -> No
         if away:
             rig.do(lambda m, o: m.detach("c", 0.0, o))
         # when the advertisement takes its start with it
-        out = rig.do(lambda m, o: m.lift("c", op("c"), P, 150, 0.0, o))
+        out = rig.do(lambda m, o: m.lift(op("c"), P, 150, 0.0, o))
         if away:
             assert lost(out, "c") == []
             out = rig.attach("c")
@@ -626,3 +626,41 @@ def test_one_subscription_may_be_further_than_its_client() -> None:
     rig.machine.durables.done("c", 2, P, 25)
     deliver = rig.told(span(11, 30, 20, 30)).deliver
     assert [(each.ticks, each.each) for _, each in deliver] == [([20, 30], [(1,), (1, 2)])]
+
+
+def test_a_cut_answer_that_comes_twice_is_asked_on_once() -> None:
+    # given a client that is behind, and somebody below who reads the past
+    rig = Rig({"t": ["c", "n"]}, ["up", "n"], "up")
+    rig.start("c", 100)
+    rig.attach("c")
+    rig.receive("up", AckExpected(P, 200, ()))
+    assert nacks(rig.receive("n", Nack(P, ((1, 90),), 100))) == [(1, 90)]
+    first = Knowledge(P, span(101, 120, 110), True, True, 200)
+    past = Knowledge(P, span(1, 30, 20), True, True, 200)
+    # when answers are cut, then only what they begin is asked for on
+    assert nacks(rig.receive("up", first)) == [(121, 200)]
+    assert nacks(rig.receive("up", past)) == []
+    assert nacks(rig.receive("n", Nack(P, ((31, 90),), 100))) == [(31, 90)]
+    # and the same answers again cause no further questions
+    for again in (first, past, first, past):
+        assert nacks(rig.receive("up", again)) == []
+        assert nacks(rig.receive("n", Nack(P, ((31, 90),), 100))) == []
+
+
+def test_a_subscription_that_is_over_at_a_pubend_misses_nothing_there() -> None:
+    # given a client whose advertiser goes
+    rig = edge()
+    rig.start("c", 100)
+    rig.attach("c")
+    rig.told(span(101, 120, 110))
+    rig.acked("c", 120)
+    rig.do(lambda m, o: m.lift(op("c"), P, 130, 0.0, o, over=True))
+    # when the pubend goes on, and forgets
+    out = rig.receive("up", AckExpected(P, 200, ()))
+    # then nothing is asked for, and no loss is told
+    assert nacks(out) == []
+    assert lost(rig.receive("up", Knowledge(P, Span(131, 200, lost=True), True)), "c") == []
+    # and it goes on where it starts again
+    rig.start("c", 210)
+    assert given(rig.told(span(201, 230, 205, 220)), "c") == [220]
+    assert rig.machine.durables.begun("c")[P] >= 130

@@ -28,6 +28,7 @@ class Reader:
         "hold",
         "kept",
         "merge",
+        "passed",
         "positions",
         "present",
     )
@@ -41,6 +42,8 @@ class Reader:
         """By pubend, how far it had come when that was last made durable."""
         self.cursors: Mapping[str, int] = {}
         """What the client said it had processed when it came."""
+        self.passed: dict[str, int] = {}
+        """By pubend where it has nothing any more: how far it had come since it is here."""
         self.positions: dict[str, Position] = {}
         self.merge: Merge | None = None
         """For a client that wants total order."""
@@ -74,8 +77,8 @@ class Durables(Protocol):
         """A client that held has made its subscriptions, and reads."""
 
     def begun(self, client: str) -> dict[str, int]:
-        """By pubend that a client has begun to read: where it stands. If it is not here, it is
-        done with everything up to there."""
+        """By pubend that a client has begun to read: where it stands, or stood before its last
+        subscription there was over. If it is not here, it is done with everything up to there."""
         ...
 
 
@@ -157,12 +160,10 @@ class Clients:
             position.starts[subscription] = max(tick, position.starts[subscription])
             position.barrier = max(position.barrier, tick)
 
-    def lift(
-        self, stream: Stream, client: str, op: OpId, tick: int, now: float, out: Effects
-    ) -> None:
+    def lift(self, stream: Stream, op: OpId, tick: int, now: float, out: Effects) -> None:
         """A start moves up. Who stands below all of its starts goes on from the lowest one."""
         subend = stream.subend
-        position = subend.positions.get(client)
+        position = subend.positions.get(op.client)
         if position is None or position.origins.get(op.sequence, tick) >= tick:
             return
         position.origins[op.sequence] = tick
@@ -217,10 +218,33 @@ class Clients:
         if not reader.positions and not reader.present:
             del self._readers[client]
 
+    def lapse(self, stream: Stream, op: OpId, now: float, out: Effects) -> None:
+        """Nothing of a pubend is owed to a subscription before it starts there again. Who has no
+        other there stands nowhere: what the pubend forgets meanwhile is no loss."""
+        client = op.client
+        position = stream.subend.positions.get(client)
+        if position is None or position.gone is not None or position.outstanding:
+            return
+        if len(position.starts) > 1:
+            position.starts.pop(op.sequence, None)
+            position.origins.pop(op.sequence, None)
+        if op.sequence not in position.starts:
+            return
+        reader = self._readers[client]
+        self._forget(stream, reader, position, now, out)
+        if reader.merge is not None:
+            reader.merge.leave(stream.pubend)
+            reader.merge.expect_only(reader.expected())
+            self._release(client, reader, now, out)
+        if not reader.positions and not reader.present:
+            del self._readers[client]
+
     def _forget(
         self, stream: Stream, reader: Reader, position: Position, now: float, out: Effects
     ) -> None:
         stream.held.pop(position.client, None)
+        if reader.present and not position.fresh:
+            reader.passed[stream.pubend] = position.standing(stream.subend.horizon)
         stream.subend.remove(position)
         del reader.positions[stream.pubend]
         self._asking.reconsider(stream, now, out)
@@ -362,15 +386,17 @@ class Clients:
 
     def begun(self, client: str) -> dict[str, int]:
         reader = self._readers.get(client)
-        positions = {} if reader is None else reader.positions
-        return {pubend: each.given for pubend, each in positions.items() if not each.fresh}
+        if reader is None:
+            return {}
+        begun = {p: each.given for p, each in reader.positions.items() if not each.fresh}
+        return {**reader.cursors, **reader.passed, **begun}
 
     def detach(self, client: str, now: float, out: Effects) -> None:
         reader = self._readers.get(client)
         if reader is None or not reader.present:
             return
         reader.present = False
-        reader.cursors = {}
+        reader.cursors, reader.passed = {}, {}
         reader.merge = reader.blocked = None
         for pubend, position in reader.positions.items():
             stream = self._stream(pubend)

@@ -138,10 +138,19 @@ class Curiosity:
                 ask.tries = 1
                 ask.at = min(ask.at, max(now, ask.asked_at + self._patience.wait_s(1)))
 
-    def go_on(self, above: int, now: float) -> None:
-        """An answer ended at a tick because one piece was full: ask for the rest at once."""
+    def go_on(self, since: int, upto: int, now: float) -> None:
+        """An answer ended at a tick because one piece was full: ask for the rest at once. If it
+        brings nothing that is missing, it has been here before, and so has the question."""
+        if any(ask.since <= upto and ask.upto >= since for ask in self._asks):
+            for ask in self._asks:
+                if ask.upto > upto:
+                    ask.at, ask.tries = now, 0
+
+    def go_on_behind(self, since: int, upto: int, now: float) -> None:
+        """The same where each range is read from its beginning: only those whose beginning has
+        come go on."""
         for ask in self._asks:
-            if ask.upto > above:
+            if since <= ask.since <= upto < ask.upto:
                 ask.at, ask.tries = now, 0
 
     def due(self, now: float) -> list[Range]:
@@ -220,37 +229,47 @@ class Asked:
 
     def fresh(self, ranges: list[Range], now: float) -> list[Range]:
         """What of these was not asked lately; from now on it was."""
-        found = self._missing(ranges, now)
+        self._expire(now)
+        already = RangeSet((low, high) for _, low, high in self._entries)
+        found = [part for low, high in ranges for part in already.missing(low, high)]
         self._entries.extend((now, low, high) for low, high in found)
         return found
 
     def fresh_heads(self, ranges: list[Range], now: float) -> list[Range]:
-        """The same, but nothing of a range whose beginning was asked for lately."""
-        begins = {low for low, _ in ranges}
-        found = [part for part in self._missing(ranges, now) if part[0] in begins]
+        """Those of which the beginning was not asked for lately; from now on it was."""
+        self._expire(now)
+        begun = {low for _, low, _ in self._entries}
+        found = [each for each in ranges if each[0] not in begun]
         self._entries.extend((now, low, high) for low, high in found)
         return found
 
-    def _missing(self, ranges: list[Range], now: float) -> list[Range]:
+    def _expire(self, now: float) -> None:
         entries = self._entries
         # A repetition that comes exactly in time must pass, whatever floats make of the sum.
         while entries and now - entries[0][0] >= self._keep_s * 0.99:
             entries.popleft()
-        already = RangeSet((low, high) for _, low, high in entries)
-        return [part for low, high in ranges for part in already.missing(low, high)]
 
     def answered(self, since: int, upto: int, cut: bool) -> None:
-        """An answer came. If it was cut, the questions above it are open again."""
-        if not self._entries:
+        """An answer came. If it was cut, the questions above it are open again; but not if it
+        came before: each would be asked and answered once more, and those answers again."""
+        entries = self._entries
+        if not entries:
             return
+        cut = cut and any(low <= upto and high >= since for _, low, high in entries)
         kept: list[tuple[float, int, int]] = []
-        for at, low, high in self._entries:
+        for at, low, high in entries:
             if high < since or (low > upto and not cut):
                 kept.append((at, low, high))
                 continue
             rest = RangeSet([(low, high)])
             rest.remove(since, max(high, upto) if cut else upto)
             kept.extend((at, begin, end) for begin, end in rest)
+        entries.clear()
+        entries.extend(kept)
+
+    def begun(self, since: int, upto: int) -> None:
+        """An answer came to those questions whose beginning it has; others wait for theirs."""
+        kept = [each for each in self._entries if not since <= each[1] <= upto]
         self._entries.clear()
         self._entries.extend(kept)
 

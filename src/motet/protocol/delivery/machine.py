@@ -24,13 +24,7 @@ from motet.protocol.delivery.asking import Asking
 from motet.protocol.delivery.clients import Clients, Durables, Merging
 from motet.protocol.delivery.curiosity import MOST_RANGES, Liveness
 from motet.protocol.delivery.interest import Interest
-from motet.protocol.delivery.messages import (
-    AckExpected,
-    AckUp,
-    DeliveryFrame,
-    Knowledge,
-    Nack,
-)
+from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.outstream import OutStream
 from motet.protocol.delivery.ranges import Range
 from motet.protocol.delivery.relay import Relay
@@ -235,7 +229,7 @@ class DeliveryMachine:
             for begin, end in missing:
                 told.want(begin, end, frame.asof)
             unknown += missing
-            if cut:
+            if cut and not frame.asof:  # the past is read range by range
                 break
         if unknown:
             self._asking.ask(stream, unknown, frame.asof, now, out)
@@ -287,11 +281,16 @@ class DeliveryMachine:
             stream.frontier = max(stream.frontier, tick)
         self._clients.catch_up(stream, now, out)
 
-    def lift(self, client: str, op: OpId, pubend: str, tick: int, now: float, out: Effects) -> None:
-        """A subscription is owed nothing up to this tick any more."""
+    def lift(
+        self, op: OpId, pubend: str, tick: int, now: float, out: Effects, *, over: bool = False
+    ) -> None:
+        """A subscription is owed nothing up to this tick any more; if it is `over` there, nor above
+        before it starts again."""
         stream = self._streams.get(pubend)
         if stream is not None:
-            self._clients.lift(stream, client, op, tick, now, out)
+            self._clients.lift(stream, op, tick, now, out)
+            if over:
+                self._clients.lapse(stream, op, now, out)
 
     def effective(self, client: str, now: float, out: Effects) -> None:
         """Control has told all start ticks of a client's subscription: who was held may go."""
@@ -431,11 +430,11 @@ class DeliveryMachine:
         if span.records:
             self._clients.note(stream, span.records, out)
         if cut:
-            stream.curiosity.go_on(span.upto, now)
+            stream.curiosity.go_on(span.since, span.upto, now)
         if asof:
-            stream.deep_asked.answered(span.since, span.upto, cut)
+            stream.deep_asked.begun(span.since, span.upto)
             if cut:
-                stream.deep.go_on(span.upto, now)
+                stream.deep.go_on_behind(span.since, span.upto, now)
             for position in list(stream.subend.behind.values()):
                 if position.given < position.deep_upto and asof >= position.deep_asof:
                     stream.subend.pump(position, out.deliver, span)
