@@ -47,6 +47,8 @@ PINNED = [
     ("delivery", 335),
     # A subscription reached back behind what its client had read before, and never got on.
     ("delivery", 411),
+    # A pubend went on telling starts that had gone with their advertisement.
+    ("delivery", 1029),
 ]
 
 

@@ -27,6 +27,10 @@ class Interests:
         entry = self._state.subscriptions.get(record.op)
         return 0 if entry is None else self._state.bits.bit(entry.source)
 
+    def stands(self, record: Record) -> bool:
+        entry = self._state.subscriptions.get(record.op)
+        return entry is not None and entry.start == record.tick
+
     def way(self, mask: int) -> Way:
         return self._router.plan(mask)
 

@@ -54,14 +54,7 @@ def ticks_are_acknowledged_in_doubt_about_starts(patch: pytest.MonkeyPatch) -> N
 
 
 def a_start_is_told_only_once(patch: pytest.MonkeyPatch) -> None:
-    real = Acknowledging.expect
-
-    def expect(
-        self: Acknowledging, stream: Any, upto: int, out: Any, starts: Any, only: Any = None
-    ) -> None:
-        real(self, stream, upto, out, None if starts is None else (), only)
-
-    patch.setattr(Acknowledging, "expect", expect)
+    patch.setattr(Acknowledging, "_of", lambda _self, _neighbour, _starts: ())
 
 
 def neighbours_are_not_asked_before_the_log_shrinks(patch: pytest.MonkeyPatch) -> None:

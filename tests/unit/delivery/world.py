@@ -74,6 +74,10 @@ class Tables:
             found.append(mask)
         return found
 
+    def stands(self, record: Record) -> bool:
+        del record
+        return True
+
     def record_mask(self, record: Record) -> int:
         subscription = self.world.subscriptions.get(record.op)
         return self._bit(self._hop(subscription)) if subscription else 0

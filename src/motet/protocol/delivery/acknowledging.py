@@ -78,11 +78,14 @@ class Acknowledging:
         stream: Stream,
         upto: int,
         out: Effects,
-        starts: tuple[Record, ...] | None,
+        starts: tuple[Record, ...] | None = None,
         only: str | None = None,
     ) -> None:
         """Ask those for an acknowledgement who have not given it, or who wait for a word about
-        their subscriptions; tell them silence before."""
+        their subscriptions; tell them silence before. A pubend of ours knows its starts."""
+        if stream.hosted:
+            stream.starts = [each for each in stream.starts if self._interest.stands(each)]
+            starts = tuple(stream.starts)
         asking = [name for name, told in stream.outs.items() if told.inquires]
         for neighbour in dict.fromkeys((*self.wanting(stream), *asking)):
             told = stream.outs.get(neighbour)

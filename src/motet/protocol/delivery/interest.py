@@ -27,6 +27,10 @@ class Interest(Protocol):
     def record_mask(self, record: Record) -> int:
         """The hop that the record's subscription came from; 0 if it is not known here."""
 
+    def stands(self, record: Record) -> bool:
+        """Of a pubend of ours: does the subscription still start there? With the advertisement
+        that it rested on the start has gone."""
+
     def way(self, mask: int) -> Way: ...
 
     def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:

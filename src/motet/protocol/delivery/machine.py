@@ -79,7 +79,7 @@ class DeliveryMachine:
         if last:
             stream.known.add(1, last)
         stream.starts = list(starts)
-        self._acks.expect(stream, stream.frontier, out, starts)
+        self._acks.expect(stream, stream.frontier, out)
         self._expect_later(stream, now, out)
 
     def _expect_later(self, stream: Stream, now: float, out: Effects) -> None:
@@ -132,7 +132,7 @@ class DeliveryMachine:
     def expect(self, pubend: str, out: Effects) -> None:
         """Somebody waits for acknowledgements: ask for them now."""
         stream = self._hosted(pubend)
-        self._acks.expect(stream, stream.frontier, out, tuple(stream.starts))
+        self._acks.expect(stream, stream.frontier, out)
 
     def acknowledged(self, pubend: str) -> int:
         """Everything up to here is done with everywhere and may go from the log."""
@@ -174,8 +174,7 @@ class DeliveryMachine:
                 if found is not None:
                     found.curious.clear()
                     found.deep.clear()
-                starts = tuple(stream.starts) if stream.hosted else None
-                self._acks.expect(stream, stream.frontier, out, starts, only=neighbour)
+                self._acks.expect(stream, stream.frontier, out, only=neighbour)
 
     def gone(self, neighbour: str, now: float, out: Effects) -> None:
         """The overlay has changed: this broker is no neighbour any more."""
@@ -212,8 +211,7 @@ class DeliveryMachine:
         if not frame.ranges:
             told.inquires = True
             if stream.hosted:
-                starts = tuple(stream.starts)
-                self._acks.expect(stream, stream.frontier, out, starts, only=neighbour)
+                self._acks.expect(stream, stream.frontier, out, only=neighbour)
             else:
                 self._asking.inquire(stream, now, out)
             return
@@ -363,7 +361,7 @@ class DeliveryMachine:
             settled = self._acks.settled(stream)
             stream.starts = [each for each in stream.starts if each.tick > settled]
             if settled < stream.expected:
-                self._acks.expect(stream, stream.expected, out, tuple(stream.starts))
+                self._acks.expect(stream, stream.expected, out)
             stream.expected = stream.frontier
             stream.expecting = False
             if settled < stream.frontier:

@@ -87,8 +87,10 @@ def _last_ticks(history: History) -> dict[tuple[Operation, str], int]:
 
 
 def _is_behind_its_start(history: History, event: Event, operation: Operation) -> bool:
-    """Had the subscription started when the event was written, and does that start still count?"""
-    if operation.id not in event.audience:
+    """Had the subscription started when the event was written, and does that start still count? In
+    total order only one that its broker has asked for does, and nobody can say that from outside:
+    there, an advertisement must be effective before what is published under it is owed."""
+    if operation.id not in event.audience or operation.session.total_order:
         return False
     return event.tick > history.starts.get((operation.id, event.pubend), event.tick)
 
