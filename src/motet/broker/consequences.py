@@ -21,6 +21,7 @@ class Consequences:
         "lifted",
         "neighbours",
         "rerouted",
+        "restarted",
         "retired",
         "started",
         "starts",
@@ -37,6 +38,8 @@ class Consequences:
         """Sessions (client, epoch) that have ended here, for whatever reason."""
         self.starts: list[tuple[int, OpId]] = []
         """Subscriptions whose start must go into our log."""
+        self.restarted: list[tuple[int, OpId]] = []
+        """Subscriptions whose start is in our log, and counts again."""
         self.started: list[Started] = []
         """What subscriptions of our clients are owed from now on."""
         self.lifted: list[Started] = []
@@ -56,6 +59,7 @@ class Consequences:
     def concern_streams(self) -> bool:
         return bool(
             self.starts
+            or self.restarted
             or self.started
             or self.lifted
             or self.awaiting

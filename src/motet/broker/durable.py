@@ -338,6 +338,7 @@ class Durable:
             self.ledgers[neighbour].enqueue(message, widens=widens(message))
             self._then.neighbours[neighbour] = None
         self._then.starts += effects.starts
+        self._then.restarted += effects.restarted
         self._then.started += effects.started
         self._then.lifted += effects.lifted
         for each in effects.lifted:

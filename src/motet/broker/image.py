@@ -119,6 +119,10 @@ class StartTicks(Struct, tag="starts", array_like=True, frozen=True):
     rows: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]
 
 
+class LostStarts(Struct, tag="lost", array_like=True, frozen=True):
+    rows: tuple[tuple[OpId, int, str], ...]
+
+
 class JoinTicks(Struct, tag="joins", array_like=True, frozen=True):
     rows: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]
 
@@ -155,6 +159,7 @@ Part = (
     | Pubends
     | Retired
     | StartTicks
+    | LostStarts
     | JoinTicks
     | SessionList
     | Ledgers
@@ -205,6 +210,8 @@ def parts_of(durable: Durable, *, outboxes: bool = True) -> Iterator[Part]:
         yield Retired(retired)
     for ticks in _chunks((op, tuple(known.items())) for op, known in state.starts.items()):
         yield StartTicks(ticks)
+    for lost in _chunks((op, *start) for op, start in state.lost_starts.items()):
+        yield LostStarts(lost)
     for ticks in _chunks((op, tuple(known.items())) for op, known in state.joins.items()):
         yield JoinTicks(ticks)
     for sessions in _chunks(durable.sessions):
@@ -287,6 +294,8 @@ def take_in(durable: Durable, parts: Iterable[Part]) -> None:
                 state.retired.update(retired)
             case StartTicks(ticks):
                 state.starts.update((op, dict(known)) for op, known in ticks)
+            case LostStarts(lost):
+                state.lost_starts.update((op, (tick, name)) for op, tick, name in lost)
             case JoinTicks(ticks):
                 state.joins.update((op, dict(known)) for op, known in ticks)
             case SessionList(sessions):

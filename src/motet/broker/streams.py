@@ -323,6 +323,8 @@ class Streams:
         """What a fact has done to subscriptions and pubends."""
         for tick, op in then.starts:
             self._write_start(tick, op, out)
+        if then.restarted:
+            self.machine.recall(self.pubend, (StartRecord(*each) for each in then.restarted))
         effects = Effects()
         if then.rerouted:
             self._look_for_pubends(effects, now)

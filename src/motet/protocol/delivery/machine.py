@@ -111,6 +111,10 @@ class DeliveryMachine:
         self._news(stream, Span(since, upto, ticks, batch, records), None, now, out)
         self._expect_later(stream, now, out)
 
+    def recall(self, pubend: str, starts: Iterable[Record]) -> None:
+        """Starts that are in the log are perhaps not known where they belong."""
+        self._streams[pubend].starts += starts
+
     def advance(self, pubend: str, upto: int, now: float, out: Effects) -> None:
         """It is durable that no event gets a tick up to here any more."""
         stream = self._hosted(pubend)

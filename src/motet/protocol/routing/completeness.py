@@ -66,6 +66,8 @@ class Completeness(Joins):
         state = self.state
         bit = state.bits.bit(source)
         state.complete |= bit
+        for op in [op for op, (_, name) in state.lost_starts.items() if name == source.name]:
+            del state.lost_starts[op]
         self._declare()
         for wait in [w for w in state.waits.values() if w.missing & bit and w.what == "subscribe"]:
             self._reconsider(wait, source.name, bit)

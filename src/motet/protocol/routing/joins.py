@@ -119,6 +119,8 @@ class Joins(Starts):
     def _start_above(self, entry: Entry, above: int) -> None:
         """Start it if somebody advertises here, above a tick that is not out of this world."""
         state = self.state
+        if above:
+            state.lost_starts.pop(entry.id, None)
         if 0 < above < state.next_tick + FARTHEST:
             state.next_tick = max(state.next_tick, above + 1)
         self._start(entry)

@@ -85,7 +85,7 @@ class Routing(Completeness):
         state.complete &= ~bit
         self._declare()  # before what came from it is taken back
         self._untell(bit)
-        self._remove_all(hop)
+        self._remove_all(hop, lost=True)
         for (client, epoch), source in list(state.clients.items()):
             if source == hop:
                 self._gone(ClientGone(client, epoch), hop)
@@ -288,19 +288,23 @@ class Routing(Completeness):
         self.state.joins.pop(entry.id, None)
         if not source.is_broker:
             self._effects.ended.append(entry.id)
+        elif message.lost and entry.start:
+            self.state.lost_starts[entry.id] = (entry.start, source.name)
         sent = entry.sent
         for neighbour in self.state.bits.names(sent):
-            self._take_back(entry, neighbour, message.op)
+            self._take_back(entry, neighbour, message.op, lost=message.lost)
         self._await(message, "unsubscribe", source, sent)
 
-    def _take_back(self, entry: Entry, neighbour: str, op: OpId | None) -> None:
+    def _take_back(
+        self, entry: Entry, neighbour: str, op: OpId | None, *, lost: bool = False
+    ) -> None:
         """Remove a subscription at a neighbour; what it covered there is sent first."""
         bit = self._bit(neighbour)
         entry.sent &= ~bit
         if self.covering:
             for uncovered in self._uncovered(self.state.subscriptions, entry, neighbour):
                 self._pass_on(uncovered, neighbour, echo=False)
-        self._send(neighbour, Unsubscribe(entry.id, op))
+        self._send(neighbour, Unsubscribe(entry.id, op, lost))
         wait = self.state.waits.get(entry.id)
         if wait is not None and self.state.complete & bit:
             self._discharge(wait, bit)
@@ -375,11 +379,11 @@ class Routing(Completeness):
 
         return sorted(candidates, key=lambda entry: (narrowness(entry), entry.key))
 
-    def _remove_all(self, source: Hop) -> None:
+    def _remove_all(self, source: Hop, *, lost: bool = False) -> None:
         for entry in self.state.advertisements.from_source(source):
             self._unadvertise(Unadvertise(entry.id), source)
         for entry in self.state.subscriptions.from_source(source):
-            self._unsubscribe(Unsubscribe(entry.id), source)
+            self._unsubscribe(Unsubscribe(entry.id, lost=lost), source)
 
     # ── self-check ───────────────────────────────────────────────────────────────────────
 

@@ -41,8 +41,12 @@ class Subscribe(Struct, tag="sub", array_like=True, frozen=True):
 
 
 class Unsubscribe(Struct, tag="unsub", array_like=True, frozen=True):
+    """`lost`: nobody has unsubscribed, but a broker on the way has lost its state. If the
+    subscription comes again, it goes on from where it had started."""
+
     target: OpId
     op: OpId | None = None
+    lost: bool = False
 
 
 class Echo(Struct, tag="echo", array_like=True, frozen=True):

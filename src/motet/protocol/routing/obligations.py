@@ -42,6 +42,7 @@ class Effects:
         "lifted",
         "messages",
         "rerouted",
+        "restarted",
         "retired",
         "started",
         "starts",
@@ -51,6 +52,8 @@ class Effects:
         self.messages: list[tuple[str, RoutingMessage]] = []
         self.completed: list[Completed] = []
         self.starts: list[tuple[int, OpId]] = []
+        self.restarted: list[tuple[int, OpId]] = []
+        """Starts that are in our log, and count again."""
         self.started: list[Started] = []
         self.lifted: list[Started] = []
         """What our clients' subscriptions are not owed any more: everything up to a tick."""

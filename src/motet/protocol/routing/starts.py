@@ -67,9 +67,13 @@ class Starts(Obligations):
         if entry.start or not state.hosted:
             return
         if state.advertisements.overlapping_hops(entry.filter) & ~state.bits.all_neighbours:
-            entry.start = state.next_tick
-            state.next_tick += 1
-            self._effects.starts.append((entry.start, entry.id))
+            lost, _ = state.lost_starts.pop(entry.id, (0, ""))
+            if lost:
+                self._effects.restarted.append((lost, entry.id))
+            else:
+                self._effects.starts.append((state.next_tick, entry.id))
+                state.next_tick += 1
+            entry.start = lost or state.next_tick - 1
             self._started(Started(entry.id, state.hosted, entry.start), HERE)
 
     def _start_attracted(self, advertisement: Entry) -> None:

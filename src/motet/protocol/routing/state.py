@@ -330,6 +330,9 @@ class RoutingState:
         them has arrived; each with the request that waits for its end, if any."""
         self.starts: dict[OpId, dict[str, int]] = {}
         """Of our clients' subscriptions: what they are owed, by pubend above which tick."""
+        self.lost_starts: dict[OpId, tuple[int, str]] = {}
+        """Of subscriptions that somebody on the way has lost: where they started in our own pubend,
+        and the neighbour that they came from. They may come again until we know that all have."""
         self.removals = 0
         """Counts the removals that nobody asked for, so that each has a name of its own."""
         self.met = 0
