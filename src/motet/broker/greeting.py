@@ -86,7 +86,7 @@ class Greeting(Linking):
         before.connection = connection
         self.peers[connection] = Peer("client", hello.client)
         out.deliver.append((connection, self._welcome(session, before, resumed, adopts)))
-        self.streams.attach(hello.client, hello.cursors, hello.hold, out, now)
+        self.streams.attach(hello, out, now)
 
     def _check_hello(self, hello: ClientHello) -> None:
         if hello.version != PROTOCOL_VERSION:

@@ -30,7 +30,7 @@ from motet.protocol.delivery.tally import Tally
 from motet.protocol.publication import Publication
 from motet.protocol.routing.joins import FARTHEST
 from motet.protocol.routing.starts import broker_of_pubend
-from motet.protocol.session.messages import Refusal, Request, SubscribeRequest
+from motet.protocol.session.messages import ClientHello, Refusal, Request, SubscribeRequest
 from motet.protocol.session.state import Session
 
 if TYPE_CHECKING:
@@ -263,16 +263,15 @@ class Streams:
         self.machine.gone(neighbour, now, effects)
         self._carry(effects, out, now)
 
-    def attach(
-        self, client: str, cursors: Mapping[str, int], hold: bool, out: Output, now: float
-    ) -> None:
-        effects = Effects()
+    def attach(self, hello: ClientHello, out: Output, now: float) -> None:
+        client, cursors, effects = hello.client, hello.cursors, Effects()
         session = self._core.durable.sessions.get(client)
         durable = session is not None and session.durable
         merges = session is not None and session.total_order
         self.total_order.leave(client)
         awaited = self.total_order.enter(client) if merges else None
-        self.machine.attach(client, cursors, now, effects, awaited, hold, durable)
+        resumes = session is not None and session.epoch == hello.resume
+        self.machine.attach(client, cursors, now, effects, awaited, hello.hold, durable, resumes)
         known = {**session.cursors, **cursors} if session is not None else cursors
         for pubend, tick in known.items():
             if tick < LAST_TICK and self._is_destroyed(pubend):

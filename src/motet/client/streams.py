@@ -49,6 +49,8 @@ class Streams:
         news = Brought(pubend, upto, ticks, batch, every, [routes[s] for s in each])
         if frame.lost:
             return _with_losses(news, [(max(a, before + 1), b) for a, b in frame.lost])
+        if not ticks and self._processed.get(pubend, 0) >= before:
+            self._processed[pubend] = upto  # there is nothing to be done with
         return [news] if ticks else []
 
     def done(self, pubend: str, upto: int) -> Processed | None:

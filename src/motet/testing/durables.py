@@ -134,7 +134,7 @@ class Process:
         for number, event in self._left.items():
             if number > machine.published:
                 event.fate = "void" if event.sure else "unknown"
-            elif number in refused:
+            elif number in refused and (event.sure or not frame.forgot):
                 event.fate = "refused"
             elif frame.forgot or number <= frame.forgotten:
                 event.fate = "accepted" if event.tick else "unknown"

@@ -664,3 +664,24 @@ def test_a_subscription_that_is_over_at_a_pubend_misses_nothing_there() -> None:
     rig.start("c", 210)
     assert given(rig.told(span(201, 230, 205, 220)), "c") == [220]
     assert rig.machine.durables.begun("c")[P] >= 130
+
+
+def test_what_a_process_has_when_it_resumes_is_not_what_it_is_done_with() -> None:
+    # given a durable client that has an event, and is not done with it
+    rig = edge()
+    rig.start("c", 100)
+    rig.do(lambda m, o: m.attach("c", {}, 0.0, o, durable=True))
+    rig.receive("up", AckExpected(P, 100, ()))
+    assert given(rig.told(span(101, 110, 105)), "c") == [105]
+    # when its connection breaks, and it comes back with what it has
+    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    out = rig.do(lambda m, o: m.attach("c", {P: 110}, 0.0, o, durable=True, resumes=True))
+    assert given(out, "c") == []
+    # then, should it end now, the next process gets the event
+    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    assert rig.machine.durables.begun("c") == {P: 104}
+    # but not once it is done
+    rig.do(lambda m, o: m.attach("c", {P: 110}, 0.0, o, durable=True, resumes=True))
+    rig.acked("c", 110)
+    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    assert rig.machine.durables.begun("c") == {P: 110}

@@ -31,17 +31,20 @@ class Reader:
         "passed",
         "positions",
         "present",
+        "resumes",
     )
 
     def __init__(self) -> None:
         self.present = False
+        self.resumes = False
+        """The same process as before: it has events that it is perhaps not done with."""
         self.durable = False
         self.hold = False
         """Nothing of a pubend that it has not begun to read is given before it is ready."""
         self.kept: Mapping[str, int] = {}
         """By pubend, how far it had come when that was last made durable."""
         self.cursors: Mapping[str, int] = {}
-        """What the client said it had processed when it came."""
+        """What the client said it had when it came; and had processed, unless it resumes."""
         self.passed: dict[str, int] = {}
         """By pubend where it has nothing any more: how far it had come since it is here."""
         self.positions: dict[str, Position] = {}
@@ -312,12 +315,14 @@ class Clients:
         awaited: Iterable[str] | None,
         hold: bool,
         durable: bool,
+        resumes: bool,
     ) -> None:
         """With `awaited`, even if empty, in total order."""
         self.detach(client, now, out)
         reader = self._readers.setdefault(client, Reader())
         reader.present = True
         reader.durable = durable
+        reader.resumes = resumes
         reader.hold = hold
         reader.cursors = dict(cursors)
         if awaited is not None:
@@ -375,7 +380,11 @@ class Clients:
             if stream.alone:
                 reader.merge.finish(pubend)
             position.merge = reader.merge
-        position.acked = max(position.acked, position.given)
+        if reader.durable and reader.resumes and cursor > position.acked:
+            # Its process has these; but should it end before it is done, the next one needs them.
+            position.outstanding.append((position.acked + 1, cursor, 0))
+        else:
+            position.acked = max(position.acked, position.given)
         stream.subend.place(position)
 
     def ready(self, client: str, now: float, out: Effects) -> None:

@@ -29,13 +29,7 @@ from motet.protocol.delivery.outstream import OutStream
 from motet.protocol.delivery.ranges import Range
 from motet.protocol.delivery.relay import Relay
 from motet.protocol.delivery.spans import Record, Span, check, clip
-from motet.protocol.delivery.state import (
-    INFINITY,
-    Effects,
-    Limits,
-    ReadWanted,
-    Stream,
-)
+from motet.protocol.delivery.state import INFINITY, Effects, Limits, ReadWanted, Stream
 from motet.protocol.publication import Publication
 
 MOST_STREAMS = 65_536
@@ -312,11 +306,12 @@ class DeliveryMachine:
         awaited: Iterable[str] | None = None,
         hold: bool = False,
         durable: bool = False,
+        resumes: bool = False,
     ) -> None:
-        """The client is here, and has processed each pubend up to its cursor. With `awaited`, see
-        `Merging`, it wants all pubends in one order. With `hold`, what it has not begun to read
-        waits until it is `ready`. See `Floor` for durable ones."""
-        self._clients.attach(client, cursors, now, out, awaited, hold, durable)
+        """The client is here, and has processed each pubend up to its cursor; has it only, if it
+        `resumes`. With `awaited`, see `Merging`, it wants all pubends in one order. With `hold`,
+        what it has not begun to read waits until it is `ready`. See `Floor` for durable ones."""
+        self._clients.attach(client, cursors, now, out, awaited, hold, durable, resumes)
 
     def detach(self, client: str, now: float, out: Effects) -> None:
         """The client's connection is gone. What it is owed stays owed."""
