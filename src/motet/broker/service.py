@@ -126,7 +126,11 @@ def _lost_with(folder: Path, core: BrokerCore, clock: SteadyClock, accept_loss: 
             f"reported as lost"
         )
     upto = max(state.next_tick, int(clock.now() * TICKS_PER_S))
-    log.warning("%s is gone: all events of %s up to now are lost", folder, state.hosted)
+    log.warning(
+        "%s is gone: all events of %s up to now are lost, and so are all named cursors, if there "
+        "were any: whoever had one sets it again",
+        *(folder, state.hosted),
+    )
     return upto
 
 

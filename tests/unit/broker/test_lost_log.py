@@ -26,4 +26,4 @@ def test_an_accepted_loss_is_in_the_log_of_the_broker(
     assert _lost_with(folder, core, SteadyClock(), accept_loss=True) >= 5
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert record.message.endswith("is gone: all events of B1.7 up to now are lost")
+    assert "is gone: all events of B1.7 up to now are lost, and so are all named" in record.message
