@@ -1,5 +1,5 @@
-"""A broker whose log of events was destroyed goes on with `--accept-loss`: nothing is numbered twice,
-and whoever may be owed something of it is told."""
+"""A broker whose log of events was destroyed goes on with `--accept-loss`: nothing is numbered
+twice, and whoever may be owed something of it is told."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet import Client
+from motet import Client, Subscription
 from motet.broker.service import PUBEND
 from motet.client.opening import Opening
 from motet.errors import EventsLost
@@ -32,6 +32,13 @@ async def publish(client: Client, first: int, last: int) -> None:
     for step in range(first, last + 1):
         await client.publish({"step": step})
     await client.flush(timeout=SOON_S)
+
+
+async def read_on(subscription: Subscription) -> None:
+    """Brokers on the way may remember some events."""
+    async with asyncio.timeout(SOON_S):
+        for step in range(1, 7):
+            assert (await anext(subscription))["step"] == step
 
 
 def feed(broker: DurableBroker) -> Opening[Client]:
@@ -143,9 +150,7 @@ async def test_a_subscriber_hears_of_the_loss_although_its_publisher_has_left(
             assert reader.resumed
             subscription = await reader.subscribe(SPACE, name="all", on_loss="raise")
             with pytest.raises(EventsLost):
-                async with asyncio.timeout(SOON_S):
-                    for step in range(1, 7):  # brokers on the way may remember some
-                        assert (await anext(subscription))["step"] == step
+                await read_on(subscription)
             waiting = asyncio.ensure_future(anext(subscription))  # it is done with the loss
 
             async def over() -> bool:

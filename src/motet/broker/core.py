@@ -229,7 +229,7 @@ class BrokerCore(Greeting):
         text = (
             f"{self.config.name} does not deliver exactly once"
             + (", because covering is on" if self.config.covering else "")
-            + "; publish with best_effort=True"
+            + "; publish with `best_effort=True`"
         )
         numbers = range(first, first + len(bodies))
         return [], tuple(Refusal(number, "NotOffered", text) for number in numbers)

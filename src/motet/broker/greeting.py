@@ -117,13 +117,13 @@ class Greeting(Linking):
             had, asked = ("total", "publisher") if session.total_order else ("publisher", "total")
             return MisuseError(
                 f"session {session.epoch} of {who!r} has the order {had!r} and cannot go on with "
-                f"{asked!r}: connect with order={had!r}, or as another client"
+                f"{asked!r}: connect with `order={had!r}`, or as another client"
             )
         if session is not None and session.durable:
             if not hello.keep_s and hello.resume != session.epoch:
                 return SessionIsDurable(
                     f"{who!r} has a durable session at {self.config.name}: connect with "
-                    "durable=True to go on with it, close it with forget=True to end it, or "
+                    "`durable=True` to go on with it, close it with `forget=True` to end it, or "
                     "take another client id"
                 )
             return None
@@ -132,7 +132,7 @@ class Greeting(Linking):
         if newest is not None and (who, newest) in clients.durable:
             return ClientElsewhere(
                 f"the durable session of {who!r} lives at {broker_of(newest)}: connect there, "
-                "or close it there with forget=True first"
+                "or close it there with `forget=True` first"
             )
         return None
 

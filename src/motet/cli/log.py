@@ -57,8 +57,8 @@ def _tell_of_destruction(found: Sequence[PubendAccount]) -> None:
     for each in found:
         if each.destroyed_upto:
             remark(
-                f"the log of {each.pubend} up to tick {each.destroyed_upto} was destroyed, and with "
-                "it all named cursors that were set before"
+                f"the log of {each.pubend} up to tick {each.destroyed_upto} was destroyed, and "
+                "with it all named cursors that were set before"
             )
 
 
@@ -94,6 +94,7 @@ def cursor(
     drop: Annotated[bool, typer.Option("--drop", help="Keep nothing for it any more.")] = False,
     pubend: Pubend = None,
     timeout: Timeout = 10.0,
+    json: Json = False,
 ) -> int:
     """Set a cursor, so that the broker keeps what comes behind it; or drop one."""
     if drop == (to is not None):
@@ -101,10 +102,12 @@ def cursor(
     with open_log_sync(url, timeout=timeout) as broker:
         if to is None:
             broker.drop_cursor(name, pubend=pubend)
-            say(f"{name} is dropped")
         else:
             broker.set_cursor(name, to, pubend=pubend)
-            say(f"{name} is at tick {to}")
+    if json:
+        say_json({"cursor": name, "tick": to})
+    else:
+        say(f"{name} is dropped" if to is None else f"{name} is at tick {to}")
     return FINE
 
 
