@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from msgspec import Raw
 
+import motet
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
-from motet.broker.service import _lost_with
+from motet.broker.service import open_broker
 from motet.broker.streams import Remembered
 from motet.client.happenings import Settled
 from motet.client.machine import ClientMachine
@@ -21,23 +22,64 @@ from motet.model import Filter, encode_event
 from motet.protocol.contract import Closed, Received
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.session.messages import ClientHello
-from motet.runtime.clock import SteadyClock
+from motet.runtime.pubend.file_shelf import CATALOGUE
+from motet.runtime.wiring import Wiring
 
 
-def test_an_accepted_loss_is_in_the_log_of_the_broker(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def folder_of(tmp_path: Path) -> Path:
+    """Of a broker that has logged something; its log of events is in `pubend`."""
+    async with motet.local(brokers=1, data=tmp_path) as overlay, overlay.connect("alice") as alice:
+        await alice.advertise("x = 1")
+        await alice.publish({"x": 1})
+    return tmp_path / "B1"
+
+
+def segment(pubend: Path) -> Path:
+    return next(pubend.glob("*.log"))
+
+
+def flip(pubend: Path) -> None:
+    path = segment(pubend)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says", "set_aside"),
+    [
+        (shutil.rmtree, "is gone, or what is in it", False),
+        (lambda pubend: (pubend / CATALOGUE).unlink(), "is gone, or what is in it", True),
+        (lambda pubend: segment(pubend).unlink(), "all segments are missing", True),
+        (flip, "is broken", True),
+    ],
+)
+async def test_a_loss_is_refused_until_it_is_accepted_and_then_told(
+    damage: Callable[[Path], None],
+    says: str,
+    set_aside: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    state = SimpleNamespace(hosted="B1.7", next_tick=5)
-    durable = SimpleNamespace(routing=SimpleNamespace(state=state))
-    core: Any = SimpleNamespace(durable=durable, config=SimpleNamespace(name="B1"))
-    folder = tmp_path / "pubend"
-    with pytest.raises(LogCorrupted, match=f"--name B1 --data {tmp_path} --accept-loss`"):
-        _lost_with(folder, core, SteadyClock(), accept_loss=False)
-    assert caplog.records == []
-    assert _lost_with(folder, core, SteadyClock(), accept_loss=True) >= 5
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert "is gone: all events of B1.7 up to now are lost, and so are all named" in record.message
+    data = await folder_of(tmp_path)
+    damage(data / "pubend")
+    before = sorted(data.rglob("*"))
+    config, wiring = BrokerConfig("B1"), Wiring("inproc://lost-log")
+    with pytest.raises(LogCorrupted, match=f"--name B1 --data {data} --accept-loss`") as refused:
+        open_broker(config, wiring, data)
+    assert says in str(refused.value)
+    assert sorted(data.rglob("*")) == before
+    caplog.clear()
+    driver = open_broker(config, wiring, data, accept_loss=True)
+    await driver.start()
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert says in record.message
+    assert "up to now are lost, and so are all named cursors" in record.message
+    assert (data / "pubend.damaged-1").exists() == set_aside
+    assert ("is now in" in record.message) == set_aside
+    state = driver.status()["pubend"]
+    assert state["destroyed_upto"] == state["lost_upto"] > 0
+    await driver.stop()
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────
