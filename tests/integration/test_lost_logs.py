@@ -11,6 +11,7 @@ import pytest
 
 import motet
 from motet import Client, Subscription
+from motet.broker.recovery import read_durable
 from motet.broker.service import PUBEND
 from motet.client.opening import Opening
 from motet.errors import EventsLost
@@ -164,3 +165,12 @@ async def test_a_subscriber_hears_of_the_loss_although_its_publisher_has_left(
         assert pubend["lost_events"] is None, "nobody knows how many"
         assert pubend["destroyed_upto"] == pubend["lost_upto"] > 0
         assert "named cursors" in first.said
+
+
+async def test_whoever_has_left_is_known_to_have_left(tmp_path: Path) -> None:
+    async with DurableBroker(tmp_path) as broker:
+        for _ in range(10):
+            async with feed(broker):
+                pass
+            (session,) = read_durable(broker.data)[0].sessions
+            assert session.left_at is not None
