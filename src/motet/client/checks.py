@@ -71,8 +71,8 @@ def check_past(since: datetime) -> None:
     """What is yet to come cannot be asked for."""
     if since > datetime.now(UTC) + CLOCKS_DIFFER:
         raise MisuseError(
-            f"`since` lies in the future: {show_timestamp(since.astimezone(UTC))}; leave it out to "
-            "get what comes from now on"
+            f"`since` lies in the future: {show_timestamp(since.astimezone(UTC))}; give a time "
+            "that has passed, or leave it out"
         )
 
 
