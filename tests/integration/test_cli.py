@@ -157,11 +157,27 @@ def test_watching_goes_on_until_the_reader_leaves(three: Overlay) -> None:
 
 
 def test_up_refuses_a_port_in_use_and_leaves_nothing(three: Overlay, tmp_path: Path) -> None:
-    refused = motet("up", str(three.file), "--dir", str(tmp_path), "--json")
-    assert refused.returncode == 2
-    assert refused.stdout == ""
-    assert "in use" in refused.stderr
-    assert refused.stderr.startswith("error: B")
+    taken = three.urls[0].rpartition(":")[2]
+    (free,) = free_ports(1)
+    file = tmp_path / "other.toml"
+    file.write_text(
+        f'[brokers.C1]\nlisten = "127.0.0.1:{free}"\n'
+        f'[brokers.C2]\nlisten = "127.0.0.1:{taken}"\nlinks = ["C1"]\n'
+    )
+    for before in ([], [tmp_path / "deep" / "run" / "C1.log"]):
+        for path in before:
+            path.parent.mkdir(parents=True)
+            path.write_text("from an earlier run\n")
+        refused = motet("up", str(file), "--dir", str(tmp_path / "deep" / "run"), "--json")
+        assert refused.returncode == 2
+        assert refused.stdout == ""
+        assert refused.stderr.startswith("error: C2: port")
+        assert "in use" in refused.stderr
+        assert "what was made in" in refused.stderr
+        left = [path for path in (tmp_path / "deep").rglob("*") if not path.is_dir()]
+        assert left == before
+        assert (tmp_path / "deep").exists() == bool(before)
+    assert before[0].read_text().startswith("from an earlier run\n")
     assert three.status()["unreachable"] == []
 
 

@@ -175,7 +175,7 @@ async def test_a_quiet_pubend_costs_a_round_trip_and_not_seconds() -> None:
 async def test_an_order_is_known_and_stays() -> None:
     async with motet.local(1) as overlay:
         for wrong in ("causal", "", None, True):
-            with pytest.raises(MisuseError, match="order is 'publisher' or 'total'"):
+            with pytest.raises(MisuseError, match="`order` is 'publisher' or 'total'"):
                 await overlay.connect("alice", order=wrong)
         client = await overlay.connect("alice", order="total")
         client._conversation.machine.total_order = False  # another process would be told the same

@@ -33,6 +33,7 @@ from motet.errors import (
     ProtocolError,
 )
 from motet.model import OpId
+from motet.model.limits import LAST_SEQUENCE
 from motet.protocol.contract import (
     Close,
     Closed,
@@ -79,7 +80,6 @@ from motet.protocol.session.messages import (
 )
 
 REMEMBERED_REFUSALS = 64
-LAST_SEQUENCE = 2**53
 REFUSED_BEFORE = (
     "refused before the broker was restarted; it lay outside what was advertised: advertise it "
     "first, then publish it again"
@@ -147,12 +147,16 @@ class BrokerCore(Greeting):
         out = Output()
         out.timers.extend(self.durable.recover(now))
         if remembered is not None:
-            for soft_client, soft in self.clients.items():
-                session = (soft_client, soft.epoch)
-                soft.published = soft.settled = remembered.published.get(session, 0)
+            if remembered.destroyed_upto > self.durable.destroyed[0]:
+                self._journal(facts.LogDestroyed(remembered.destroyed_upto), out, now)
+            for session in self.durable.sessions:
+                soft, key = self.clients[session.client], (session.client, session.epoch)
+                logged = remembered.published.get(key, 0)
+                soft.published = soft.settled = max(logged, session.published)
                 soft.refused = tuple(
                     Refusal(sequence, "NotAdvertised", REFUSED_BEFORE)
-                    for sequence in remembered.skipped.get(session, ())
+                    for sequence in remembered.skipped.get(key, ())
+                    if sequence > session.published
                 )
             self.streams.begin(remembered, out, now)
         if self.membership is not None:
@@ -225,7 +229,7 @@ class BrokerCore(Greeting):
         text = (
             f"{self.config.name} does not deliver exactly once"
             + (", because covering is on" if self.config.covering else "")
-            + "; publish with best_effort=True"
+            + "; publish with `best_effort=True`"
         )
         numbers = range(first, first + len(bodies))
         return [], tuple(Refusal(number, "NotOffered", text) for number in numbers)
@@ -305,7 +309,8 @@ class BrokerCore(Greeting):
         if session is not None and session.durable:
             cursors = self.streams.machine.durables.begun(client)
             self.streams.done(session, done)
-        self._journal(facts.SessionDropped(client, epoch, cursors, done), out, now)
+        taken = self.clients[client].published
+        self._journal(facts.SessionDropped(client, epoch, cursors, done, taken), out, now)
 
     def _expel(self, connection: int, error: MotetError, out: Output, now: float) -> None:
         """Close the connection of a peer that misbehaved; what the step had to do stays."""

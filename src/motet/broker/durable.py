@@ -17,7 +17,7 @@ from motet.broker.image import Part, parts_of, take_in
 from motet.broker.records import encode
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
-from motet.model.epochs import is_newer
+from motet.model.epochs import is_newer, number_of
 from motet.protocol.contract import CancelTimer, Fact, SetTimer, TimerKey
 from motet.protocol.link.machine import Ledger
 from motet.protocol.routing.machine import Routing
@@ -63,6 +63,8 @@ class Durable:
         """By pubend: all clients of ours are done with it up to here."""
         self.reserved = 0
         """Our own events come above this after a restart."""
+        self.destroyed = (0, 0)
+        """Our log up to this tick is gone; the last epoch that we had issued then."""
         self.deadlines: dict[OpId, tuple[float, float]] = {}
         """Of every request that someone waits for: when, and the timeout that was asked for."""
         self.now = 0.0
@@ -115,6 +117,9 @@ class Durable:
             session.instance = fact.instance
             session.keep_s = fact.keep_s or session.keep_s
             session.left_at = None
+            if session.uncounted:
+                session.published = max(session.published, fact.published)
+                session.uncounted = False
             return
         if session is not None:
             self._end(session)
@@ -152,6 +157,7 @@ class Durable:
         session = self.sessions.current(fact.client, fact.epoch)
         if session is not None:
             session.left_at = self.now
+            session.taken = max(session.taken, fact.published)
             self._note(session, fact.cursors)
             session.done.update(fact.done)
             at = session.expires_at(self.now, self.config.lease_s)
@@ -207,6 +213,7 @@ class Durable:
         if isinstance(request, UnadvertiseRequest | UnsubscribeRequest):
             session.forget(request.target)
             return
+        session.advertised = session.advertised or isinstance(request, AdvertiseRequest)
         if session.durable:
             session.names[request.sequence] = request.name
         if isinstance(request, SubscribeRequest) and request.since:
@@ -300,6 +307,17 @@ class Durable:
 
     def _pubend_founded(self, fact: facts.PubendFounded) -> None:
         self._carry(self.routing.found(fact.pubend))
+
+    def _log_destroyed(self, fact: facts.LogDestroyed) -> None:
+        self.destroyed = (fact.upto, self.sessions.issued)
+        for session in self.sessions:
+            session.published = max(session.published, session.taken)
+            session.uncounted = session.advertised and session.left_at is None
+
+    def lost_with(self, epoch: str) -> int:
+        """What a session of ours has published that our log knows nothing of lies below this."""
+        upto, issued = self.destroyed
+        return upto if number_of(epoch) <= issued else 0
 
     def _advertisement_over(self, fact: facts.AdvertisementOver) -> None:
         state = self.routing.state
@@ -419,6 +437,7 @@ MOVES: dict[type, Callable[[Durable, Any], None]] = {
     facts.DeadlinePassed: Durable._deadline_passed,
     facts.ControlReceived: Durable._control_received,
     facts.PubendFounded: Durable._pubend_founded,
+    facts.LogDestroyed: Durable._log_destroyed,
     facts.FloorRaised: Durable._floor_raised,
     facts.LossLearnt: Durable._loss_learnt,
     facts.TicksReserved: Durable._ticks_reserved,

@@ -20,6 +20,8 @@ class SessionOpened(Struct, tag="open", array_like=True, frozen=True):
     keep_s: float = 0.0
     """Above 0 the session is durable. Whoever goes on with one resumes it, by its epoch."""
     total_order: bool = False
+    published: int = 0
+    """The last publication that its client has sent in the session it resumes."""
 
 
 class SessionDropped(Struct, tag="drop", array_like=True, frozen=True):
@@ -30,6 +32,8 @@ class SessionDropped(Struct, tag="drop", array_like=True, frozen=True):
     epoch: str
     cursors: dict[str, int] = {}
     done: dict[int, dict[str, int]] = {}
+    published: int = 0
+    """The last publication that has come."""
 
 
 class SessionEnded(Struct, tag="end", array_like=True, frozen=True):
@@ -85,6 +89,13 @@ class PubendFounded(Struct, tag="pubend", array_like=True, frozen=True):
     pubend: str
 
 
+class LogDestroyed(Struct, tag="log", array_like=True, frozen=True):
+    """Our log up to this tick is gone, and the operator has accepted that. Only the journal and
+    the clients still know what was numbered there."""
+
+    upto: int
+
+
 class FloorRaised(Struct, tag="floor", array_like=True, frozen=True):
     """All clients of ours are done with a pubend up to this tick."""
 
@@ -130,6 +141,7 @@ FactBody = (
     AdvertisementOver
     | TicksReserved
     | PubendFounded
+    | LogDestroyed
     | FloorRaised
     | LossLearnt
     | StartLearnt

@@ -21,7 +21,7 @@ from motet.errors import (
     VersionError,
 )
 from motet.model.epochs import broker_of
-from motet.model.limits import MAX_CLIENT_ID_CHARS, MAX_KEEP_S
+from motet.model.limits import LAST_SEQUENCE, MAX_CLIENT_ID_CHARS, MAX_KEEP_S
 from motet.protocol.contract import Close, Output
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.machine import way_out
@@ -71,10 +71,11 @@ class Greeting(Linking):
             return
         resume, adopts = hello.resume, False
         if resume is None and hello.keep_s and session is not None and session.durable:
-            resume, adopts = session.epoch, True
+            # If only its last process knows which numbers are used, the next one begins anew.
+            resume, adopts = (None, False) if session.uncounted else (session.epoch, True)
         before = self.clients.get(hello.client)
         wanted = (hello.client, resume, hello.instance, hello.keep_s, hello.total_order)
-        self._journal(facts.SessionOpened(*wanted), out, now)
+        self._journal(facts.SessionOpened(*wanted, hello.published), out, now)
         session = sessions.get(hello.client)
         assert session is not None
         if before is not None and before.connection:
@@ -84,6 +85,8 @@ class Greeting(Linking):
         if before is None or not resumed:
             before = self.clients[hello.client] = ClientSoft(session.epoch)
         before.connection = connection
+        before.published = max(before.published, session.published)
+        before.settled = max(before.settled, session.published)
         self.peers[connection] = Peer("client", hello.client)
         out.deliver.append((connection, self._welcome(session, before, resumed, adopts)))
         self.streams.attach(hello, out, now)
@@ -98,6 +101,8 @@ class Greeting(Linking):
             raise ProtocolError(f"a client id is 1 to {MAX_CLIENT_ID_CHARS} printable characters")
         if len(hello.instance) > MAX_CLIENT_ID_CHARS:
             raise ProtocolError(f"an instance has at most {MAX_CLIENT_ID_CHARS} characters")
+        if not 0 <= hello.published <= LAST_SEQUENCE:
+            raise ProtocolError(f"publication {hello.published} is not a sequence")
         if not 0 <= hello.keep_s <= MAX_KEEP_S:
             raise ProtocolError(f"a session is kept for at most {MAX_KEEP_S:g} s")
 
@@ -112,13 +117,13 @@ class Greeting(Linking):
             had, asked = ("total", "publisher") if session.total_order else ("publisher", "total")
             return MisuseError(
                 f"session {session.epoch} of {who!r} has the order {had!r} and cannot go on with "
-                f"{asked!r}: connect with order={had!r}, or as another client"
+                f"{asked!r}: connect with `order={had!r}`, or as another client"
             )
         if session is not None and session.durable:
             if not hello.keep_s and hello.resume != session.epoch:
                 return SessionIsDurable(
                     f"{who!r} has a durable session at {self.config.name}: connect with "
-                    "durable=True to go on with it, close it with forget=True to end it, or "
+                    "`durable=True` to go on with it, close it with `forget=True` to end it, or "
                     "take another client id"
                 )
             return None
@@ -127,7 +132,7 @@ class Greeting(Linking):
         if newest is not None and (who, newest) in clients.durable:
             return ClientElsewhere(
                 f"the durable session of {who!r} lives at {broker_of(newest)}: connect there, "
-                "or close it there with forget=True first"
+                "or close it there with `forget=True` first"
             )
         return None
 
@@ -145,6 +150,7 @@ class Greeting(Linking):
             session.requests,
             soft.published,
             self.durable.standing(session) if adopts else (),
+            session.published,
         )
 
 

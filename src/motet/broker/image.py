@@ -48,6 +48,7 @@ class Head(Struct, tag="head", array_like=True, frozen=True):
     next_keys: tuple[int, int]
     next_tick: int = 0
     reserved: int = 0
+    destroyed: tuple[int, int] = (0, 0)
 
 
 class Hops(Struct, tag="hops", array_like=True, frozen=True):
@@ -188,6 +189,7 @@ def parts_of(durable: Durable, *, outboxes: bool = True) -> Iterator[Part]:
         (advertisements.next_key, subscriptions.next_key),
         state.next_tick,
         durable.reserved,
+        durable.destroyed,
     )
     bits = state.bits
     yield Hops(tuple(bits.slots), tuple(bits.free), _numbers(bits.all_neighbours))
@@ -325,6 +327,7 @@ def _take_head(durable: Durable, head: Head) -> None:
     state.advertisements.next_key, state.subscriptions.next_key = head.next_keys
     state.next_tick = head.next_tick
     durable.reserved = head.reserved
+    durable.destroyed = head.destroyed
 
 
 def _take_entries(durable: Durable, table: Table, images: Sequence[EntryImage]) -> None:

@@ -46,6 +46,7 @@ class LoggedReadable:
             log.lost_upto,
             log.lost_events,
             cursors,
+            log.destroyed_upto,
         )
 
     async def set_cursor(self, name: str, tick: int | None) -> None:

@@ -242,7 +242,7 @@ class LoggedPubend:
         log = self._log
         published = {session: log.published(*session) for session in log.sessions()}
         skipped = {session: log.skipped(*session) for session in published}
-        return Remembered(log.last_tick, published, skipped)
+        return Remembered(log.last_tick, published, skipped, log.destroyed_upto)
 
     def describe(self) -> dict[str, Any]:
         log = self._log
@@ -256,6 +256,7 @@ class LoggedPubend:
             "acknowledged": log.everybody_has,
             "lost_upto": log.lost_upto,
             "lost_events": log.lost_events,
+            "destroyed_upto": log.destroyed_upto,
             "cursors": log.cursors,
             "retention": asdict(log.retention),
         }

@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from motet.broker.recovery import open_folder
 from motet.broker.retaining import DEFAULT, segment_bytes
 from motet.broker.streams import Remembered
 from motet.broker.upkeep import Upkeep
-from motet.errors import InvariantError, LogCorrupted
+from motet.errors import InvariantError, LogCorrupted, StorageError
 from motet.model.ticks import TICKS_PER_S
 from motet.runtime.clock import SteadyClock, fresh_incarnation
 from motet.runtime.journal import VOLATILE
@@ -63,16 +64,16 @@ def open_broker(
     if not settings.covering:  # what is covered does not reach a pubend, and has no start there
         try:
             folder = data / PUBEND
-            begin_behind = _lost_with(folder, core, clock, accept_loss)
-            events = PubendLog.open(
+            opening = partial(
+                PubendLog.open,
                 folder,
                 f"{core.config.name}.{core.config.incarnation}",
                 retention=retention,
                 segment_bytes=segment_bytes(retention),
                 durability=Durability(durability),
                 accept_loss=accept_loss,
-                begin_behind=begin_behind,
             )
+            events = _opened(opening, folder, core, clock, accept_loss)
         except BaseException:
             assert isinstance(journal.log, FileLog)
             journal.log.shut()
@@ -112,22 +113,58 @@ def volatile_broker(config: BrokerConfig, wiring: Wiring) -> BrokerDriver:
     return BrokerDriver(core, wiring, pubend=pubend, remembered=Remembered())
 
 
-def _lost_with(folder: Path, core: BrokerCore, clock: SteadyClock, accept_loss: bool) -> int:
-    """0 if the log of events is there, or never was. If it is gone, all ticks up to this one are
-    lost."""
-    state = core.durable.routing.state
-    if not state.hosted or (folder / CATALOGUE).exists():
-        return 0
-    if not accept_loss:
-        raise LogCorrupted(
-            f"{folder} is gone, or what is in it, and {state.hosted} has logged events there; put "
-            f"it back, or start the broker once with `motet broker --topology FILE --name "
-            f"{core.config.name} --data {folder.parent} --accept-loss`: then all of them are "
-            f"reported as lost"
-        )
-    upto = max(state.next_tick, int(clock.now() * TICKS_PER_S))
-    log.warning("%s is gone: all events of %s up to now are lost", folder, state.hosted)
-    return upto
+def _opened(
+    opening: Callable[..., PubendLog],
+    folder: Path,
+    core: BrokerCore,
+    clock: SteadyClock,
+    accept_loss: bool,
+) -> PubendLog:
+    """The log of events. If it is gone or damaged, a new one takes its place that reports all up
+    to now as lost; but only if the operator accepts that."""
+    hosted = core.durable.routing.state.hosted
+    if hosted and not (folder / CATALOGUE).exists():
+        problem = f"{folder} is gone, or what is in it, and {hosted} has logged events there"
+        if not accept_loss:
+            raise LogCorrupted(f"{problem}; put it back, {_way_out(folder, core)}")
+    else:
+        try:
+            return opening()
+        except LogCorrupted as damage:
+            problem = str(damage)
+            if not hosted:
+                raise
+            if not accept_loss:
+                raise LogCorrupted(f"{problem}; {_way_out(folder, core)}") from None
+    aside = _set_aside(folder)
+    log.warning(
+        "%s; all events of %s up to now are lost, and so are all named cursors, if there were any: "
+        "whoever had one sets it again%s",
+        *(problem, hosted, f". What was there is now in {aside}" if aside else ""),
+    )
+    next_tick = core.durable.routing.state.next_tick
+    return opening(begin_behind=max(next_tick, int(clock.now() * TICKS_PER_S)))
+
+
+def _way_out(folder: Path, core: BrokerCore) -> str:
+    return (
+        f"or start the broker once with `motet broker --topology FILE --name {core.config.name} "
+        f"--data {folder.parent} --accept-loss`: then all events in it are reported as lost"
+    )
+
+
+def _set_aside(folder: Path) -> Path | None:
+    """What is left of a log, for whoever wants to save something of it."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.damaged-{number}")).exists():
+        number += 1
+    try:
+        folder.rename(aside)
+    except OSError as problem:
+        raise StorageError(f"{folder} cannot be set aside as {aside}: {problem}") from None
+    return aside
 
 
 async def serve(

@@ -47,6 +47,8 @@ class Remembered(NamedTuple):
     skipped: Mapping[tuple[str, str], tuple[int, ...]] = {}
     """By client and epoch, lower sequences that never came to the log: if their events were to
     arrive exactly once, they were refused."""
+    destroyed_upto: int = 0
+    """The log up to this tick is gone: what is not known here may have been in it."""
 
 
 class Streams:
@@ -369,7 +371,8 @@ class Streams:
     def _retire(self, ops: list[OpId], out: Output, now: float) -> None:
         """They stay until all that was published under them has arrived."""
         for op in ops:
-            self._retiring[op] = self._last_ticks.get((op.client, op.epoch), 0)
+            known = self._last_ticks.get((op.client, op.epoch))
+            self._retiring[op] = self._core.durable.lost_with(op.epoch) if known is None else known
         if ops:
             self._ask_for_acks(out, now)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 
 from motet import errors
@@ -13,6 +14,7 @@ FINE = 0
 FAILED = 1
 MISUSE = 2
 INTERRUPTED = 130
+QUOTES = "'\""
 
 
 class Misuse(errors.MisuseError):
@@ -45,6 +47,35 @@ HINTS: tuple[tuple[type[errors.MotetError], str], ...] = (
 """What to say to errors that bring no hint of their own; the first that fits."""
 
 
+OPTIONS = {
+    "best_effort": "--best-effort",
+    "client_id": "--client",
+    "columns": "--columns",
+    "durable": "--durable",
+    "forget": "--forget",
+    "keep_s": "--keep",
+    "limit": "--limit",
+    "order": "--order",
+    "since": "--since",
+    "upto": "--upto",
+}
+"""What keywords of the Python client are called on the command line."""
+_KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]+))?`")
+"""Texts of errors speak of keywords like this: `durable=True`, `keep_s`."""
+
+
+def in_options(text: str) -> str:
+    """The text of an error that was written for applications, as the command line calls things."""
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found[1], found[2]
+        if name not in OPTIONS:
+            return found[0]
+        return OPTIONS[name] + ("" if value in (None, "True") else f" {value.strip(QUOTES)}")
+
+    return _KEYWORD.sub(option, text)
+
+
 def complain(problem: str, hint: str = "") -> None:
     remark(f"error: {problem}")
     if hint:
@@ -53,7 +84,11 @@ def complain(problem: str, hint: str = "") -> None:
 
 def status_of(error: errors.MotetError) -> int:
     """Say what went wrong, and return the exit status that belongs to it."""
-    complain(str(error), hint_for(error))
+    # A filter is quoted as it was written.
+    text = str(error) if isinstance(error, errors.FilterError) else in_options(str(error))
+    complain(text, hint_for(error))
+    for note in getattr(error, "__notes__", ()):
+        remark(note)
     return MISUSE if isinstance(error, errors.MisuseError) else FAILED
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,14 +41,25 @@ def list_(url: Url, timeout: Timeout = 10.0, json: Json = False) -> int:
     names = ("pubend", "first tick", "last tick", "events", "bytes", "sealed", "lost", "cursors")
     shown = table("", *names, right=names[1:])
     for each in found:
-        numbers = (each.events, each.size_bytes, each.sealed_bytes, each.lost_events)
+        numbers = (each.events, each.size_bytes, each.sealed_bytes)
         shown.add_row(
             *(each.pubend, str(each.first_tick), str(each.last_tick)),
             *(f"{number:,}" for number in numbers),
+            "all before" if each.lost_events is None else f"{each.lost_events:,}",
             str(len(each.cursors)),
         )
     out().print(shown)
+    _tell_of_destruction(found)
     return FINE
+
+
+def _tell_of_destruction(found: Sequence[PubendAccount]) -> None:
+    for each in found:
+        if each.destroyed_upto:
+            remark(
+                f"the log of {each.pubend} up to tick {each.destroyed_upto} was destroyed, and "
+                "with it all named cursors that were set before"
+            )
 
 
 @log.command()
@@ -69,6 +80,7 @@ def cursors(url: Url, timeout: Timeout = 10.0, json: Json = False) -> int:
                 show_timestamp(datetime.fromtimestamp(round(each.expires_s), UTC)),
             )
     out().print(shown)
+    _tell_of_destruction(found)
     return FINE
 
 
@@ -82,6 +94,7 @@ def cursor(
     drop: Annotated[bool, typer.Option("--drop", help="Keep nothing for it any more.")] = False,
     pubend: Pubend = None,
     timeout: Timeout = 10.0,
+    json: Json = False,
 ) -> int:
     """Set a cursor, so that the broker keeps what comes behind it; or drop one."""
     if drop == (to is not None):
@@ -89,10 +102,12 @@ def cursor(
     with open_log_sync(url, timeout=timeout) as broker:
         if to is None:
             broker.drop_cursor(name, pubend=pubend)
-            say(f"{name} is dropped")
         else:
             broker.set_cursor(name, to, pubend=pubend)
-            say(f"{name} is at tick {to}")
+    if json:
+        say_json({"cursor": name, "tick": to})
+    else:
+        say(f"{name} is dropped" if to is None else f"{name} is at tick {to}")
     return FINE
 
 

@@ -27,6 +27,7 @@ def of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> Renderabl
             parts += [shown, Text()]
     parts += [Text(refusal, style="bold red") for refusal in _refusals(states)]
     parts += [Text(stall, style="bold red") for stall in _stalls(states)]
+    parts += [Text(loss, style="bold red") for loss in _losses(states)]
     for name, answer in answers.items():
         if isinstance(answer, MotetError):
             who = "" if name == addresses[name] else f"{name}: "
@@ -118,6 +119,22 @@ def _stalls(states: list[dict[str, Any]]) -> list[str]:
                 many = f"{stall['clients']} client" + "s" * (stall["clients"] != 1)
                 who = f"{state['broker']}: events of {many} in total order wait for {pubend}"
                 found.append(f"{who} since {since:%Y-%m-%d %H:%M:%S} UTC")
+    return found
+
+
+def _losses(states: list[dict[str, Any]]) -> list[str]:
+    """Logs of events that are not whole any more."""
+    found = []
+    for state in states:
+        log = state.get("pubend") or {}
+        who = f"{state['broker']}: {log.get('pubend')}"
+        if log.get("destroyed_upto"):
+            found.append(
+                f"{who} was destroyed up to tick {log['destroyed_upto']}, with its named cursors"
+            )
+        elif log.get("lost_events"):
+            count, upto = log["lost_events"], log["lost_upto"]
+            found.append(f"{who} has let go {count:,} events that were owed, up to tick {upto}")
     return found
 
 

@@ -40,6 +40,10 @@ def pub(
     rate: Annotated[
         float, typer.Option(min=0.0, help="Events per second at most; 0 is as fast as it goes.")
     ] = 0.0,
+    best_effort: Annotated[
+        bool,
+        typer.Option("--best-effort", help="Do not log the events: faults may lose some."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Publish one event given as words, or those read as JSON lines from standard input.
@@ -65,7 +69,7 @@ def pub(
             raise Misuse("what shall be published?", "motet pub URL symbol=ACME price=12.5")
         source = _from_lines()
     client_id = client or f"pub-{os.getpid()}"
-    result = run(_publish(url, client_id, source, spaces, rate))
+    result = run(_publish(url, client_id, source, spaces, rate, best_effort))
     if json:
         say_json(result)
     else:
@@ -74,9 +78,14 @@ def pub(
 
 
 async def _publish(
-    url: str, client_id: str, source: AsyncIterator[Event], spaces: list[Filter], rate: float
+    url: str,
+    client_id: str,
+    source: AsyncIterator[Event],
+    spaces: list[Filter],
+    rate: float,
+    best_effort: bool,
 ) -> dict[str, Any]:
-    async with connect(url, client_id=client_id) as client:
+    async with connect(url, client_id=client_id, best_effort=best_effort) as client:
         for space in spaces:
             await client.advertise(space)
         announced = None if spaces else Announced(client)

@@ -27,9 +27,16 @@ class Marker:
 
     def claim(self) -> None:
         """`Misuse` if another process runs an overlay in this folder."""
+        while self._lock is None:
+            self._lock = self._try_lock()
+        self.write("starting")
+
+    def _try_lock(self) -> TextIO | None:
+        """None if whoever had it has just removed the file: then it locks nothing."""
+        path = self._directory / LOCK
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            lock = (self._directory / LOCK).open("a", encoding="utf-8")
+            lock = path.open("a", encoding="utf-8")
         except OSError as problem:
             raise Misuse(f"{self._directory} cannot be written: {problem}", "--dir DIR") from None
         try:
@@ -41,8 +48,10 @@ class Marker:
                 f"an overlay is running in {self._directory}/ already (pid {pid})",
                 "stop it, or choose another --dir",
             ) from None
-        self._lock = lock
-        self.write("starting")
+        if path.exists() and path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
+            return lock
+        lock.close()
+        return None
 
     def write(self, state: str, error: str = "") -> None:
         path = self._directory / STATE

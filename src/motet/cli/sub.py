@@ -14,7 +14,7 @@ from motet.cli.ending import FINE, Failure
 from motet.cli.interrupt import until_interrupted
 from motet.cli.options import Json, Url
 from motet.cli.voice import remark, say, say_json
-from motet.client.checks import Since
+from motet.client.checks import Since, check_past
 from motet.client.client import KEEP_S, Client, as_order, connect
 from motet.client.opening import Opening
 from motet.errors import MisuseError
@@ -89,7 +89,10 @@ def _time(since: str) -> Since | None:
         raise MisuseError(
             f"--since is 'beginning' or a time like 2026-01-31T12:00:00+00:00, not {since!r}"
         ) from None
-    return found if found.tzinfo is not None else found.astimezone()
+    if found.tzinfo is None:
+        found = found.astimezone()
+    check_past(found)  # before anything durable is made
+    return found
 
 
 async def _print_events(

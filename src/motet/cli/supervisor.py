@@ -22,6 +22,7 @@ from motet.broker.topology import BrokerPlace, Topology
 from motet.cli.changes import Change, change_between
 from motet.cli.ending import MISUSE, Failure, Misuse
 from motet.cli.looking import ask, ask_all, missing_links, unsettled_links
+from motet.cli.traces import TOPOLOGY, Traces
 from motet.errors import MotetError
 from motet.runtime.journal import VOLATILE
 
@@ -165,7 +166,7 @@ class Supervisor:
     def __init__(self, topology: Topology, directory: Path, notice: Notice) -> None:
         self.topology = topology
         self.directory = directory
-        self.file = directory / "topology.toml"
+        self.file = directory / TOPOLOGY
         self._notice = notice
         self._children = {place.name: self._child(place) for place in topology.processes}
         self._watchers: dict[str, asyncio.Task[None]] = {}
@@ -289,6 +290,7 @@ class Supervisor:
         change = change_between(old, new)
         leaving = [self._children[name] for name in change.removed]
         await self._must_be_empty(leaving)
+        traces = Traces(self.directory, change.added)
         try:
             for child in leaving:
                 await self._retire(child)
@@ -297,8 +299,10 @@ class Supervisor:
             await self._add(change.added)
             await self._inform(change.informed)
             await self._move(change.moved)
-        except BaseException:
+        except BaseException as problem:
             await self._go_back(old, change)
+            if isinstance(problem, MotetError) and change.added:
+                traces.remove(problem)
             raise
         for name in change.removed:
             del self._children[name]

@@ -16,6 +16,7 @@ from motet.cli.ending import FINE, Misuse
 from motet.cli.options import DEFAULT_DIRECTORY, Json
 from motet.cli.running import Marker
 from motet.cli.supervisor import Supervisor
+from motet.cli.traces import Traces
 from motet.cli.voice import out, remark, say, say_json, table
 from motet.errors import MotetError
 from motet.runtime.loop import run
@@ -99,6 +100,7 @@ class _Wishes:
 async def _keep_up(topology: Topology, file: Path | None, directory: Path, json: bool) -> int:
     wishes = _Wishes()
     marker = Marker(directory)
+    traces = Traces(directory, (place.name for place in topology.processes))
     supervisor = Supervisor(topology, directory, remark)
     marker.claim()
     try:
@@ -107,7 +109,7 @@ async def _keep_up(topology: Topology, file: Path | None, directory: Path, json:
         await asyncio.wait({starting, wish}, return_when=asyncio.FIRST_COMPLETED)
         try:
             if starting.done():
-                starting.result()
+                _begun(starting, traces)
                 marker.advance()
                 _show(supervisor, json)
                 while await wish != STOP:
@@ -122,6 +124,15 @@ async def _keep_up(topology: Topology, file: Path | None, directory: Path, json:
     finally:
         marker.release()
     return FINE
+
+
+def _begun(starting: asyncio.Task[None], traces: Traces) -> None:
+    """Raises what kept the overlay from starting, when nothing of it is left."""
+    try:
+        starting.result()
+    except Exception as problem:
+        problem.add_note(traces.remove(problem))
+        raise
 
 
 async def _fulfil(wish: str, supervisor: Supervisor, file: Path | None, marker: Marker) -> None:

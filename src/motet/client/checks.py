@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from motet.errors import MisuseError
 from motet.model.limits import MAX_KEEP_S
 from motet.model.ticks import LAST_TICK, TICKS_PER_S
+from motet.model.values import show_timestamp
 
 Since = str | datetime | Mapping[str, int]
 MAX_NAME_CHARS = 1024
+CLOCKS_DIFFER = timedelta(seconds=1)
+"""The time of an event is that of its broker, whose clock may be a little ahead of ours."""
 
 
 def checked(wait: str, timeout: float) -> tuple[bool, float]:
@@ -37,9 +40,9 @@ def checked_keep(durable: bool, keep_s: float, client_id: str | None) -> float:
     if not durable:
         return 0.0
     if client_id is None:
-        raise MisuseError("a durable client needs a client_id, or nobody would find it again")
+        raise MisuseError("a durable client needs a `client_id`, or nobody would find it again")
     if not is_time(keep_s) or not 0 < keep_s <= MAX_KEEP_S:
-        raise MisuseError(f"keep_s is above 0 and at most {MAX_KEEP_S:g} seconds, not {keep_s!r}")
+        raise MisuseError(f"`keep_s` is above 0 and at most {MAX_KEEP_S:g} seconds, not {keep_s!r}")
     return float(keep_s)
 
 
@@ -64,16 +67,28 @@ def checked_name(name: str | None) -> str:
     return name
 
 
+def check_past(since: datetime) -> None:
+    """What is yet to come cannot be asked for."""
+    if since > datetime.now(UTC) + CLOCKS_DIFFER:
+        raise MisuseError(
+            f"`since` lies in the future: {show_timestamp(since.astimezone(UTC))}; give a time "
+            "that has passed, or leave it out"
+        )
+
+
 def reach_of(since: Since | None, cursors: Mapping[str, int] | None) -> dict[str, int] | None:
     """How far back a subscription reaches, by pubend; None if nothing was said of it."""
     if since is None:
         return dict(cursors) if cursors else None
     if isinstance(since, str):
         if since not in ("beginning", "now"):
-            raise MisuseError(f"since is 'beginning', 'now', a datetime or cursors, not {since!r}")
+            raise MisuseError(
+                f"`since` is 'beginning', 'now', a datetime or cursors, not {since!r}"
+            )
         return {"": 0} if since == "beginning" else {}
     if isinstance(since, datetime):
         if since.tzinfo is None:
-            raise MisuseError("since needs a time zone, as in datetime.now(timezone.utc)")
+            raise MisuseError("`since` needs a time zone, as in datetime.now(timezone.utc)")
+        check_past(since)
         return {"": max(0, int(since.timestamp() * TICKS_PER_S))}
     return checked_cursors(since)

@@ -382,7 +382,7 @@ def connect(
     kept_s = checked_keep(durable, keep_s, client_id)
     known = checked_cursors(cursors)
     if acknowledge not in ("auto", "manual"):
-        raise MisuseError(f"acknowledge is 'auto' or 'manual', not {acknowledge!r}")
+        raise MisuseError(f"`acknowledge` is 'auto' or 'manual', not {acknowledge!r}")
     manual = acknowledge == "manual"
     return Opening(
         _connect(
@@ -447,13 +447,13 @@ def as_order(text: str) -> Order:
     """Checked: what an application wrote."""
     found = ORDERS.get(text) if isinstance(text, str) else None
     if found is None:
-        raise MisuseError(f"order is 'publisher' or 'total', not {text!r}")
+        raise MisuseError(f"`order` is 'publisher' or 'total', not {text!r}")
     return found
 
 
 def check_on_loss(on_loss: str, callback: Callback | None) -> None:
     if on_loss not in ("count", "raise"):
-        raise MisuseError(f"on_loss is 'count' or 'raise', not {on_loss!r}")
+        raise MisuseError(f"`on_loss` is 'count' or 'raise', not {on_loss!r}")
     if on_loss == "raise" and callback is not None:
         raise MisuseError(
             "nothing can be raised where a callback takes the events: iterate, or count `lost`"

@@ -158,7 +158,9 @@ class Conversation(Wishes):
             entry.end(None if ended_by_choice else error)
         self.entries.clear()
         self.questions.fail(error)
-        if self._line is not None:
+        # Of what stays for the next process, the broker closes when it has written down how far
+        # we are: what was done with must not come again, whoever dies next.
+        if self._line is not None and not (ended_by_choice and self.machine.durable):
             self._line.connection.close(str(error))
 
     def _done(self) -> dict[int, dict[str, int]]:

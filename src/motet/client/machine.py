@@ -223,7 +223,9 @@ class ClientMachine(Requests):
         who = (self.client, self.epoch, self._credentials, self._instance, self._answered_upto)
         cursors = dict(self._streams.received)
         hello = ClientHello(
-            PROTOCOL_VERSION, *who, cursors, self._keep_s, self._careful, self.total_order
+            *(PROTOCOL_VERSION, *who, cursors),
+            *(self._keep_s, self._careful, self.total_order),
+            0 if self.epoch is None else self._window.last_number,
         )
         self._effects.send.append(hello)
 

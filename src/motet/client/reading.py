@@ -16,6 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
+from motet.client.checks import check_past
 from motet.client.failures import error_of
 from motet.client.happenings import Failure
 from motet.client.log_batch import DEFAULT_COLUMNS, LogBatch
@@ -416,7 +417,9 @@ def _check_place(what: str, place: Any) -> None:
             return
         case datetime():
             if place.tzinfo is None:
-                raise MisuseError(f"{what} has no time zone; write datetime(…, tzinfo=UTC)")
+                raise MisuseError(f"`{what}` has no time zone; write datetime(…, tzinfo=UTC)")
+            if what == "since":
+                check_past(place)
             return
         case bool():
             pass
@@ -425,7 +428,7 @@ def _check_place(what: str, place: Any) -> None:
         case Mapping() if all(_is_tick(tick) for tick in place.values()):
             return
     raise MisuseError(
-        f"{what} is a tick, from 1 on and up to {LAST_TICK}, a time, or a dict of ticks, "
+        f"`{what}` is a tick, from 1 on and up to {LAST_TICK}, a time, or ticks by pubend, "
         f"not {place!r}"
     )
 

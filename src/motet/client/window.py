@@ -17,6 +17,10 @@ BATCH_EVENTS = 256
 BATCH_BYTES = 256 * 1024
 
 ANSWER_LOST = Failure("Disconnected", "the answer was lost with the connection")
+LOG_DESTROYED = Failure(
+    "Disconnected",
+    "the broker's log was destroyed before the answer: it has perhaps arrived, perhaps not",
+)
 FORGOTTEN = Failure("Disconnected", "the broker restarted before the answer")
 
 
@@ -50,6 +54,11 @@ class Window:
     @property
     def made(self) -> int:
         return self.settled + len(self._open)
+
+    @property
+    def last_number(self) -> int:
+        """Of what was sent in this session."""
+        return self.sent - self._base
 
     @property
     def room(self) -> int:
@@ -103,8 +112,9 @@ class Window:
         handled = self._sent(frame.published)
         if frame.forgot:
             self._give_up()
+        told = self.lose(min(handled, self._base + frame.destroyed), LOG_DESTROYED)
         # Some of these may have been refused; the broker cannot say which.
-        told = self.lose(min(handled, self._base + frame.forgotten), ANSWER_LOST)
+        told += self.lose(min(handled, self._base + frame.forgotten), ANSWER_LOST)
         told += self._handled(handled, frame.refused)
         self.sent = self.settled
         return told

@@ -9,6 +9,8 @@ from typing import Final
 MAX_CLIENT_ID_CHARS: Final = 128
 MAX_KEEP_S: Final = 366 * 86_400.0
 """How long a durable session may be kept while nobody is connected."""
+LAST_SEQUENCE: Final = 2**53
+"""The last publication of a session."""
 
 # ── connections ──────────────────────────────────────────────────────────────────────────
 

@@ -2,28 +2,186 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from msgspec import Raw
 
-from motet.broker.service import _lost_with
+import motet
+from motet.broker.config import BrokerConfig
+from motet.broker.core import BrokerCore
+from motet.broker.durable import Durable
+from motet.broker.service import open_broker
+from motet.broker.streams import Remembered
+from motet.client.happenings import Settled
+from motet.client.machine import ClientMachine
 from motet.errors import LogCorrupted
-from motet.runtime.clock import SteadyClock
+from motet.model import Filter, encode_event
+from motet.protocol.contract import Closed, Received
+from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.session.messages import ClientHello
+from motet.runtime.pubend.file_shelf import CATALOGUE
+from motet.runtime.wiring import Wiring
 
 
-def test_an_accepted_loss_is_in_the_log_of_the_broker(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def folder_of(tmp_path: Path) -> Path:
+    """Of a broker that has logged something; its log of events is in `pubend`."""
+    async with motet.local(brokers=1, data=tmp_path) as overlay, overlay.connect("alice") as alice:
+        await alice.advertise("x = 1")
+        await alice.publish({"x": 1})
+    return tmp_path / "B1"
+
+
+def segment(pubend: Path) -> Path:
+    return next(pubend.glob("*.log"))
+
+
+def flip(pubend: Path) -> None:
+    path = segment(pubend)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says", "set_aside"),
+    [
+        (shutil.rmtree, "is gone, or what is in it", False),
+        (lambda pubend: (pubend / CATALOGUE).unlink(), "is gone, or what is in it", True),
+        (lambda pubend: segment(pubend).unlink(), "all segments are missing", True),
+        (flip, "is broken", True),
+    ],
+)
+async def test_a_loss_is_refused_until_it_is_accepted_and_then_told(
+    damage: Callable[[Path], None],
+    says: str,
+    set_aside: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    state = SimpleNamespace(hosted="B1.7", next_tick=5)
-    durable = SimpleNamespace(routing=SimpleNamespace(state=state))
-    core: Any = SimpleNamespace(durable=durable, config=SimpleNamespace(name="B1"))
-    folder = tmp_path / "pubend"
-    with pytest.raises(LogCorrupted, match=f"--name B1 --data {tmp_path} --accept-loss`"):
-        _lost_with(folder, core, SteadyClock(), accept_loss=False)
-    assert caplog.records == []
-    assert _lost_with(folder, core, SteadyClock(), accept_loss=True) >= 5
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert record.message.endswith("is gone: all events of B1.7 up to now are lost")
+    data = await folder_of(tmp_path)
+    damage(data / "pubend")
+    before = sorted(data.rglob("*"))
+    config, wiring = BrokerConfig("B1"), Wiring("inproc://lost-log")
+    with pytest.raises(LogCorrupted, match=f"--name B1 --data {data} --accept-loss`") as refused:
+        open_broker(config, wiring, data)
+    assert says in str(refused.value)
+    assert sorted(data.rglob("*")) == before
+    caplog.clear()
+    driver = open_broker(config, wiring, data, accept_loss=True)
+    await driver.start()
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert says in record.message
+    assert "up to now are lost, and so are all named cursors" in record.message
+    assert (data / "pubend.damaged-1").exists() == set_aside
+    assert ("is now in" in record.message) == set_aside
+    state = driver.status()["pubend"]
+    assert state["destroyed_upto"] == state["lost_upto"] > 0
+    await driver.stop()
+
+
+# ── numbers ──────────────────────────────────────────────────────────────────────────────
+
+CONFIG = BrokerConfig("A", (), incarnation=100)
+BODY = Raw(encode_event({"x": 1}, b""))
+NOW = 9.0
+LOST = Remembered(9_000_000, destroyed_upto=9_000_000)
+
+
+class Publisher:
+    """A real client machine at a broker that can be started again on its journal."""
+
+    def __init__(self) -> None:
+        self.core = BrokerCore(CONFIG)
+        self.journal = self.core.recover(0.0, Remembered()).persist
+        self.machine = ClientMachine("alice", instance="p1")
+        self.settled: list[Settled] = []
+        self._connection = 0
+        self.meet()
+        self.machine.request("advertise", Filter.parse("x = 1"))
+        self.talk()
+
+    def meet(self) -> None:
+        self._connection += 1
+        self.machine.opened()
+        self.talk()
+
+    def talk(self, *, deaf: bool = False) -> None:
+        """What the client has to say; the answers arrive, unless the connection dies."""
+        while frames := self.take():
+            for frame in frames:
+                out = self.core.step(Received(self._connection, frame), NOW)
+                self.journal += out.persist
+                for _, answer in () if deaf else out.deliver:
+                    self.machine.received(answer)
+
+    def take(self) -> list[Frame]:
+        effects = self.machine.take()
+        self.settled += [each for each in effects.happened if isinstance(each, Settled)]
+        return effects.send
+
+    def restart(self, remembered: Remembered) -> None:
+        durable = Durable(CONFIG)
+        durable.replay(self.journal)
+        self.core = BrokerCore(CONFIG, durable)
+        self.journal += self.core.recover(NOW, remembered).persist
+
+
+def test_what_was_sent_and_not_answered_is_neither_sent_again_nor_called_published() -> None:
+    alice = Publisher()
+    alice.machine.publish([BODY] * 3)
+    alice.talk(deaf=True)
+    alice.machine.closed()
+    alice.machine.publish([BODY])  # meanwhile
+    alice.restart(LOST)
+    alice.meet()
+    ((upto, _, why),) = alice.settled
+    assert upto == 3
+    assert why is not None
+    assert why.error == "Disconnected"
+    assert "log was destroyed" in why.text
+    soft = alice.core.clients["alice"]
+    assert (soft.settled, soft.published) == (3, 4), "the fourth is on its way into the new log"
+    assert alice.core.streams._pending[-1].upto == 4
+    alice.machine.closed()
+    alice.restart(LOST)  # again, before the new log has anything
+    alice.meet()
+    assert len(alice.settled) == 1
+    assert alice.core.clients["alice"].published == 4
+
+
+def test_what_never_came_before_the_loss_is_sent_again() -> None:
+    alice = Publisher()
+    alice.machine.publish([BODY] * 2)
+    alice.talk(deaf=True)
+    alice.journal += alice.core.step(Closed(1), NOW).persist
+    alice.machine.publish([BODY] * 2)
+    alice.take()  # lost on the way
+    alice.machine.closed()
+    alice.restart(LOST)
+    alice.meet()
+    assert [each.upto for each in alice.settled] == [2]
+    assert alice.core.clients["alice"].published == 4
+    assert len(alice.core.streams._pending[-1].batch) == 2
+
+
+def test_a_client_cannot_claim_numbers_that_do_not_exist() -> None:
+    core = BrokerCore(CONFIG)
+    core.recover(0.0, Remembered())
+    for published in (-1, 1 << 60):
+        hello = ClientHello(PROTOCOL_VERSION, "alice", published=published)
+        (close,) = core.step(Received(1, hello), 0.0).close
+        assert close.error == "ProtocolError"
+
+
+def test_a_session_that_begins_after_the_loss_owes_nothing_of_it() -> None:
+    alice = Publisher()
+    alice.restart(LOST)
+    before = alice.core.clients["alice"].epoch
+    out = alice.core.step(Received(7, ClientHello(PROTOCOL_VERSION, "bob")), NOW)
+    after = alice.core.clients["bob"].epoch
+    assert out.persist
+    assert alice.core.durable.lost_with(before) == 9_000_000
+    assert alice.core.durable.lost_with(after) == 0

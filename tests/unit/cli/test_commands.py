@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from motet import __version__
 from motet.bench.figures import Figure, machine, report
 from motet.cli import ending
 from motet.cli.ending import Misuse
-from motet.cli.main import run
+from motet.cli.main import app, run
 from motet.cli.sim import parse_seeds
 from motet.errors import Disconnected, FilterError
 
@@ -33,13 +37,29 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"motet {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "command", ["up", "broker", "pub", "sub", "status", "sim", "chaos", "bench", "demo"]
-)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([command, "--help"]) == 0
+def commands(group: Any, *path: str) -> list[tuple[str, ...]]:
+    """Every command with its words, those of groups included."""
+    found = []
+    for name, command in group.commands.items():
+        inner = hasattr(command, "commands")
+        found += commands(command, *path, name) if inner else [(*path, name)]
+    return found
+
+
+ALL = commands(typer.main.get_command(app))
+
+
+def test_all_commands_are_found() -> None:
+    assert {("up",), ("sub",), ("log", "cursor"), ("journal", "verify")} <= set(ALL)
+
+
+@pytest.mark.parametrize("command", ALL, ids=" ".join)
+def test_every_command_explains_itself(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--help"]) == 0
     help_text = capsys.readouterr().out
-    assert "Usage: motet " + command in help_text
+    assert "Usage: motet " + " ".join(command) in help_text
     assert "--json" in help_text
 
 
@@ -155,3 +175,47 @@ def test_figures_have_one_shape() -> None:
 
 def test_a_figure_with_losses_does_not_count() -> None:
     assert Figure("rate", 1e9, "events/s", None, 1.0, "at least", counts=False).holds is False
+
+
+# ── keywords of the Python client ────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("connect with `durable=True` to go on", "connect with --durable to go on"),
+        ("connect with `order='total'`", "connect with --order total"),
+        ("`keep_s` is above 0", "--keep is above 0"),
+        ("see `motet status`, count `lost`", "see `motet status`, count `lost`"),
+    ],
+)
+def test_errors_speak_of_options(written: str, said: str) -> None:
+    assert ending.in_options(written) == said
+
+
+def test_keywords_in_errors_stand_where_the_command_line_finds_them() -> None:
+    """Whatever an application or the command line may be told to write, it is told in one way."""
+    source = Path(ending.__file__).parents[1]
+    bare = re.compile(rf"(?<!`)\b({'|'.join(ending.OPTIONS)})=(True|'|$)")
+    for room in ("client", "broker"):
+        for path in sorted((source / room).glob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    assert not bare.search(node.value), f"{path.name}: {node.value}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["sub", URL, "true", "--client", "a", "--durable", "--keep", "0"], "--keep is above 0"),
+        (["sub", URL, "true", "--order", "some"], "--order is 'publisher' or 'total'"),
+        (["sub", URL, "true", "--since", "2999-01-31T12:00:00Z"], "--since lies in the future"),
+        (["log", "read", URL, "--since", "2999-01-31T12:00:00Z"], "--since lies in the future"),
+        (["log", "read", URL, "--since", "0"], "--since is a tick, from 1 on"),
+    ],
+)
+def test_what_the_client_refuses_is_said_in_options(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ending.MISUSE
+    assert problem in capsys.readouterr().err

@@ -121,9 +121,11 @@ class PubendAccount(Struct, array_like=True, frozen=True):
     sealed_bytes: int
     """As much of that is in columns."""
     lost_upto: int
-    lost_events: int
-    """How many went, up to which tick, although somebody was owed them."""
+    lost_events: int | None
+    """How many went, up to which tick, although somebody was owed them. None: nobody knows."""
     cursors: tuple[CursorAccount, ...]
+    destroyed_upto: int = 0
+    """Up to here the log was destroyed, with all cursors that it knew."""
 
 
 class Described(Struct, tag="logs", array_like=True, frozen=True):

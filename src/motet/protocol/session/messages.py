@@ -26,7 +26,8 @@ class ClientHello(Struct, tag="client", array_like=True, frozen=True):
     has received each pubend. `keep_s` above 0 asks for a durable session, which is kept for so long
     while nobody is connected; without `resume` it is gone on with, if there is one. With `hold`
     nothing of the pubends it has not begun to read is sent before `Ready`. In `total_order` it
-    wants the events of all pubends in one order."""
+    wants the events of all pubends in one order. `published` is the last publication that it has
+    sent in that session: a broker whose log was destroyed has nobody else to ask."""
 
     version: int
     client: str
@@ -38,6 +39,7 @@ class ClientHello(Struct, tag="client", array_like=True, frozen=True):
     keep_s: float = 0.0
     hold: bool = False
     total_order: bool = False
+    published: int = 0
 
 
 class AdvertiseRequest(Struct, tag="+adv", array_like=True, frozen=True):
@@ -138,7 +140,10 @@ class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
     every `heartbeat_s`, and take three of them without a sign for the end of the connection.
 
     For a process that goes on with a durable session: `requests` is the last request received,
-    `taken` the last publication, on its way into the log or there; and what is `standing`."""
+    `taken` the last publication, on its way into the log or there; and what is `standing`.
+
+    Publications up to `destroyed` were in a log that does not exist any more: what was not answered
+    of them has perhaps arrived, perhaps not."""
 
     broker: str
     epoch: str
@@ -152,6 +157,7 @@ class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
     requests: int = 0
     taken: int = 0
     standing: tuple[Stands, ...] = ()
+    destroyed: int = 0
 
 
 class Done(Struct, tag="done", array_like=True, frozen=True):

@@ -33,6 +33,14 @@ class Session(Struct):
     """Of subscriptions that reach into the past, by request: from where on, by pubend."""
     total_order: bool = False
     """It is given the events of all pubends in one order."""
+    advertised: bool = False
+    """It may have published something."""
+    taken: int = 0
+    """The last publication that had come when its last connection went."""
+    published: int = 0
+    """Publications up to this one were in a log that is destroyed: no number of them returns."""
+    uncounted: bool = False
+    """Nobody but its client knows how many of its publications were in a destroyed log."""
 
     @property
     def durable(self) -> bool:

@@ -91,6 +91,7 @@ class Opening:
                 raise LogCorrupted(f"{extents[-1].path} lacks its first record; {WAY_OUT}")
             if standing.last_tick == 0:
                 standing.last_tick = standing.lost_upto = self._begin_behind
+                standing.destroyed_upto = self._begin_behind
             parts.append(Live(extents[-1].first, standing.last_tick, now_s))
         return Opened(standing, tuple(parts), begins_segment)
 

@@ -394,8 +394,14 @@ class PubendLog:
         return self._standing.lost_upto
 
     @property
-    def lost_events(self) -> int:
-        return self._standing.lost_events
+    def lost_events(self) -> int | None:
+        """How many went that way; None if a whole log did, and nobody knows."""
+        return None if self.destroyed_upto else self._standing.lost_events
+
+    @property
+    def destroyed_upto(self) -> int:
+        """Up to this tick everything was lost with the log that held it; 0 if that never was."""
+        return self._standing.destroyed_upto
 
     @property
     def size_bytes(self) -> int:

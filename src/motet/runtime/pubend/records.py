@@ -126,6 +126,8 @@ class Checkpoint(Struct, array_like=True, frozen=True):
     cursors: dict[str, Cursor]
     skipped: dict[str, dict[str, list[int]]] = {}
     """By publisher and epoch, the last sequences that the log never got."""
+    destroyed_upto: int = 0
+    """Up to this tick everything was in a log that was destroyed before this one began."""
 
 
 Ticked = Run | Start

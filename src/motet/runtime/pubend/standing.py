@@ -34,6 +34,8 @@ class Standing:
         """Everybody has what came up to this tick. Soft: the last checkpoint's is a lower bound."""
         self.lost_upto = 0
         self.lost_events = 0
+        self.destroyed_upto = 0
+        """The log of the stream up to here was destroyed: nobody knows what was in it."""
         self.events = 0
         self.size_bytes = 0
         """Of the whole stream so far, kept or not."""
@@ -59,6 +61,7 @@ class Standing:
             self.published,
             self.cursors,
             self.skipped,
+            self.destroyed_upto,
         )
 
     def last_published(self, publisher: str, epoch: str) -> int:
@@ -113,6 +116,7 @@ class Standing:
         self.published = found.published
         self.cursors = found.cursors
         self.skipped = found.skipped
+        self.destroyed_upto = found.destroyed_upto
 
 
 _APPLY: Final[dict[int, Callable[[Standing, Any], None]]] = {
