@@ -136,7 +136,8 @@ class Streams:
         begun = self.machine.durables.begun(client)
         known = begun if session is None else {**session.cursors, **begun}
         for pubend, tick in known.items():
-            if pubend in request.since or "" in request.since:
+            since = request.since.get(pubend, request.since.get("", tick))
+            if since < tick:
                 text = (
                     f"{client} has read {pubend} up to tick {tick}, so a subscription cannot "
                     "reach back there: make those that do before anything is read, or take a "
