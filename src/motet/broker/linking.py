@@ -26,7 +26,7 @@ from motet.errors import (
 )
 from motet.protocol.cell.messages import CellFrame
 from motet.protocol.contract import Close, Output
-from motet.protocol.delivery.messages import DeliveryFrame
+from motet.protocol.delivery.messages import AckUp, DeliveryFrame
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.machine import Link
 from motet.protocol.link.messages import (
@@ -174,6 +174,8 @@ class Linking(ABC):
             among = self.membership
             source = peer.name if among is None else among.asker(peer.name, frame)
             self.streams.received(source, frame, out, now)
+            if among is not None and type(frame) is AckUp:
+                among.bundle.share(peer.name, frame, out)
 
     def _cell_frame(
         self, connection: int, peer: Peer | None, frame: CellFrame, out: Output, now: float

@@ -86,7 +86,8 @@ class SimulatedBroker:
         self.snapshot: Snapshot | None = None
         self._snapshot_position = 0
         cluster = self.cluster
-        self.pubend = SimulatedPubend(cluster.agenda, cluster.sync_s, cluster.plan.kept_events)
+        sync_s = (lambda: 0.0) if cluster.plan.quick_logs else cluster.sync_s
+        self.pubend = SimulatedPubend(cluster.agenda, sync_s, cluster.plan.kept_events)
 
     # ── life ─────────────────────────────────────────────────────────────────────────────
 

@@ -11,7 +11,6 @@ from motet.protocol.contract import Closed, Dialled, Input, Output, Received, Se
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import Goodnight
 from motet.testing.clock import Timers, VirtualClock
-from motet.testing.history import Spans
 from motet.testing.topology import edge_of
 from motet.testing.transport import Connection, End, Wire
 
@@ -217,7 +216,8 @@ class Cells:
                         self._wire(caller, called)
 
     def _wire(self, caller: str, called: str) -> None:
-        wire = Wire(edge_of(caller, called), caller, (), Spans())
+        cluster = self._cluster
+        wire = cluster.network.side_wire(edge_of(caller, called), caller, cluster.menu)
         self.wires.append(wire)
         self.process(caller).side_wires[called] = wire
         self.process(called).side_wires[caller] = wire

@@ -18,6 +18,8 @@ class FaultMenu(Struct, frozen=True):
     # ── frames between brokers, below the link layer ─────────────────────────────────────
     rough_links: float = 0.0
     """The share of links on which the next four rates hold."""
+    rough_sides: float = 0.0
+    """The same for stream links between members of cells."""
     loss: float = 0.0
     doubling: float = 0.0
     delay: float = 0.0
@@ -57,6 +59,8 @@ class FaultMenu(Struct, frozen=True):
     """A stream link between two members is cut, and later heals."""
     orphan: float = 0.0
     """The link between a mate and its head is cut: the mate goes on with what it knows."""
+    lag: float = 0.0
+    """What a head tells a mate comes late, but not so late that the mate is given up."""
     cells: float = 0.0
     """The share of runs in which some brokers are cells of several processes."""
     stall: float = 0.0
@@ -70,6 +74,12 @@ class FaultMenu(Struct, frozen=True):
 
     sync_s: float = 0.0
     """The longest a journal takes to make facts durable."""
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Running sums of what may happen to a frame."""
+        chances = [getattr(self, kind) for kind in FRAME_FAULTS]
+        return tuple(sum(chances[: n + 1]) for n in range(len(chances)))
 
     @property
     def weights(self) -> dict[str, float]:
@@ -95,6 +105,7 @@ DRAWN = (
     "pause_mate",
     "cut_side",
     "orphan",
+    "lag",
 )
 
 FRAME_FAULTS = ("loss", "doubling", "delay", "reordering")

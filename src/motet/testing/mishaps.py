@@ -17,6 +17,8 @@ FORESIGHT_S = 0.05
 """From a death sentence to the death: longer than any fact takes to become durable."""
 CUT_S = (0.1, 4.0)
 STALL_S = (0.1, 3.0)
+LAG_S = (0.05, 0.4)
+"""Shorter than a head waits for a mate."""
 DOWN_S = (0.05, 3.0)
 PAUSE_S = (0.2, 4.0)
 SILENCE_S = 2.0
@@ -50,7 +52,9 @@ class Mishaps:
             wire.cut = 0
             wire.stalled_until = 0.0
         for wire in cluster.cells.wires:
+            wire.rates = ()
             wire.cut = 0
+            wire.stalled_until = 0.0
         for mate in cluster.cells.mates.values():
             mate.go_on()
             mate.start()
@@ -259,6 +263,15 @@ class Mishaps:
         self._cut_side(mate.side_wires[mate.head])
         return True
 
+    def lag(self) -> bool:
+        mate, cluster = self._some_mate(), self._cluster
+        if mate is None:
+            return False
+        wire = mate.side_wires[mate.head]
+        wire.stalled_until = cluster.agenda.now + cluster.random.uniform(*LAG_S)
+        self._note(f"{mate.head} and {mate.name} are slow to hear each other")
+        return True
+
     def _cut_side(self, wire: Wire) -> None:
         cluster = self._cluster
         wire.cut += 1
@@ -367,6 +380,7 @@ STRIKES = {
     "pause_mate": Mishaps.pause_mate,
     "cut_side": Mishaps.cut_side,
     "orphan": Mishaps.orphan,
+    "lag": Mishaps.lag,
     "stall": Mishaps.stall,
     "log_failure": Mishaps.log_failure,
 }

@@ -131,11 +131,13 @@ class Network:
         """An edge and its weather. One side dials, as configured; here chance configures."""
         random = self._random
         dialler = random.choice(edge)
-        rates: tuple[float, ...] = ()
-        if random.random() < menu.rough_links:
-            chances = (menu.loss, menu.doubling, menu.delay, menu.reordering)
-            rates = tuple(sum(chances[: n + 1]) for n in range(len(chances)))
+        rates = menu.rates if random.random() < menu.rough_links else ()
         return Wire(edge, dialler, rates, trouble)
+
+    def side_wire(self, edge: Edge, dialler: str, menu: FaultMenu) -> Wire:
+        """A stream link of a cell."""
+        rough = menu.rough_sides and self._random.random() < menu.rough_sides
+        return Wire(edge, dialler, menu.rates if rough else (), Spans())
 
     # ── frames ───────────────────────────────────────────────────────────────────────────
 
