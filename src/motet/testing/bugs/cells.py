@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from motet.broker.cell.bundle import Bundle
+from motet.broker.cell.mirror import Mirror
 from motet.protocol.cell import belief
 from motet.protocol.cell.messages import Sideways
 from motet.protocol.delivery.acknowledging import Acknowledging
@@ -22,6 +23,18 @@ SPARSE: dict[str, Any] = {
     "kept_events": None,
 }
 """Few want the same, nobody gives up: what is left out is missed."""
+LAGGING: dict[str, Any] = SPARSE | {
+    "durable": 0.0,
+    "since": 0.0,
+    "total_order": 0.0,
+    "sync": 0.0,
+    "hop_s": (0.001, 0.01),
+    "chaos_s": 5.0,
+    "action_s": 0.012,
+    "weights": (60.0, 20.0, 6.0, 6.0, 1.0, 0.5, 1.0),
+    "menu": {"orphan": 0.0, "pause_mate": 0.0, "kill": 0.0, "lag": 1.0, "pace_s": 0.2},
+}
+"""Mates hear late of subscriptions whose events are there already."""
 
 
 @mutation("orphans", "exactly-once", **SPARSE)
@@ -47,6 +60,13 @@ def a_cell_acknowledges_for_a_neighbour_that_has_not() -> list[Patch]:
         return least
 
     return [Patch(Acknowledging, "settled", of_those_who_spoke)]
+
+
+@mutation("orphans", "exactly-once", **LAGGING)
+def the_head_of_a_cell_answers_without_waiting_for_its_mates() -> list[Patch]:
+    """A subscription leaves the head before its mates know of it: they take its events for
+    silence, and that is believed when they have caught up."""
+    return [Patch(Mirror, "withheld", lambda _: 0)]
 
 
 @mutation("cells", "invariants")

@@ -24,7 +24,7 @@ from motet.protocol.routing.messages import Unadvertise
 from motet.protocol.routing.starts import Starts
 from motet.testing.bugs.catalogue import Maker, mutation, nothing
 from motet.testing.patches import Patch
-from motet.testing.workload import TIGHT
+from motet.testing.workload import KEPT_BY_MOST, TIGHT
 
 SHORT = {"clients": 5, "chaos_s": 5.0, "action_s": 0.03}
 """Most bugs show in a few seconds of a few clients."""
@@ -37,6 +37,23 @@ BUSY = {"clients": 7, "chaos_s": 7.0, "action_s": 0.015, "weights": (80.0, 8.0, 
 """Many events, and few who come and go."""
 EAGER = (40.0, 30.0, 10.0, 2.0, 1.0, 0.0, 1.0)
 """Subscribe more than anything."""
+STEADY: dict[str, Any] = {
+    "narrow": True,
+    "limits": TIGHT,
+    "local": 0.0,
+    "rewiring": False,
+    "outbox_bound": KEPT_BY_MOST,
+    "lease_s": 15.0,
+    "durable": 0.0,
+    "since": 0.0,
+    "total_order": 0.0,
+    "kept_events": None,
+    "timeouts_s": (10.0,),
+    "process_s": 0.05,
+    "hop_s": (0.001, 0.01),
+    "sync": 0.0,
+}
+"""Everybody stays, and is quick: advertisements that are taken back do go."""
 
 
 def bug(*breaks: str, **needs: Any) -> Callable[[Maker], Maker]:
@@ -292,6 +309,21 @@ def advertisements_are_taken_for_interest() -> list[Patch]:
     """A neighbour that has told what is advertised behind it counts as having told who
     subscribes there."""
     return [Patch(Completeness, "_restore", Completeness._whole)]
+
+
+@mutation(
+    "calm",
+    "exactly-once",
+    menu={"sure": True, "kill": 1.0, "pace_s": 1.0},
+    clients=6,
+    chaos_s=10.0,
+    action_s=0.02,
+    weights=(40.0, 8.0, 8.0, 0.5, 8.0, 0.0, 0.5),
+    **STEADY,
+)
+def starts_stay_when_their_advertisement_goes() -> list[Patch]:
+    """Who was away when an advertisement went asks for ticks that its log has forgotten."""
+    return [Patch(Starts, "_lift_starts", nothing)]
 
 
 @bug("soundness", first=43, sync=4.0, menu=UPHEAVAL)

@@ -7,12 +7,21 @@ from typing import Any
 from motet.broker.durable import Durable
 from motet.broker.greeting import Greeting
 from motet.client.machine import ClientMachine
+from motet.client.window import Window
 from motet.protocol.delivery.subend import Position
 from motet.protocol.session.state import Session
 from motet.testing.bugs.catalogue import mutation, nothing
 from motet.testing.patches import Patch
 
 LASTING: dict[str, Any] = {"durable": 0.6, "keep_s": 60.0}
+RELAYS: dict[str, Any] = {
+    "durable": 1.0,
+    "sync": 4.0,
+    "clients": 5,
+    "chaos_s": 5.0,
+    "menu": {"twin_client": 6.0, "pace_s": 0.25},
+}
+"""One process takes over from another while the log is slow."""
 
 
 @mutation("delivery", "duplicates", first=15, **LASTING)
@@ -54,6 +63,17 @@ def a_durable_session_ends_with_its_lease() -> list[Patch]:
         return now + lease_s / 10
 
     return [Patch(Session, "expires_at", soon)]
+
+
+@mutation("delivery", "soundness", "invariants", "answers", keep_s=60.0, **RELAYS)
+def publications_are_counted_from_what_was_answered() -> list[Patch]:
+    """A new process does not skip the numbers of what is on its way into the log."""
+
+    def hasty(self: Any, frame: Any) -> None:
+        self._base = self.settled - frame.published
+        self.answered = frame.published
+
+    return [Patch(Window, "take_over", hasty)]
 
 
 @mutation("delivery", "exactly-once", since=0.5, durable=0.0)

@@ -25,6 +25,26 @@ FEW: dict[str, Any] = EAGER | {"clients": 10, "weights": (80.0, 8.0, 2.0, 0.5, 1
 """A broker whose clients advertise late has not been merged by anybody before."""
 
 
+QUIET: dict[str, Any] = {
+    "total_order": 1.0,
+    "skew_s": 20.0,
+    "timeouts_s": (10.0,),
+    "local": 0.0,
+    "durable": 0.0,
+    "since": 0.0,
+    "rewiring": False,
+    "kept_events": None,
+    "lease_s": 15.0,
+    "hop_s": (0.001, 0.01),
+    "clients": 8,
+    "chaos_s": 10.0,
+    "action_s": 0.03,
+    "weights": (90.0, 5.0, 3.0, 0.0, 0.0, 0.0, 0.0),
+    "menu": {"sure": True, "kill": 1.0, "pace_s": 0.7},
+}
+"""Clocks are far apart, and so little is asked for that nothing else makes ticks durable."""
+
+
 @mutation("delivery", "total-order", **MANY)
 def nobody_waits_for_a_quiet_pubend() -> list[Patch]:
     """A merge releases what it has, as if pubends of which nothing came had nothing."""
@@ -67,7 +87,7 @@ def pubends_join_below_what_was_released() -> list[Patch]:
     return [Patch(Merge, "expect_only", nothing), Patch(Merge, "join", early)]
 
 
-@mutation("delivery", "exactly-once", **MANY, **EAGER)
+@mutation("calm", "exactly-once", **QUIET)
 def silence_is_forgotten_in_a_crash() -> list[Patch]:
     """A pubend says that it passed a tick, and after a crash gives that tick to an event."""
     return [Patch(Reserve, "need", lambda *_: 0)]
