@@ -112,7 +112,7 @@ class Process:
         standing = {each.sequence for each in frame.standing}
         for sequence, operation in list(session.operations.items()):
             if sequence > frame.requests:  # the next request will have this number
-                del session.operations[sequence]
+                session.forgotten.append(session.operations.pop(sequence))
             if operation.kind not in ADDITIONS:
                 continue
             stood = certain and operation.answer == DONE and operation.ended_at == inf

@@ -90,6 +90,9 @@ class Session:
     numbered: dict[int, Event] = field(default_factory=dict)
     """Of a durable session: its publications, by number."""
     total_order: bool = False
+    forgotten: list[Operation] = field(default_factory=list)
+    """Of a durable session: asked for by a process that is gone, and lost with its broker before
+    it was written down. Events that were published under it may have been."""
 
     def end(self, at: float) -> None:
         """It ends, or could have, and with it all that it has in force."""

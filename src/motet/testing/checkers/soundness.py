@@ -4,7 +4,8 @@ An event lies in the advertised space if its session sent a matching advertiseme
 did not send the withdrawal before it: the link from client to broker keeps that order. Where an
 advertisement failed, the broker took it back at a moment that nobody outside can know; then both
 acceptance and refusal are right. So they are for an event that had to be sent again, because its
-broker had lost it, after the withdrawal, which it had not. A sure event that was published before a
+broker had lost it, after the withdrawal, which it had not; or whose advertisement was lost with the
+broker, and nobody is left who would ask for it again. A sure event that was published before a
 subscription was asked for is none of its business, unless it reaches back.
 """
 
@@ -61,7 +62,8 @@ def _advertised(event: Event) -> tuple[bool, bool]:
     """Whether an event lay in its session's space when it was sent: surely, and maybe."""
     surely = maybe = False
     assert event.session is not None
-    for operation in event.session.operations.values():
+    forgotten = event.session.forgotten
+    for operation in (*event.session.operations.values(), *forgotten):
         if operation.kind != "advertise" or operation.filter is None:
             continue
         if not operation.position < event.position < operation.ended_position:
@@ -69,5 +71,6 @@ def _advertised(event: Event) -> tuple[bool, bool]:
         if operation.filter.matches(event.attributes):
             maybe = True
             ended_meanwhile = event.last_position > operation.ended_position
-            surely = surely or (operation.answer in ("Done", "") and not ended_meanwhile)
+            certain = operation.answer in ("Done", "") and operation not in forgotten
+            surely = surely or (certain and not ended_meanwhile)
     return surely, maybe
