@@ -55,6 +55,8 @@ PINNED = [
     # What a process had received, and was not done with, counted as done when it came back over a
     # new connection; then it ended, and the next process did not get it.
     ("delivery", 1625),
+    # While a subscription was lost on the way, its pubend said that it had told all starts.
+    ("delivery", 1271),
 ]
 
 

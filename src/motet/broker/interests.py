@@ -29,7 +29,9 @@ class Interests:
 
     def stands(self, record: Record) -> bool:
         entry = self._state.subscriptions.get(record.op)
-        return entry is not None and entry.start == record.tick
+        if entry is None:  # it may come again, and go on from there
+            return self._state.lost_starts.get(record.op, (0, ""))[0] == record.tick
+        return entry.start == record.tick
 
     def way(self, mask: int) -> Way:
         return self._router.plan(mask)
