@@ -338,8 +338,10 @@ class Streams:
             self._start(each.op, each.pubend, each.tick, effects, now)
         for each in then.started:
             self.machine.lift(each.op, each.pubend, each.tick, now, effects)
-        for each in then.lifted:
-            self.machine.lift(each.op, each.pubend, each.tick, now, effects, over=True)
+        starts = self._core.durable.routing.state.starts
+        for each in then.lifted:  # what has started again meanwhile is not over
+            over = each.pubend not in starts.get(each.op, ())
+            self.machine.lift(each.op, each.pubend, each.tick, now, effects, over=over)
         for op in then.ended:
             self.machine.end(op.client, op, now, effects)
             self._await(op.client, effects, now)
