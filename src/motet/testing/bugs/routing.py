@@ -124,7 +124,7 @@ def neighbour_without_state_is_told_nothing() -> list[Patch]:
     return [Patch(durable.MOVES, facts.NeighbourMet, mute)]
 
 
-@mutation("crash", "effective", "completeness")
+@mutation("crash", "effective", "completeness", menu={"amnesia": 4.0})
 def strangers_count_as_complete() -> list[Patch]:
     """A broker that lost its state answers before its neighbours have told it everything."""
     original = Routing._subscribe

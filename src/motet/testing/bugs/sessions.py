@@ -135,7 +135,14 @@ def lost_answers_stay_lost() -> list[Patch]:
     return [Patch(Sessions, "answer_again", lambda *_: None)]
 
 
-@mutation("mixed", "answers", "routing")
+@mutation(
+    "mixed",
+    "answers",
+    "routing",
+    "effective",
+    timeouts_s=(5.0, 1.0, 0.2, 0.02),
+    menu={"drop_client": 8.0, "pace_s": 0.25},
+)
 def failures_are_answered_done_later() -> list[Patch]:
     """Whoever asks again hears that all is well, whatever was said before."""
 

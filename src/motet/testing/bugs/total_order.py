@@ -63,15 +63,23 @@ def merges_go_on_while_a_pubend_begins() -> list[Patch]:
 
 @mutation("delivery", "exactly-once", **MANY, **FEW)
 def nobody_is_asked_to_start_above_a_merge() -> list[Patch]:
-    """A start that a pubend has written already is not written again for those who merge, though
-    they have been given what lies above it."""
+    """A pubend starts those who merge at its own next tick, though they have been given what lies
+    above it, and what it has written once is not written again."""
 
     def at_once(self: Any, message: Any, source: Any) -> None:
         self.state.joins.get(message.op, {}).pop(message.pubend, None)
         self._effects.awaiting[message.op.client] = None
         Starts._started(self, message, source)
 
-    return [Patch(Joins, "_started", at_once), Patch(Joins, "_join", nothing)]
+    def at_its_own_tick(self: Any, entry: Any, above: int) -> None:
+        del above
+        self._start(entry)
+
+    return [
+        Patch(Joins, "_started", at_once),
+        Patch(Joins, "_start_above", at_its_own_tick),
+        Patch(Joins, "_join", nothing),
+    ]
 
 
 @mutation("delivery", "total-order", **MANY, **FEW)
