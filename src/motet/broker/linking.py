@@ -175,7 +175,7 @@ class Linking(ABC):
             source = peer.name if among is None else among.asker(peer.name, frame)
             self.streams.received(source, frame, out, now)
             if among is not None and type(frame) is AckUp:
-                among.bundle.share(peer.name, frame, out)
+                among.acknowledged(peer.name, frame, out)
 
     def _cell_frame(
         self, connection: int, peer: Peer | None, frame: CellFrame, out: Output, now: float

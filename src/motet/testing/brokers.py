@@ -86,8 +86,7 @@ class SimulatedBroker:
         self.snapshot: Snapshot | None = None
         self._snapshot_position = 0
         cluster = self.cluster
-        sync_s = (lambda: 0.0) if cluster.plan.quick_logs else cluster.sync_s
-        self.pubend = SimulatedPubend(cluster.agenda, sync_s, cluster.plan.kept_events)
+        self.pubend = SimulatedPubend(cluster.agenda, cluster.sync_s, cluster.plan.kept_events)
 
     # ── life ─────────────────────────────────────────────────────────────────────────────
 

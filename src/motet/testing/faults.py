@@ -20,6 +20,9 @@ class FaultMenu(Struct, frozen=True):
     """The share of links on which the next four rates hold."""
     rough_sides: float = 0.0
     """The same for stream links between members of cells."""
+    control_loss: float = 0.0
+    """If not 0, nothing else happens to control on rough links than that so much of it is lost on
+    the way from the side that dialled: until it is sent again, streams overtake it."""
     loss: float = 0.0
     doubling: float = 0.0
     delay: float = 0.0

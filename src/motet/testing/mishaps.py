@@ -49,6 +49,7 @@ class Mishaps:
         cluster = self._cluster
         for wire in cluster.wires.values():
             wire.rates = ()
+            wire.control_loss = 0.0
             wire.cut = 0
             wire.stalled_until = 0.0
         for wire in cluster.cells.wires:

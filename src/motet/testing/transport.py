@@ -13,6 +13,7 @@ from random import Random
 from typing import Protocol
 
 from motet.protocol.frames import Frame
+from motet.protocol.link.messages import Control, ControlAck, LinkHello
 from motet.protocol.session.messages import Deliver
 from motet.runtime.codec import decode, encode
 from motet.testing.clock import Agenda
@@ -20,6 +21,7 @@ from motet.testing.faults import FaultMenu
 from motet.testing.history import Spans
 from motet.testing.topology import Edge
 
+CONTROL = (LinkHello, Control, ControlAck)
 THROUGH_CODEC = 16
 """One frame out of so many is encoded and decoded again."""
 BACKLOG_FRAMES = 24
@@ -83,13 +85,23 @@ class End:
 class Wire:
     """One edge of the tree: its weather, and whether it stands."""
 
-    __slots__ = ("cut", "dialler", "edge", "rates", "stalled_until", "strays", "trouble")
+    __slots__ = (
+        "control_loss",
+        "cut",
+        "dialler",
+        "edge",
+        "rates",
+        "stalled_until",
+        "strays",
+        "trouble",
+    )
 
     def __init__(self, edge: Edge, dialler: str, rates: tuple[float, ...], trouble: Spans) -> None:
         self.edge = edge
         self.dialler = dialler
         self.rates = rates
         """Running sums of the chances of loss, doubling, delay and reordering; or nothing."""
+        self.control_loss = 0.0
         self.trouble = trouble
         self.cut = 0
         """How many cuts are not healed."""
@@ -131,8 +143,11 @@ class Network:
         """An edge and its weather. One side dials, as configured; here chance configures."""
         random = self._random
         dialler = random.choice(edge)
-        rates = menu.rates if random.random() < menu.rough_links else ()
-        return Wire(edge, dialler, rates, trouble)
+        wire = Wire(edge, dialler, (), trouble)
+        if random.random() < menu.rough_links:
+            wire.rates = menu.rates
+            wire.control_loss = menu.control_loss
+        return wire
 
     def side_wire(self, edge: Edge, dialler: str, menu: FaultMenu) -> Wire:
         """A stream link of a cell."""
@@ -152,10 +167,20 @@ class Network:
         wire = connection.wire
         if wire is None:
             self._in_order(end, frame, CLIENT_HOP_S)
+        elif wire.control_loss and type(frame) in CONTROL:
+            self._tell(end, frame, wire)
         elif not wire.rates or (chance := self._random.random()) >= wire.rates[-1]:
             self._in_order(end, frame, self._hop_s)
         else:
             self._in_bad_weather(end, frame, wire, chance)
+
+    def _tell(self, end: End, frame: Frame, wire: Wire) -> None:
+        """Where control has a weather of its own, it is lost on one way only."""
+        if end.owner.name == wire.dialler and self._random.random() < wire.control_loss:
+            self._count("loss")
+            wire.trouble.begin(self._agenda.now)
+        else:
+            self._in_order(end, frame, self._hop_s)
 
     def deliver(self, end: End, frame: Deliver) -> bool:
         """Events for a client: dropped and counted if it does not read; false if they were."""

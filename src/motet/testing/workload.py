@@ -122,8 +122,6 @@ class Plan(Struct, frozen=True):
     """What brokers remember of streams, and how much a client may leave unacknowledged."""
     kept_events: int | None = None
     """What a pubend's log keeps of events that somebody is owed; None: everything."""
-    quick_logs: bool = False
-    """Whether logs of pubends take no time, whatever journals take: streams overtake control."""
     process_s: float = 0.05
     """How long an application takes at most to be done with what it got."""
     durable: float = 0.0

@@ -23,7 +23,7 @@ from motet.protocol.cell.messages import (
     Standing,
 )
 from motet.protocol.contract import Output
-from motet.protocol.delivery.messages import DeliveryFrame, Nack
+from motet.protocol.delivery.messages import AckUp, DeliveryFrame, Nack
 from motet.protocol.link.state import LinkRecord
 from motet.protocol.routing.messages import widens
 
@@ -108,6 +108,10 @@ class Membership:
         """Under which name a frame from a neighbour's head is taken: answers go to who asked."""
         several = type(frame) is Nack and neighbour in self._core.config.cells
         return f"{neighbour}/{neighbour}" if several else neighbour
+
+    def acknowledged(self, neighbour: str, frame: AckUp, out: Output) -> None:
+        """On the link between heads: who passes the stream on may be a mate, and waits for it."""
+        self.bundle.share(neighbour, frame, out)
 
     def after(self, out: Output, now: float) -> None:
         self.mirror.after(out, now)

@@ -7,11 +7,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from motet.broker.cell.bundle import Bundle
+from motet.broker.cell.membership import Membership
 from motet.broker.cell.mirror import Mirror
 from motet.protocol.cell import belief
 from motet.protocol.cell.messages import Sideways
 from motet.protocol.delivery.acknowledging import Acknowledging
-from motet.testing.bugs.catalogue import mutation
+from motet.testing.bugs.catalogue import mutation, nothing
 from motet.testing.patches import Patch
 
 SPARSE: dict[str, Any] = {
@@ -35,6 +36,26 @@ LAGGING: dict[str, Any] = SPARSE | {
     "menu": {"orphan": 0.0, "pause_mate": 0.0, "kill": 0.0, "lag": 1.0, "pace_s": 0.2},
 }
 """Mates hear late of subscriptions whose events are there already."""
+LOSSY: dict[str, Any] = SPARSE | {
+    "durable": 0.0,
+    "since": 0.0,
+    "total_order": 0.0,
+    "narrow": False,
+    "clients": 10,
+    "chaos_s": 5.0,
+    "action_s": 0.01,
+    "hop_s": (0.001, 0.01),
+    "weights": (80.0, 20.0, 4.0, 1.0, 0.0, 4.0, 6.0),
+    "menu": {
+        "rough_links": 1.0,
+        "rough_sides": 1.0,
+        "loss": 0.15,
+        "kill": 0.0,
+        "amnesia": 0.0,
+        "pace_s": 5.0,
+    },
+}
+"""Members know little of each other, and choose different ways."""
 
 
 @mutation("orphans", "exactly-once", **SPARSE)
@@ -67,6 +88,12 @@ def the_head_of_a_cell_answers_without_waiting_for_its_mates() -> list[Patch]:
     """A subscription leaves the head before its mates know of it: they take its events for
     silence, and that is believed when they have caught up."""
     return [Patch(Mirror, "withheld", lambda _: 0)]
+
+
+@mutation("cells", "settles", **LOSSY)
+def a_head_keeps_acknowledgements_to_itself() -> list[Patch]:
+    """What a neighbour acknowledges to the head never comes to the mate that passed the events."""
+    return [Patch(Membership, "acknowledged", nothing)]
 
 
 @mutation("cells", "invariants")

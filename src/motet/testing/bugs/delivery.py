@@ -13,6 +13,7 @@ from motet.client.machine import ClientMachine
 from motet.model import Hop
 from motet.protocol.contract import Logged
 from motet.protocol.delivery.acknowledging import Acknowledging
+from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.curiosity import Asked, Curiosity, Patience
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Knowledge
@@ -54,6 +55,24 @@ STEADY: dict[str, Any] = {
     "sync": 0.0,
 }
 """Everybody stays, and is quick: advertisements that are taken back do go."""
+OVERTAKING: dict[str, Any] = {
+    "menu": {"sure": True, "rough_links": 1.0, "loss": 0.4, "control_loss": 0.2},
+    "clients": 12,
+    "chaos_s": 5.0,
+    "action_s": 0.007,
+    "burst": 0.0,
+    "local": 0.0,
+    "timeouts_s": (10.0,),
+    "durable": 0.0,
+    "since": 0.0,
+    "total_order": 0.0,
+    "kept_events": None,
+    "rewiring": False,
+    "hop_s": (0.001, 0.01),
+    "sync": 0.0,
+    "weights": (80.0, 20.0, 4.0, 6.0, 0.0, 4.0, 8.0),
+}
+"""Streams tell of starts before control does, and not of all of them."""
 
 
 def bug(*breaks: str, **needs: Any) -> Callable[[Maker], Maker]:
@@ -281,6 +300,12 @@ def unread_is_taken_for_read() -> list[Patch]:
         self.given = self.acked = given
 
     return [Patch(Position, "withdraw", optimistic)]
+
+
+@mutation("calm", "exactly-once", **OVERTAKING)
+def nobody_is_held() -> list[Patch]:
+    """A client gets events before it is known which of its subscriptions started first."""
+    return [Patch(Clients, "_held", lambda *_: False)]
 
 
 # ── routes ───────────────────────────────────────────────────────────────────────────────
