@@ -5,7 +5,7 @@ did not send the withdrawal before it: the link from client to broker keeps that
 advertisement failed, the broker took it back at a moment that nobody outside can know; then both
 acceptance and refusal are right. So they are for an event that had to be sent again, because its
 broker had lost it, after the withdrawal, which it had not; or whose advertisement was lost with the
-broker, and nobody is left who would ask for it again. A sure event that was published before a
+broker, and nobody is left who would ask for it again. A sure event that was answered before a
 subscription was asked for is none of its business, unless it reaches back.
 """
 
@@ -47,7 +47,7 @@ def check(history: History) -> Verdict:
                 event,
                 operation,
             )
-            if delivery.tick and not operation.since:
+            if delivery.tick and not operation.since and event.fate == "accepted":
                 verdict.expect(
                     event.settled_at >= operation.requested_at,
                     "{}, published by {:.4f} s, was delivered for {}, which is younger",
