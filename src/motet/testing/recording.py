@@ -73,7 +73,7 @@ def events(client: SimulatedClient, frame: Publish) -> None:
         if event.session is None:
             event.session = session
             event.position = session.sent
-        elif event.session is not session:
+        elif event.session.epoch != session.epoch:
             client.cluster.history.odd("duplicates", f"{event} was sent in two sessions")
         # The broker has said that it does not have it: what counts is the last time.
         event.last_position = session.sent
