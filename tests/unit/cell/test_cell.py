@@ -32,9 +32,9 @@ class Scene(Stage):
         assert self.subscribe(self.bob, "E", "x = 1")
         self._published = 0
 
-    def through_the_mate(self) -> None:
-        """From now on P and E choose the mate, whatever the hash of the pubend's name says."""
-        for name in ("P", "E"):
+    def through_the_mate(self, *names: str) -> None:
+        """From now on these choose the mate, whatever the hash of the pubend's name says."""
+        for name in names or ("P", "E"):
             bundle = self.cores[name].membership.bundle
             bundle._owner.head_link = lambda _: 0
             bundle.changed()
@@ -172,6 +172,20 @@ def test_a_cell_acknowledges_when_those_below_it_have() -> None:
     scene.wait(LONG_S)
     assert publisher.done_with() < last, "bob has not said that he is done"
     scene.give("E", Received(scene.bob, Processed(pubend, last)))
+    scene.wait(LONG_S)
+    assert publisher.done_with() == last
+
+
+def test_a_mate_hears_what_was_acknowledged_to_its_head() -> None:
+    """The publisher's broker chooses the mate, and the subscriber's reaches the head only."""
+    scene = Scene()
+    scene.cut("E", "Bm")
+    scene.through_the_mate("P")
+    scene.event(1)
+    assert scene.delivered["bob"] == [1]
+    publisher = scene.cores["P"]
+    last = publisher.streams.last_tick
+    scene.give("E", Received(scene.bob, Processed(publisher.streams.pubend, last)))
     scene.wait(LONG_S)
     assert publisher.done_with() == last
 

@@ -31,43 +31,60 @@ SHORT = {"clients": 5, "chaos_s": 5.0, "action_s": 0.03}
 """Most bugs show in a few seconds of a few clients."""
 
 UPHEAVAL = {"kill": 6.0, "log_failure": 3.0, "pace_s": 0.25}
-DEATHS = {"kill": 4.0}
-OBLIVION = {"amnesia": 2.0, "kill": 0.3, "twin_elsewhere": 0.0, "kill_client": 0.0}
-FOG = {"kill": 3.0, "stall": 3.0, "drop_client": 4.0, "rough_links": 0.7}
-BUSY = {"clients": 7, "chaos_s": 7.0, "action_s": 0.015, "weights": (80.0, 8.0, 6.0, 1, 1, 0, 1)}
-"""Many events, and few who come and go."""
-EAGER = (40.0, 30.0, 10.0, 2.0, 1.0, 0.0, 1.0)
-"""Subscribe more than anything."""
-STEADY: dict[str, Any] = {
-    "narrow": True,
-    "limits": TIGHT,
+PLAIN: dict[str, Any] = {
     "local": 0.0,
-    "rewiring": False,
-    "outbox_bound": KEPT_BY_MOST,
+    "timeouts_s": (10.0,),
     "lease_s": 15.0,
     "durable": 0.0,
     "since": 0.0,
     "total_order": 0.0,
     "kept_events": None,
-    "timeouts_s": (10.0,),
+    "rewiring": False,
+}
+"""Nobody gives up, nobody is special, and nothing is excused."""
+DEATHS: dict[str, Any] = PLAIN | {
+    "menu": {"sure": True, "kill": 1.0, "pace_s": 0.7},
+    "limits": TIGHT,
+    "clients": 7,
+    "chaos_s": 6.0,
+    "action_s": 0.015,
+    "weights": (80.0, 8.0, 6.0, 1.0, 1.0, 0.0, 1.0),
+}
+"""Many events, few who come and go, and brokers that die and come back."""
+STEADY: dict[str, Any] = PLAIN | {
+    "narrow": True,
+    "limits": TIGHT,
+    "outbox_bound": KEPT_BY_MOST,
     "process_s": 0.05,
     "hop_s": (0.001, 0.01),
     "sync": 0.0,
 }
 """Everybody stays, and is quick: advertisements that are taken back do go."""
-OVERTAKING: dict[str, Any] = {
+FICKLE: dict[str, Any] = PLAIN | {
+    "menu": {"sure": True, "rough_links": 1.0, "loss": 0.4, "control_loss": 0.01},
+    "limits": TIGHT,
+    "control_chunk": 512,
+    "clients": 6,
+    "chaos_s": 5.0,
+    "weights": (60.0, 8.0, 10.0, 0.0, 10.0, 0.0, 0.0),
+}
+"""Advertise, and take it back, while streams lose much and control next to nothing."""
+STRANGE: dict[str, Any] = PLAIN | {
+    "menu": {"sure": True, "amnesia": 1.0, "kill": 0.3, "pace_s": 0.7},
+    "limits": TIGHT,
+    "control_chunk": 1,
+    "clients": 8,
+    "chaos_s": 6.0,
+    "action_s": 0.015,
+    "weights": (80.0, 8.0, 6.0, 1.0, 1.0, 0.0, 1.0),
+}
+"""Brokers forget everything, and little else goes wrong."""
+OVERTAKING: dict[str, Any] = PLAIN | {
     "menu": {"sure": True, "rough_links": 1.0, "loss": 0.4, "control_loss": 0.2},
     "clients": 12,
     "chaos_s": 5.0,
     "action_s": 0.007,
     "burst": 0.0,
-    "local": 0.0,
-    "timeouts_s": (10.0,),
-    "durable": 0.0,
-    "since": 0.0,
-    "total_order": 0.0,
-    "kept_events": None,
-    "rewiring": False,
     "hop_s": (0.001, 0.01),
     "sync": 0.0,
     "weights": (80.0, 20.0, 4.0, 6.0, 0.0, 4.0, 8.0),
@@ -143,7 +160,7 @@ def acknowledged_without_the_slowest_hop() -> list[Patch]:
     return [Patch(Acknowledging, "wanting", lambda *_: [])]
 
 
-@bug("exactly-once", limits=TIGHT, menu=DEATHS, **BUSY)
+@mutation("calm", "exactly-once", **DEATHS)
 def floors_are_not_durable() -> list[Patch]:
     """How far all clients of a broker are is acknowledged, but not written down."""
     original = Streams._carry
@@ -311,13 +328,13 @@ def nobody_is_held() -> list[Patch]:
 # ── routes ───────────────────────────────────────────────────────────────────────────────
 
 
-@bug("exactly-once", "settles", first=20, menu=OBLIVION, control_chunk=1, **BUSY)
+@mutation("calm", "exactly-once", "settles", first=5, **STRANGE)
 def silence_is_believed_of_strangers() -> list[Patch]:
     """A neighbour whose interest is not known yet gets only what is known to concern it."""
     return [Patch(Interests, "pass_all", lambda _: 0)]
 
 
-@bug("exactly-once", first=20)
+@mutation("calm", "exactly-once", **FICKLE)
 def advertisements_do_not_retire() -> list[Patch]:
     """An advertisement that is taken back takes the routes with it, whatever is still owed."""
 
@@ -329,7 +346,7 @@ def advertisements_do_not_retire() -> list[Patch]:
     return [Patch(Starts, "_retire", at_once)]
 
 
-@bug("exactly-once", "settles", first=30, limits=TIGHT, menu=OBLIVION, control_chunk=1, **BUSY)
+@mutation("calm", "exactly-once", "settles", first=19, **STRANGE)
 def advertisements_are_taken_for_interest() -> list[Patch]:
     """A neighbour that has told what is advertised behind it counts as having told who
     subscribes there."""
@@ -339,6 +356,7 @@ def advertisements_are_taken_for_interest() -> list[Patch]:
 @mutation(
     "calm",
     "exactly-once",
+    first=6,
     menu={"sure": True, "kill": 1.0, "pace_s": 1.0},
     clients=6,
     chaos_s=10.0,

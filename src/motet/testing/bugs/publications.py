@@ -48,6 +48,7 @@ def plans_go_stale() -> list[Patch]:
     sync=1.0,
     lease_s=15.0,
     weights=(80.0, 8.0, 4.0, 4.0, 6.0, 1.0, 1.5),
+    menu={"drop_client": 8.0, "pace_s": 0.2},
 )
 def refusals_are_lost_with_the_connection() -> list[Patch]:
     """A client that resumes hears what was handled, but not what was refused."""
