@@ -9,7 +9,7 @@ wait. Nor does the first one after a pause, nor what is enough for a group of it
 
 from __future__ import annotations
 
-GATHER_S = 0.005
+GATHER_S = 0.008
 """While waiting brings company, groups begin so far apart: an event may be later by this."""
 GATHER_EVENTS = 64
 """So many share a commit cheaply enough to begin at once."""

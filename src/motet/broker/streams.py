@@ -30,7 +30,7 @@ from motet.protocol.delivery.tally import Tally
 from motet.protocol.publication import Publication
 from motet.protocol.routing.joins import FARTHEST
 from motet.protocol.routing.starts import broker_of_pubend
-from motet.protocol.session.messages import ClientHello, Refusal, Request, SubscribeRequest
+from motet.protocol.session.messages import ClientHello, HowFar, Refusal, Request, SubscribeRequest
 from motet.protocol.session.state import Session
 
 if TYPE_CHECKING:
@@ -435,6 +435,10 @@ class Streams:
                 out.deliver.append((soft.connection, delivered))
                 if delivered.ticks and client in self.total_order.clients:
                     self._pass(delivered.ticks[-1], out, now)
+        for client in effects.hurried:
+            soft = core.clients.get(client)
+            if soft is not None and soft.connection:
+                out.deliver.append((soft.connection, HowFar()))
         out.timers.extend(effects.timers)
         out.reads.extend(effects.reads)
         for silence in effects.silences:

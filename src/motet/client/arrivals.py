@@ -43,8 +43,7 @@ class Arrivals:
             for handle in news.every:
                 self._bring(handle, news.pubend, news.ticks, news.batch)
         # Events for a subscription that is over are done with as they come.
-        if not self._progress.armed:
-            self._progress.arm()
+        self._progress.brought(len(news.ticks))
 
     def _bring(self, handle: int, pubend: str, ticks: list[int], batch: list[Publication]) -> None:
         entry = self._entries.get(handle)

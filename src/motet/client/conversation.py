@@ -21,6 +21,7 @@ from motet.client.happenings import (
     Ended,
     Failure,
     Happening,
+    Hurried,
     Lapsed,
     Missed,
     Parted,
@@ -357,6 +358,8 @@ class Conversation(Wishes):
                 log.error("could not renew %r: %s", entry, failure.text)
                 if entry is not None:
                     entry.end(error_of(failure))
+            case Hurried():
+                self.progress.hurry()
             case Parted(failure):
                 self._parted(failure)
             case Ended(failure):

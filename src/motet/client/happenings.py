@@ -96,6 +96,10 @@ class Lapsed(NamedTuple):
     failure: Failure
 
 
+class Hurried(NamedTuple):
+    """Somebody waits to hear what the application is done with."""
+
+
 class Parted(NamedTuple):
     """The broker ended the connection, not the session: connect again."""
 
@@ -108,7 +112,9 @@ class Ended(NamedTuple):
     failure: Failure
 
 
-Happening = Welcomed | Resolved | Settled | Arrived | Brought | Missed | Lapsed | Parted | Ended
+Happening = (
+    Welcomed | Resolved | Settled | Arrived | Brought | Missed | Lapsed | Hurried | Parted | Ended
+)
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from motet.client.happenings import (
     Effects,
     Ended,
     Failure,
+    Hurried,
     Missed,
     Parted,
     Resolved,
@@ -50,6 +51,7 @@ from motet.protocol.session.messages import (
     Failed,
     Goodbye,
     Goodnight,
+    HowFar,
     Published,
     Ready,
     Welcome,
@@ -241,6 +243,8 @@ class ClientMachine(Requests):
             case Delivered() if self.state == "open":
                 self._blames = 0
                 self._effects.happened.extend(self._streams.take(frame))
+            case HowFar() if self.state == "open":
+                self._effects.happened.append(Hurried())
             case Beat():
                 pass
             case Goodnight():

@@ -2,7 +2,8 @@
 
 It learns it a little later and for many events at once: a frame per event would cost more than
 the event. Nobody waits for it but the broker's window, and that is far wider than what arrives
-in the meantime.
+in the meantime; who else waits, says so (`hurry`). What a durable client is done with is told
+soon, because a later process is given the rest again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from typing import Protocol
 from motet.client.machine import ClientMachine
 
 LAG_S = 0.01
+PATIENT_S = 1.0
+"""How much later, where few events come and nobody waits to hear of them."""
+MANY_EVENTS = 256
+HASTE_S = 1.0
+"""How long, after somebody has asked, what is done with is told soon."""
 
 
 class Reader(Protocol):
@@ -43,6 +49,9 @@ class Progress:
         """Those with events that the application is not done with, and perhaps some more."""
         self._cursors: dict[str, int] = {}
         self._closed = False
+        self._untold = 0
+        """Events that have come since the broker was told last."""
+        self._hasty_until = 0.0
 
     def busy(self, reader: Reader) -> None:
         self._busy[reader] = None
@@ -58,10 +67,30 @@ class Progress:
         with suppress(RuntimeError):  # the loop is closed, and with it the client
             self._loop.call_soon_threadsafe(self.begin)
 
+    def brought(self, events: int) -> None:
+        """Events have come."""
+        self._untold += events
+        if not self.armed:
+            self.arm()
+        elif MANY_EVENTS <= self._untold < MANY_EVENTS + events and self._timer is not None:
+            self._timer.cancel()
+            self.arm()
+
+    def hurry(self) -> None:
+        """Somebody waits to hear what the application is done with."""
+        self._hasty_until = self._loop.time() + HASTE_S
+        if not self._closed:
+            self.tell()
+
     def arm(self) -> None:
         """The application is done with something."""
         self.armed = True
-        self._timer = self._loop.call_later(LAG_S, self.tell)
+        self._timer = self._loop.call_later(self._lag_s(), self.tell)
+
+    def _lag_s(self) -> float:
+        if self._machine.durable or self._untold >= MANY_EVENTS:
+            return LAG_S
+        return LAG_S if self._loop.time() < self._hasty_until else PATIENT_S
 
     def arm_from_any_thread(self) -> None:
         self.armed = True
@@ -75,6 +104,7 @@ class Progress:
     def tell(self) -> None:
         """Tell the broker now."""
         self._disarm()
+        self._untold = 0
         for pubend, upto in self.cursors().items():
             self._machine.processed(pubend, upto)
         self._carry_out()

@@ -15,7 +15,7 @@ from motet.protocol.delivery.messages import AckExpected, Delivered, Knowledge, 
 from motet.protocol.frames import Beat, Frame
 from motet.protocol.link.messages import Publications
 from motet.protocol.reading.messages import CursorSet, Described, ReadAnswer, Refused
-from motet.protocol.session.messages import Deliver, Goodnight, Published, Status
+from motet.protocol.session.messages import Deliver, Goodnight, HowFar, Published, Status
 from motet.runtime.batches import encoded, joined
 from motet.runtime.codec import encode
 from motet.runtime.traffic import Traffic, events_of
@@ -23,7 +23,7 @@ from motet.runtime.transport import MAX_FRAME_BYTES, Connection
 
 SOFT = frozenset(
     {Publications, Deliver, Published, Beat, Status, Knowledge, Nack, AckExpected, Delivered}
-    | {ReadAnswer, Described, CursorSet, Refused, Standing}
+    | {ReadAnswer, Described, CursorSet, Refused, Standing, HowFar}
 )
 """Frames that tell nothing of durable state, so they wait for no fact but those of their step."""
 

@@ -83,6 +83,10 @@ class Acknowledging:
     ) -> None:
         """Ask those for an acknowledgement who have not given it, or who wait for a word about
         their subscriptions; tell them silence before. A pubend of ours knows its starts."""
+        if only is None:
+            for client, position in stream.subend.positions.items():
+                if position.present and position.outstanding:
+                    out.hurried[client] = None
         if stream.hosted:
             stream.starts = [each for each in stream.starts if self._interest.stands(each)]
             starts = tuple(stream.starts)

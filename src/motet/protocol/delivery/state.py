@@ -82,6 +82,8 @@ class Effects:
     timers: list[SetTimer | CancelTimer]
     reads: list[ReadWanted]
     silences: list[SilenceWanted]
+    hurried: dict[str, None]
+    """Clients of ours whose acknowledgement somebody waits for."""
 
     def __init__(self) -> None:
         # By hand: one is made for every step, and this takes half as long as default factories.
@@ -92,6 +94,7 @@ class Effects:
         self.timers = []
         self.reads = []
         self.silences = []
+        self.hurried = {}
 
 
 class Stream:

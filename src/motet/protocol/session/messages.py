@@ -202,6 +202,10 @@ class Deliver(Struct, tag="events", array_like=True, frozen=True):
     dropped: int = 0
 
 
+class HowFar(Struct, tag="how far", array_like=True, frozen=True):
+    """Somebody waits to hear what the application is done with: see `Processed`."""
+
+
 class Goodnight(Struct, tag="closed", array_like=True, frozen=True):
     """The broker's last word on a connection. `error` names a class in `motet.errors`."""
 
@@ -230,6 +234,7 @@ SessionFrame = (
     | Published
     | Deliver
     | Delivered
+    | HowFar
     | Goodnight
     | Status
 )
