@@ -8,6 +8,8 @@ from motet.testing.mutations import MUTATIONS, planted
 from motet.testing.simulation import GUARANTEES, catch, simulate
 
 MOST_SEEDS = 40
+MISFITS = {"TypeError", "AttributeError", "NameError"}
+"""A core that breaks on these shows that a bug was written for other code, and nothing else."""
 
 
 @pytest.mark.parametrize("name", list(MUTATIONS))
@@ -15,6 +17,7 @@ def test_caught(name: str) -> None:
     caught = catch(name, MOST_SEEDS)
     assert caught.caught, f"{MUTATIONS[name].story} Nobody objected in {MOST_SEEDS} seeds."
     assert set(caught.guarantees) & set(MUTATIONS[name].breaks), caught
+    assert not MISFITS & set(caught.detail.replace(":", " ").split()), "it does not fit the code"
 
 
 def test_the_catalogue_is_well_described() -> None:

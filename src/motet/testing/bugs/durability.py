@@ -72,10 +72,10 @@ def durable_step_reads_the_link() -> list[Patch]:
         make(self, broker, ledger)
         links[id(ledger)] = self
 
-    def lazy(self: Any, message: Any) -> None:
+    def lazy(self: Any, message: Any, **options: Any) -> None:
         link = links.get(id(self))
         if link is None or link.up:
-            original(self, message)
+            original(self, message, **options)
 
     return [Patch(Ledger, "enqueue", lazy), Patch(Link, "__init__", remember)]
 

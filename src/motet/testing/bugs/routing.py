@@ -63,10 +63,10 @@ def unsubscribe_before_what_it_covered() -> list[Patch]:
     """A covering subscription is taken back before what it covered is sent."""
     original = Routing._take_back
 
-    def hasty(self: Any, entry: Any, neighbour: str, op: Any) -> None:
+    def hasty(self: Any, *args: Any, **options: Any) -> None:
         messages = self._effects.messages
         before = len(messages)
-        original(self, entry, neighbour, op)
+        original(self, *args, **options)
         messages.insert(before, messages.pop())
 
     return [Patch(Routing, "_take_back", hasty)]
