@@ -64,6 +64,7 @@ from motet.protocol.session.messages import (
     Failed,
     Goodbye,
     Goodnight,
+    HowFar,
     Processed,
     Publish,
     Published,
@@ -151,6 +152,7 @@ FRAMES: list[Frame] = [
     ImagePart(7, 1, 2, b"part"),
     Facts(7, (b"one", b"two"), 6),
     FactsAck(8),
+    HowFar(),
     Goodnight("Fenced", "another client"),
     Status({"broker": "B1", "tables": {"n": 1}, "list": [1, 2.5, None, True]}),
 ]
