@@ -101,6 +101,30 @@ class TooLate(MisuseError):
     """A subscription cannot reach into the past any more: its client reads there already."""
 
 
+class TransactionError(MisuseError):
+    """Something that cannot be in a transaction, or in this one."""
+
+
+class TransactionOver(TransactionError):
+    """An operation belongs to a transaction that is decided, or was never here."""
+
+
+class NotInvited(TransactionError):
+    """A client has no part in this transaction: who takes part has begun it, or was invited."""
+
+
+class InTransaction(TransactionError):
+    """What is to be taken back is part of a transaction that is not decided."""
+
+
+class PlanError(TransactionError):
+    """A plan is empty, or goes round in a circle."""
+
+
+class UnknownClient(TransactionError):
+    """A plan names a client that is not connected to the overlay."""
+
+
 class NoClientsHere(MisuseError):
     """This process is a mate of a cell: clients and brokers connect to its head."""
 
@@ -127,6 +151,24 @@ class NotEffective(UnavailableError):
 
 class NotOffered(UnavailableError):
     """This broker does not deliver exactly once; publish with `best_effort=True`."""
+
+
+class Aborted(UnavailableError):
+    """The transaction was aborted, and nothing of it has happened. The text says why."""
+
+
+class OutcomeUnknown(UnavailableError):
+    """The answer to a commit has not come: it was committed, or it was not. `client.outcome` says
+    which, as soon as a broker can be asked; the text says for what."""
+
+
+class StillSpreading(UnavailableError):
+    """A transaction is committed, and nothing can undo that; but somebody whom it concerns is away.
+    It takes effect there when that one is back."""
+
+
+class InvitationRefused(UnavailableError):
+    """Somebody who was invited will not take part. The transaction is still open."""
 
 
 class StillOwed(UnavailableError):

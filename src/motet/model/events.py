@@ -30,8 +30,16 @@ class Event:
     """
 
     # Private slots behind read-only properties: frozen without paying for it on creation.
-    # `_pubend` and `_tick` are not even set where there are none: most events are made quickly.
-    __slots__ = ("_attributes", "_payload", "_pubend", "_publisher", "_sequence", "_tick")
+    # `_pubend` and what follows are not even set where there are none: most are made quickly.
+    __slots__ = (
+        "_attributes",
+        "_payload",
+        "_pubend",
+        "_publisher",
+        "_sequence",
+        "_tick",
+        "_transaction",
+    )
 
     _attributes: dict[str, Value]
     _payload: bytes
@@ -39,6 +47,7 @@ class Event:
     _sequence: int
     _pubend: str
     _tick: int
+    _transaction: str
 
     def __init__(
         self,
@@ -80,6 +89,7 @@ class Event:
         sequence: int,
         pubend: str | None = None,
         tick: int | None = None,
+        transaction: str = "",
     ) -> Event:
         """An event that a broker has checked before. Takes the dict over; checks nothing."""
         event = _new(Event)
@@ -90,6 +100,8 @@ class Event:
         if pubend is not None and tick is not None:
             event._pubend = pubend
             event._tick = tick
+        if transaction:
+            event._transaction = transaction
         return event
 
     @property
@@ -119,6 +131,11 @@ class Event:
         """Its place in that stream. Whoever stores it with the effects of the event knows later
         which events have had their effects."""
         return getattr(self, "_tick", None)
+
+    @property
+    def transaction(self) -> str | None:
+        """The transaction that published it, as `client.outcome` knows it; None if none did."""
+        return getattr(self, "_transaction", None)
 
     def encode(self) -> bytes:
         """The body as it travels: see `motet.model.body`."""
@@ -166,7 +183,8 @@ class Event:
         return typed, *self._origin()
 
     def _origin(self) -> tuple[object, ...]:
-        return self._payload, self._publisher, self._sequence, self.pubend, self.tick
+        where = (self.pubend, self.tick, self.transaction or "")
+        return self._payload, self._publisher, self._sequence, *where
 
     def __reduce__(self) -> tuple[object, ...]:
         return Event.delivered, (self._attributes, *self._origin())

@@ -106,6 +106,22 @@ class LogStart(NamedTuple):
 
     tick: int
     op: OpId
+    tentative: bool = False
+
+
+class LogCut(NamedTuple):
+    """A transaction's cut, for our pubend's log; the events of its block follow, up to `last`."""
+
+    tick: int
+    tx: str
+    number: int
+    switches: tuple[tuple[OpId, int, bool], ...]
+    pubends: tuple[str, ...]
+    last: int
+    orders: tuple[str, ...] = ()
+
+
+LogItem = LogRun | LogStart | LogCut
 
 
 class SetTimer(NamedTuple):
@@ -147,7 +163,7 @@ class Output:
     deliver: list[tuple[int, Frame]]
     timers: list[SetTimer | CancelTimer]
     close: list[Close]
-    log: list[LogRun | LogStart]
+    log: list[LogItem]
     reads: list[ReadWanted]
     forgotten: list[tuple[str, str]]
     confirm: int

@@ -11,3 +11,9 @@ class Publication(Struct, array_like=True, frozen=True, gc=False):
     publisher: str
     sequence: int
     body: Raw
+
+
+class InTransaction(Publication, frozen=True, gc=False):
+    """At its receiver: one that belongs to a transaction. `sequence` counts per transaction."""
+
+    tx: str

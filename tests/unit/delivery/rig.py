@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 
 from msgspec import Raw
 
 from motet.model import OpId
+from motet.model.ticks import LAST_TICK
 from motet.protocol.contract import SetTimer
 from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.delivery.interest import Way
@@ -19,7 +22,7 @@ from motet.protocol.delivery.messages import (
     Knowledge,
     Nack,
 )
-from motet.protocol.delivery.spans import Record, Span, StartRecord
+from motet.protocol.delivery.spans import Record, Span, StartRecord, ops_of
 from motet.protocol.delivery.state import Effects, Limits
 from motet.protocol.publication import Publication
 
@@ -76,12 +79,23 @@ class Rig:
     def masks(self, batch: list[Publication]) -> list[int]:
         return [sum(self.bit(n) for n in self.routes.get(p.publisher, ())) for p in batch]
 
-    def stands(self, record: Record) -> bool:
+    def lapsed(self, op: OpId, pubend: str) -> int:
+        del op, pubend
+        return 0
+
+    def end_of(self, op: OpId, pubend: str) -> int:
+        del op, pubend
+        return LAST_TICK
+
+    def stands(self, record: StartRecord) -> bool:
         del record
         return True
 
     def record_mask(self, record: Record) -> int:
-        return self.bit(self.homes.get(record.op, record.op.client))
+        return reduce(or_, map(self.op_mask, ops_of(record)), 0)
+
+    def op_mask(self, op: OpId) -> int:
+        return self.bit(self.homes.get(op, op.client))
 
     def way(self, mask: int) -> Way:
         hit = [name for name in self._names if mask & self.bit(name)]

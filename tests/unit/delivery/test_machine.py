@@ -7,6 +7,7 @@ from msgspec import msgpack
 
 from motet.errors import MisuseError, ProtocolError
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
+from motet.protocol.delivery.position import PATIENCE
 from motet.protocol.delivery.spans import Span, StartRecord
 from motet.protocol.delivery.state import Limits, ReadWanted, SilenceWanted, Started
 from tests.unit.delivery.rig import (
@@ -580,6 +581,26 @@ def test_a_start_that_is_not_known_yet_holds_who_reaches_back_behind_it() -> Non
     assert nacks(rig.receive("up", AckExpected(P, 100, (StartRecord(30, op("c", 1)),))))[0][0] == 31
 
 
+def test_a_tentative_start_does_not_stop_another_one_from_reaching_back() -> None:
+    # given a client that reads, but only for a transaction that is not decided
+    rig = edge()
+    rig.several["c"] = {1: ["t"], 2: ["t"]}
+    rig.attach("c")
+    rig.receive("up", AckExpected(P, 90, ()))
+    rig.do(lambda m, o: m.start("c", op("c", 1), P, 90, 0.0, o, tentative=True))
+    assert given(rig.told(span(91, 100, 95)), "c") == []
+    # when it subscribes to what is older
+    rig.receive("up", AckExpected(P, 100, ()))
+    out = rig.start_above(40, op("c", 2), 100)
+    # then it gets that
+    assert [f for _, f in out.send if isinstance(f, Nack)] == [Nack(P, ((41, 100),), 100)]
+    answer = Knowledge(P, span(41, 100, 50, 95), True, False, 100)
+    told = [(each.ticks, each.every) for _, each in rig.receive("up", answer).deliver]
+    assert told == [([50, 95], (2,))]
+    # and who has got something does not go back
+    assert nacks(rig.start_above(20, op("c", 3), 110)) == []
+
+
 def test_what_somebody_reads_again_counts_as_not_acknowledged() -> None:
     rig = Rig({"t": ["n"]}, ["n"])
     rig.host()
@@ -645,6 +666,38 @@ def test_a_cut_answer_that_comes_twice_is_asked_on_once() -> None:
     for again in (first, past, first, past):
         assert nacks(rig.receive("up", again)) == []
         assert nacks(rig.receive("n", Nack(P, ((31, 90),), 100))) == []
+
+
+def started_once_more() -> Rig:
+    """The stream has overtaken control, which is to tell what became of the start at 100."""
+    rig = edge()
+    rig.start("c", 100)
+    rig.attach("c")
+    rig.told(span(101, 120, 110))
+    rig.acked("c", 110)
+    rig.receive("up", AckExpected(P, 200, (StartRecord(190, op("c")),)))
+    return rig
+
+
+def test_what_is_lost_between_two_starts_is_told_only_if_control_knows_of_no_end() -> None:
+    rig = started_once_more()
+    # when the pubend has forgotten what lies between, then nobody is told at once
+    assert lost(rig.told(Span(121, 150, lost=True), again=True), "c") == []
+    assert lost(rig.told(span(151, 200, 195), again=True), "c") == []
+    # and if the first start is over, nothing was lost
+    out = rig.do(lambda m, o: m.lift(op("c"), P, 120, 0.0, o, over=True))
+    assert lost(out, "c") == []
+    assert given(out, "c") == [195]
+
+
+def test_what_is_lost_is_told_in_the_end_though_control_says_nothing() -> None:
+    rig = started_once_more()
+    rig.told(Span(121, 200, lost=True), again=True)
+    told: list[tuple[int, int]] = []
+    for _ in range(PATIENCE + 1):
+        assert told == []
+        told = lost(rig.receive("up", AckExpected(P, 200, (StartRecord(190, op("c")),))), "c")
+    assert told == [(121, 200)]
 
 
 def test_a_subscription_that_is_over_at_a_pubend_misses_nothing_there() -> None:

@@ -15,10 +15,11 @@ from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.memory import Memory
 from motet.protocol.delivery.merge import Merge
 from motet.protocol.delivery.outstream import OutStream
+from motet.protocol.delivery.position import Position
 from motet.protocol.delivery.relay import Relay
 from motet.protocol.delivery.spans import Span
 from motet.protocol.delivery.state import Stream
-from motet.protocol.delivery.subend import Position, Subend
+from motet.protocol.delivery.subend import Subend
 from tests.unit.delivery.test_storms import SMALL, storm
 
 MOST_SEEDS = 40

@@ -12,16 +12,19 @@ import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from msgspec import Raw
 
 from motet.model import OpId
+from motet.model.ticks import LAST_TICK
 from motet.protocol.contract import SetTimer
 from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.delivery.interest import Way
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Delivered, DeliveryFrame, Nack
-from motet.protocol.delivery.spans import Record, Span, StartRecord
+from motet.protocol.delivery.spans import Record, Span, StartRecord, ops_of
 from motet.protocol.delivery.state import Effects, Limits, ReadWanted
 from motet.protocol.publication import Publication
 
@@ -74,12 +77,23 @@ class Tables:
             found.append(mask)
         return found
 
-    def stands(self, record: Record) -> bool:
+    def lapsed(self, op: OpId, pubend: str) -> int:
+        del op, pubend
+        return 0
+
+    def end_of(self, op: OpId, pubend: str) -> int:
+        del op, pubend
+        return LAST_TICK
+
+    def stands(self, record: StartRecord) -> bool:
         del record
         return True
 
     def record_mask(self, record: Record) -> int:
-        subscription = self.world.subscriptions.get(record.op)
+        return reduce(or_, map(self.op_mask, ops_of(record)), 0)
+
+    def op_mask(self, op: OpId) -> int:
+        subscription = self.world.subscriptions.get(op)
         return self._bit(self._hop(subscription)) if subscription else 0
 
     def _of(self, client: str) -> list[Subscription]:

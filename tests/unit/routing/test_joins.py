@@ -116,7 +116,7 @@ def test_there_a_start_is_written_again_unless_it_is_high_enough() -> None:
     assert entry is not None
     assert entry.start == 100
     effects = broker.tell(Join(wish, "M.1", 500), LEFT)
-    assert effects.starts == [(501, wish)]
+    assert effects.starts == [(501, wish, False)]
     assert broker.sent(effects, "L") == [Started(wish, "M.1", 501)]
     again = broker.tell(Join(wish, "M.1", 300), LEFT)
     assert again.starts == []

@@ -6,7 +6,7 @@ from motet.protocol.contract import SetTimer
 from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import AckExpected, AckUp, Knowledge
-from motet.protocol.delivery.spans import Record, Span
+from motet.protocol.delivery.spans import Span, StartRecord
 from motet.protocol.delivery.state import Effects, Floor, Stream
 
 
@@ -78,8 +78,9 @@ class Acknowledging:
         stream: Stream,
         upto: int,
         out: Effects,
-        starts: tuple[Record, ...] | None = None,
+        starts: tuple[StartRecord, ...] | None = None,
         only: str | None = None,
+        cut: tuple[int, int] = (0, 0),
     ) -> None:
         """Ask those for an acknowledgement who have not given it, or who wait for a word about
         their subscriptions; tell them silence before. A pubend of ours knows its starts."""
@@ -88,8 +89,10 @@ class Acknowledging:
                 if position.present and position.outstanding:
                     out.hurried[client] = None
         if stream.hosted:
-            stream.starts = [each for each in stream.starts if self._interest.stands(each)]
-            starts = tuple(stream.starts)
+            stands = self._interest.stands
+            stream.starts = {op: each for op, each in stream.starts.items() if stands(each)}
+            starts = tuple(stream.starts.values())
+            cut = stream.last_cut
         asking = [name for name, told in stream.outs.items() if told.inquires]
         for neighbour in dict.fromkeys((*self.wanting(stream), *asking)):
             told = stream.outs.get(neighbour)
@@ -105,9 +108,28 @@ class Acknowledging:
             if silence is not None:
                 out.send.append((neighbour, Knowledge(stream.pubend, Span(*silence))))
             own = None if starts is None else self._of(neighbour, starts)
-            out.send.append((neighbour, AckExpected(stream.pubend, upto, own)))
+            out.send.append((neighbour, AckExpected(stream.pubend, upto, own, cut)))
 
-    def _of(self, neighbour: str, starts: tuple[Record, ...]) -> tuple[Record, ...]:
+    def expect_later(self, stream: Stream, now: float, out: Effects) -> None:
+        """When nothing is owed, nothing is expected, and no timer runs."""
+        if not stream.expecting:
+            stream.expecting = True
+            at = now + self._liveness.ack_expected_s
+            out.timers.append(SetTimer(("delivery", "expect", stream.pubend), at))
+
+    def remind(self, stream: Stream, now: float, out: Effects) -> None:
+        """A pubend of ours has waited: who has not acknowledged what it had then is asked."""
+        self.send(stream, out)
+        settled = self.settled(stream)
+        stream.starts = {op: each for op, each in stream.starts.items() if each.tick > settled}
+        if settled < stream.expected:
+            self.expect(stream, stream.expected, out)
+        stream.expected = stream.frontier
+        stream.expecting = False
+        if settled < stream.frontier:
+            self.expect_later(stream, now, out)
+
+    def _of(self, neighbour: str, starts: tuple[StartRecord, ...]) -> tuple[StartRecord, ...]:
         bit = self._interest.bit(neighbour)
         everything = bit & self._interest.pass_all()
         record_mask = self._interest.record_mask

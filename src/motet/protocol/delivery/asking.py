@@ -22,11 +22,12 @@ MOMENT_S = 1e-6
 
 
 class Asking:
-    __slots__ = ("_delay_s", "_interest", "_limits", "_repeat_most_s", "_repeat_s")
+    __slots__ = ("_delay_s", "_gap_s", "_interest", "_limits", "_repeat_most_s", "_repeat_s")
 
     def __init__(self, interest: Interest, liveness: Liveness, limits: Limits) -> None:
         self._interest = interest
         self._delay_s = liveness.delay_s
+        self._gap_s = liveness.gap_s
         self._repeat_s = liveness.nack_repeat_s
         self._repeat_most_s = liveness.nack_repeat_most_s
         self._limits = limits
@@ -52,6 +53,8 @@ class Asking:
         if stream.held and self._unclear(stream):
             self.inquire(stream, now, out)
             times.append(stream.inquired_at + self._patience_s(stream))
+        if stream.wondered_at is not None and not stream.hosted:
+            times.append(self._wonder(stream, stream.wondered_at, now, out))
         at = min(times, default=None)
         if at != stream.wake_at:
             stream.wake_at = at
@@ -77,6 +80,16 @@ class Asking:
                 stream.asked.answered(stream.frontier + 1, upto, False)  # it is asked on purpose
                 self.ask(stream, [(stream.frontier + 1, upto)], 0, now, out)
         return [] if stream.hosted else [hush.due_at(upto)]
+
+    def _wonder(self, stream: Stream, since: float, now: float, out: Effects) -> float:
+        """Somebody waits for a cut. Nearly always the stream shows it at once; if not, the pubend
+        is asked how far it is. Returns when to do that."""
+        at = max(since + self._gap_s, stream.inquired_at + self._patience_s(stream))
+        if at > now + MOMENT_S:
+            return at
+        self.inquire(stream, now, out)
+        stream.wondered_at = now  # whatever the answer is, the next question has time
+        return stream.inquired_at + self._patience_s(stream)
 
     def _unclear(self, stream: Stream) -> bool:
         """Does somebody wait to hear which subscriptions have started?"""

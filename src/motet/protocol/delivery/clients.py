@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from motet.model import OpId
 from motet.model.ticks import LAST_TICK
@@ -12,89 +11,11 @@ from motet.protocol.delivery.asking import Asking
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.merge import Blocked, Merge
 from motet.protocol.delivery.messages import Delivered
-from motet.protocol.delivery.spans import Record
-from motet.protocol.delivery.state import Effects, Started, Stream
-from motet.protocol.delivery.subend import Position
-
-
-class Reader:
-    """One client, in all pubends."""
-
-    __slots__ = (
-        "awaited",
-        "blocked",
-        "cursors",
-        "durable",
-        "hold",
-        "kept",
-        "merge",
-        "passed",
-        "positions",
-        "present",
-        "resumes",
-    )
-
-    def __init__(self) -> None:
-        self.present = False
-        self.resumes = False
-        """The same process as before: it has events that it is perhaps not done with."""
-        self.durable = False
-        self.hold = False
-        """Nothing of a pubend that it has not begun to read is given before it is ready."""
-        self.kept: Mapping[str, int] = {}
-        """By pubend, how far it had come when that was last made durable."""
-        self.cursors: Mapping[str, int] = {}
-        """What the client said it had when it came; and had processed, unless it resumes."""
-        self.passed: dict[str, int] = {}
-        """By pubend where it has nothing any more: how far it had come since it is here."""
-        self.positions: dict[str, Position] = {}
-        self.merge: Merge | None = None
-        """For a client that wants total order."""
-        self.awaited: dict[str, None] = {}
-        """Pubends at which a subscription of it will start, or start again."""
-        self.blocked: Blocked | None = None
-
-    def expected(self) -> list[str]:
-        """Pubends that its merge will have, and has not."""
-        placed = {p: each.present for p, each in self.positions.items()}
-        told = [p for p, each in self.positions.items() if each.told and not each.present]
-        return [*(p for p in self.awaited if not placed.get(p)), *told]
-
-
-Reach = Callable[[OpId, str], int | None]
-"""Above which tick of a pubend a subscription wants what is older than itself, if at all."""
-
-
-class Durables(Protocol):
-    """The doors for what outlives a connection, or reaches back before one."""
-
-    reach: Reach
-
-    def recall(self, client: str, cursors: Mapping[str, int]) -> None:
-        """After a restart, before `start`: how far a durable client had come."""
-
-    def done(self, client: str, subscription: int, pubend: str, tick: int) -> None:
-        """One subscription of a client is further than the client is."""
-
-    def ready(self, client: str, now: float, out: Effects) -> None:
-        """A client that held has made its subscriptions, and reads."""
-
-    def begun(self, client: str) -> dict[str, int]:
-        """By pubend that a client has begun to read: where it stands, or stood before its last
-        subscription there was over. If it is not here, it is done with everything up to there."""
-        ...
-
-
-class Merging(Protocol):
-    """The doors for clients in total order."""
-
-    def awaits(self, client: str, pubends: Iterable[str], now: float, out: Effects) -> None:
-        """These are all pubends that a client will start to merge: it is given nothing more until
-        `start` tells where. To be said before anybody is told that they may publish."""
-
-    def blocked(self) -> dict[str, tuple[int, float]]:
-        """By pubend that clients wait for: how many of them, and the first one since when."""
-        ...
+from motet.protocol.delivery.position import Position
+from motet.protocol.delivery.reader import Reach, Reader
+from motet.protocol.delivery.spans import CutRecord, Record, StartRecord
+from motet.protocol.delivery.state import Effects, Started, Stream, Switched
+from motet.protocol.delivery.together import Holding
 
 
 def _nowhere(op: OpId, pubend: str) -> None:
@@ -115,6 +36,7 @@ class Clients:
         self._stream = stream
         self.reach: Reach = _nowhere
         self._readers: dict[str, Reader] = {}
+        self.holding = Holding(asking, stream)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────
 
@@ -125,11 +47,17 @@ class Clients:
         op: OpId,
         tick: int,
         out: Effects,
+        tentative: bool = False,
     ) -> None:
-        """A start tick is known, from the stream or from control; the first one counts."""
+        """A start tick is known, from the stream or from control; the first one counts. Of a
+        tentative one nothing is given before its cut is known."""
         reader = self._readers.setdefault(client, Reader())
         position = stream.subend.positions.get(client)
         if position is not None and op.sequence in position.starts:
+            if not tentative:  # it has started anew, and not as part of a transaction any more
+                self.switch(stream, op, tick, False)
+            if tick > position.origins.get(op.sequence, tick):
+                position.begin_again(op.sequence, tick, tentative)
             return
         since = None
         if reader.merge is None or not reader.merge.released[0]:
@@ -139,15 +67,18 @@ class Clients:
             position = Position(client, begin, durable=reader.durable)
             stream.subend.positions[client] = reader.positions[stream.pubend] = position
             stream.lasting = stream.lasting or reader.durable
-        elif not position.fresh:
+        elif begin < tick and not stream.subend.step_back(position):
             begin = tick  # what lies behind it has passed by
         if begin < tick:
             position.reach(tick)
         level = reader.kept.get(stream.pubend, 0)
         position.level = level if position.deep_upto else max(level, stream.floor)
         position.origins[op.sequence] = tick
-        position.begin(op.sequence, begin)
-        out.started.append(Started(client, op, stream.pubend, tick))
+        position.begin(op.sequence, begin, tentative)
+        upto = self._interest.end_of(op, stream.pubend)
+        if tentative or upto < LAST_TICK:
+            position.windows[op.sequence] = (LAST_TICK if tentative else 0, upto)
+        out.started.append(Started(client, op, stream.pubend, tick, tentative))
         if reader.present and not position.present:
             stream.held[client] = None
 
@@ -179,11 +110,14 @@ class Clients:
             # The past that it was reading cannot be read any more: its routes are gone.
             position.gone = (position.given + 1, min(position.deep_upto, least))
             position.deep_upto = 0
-        was_present = position.present
+        was_present, together = position.present, position.together
         if was_present:
             subend.absent(position)
         position.given = position.acked = least
         if was_present:
+            position.together = together
+            if together is not None:
+                together.leave(stream.pubend)
             subend.place(position)
             subend.tell_gone(position, out.deliver)
         self.catch_up(stream, now, out)
@@ -192,13 +126,57 @@ class Clients:
     def note(self, stream: Stream, records: tuple[Record, ...], out: Effects) -> None:
         """Records that concern clients of ours. What is filtered by ticks may be known early."""
         for record in records:
-            mask = self._interest.record_mask(record)
-            if not mask:
+            if isinstance(record, CutRecord):
+                stream.subend.cuts.note(record)
+                if stream.hosted:
+                    stream.last_cut = max(stream.last_cut, (record.number, record.last))
+                for op, tick, ended in record.switches:
+                    if self._is_ours(op) and self.switch(stream, op, tick, ended):
+                        out.switched.append(Switched(op, stream.pubend, tick, ended))
+            elif self._is_ours(record.op):
+                op, tick = record.op, record.tick
+                if tick <= self._interest.lapsed(op, stream.pubend):
+                    continue
+                self.begin(stream, op.client, op, tick, out, record.tentative)
+
+    def passed_cut(self, stream: Stream, cut: tuple[int, int], now: float, out: Effects) -> None:
+        """See `AckExpected.cut`: perhaps somebody waits for it."""
+        stream.subend.cuts.passed(*cut)
+        if self.holding:
+            self.holding.release(now, out)
+
+    def _is_ours(self, op: OpId) -> bool:
+        mask = self._interest.op_mask(op)
+        if not mask:
+            return False
+        way, client = self._interest.way(mask), op.client
+        return client in way.several or any(name == client for name, _ in way.single)
+
+    def switch(self, stream: Stream, op: OpId, tick: int, ended: bool) -> bool:
+        """A subscription begins, or ends, with a cut. False: that is known, or it is not here."""
+        position = stream.subend.positions.get(op.client)
+        if position is None or op.sequence not in position.starts:
+            return False
+        above, upto = position.windows.get(op.sequence, (0, LAST_TICK))
+        window = (above, min(tick, upto)) if ended else (min(tick, above), upto)
+        if window == (above, upto):
+            return False
+        position.windows[op.sequence] = window
+        position.idle = position.idle and ended
+        return True
+
+    def passed(self, op: OpId, pubends: Iterable[str]) -> bool | None:
+        """Has a subscription been given, and its client acknowledged, all up to where it ends in
+        these pubends, wherever it had started? None: not before the client acknowledges more."""
+        reader = self._readers.get(op.client)
+        for pubend in pubends:
+            position = reader.positions.get(pubend) if reader is not None else None
+            if position is None or op.sequence not in position.starts:
                 continue
-            way = self._interest.way(mask)
-            client = record.op.client
-            if client in way.several or any(name == client for name, _ in way.single):
-                self.begin(stream, client, record.op, record.tick, out)
+            _, upto = position.windows.get(op.sequence, (0, LAST_TICK))
+            if position.settled(self._stream(pubend).subend.horizon) < upto:
+                return None if position.outstanding else False
+        return True
 
     def effective(self, client: str, now: float, out: Effects) -> None:
         reader = self._readers.get(client)
@@ -211,7 +189,8 @@ class Clients:
         if reader is None:
             return
         for pubend, position in list(reader.positions.items()):
-            position.origins.pop(op.sequence, None)
+            for each in (position.origins, position.windows, position.again):
+                each.pop(op.sequence, None)
             if position.starts.pop(op.sequence, None) is not None and not position.starts:
                 self._forget(self._stream(pubend), reader, position, now, out)
                 if reader.merge is not None:
@@ -228,9 +207,18 @@ class Clients:
         position = stream.subend.positions.get(client)
         if position is None or position.gone is not None or position.outstanding:
             return
+        tick, tentative = position.again.pop(op.sequence, (0, False))
+        position.reminded = 0
+        if tick > position.origins.get(op.sequence, tick):
+            position.windows.pop(op.sequence, None)
+            if tentative:
+                position.windows[op.sequence] = (LAST_TICK, LAST_TICK)
+            self.lift(stream, op, tick, now, out)
+            out.started.append(Started(client, op, stream.pubend, tick, tentative))
+            return
         if len(position.starts) > 1:
-            position.starts.pop(op.sequence, None)
-            position.origins.pop(op.sequence, None)
+            for each in (position.starts, position.origins, position.windows):
+                each.pop(op.sequence, None)
         if op.sequence not in position.starts:
             return
         reader = self._readers[client]
@@ -246,12 +234,16 @@ class Clients:
         self, stream: Stream, reader: Reader, position: Position, now: float, out: Effects
     ) -> None:
         stream.held.pop(position.client, None)
+        if reader.together is not None:
+            reader.together.leave(stream.pubend)
         if reader.present and not position.fresh:
             reader.passed[stream.pubend] = position.standing(stream.subend.horizon)
         stream.subend.remove(position)
         del reader.positions[stream.pubend]
         self._asking.reconsider(stream, now, out)
         self._acks.arm(stream, now, out)
+        if self.holding:
+            self.holding.release(now, out)
 
     def destroyed(self, stream: Stream, client: str, now: float, out: Effects) -> None:
         """Nothing more comes of a pubend; what has come already keeps its place."""
@@ -260,8 +252,12 @@ class Clients:
         since = position.standing(stream.subend.horizon) + 1
         if reader.merge is None:
             if position.present:
-                lost = ((since, LAST_TICK),)
-                out.deliver.append((client, Delivered(pubend, LAST_TICK, lost=lost)))
+                passing = [Delivered(pubend, LAST_TICK, lost=((since, LAST_TICK),))]
+                if reader.together is not None:  # behind what waits of it
+                    passing = reader.together.pass_by(passing[0], stream.subend.cuts)
+                out.deliver.extend((client, each) for each in passing)
+            if self.holding:
+                self.holding.release(now, out)
             return
         reader.merge.lose(pubend, since, LAST_TICK)
         self._release(client, reader, now, out)
@@ -281,7 +277,7 @@ class Clients:
         self._release(client, reader, now, out)
 
     def unheard(
-        self, stream: Stream, starts: tuple[Record, ...], upto: int, now: float, out: Effects
+        self, stream: Stream, starts: tuple[StartRecord, ...], upto: int, now: float, out: Effects
     ) -> None:
         """These are all starts up to a tick that a pubend knows of and nobody has acknowledged.
         One that the stream has shown to a client in total order, and that control never told, is
@@ -298,6 +294,8 @@ class Clients:
         """A pubend cannot be reached any more, and not for a while only: who merges goes on
         without it. Should it come back, what is too late then is told as a loss."""
         stream.alone = True
+        if self.holding:
+            self.holding.release(now, out)
         for client in list(stream.subend.merged):
             reader = self._readers[client]
             if reader.merge is not None:
@@ -332,6 +330,8 @@ class Clients:
             reader.merge = Merge(*max(places, default=(0, "")))
             reader.awaited = dict.fromkeys(awaited)
             reader.merge.expect_only(reader.expected())
+        else:
+            reader.together = self.holding.begin(client, reader.positions)
         self._place_all(reader, now, out)
 
     def _place_all(self, reader: Reader, now: float, out: Effects) -> None:
@@ -380,6 +380,7 @@ class Clients:
             if stream.alone:
                 reader.merge.finish(pubend)
             position.merge = reader.merge
+        position.together = reader.together
         if reader.durable and reader.resumes and cursor > position.acked:
             # Its process has these; but should it end before it is done, the next one needs them.
             position.outstanding.append((position.acked + 1, cursor, 0))
@@ -406,7 +407,8 @@ class Clients:
             return
         reader.present = False
         reader.cursors, reader.passed = {}, {}
-        reader.merge = reader.blocked = None
+        reader.merge = reader.blocked = reader.together = None
+        self.holding.end(client)
         for pubend, position in reader.positions.items():
             stream = self._stream(pubend)
             stream.held.pop(client, None)
@@ -438,6 +440,8 @@ class Clients:
             subend.advance(out.deliver)
         if subend.merged:
             self.merge(stream, now, out)
+        if self.holding:
+            self.holding.release(now, out)
         self._asking.reconsider(stream, now, out)
 
     def merge(self, stream: Stream, now: float, out: Effects) -> None:

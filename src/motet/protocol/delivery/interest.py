@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from motet.protocol.delivery.spans import Record
+from motet.model import OpId
+from motet.protocol.delivery.spans import Record, StartRecord
 from motet.protocol.publication import Publication
 
 
@@ -25,11 +26,20 @@ class Interest(Protocol):
         """For each publication the hops, neighbours and clients, whose subscriptions match."""
 
     def record_mask(self, record: Record) -> int:
-        """The hop that the record's subscription came from; 0 if it is not known here."""
+        """The hops that the record's subscriptions came from; 0 if none is known here."""
 
-    def stands(self, record: Record) -> bool:
+    def op_mask(self, op: OpId) -> int:
+        """The same of one subscription."""
+
+    def stands(self, record: StartRecord) -> bool:
         """Of a pubend of ours: does the subscription still start there? With the advertisement
         that it rested on the start has gone."""
+
+    def lapsed(self, op: OpId, pubend: str) -> int:
+        """A start of a subscription of ours in a pubend, up to this tick, is over."""
+
+    def end_of(self, op: OpId, pubend: str) -> int:
+        """The last tick that is owed to it there: the last of all unless a transaction ended it."""
 
     def way(self, mask: int) -> Way: ...
 

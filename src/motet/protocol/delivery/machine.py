@@ -21,14 +21,15 @@ from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer, TimerKey
 from motet.protocol.delivery.acknowledging import Acknowledging
 from motet.protocol.delivery.asking import Asking
-from motet.protocol.delivery.clients import Clients, Durables, Merging
+from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.curiosity import MOST_RANGES, Liveness
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.outstream import OutStream
 from motet.protocol.delivery.ranges import Range
+from motet.protocol.delivery.reader import Durables, Merging
 from motet.protocol.delivery.relay import Relay
-from motet.protocol.delivery.spans import Record, Span, check, clip
+from motet.protocol.delivery.spans import Record, Span, StartRecord, check, clip
 from motet.protocol.delivery.state import INFINITY, Effects, Limits, ReadWanted, Stream
 from motet.protocol.publication import Publication
 
@@ -62,26 +63,22 @@ class DeliveryMachine:
         last: int,
         now: float,
         out: Effects,
-        starts: tuple[Record, ...] = (),
+        starts: tuple[StartRecord, ...] = (),
+        cut: tuple[int, int] = (0, 0),
     ) -> None:
         """This broker has the pubend's log, whose last decided tick is `last`. `starts` are the
-        start records that may be unknown to others: those that were not acknowledged."""
+        start records that may be unknown to others; `cut` is the last cut, see `AckExpected`."""
         stream = self._stream(pubend)
         stream.hosted = True
+        stream.last_cut = cut
+        self._clients.passed_cut(stream, cut, now, out)
         stream.frontier = max(stream.frontier, last)
         stream.expected = stream.frontier
         if last:
             stream.known.add(1, last)
-        stream.starts = list(starts)
+        stream.note(starts)
         self._acks.expect(stream, stream.frontier, out)
-        self._expect_later(stream, now, out)
-
-    def _expect_later(self, stream: Stream, now: float, out: Effects) -> None:
-        """When nothing is owed, nothing is expected, and no timer runs."""
-        if not stream.expecting:
-            stream.expecting = True
-            at = now + self._liveness.ack_expected_s
-            out.timers.append(SetTimer(("delivery", "expect", stream.pubend), at))
+        self._acks.expect_later(stream, now, out)
 
     def published(
         self,
@@ -98,16 +95,13 @@ class DeliveryMachine:
         upto = max(ticks[-1] if ticks else 0, records[-1].tick if records else 0)
         if upto < since or (ticks and ticks[0] < since):
             raise MisuseError(f"ticks of {pubend} must be above {stream.frontier}")
-        if records:
-            again = {each.op for each in records}
-            stream.starts = [each for each in stream.starts if each.op not in again]
-            stream.starts.extend(records)
+        stream.note(records)
         self._news(stream, Span(since, upto, ticks, batch, records), None, now, out)
-        self._expect_later(stream, now, out)
+        self._acks.expect_later(stream, now, out)
 
-    def recall(self, pubend: str, starts: Iterable[Record]) -> None:
+    def recall(self, pubend: str, starts: Iterable[StartRecord]) -> None:
         """Starts that are in the log are perhaps not known where they belong."""
-        self._streams[pubend].starts += starts
+        self._streams[pubend].note(tuple(starts))
 
     def advance(self, pubend: str, upto: int, now: float, out: Effects) -> None:
         """It is durable that no event gets a tick up to here any more."""
@@ -246,9 +240,10 @@ class DeliveryMachine:
             stream.cleared = max(stream.cleared, frame.upto)
             self._clients.unheard(stream, frame.starts, frame.upto, now, out)
             stream.inquired_at = -INFINITY
-            if stream.held:
+            if stream.held or any(each.again for each in stream.subend.behind.values()):
                 self._clients.catch_up(stream, now, out)
-        self._acks.expect(stream, frame.upto, out, frame.starts)
+        self._clients.passed_cut(stream, frame.cut, now, out)
+        self._acks.expect(stream, frame.upto, out, frame.starts, cut=frame.cut)
         self._asking.reconsider(stream, now, out, hurry=frame.upto)
         self._acks.send(stream, out, repeat=True)
 
@@ -268,14 +263,28 @@ class DeliveryMachine:
         tick: int,
         now: float,
         out: Effects,
+        tentative: bool = False,
     ) -> None:
-        """The start tick of a subscription is known."""
+        """The start tick of a subscription is known. A `tentative` one waits for a `switch`."""
         stream = self._stream(pubend)
-        self._clients.begin(stream, client, op, tick, out)
+        self._clients.begin(stream, client, op, tick, out, tentative)
         stream.subend.positions[client].told = True
         if not stream.hosted:
             stream.frontier = max(stream.frontier, tick)
         self._clients.catch_up(stream, now, out)
+
+    def switch(
+        self, op: OpId, pubend: str, tick: int, ended: bool, now: float, out: Effects
+    ) -> None:
+        """A cut: a subscription begins, or ends, above this tick."""
+        stream = self._streams.get(pubend)
+        if stream is not None and self._clients.switch(stream, op, tick, ended):
+            self._clients.catch_up(stream, now, out)
+
+    def passed(self, op: OpId, pubends: Iterable[str]) -> bool | None:
+        """Is a subscription that has ended done with everything up to its end in these? None: not
+        before its client acknowledges more."""
+        return self._clients.passed(op, pubends)
 
     def lift(
         self, op: OpId, pubend: str, tick: int, now: float, out: Effects, *, over: bool = False
@@ -356,15 +365,7 @@ class DeliveryMachine:
             stream.ack_armed = False
             self._acks.send(stream, out)
         elif kind == "expect" and stream.hosted:
-            self._acks.send(stream, out)
-            settled = self._acks.settled(stream)
-            stream.starts = [each for each in stream.starts if each.tick > settled]
-            if settled < stream.expected:
-                self._acks.expect(stream, stream.expected, out)
-            stream.expected = stream.frontier
-            stream.expecting = False
-            if settled < stream.frontier:
-                self._expect_later(stream, now, out)
+            self._acks.remind(stream, now, out)
 
     # ── knowledge ────────────────────────────────────────────────────────────────────────
 
@@ -398,6 +399,7 @@ class DeliveryMachine:
             or subend.behind
             or subend.merged
             or stream.curiosity
+            or self._clients.holding
             or (subend.horizon is not None and subend.horizon < stream.frontier)
         ):
             self._clients.catch_up(stream, now, out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from motet.protocol.delivery.ranges import Range
-from motet.protocol.delivery.spans import Record, Span
+from motet.protocol.delivery.spans import Span, StartRecord
 from motet.protocol.publication import Publication
 
 
@@ -46,7 +46,9 @@ class AckExpected(Struct, tag="ackexp", array_like=True, frozen=True):
 
     pubend: str
     upto: int
-    starts: tuple[Record, ...] | None = None
+    starts: tuple[StartRecord, ...] | None = None
+    cut: tuple[int, int] = (0, 0)
+    """All cuts of decisions up to this number lie at or below this tick, and no others."""
 
 
 DeliveryFrame = Knowledge | Nack | AckUp | AckExpected
@@ -58,7 +60,10 @@ class Delivered(Struct, tag="sure", array_like=True, frozen=True):
 
     `every` names the subscriptions that all of the batch is for; if they differ, `each` is
     parallel to the batch and `every` is empty. `lost` are ranges that nobody has any more;
-    they lie before, between or behind the events, in tick order."""
+    they lie before, between or behind the events, in tick order.
+
+    `blocks` are transactions that events of the batch belong to: those from one tick to another.
+    With `more`, the next frame belongs to this one: all of them are taken, or none."""
 
     pubend: str
     upto: int
@@ -67,3 +72,5 @@ class Delivered(Struct, tag="sure", array_like=True, frozen=True):
     every: tuple[int, ...] = ()
     each: list[tuple[int, ...]] = []
     lost: tuple[Range, ...] = ()
+    blocks: tuple[tuple[str, int, int], ...] = ()
+    more: bool = False

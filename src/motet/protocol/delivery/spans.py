@@ -32,10 +32,40 @@ class StartRecord(Struct, tag="start", array_like=True, frozen=True):
 
     tick: int
     op: OpId
+    tentative: bool = False
+    """Part of a transaction: what it is owed begins with a cut that is yet to come."""
 
 
-Record = StartRecord
-"""What a tick may hold besides a publication. Becomes a union when there are other kinds."""
+class CutRecord(Struct, tag="cut", array_like=True, frozen=True):
+    """A transaction takes effect. Each switch is a subscription, the tick above which it begins
+    or ends, and whether it ends. The transaction's events follow, up to tick `last`."""
+
+    tick: int
+    tx: str
+    switches: tuple[tuple[OpId, int, bool], ...]
+    pubends: tuple[str, ...] = ()
+    last: int = 0
+    number: int = 0
+    """Of its decision: all pubends cut in the order of these."""
+    orders: tuple[str, ...] = ()
+    """Of a transaction with events of several pubends: the place of each event, from the one after
+    the cut on, among all events of the transaction. They sort as the events are ordered."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Have other pubends events in it as well?"""
+        return bool(self.orders)
+
+
+Record = StartRecord | CutRecord
+"""What a tick may hold besides a publication."""
+
+
+def ops_of(record: Record) -> tuple[OpId, ...]:
+    """The subscriptions that a record is for."""
+    if type(record) is StartRecord:
+        return (record.op,)
+    return tuple(op for op, _, _ in record.switches)  # type: ignore[union-attr]
 
 
 class Span(Struct, array_like=True, frozen=True):

@@ -13,7 +13,7 @@ from motet.protocol.delivery.memory import Memory
 from motet.protocol.delivery.messages import Delivered, DeliveryFrame
 from motet.protocol.delivery.outstream import OutStream
 from motet.protocol.delivery.ranges import RangeSet
-from motet.protocol.delivery.spans import Record, Span
+from motet.protocol.delivery.spans import Record, Span, StartRecord
 from motet.protocol.delivery.subend import Subend
 
 INFINITY = float("inf")
@@ -58,6 +58,17 @@ class Started(NamedTuple):
     op: OpId
     pubend: str
     tick: int
+    tentative: bool = False
+
+
+class Switched(NamedTuple):
+    """A cut was met: a subscription of a client of ours begins, or ends, above this tick. Must be
+    durable before anything above it is acknowledged, and be given to `switch` after a restart."""
+
+    op: OpId
+    pubend: str
+    tick: int
+    ended: bool
 
 
 class Floor(NamedTuple):
@@ -77,6 +88,7 @@ class Effects:
 
     floors: list[Floor]
     started: list[Started]
+    switched: list[Switched]
     send: list[tuple[str, DeliveryFrame]]
     deliver: list[tuple[str, Delivered]]
     timers: list[SetTimer | CancelTimer]
@@ -89,6 +101,7 @@ class Effects:
         # By hand: one is made for every step, and this takes half as long as default factories.
         self.floors = []
         self.started = []
+        self.switched = []
         self.send = []
         self.deliver = []
         self.timers = []
@@ -120,6 +133,7 @@ class Stream:
         "inquired_at",
         "inquiries",
         "known",
+        "last_cut",
         "lasting",
         "members",
         "memory",
@@ -128,6 +142,7 @@ class Stream:
         "starts",
         "subend",
         "wake_at",
+        "wondered_at",
     )
 
     def __init__(self, pubend: str, interest: Interest, liveness: Liveness, limits: Limits) -> None:
@@ -143,7 +158,7 @@ class Stream:
         self.cleared = 0
         """Up to here every start record for clients of ours has been seen: by contiguous
         knowledge, or because the pubend's broker said so."""
-        self.starts: list[Record] = []
+        self.starts: dict[OpId, StartRecord] = {}
         """At the pubend's broker: start records that are perhaps not known where they belong."""
         self.held: dict[str, None] = {}
         """Clients that get nothing before it is clear which of their subscriptions began first."""
@@ -175,6 +190,23 @@ class Stream:
         """Some clients of ours are durable."""
         self.delay_armed = False
         self.wake_at: float | None = None
+        self.last_cut = (0, 0)
+        """Of a pubend of ours: see `AckExpected.cut`."""
+        self.wondered_at: float | None = None
+        """Since when somebody waits to hear whether the pubend has cut for a transaction."""
+
+    def note(self, records: tuple[Record, ...]) -> None:
+        """Of a pubend of ours: starts that others must hear of until they have acknowledged. What
+        begins with a cut starts there."""
+        for record in records:
+            if isinstance(record, StartRecord):
+                started = [record]
+            else:
+                begun = (switch for switch in record.switches if not switch[2])
+                started = [StartRecord(tick, op) for op, tick, _ in begun]
+            for each in started:  # the last one counts, in the place where it comes
+                self.starts.pop(each.op, None)
+                self.starts[each.op] = each
 
     def clear(self, span: Span) -> None:
         """Contiguous knowledge leaves no doubt about start records."""

@@ -7,125 +7,16 @@ is served from its own position, from memory and then by asking, until it stands
 
 from __future__ import annotations
 
-from collections import deque
-
+from motet.protocol.delivery.cuts import Cuts
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.memory import Memory
-from motet.protocol.delivery.merge import Merge
 from motet.protocol.delivery.messages import Delivered
+from motet.protocol.delivery.position import Position
 from motet.protocol.delivery.ranges import Range
 from motet.protocol.delivery.spans import Span, clip
 from motet.protocol.publication import Publication
 
 Delivery = tuple[str, Delivered]
-
-
-class Position:
-    """Where one client stands in one pubend."""
-
-    __slots__ = (
-        "acked",
-        "barrier",
-        "client",
-        "deep_asof",
-        "deep_upto",
-        "durable",
-        "fresh",
-        "given",
-        "gone",
-        "level",
-        "live",
-        "merge",
-        "noted",
-        "origins",
-        "outstanding",
-        "present",
-        "starts",
-        "told",
-        "unacked",
-    )
-
-    def __init__(self, client: str, given: int, level: int = 0, durable: bool = False) -> None:
-        self.client = client
-        self.level = level
-        """Everything up to here is done with, as was made durable before."""
-        self.durable = durable
-        self.noted = level
-        """Of a durable client: the last position that was given away to be made durable."""
-        self.starts: dict[int, int] = {}
-        """By subscription: the tick above which it is owed everything."""
-        self.origins: dict[int, int] = {}
-        """By subscription: where it started, however far back it reaches."""
-        self.given = given
-        """Delivered up to here, if not live; if live, never below this."""
-        self.acked = given
-        self.barrier = given
-        """Above this, neither the cursor nor any start tick has to be looked at."""
-        self.present = False
-        self.fresh = True
-        """Nothing was ever delivered from here: an earlier start may still move it back."""
-        self.told = False
-        """Control has told of a start here: in total order the first one, which the stream may
-        show, is not always the one that counts."""
-        self.live = False
-        self.merge: Merge | None = None
-        """In total order: where events wait for those of other pubends."""
-        self.outstanding: deque[tuple[int, int, int]] = deque()
-        """Delivered and not acknowledged: first tick, last tick, number of events."""
-        self.unacked = 0
-        self.deep_upto = 0
-        """Up to here the client wants what is older than its subscription."""
-        self.deep_asof = 0
-        self.gone: Range | None = None
-        """Of the past that it wanted: nobody can give it this any more, and it must hear so."""
-
-    def begin(self, subscription: int, tick: int) -> None:
-        self.starts[subscription] = tick
-        self.barrier = max(self.barrier, tick)
-        if self.fresh:
-            self.given = self.acked = max(self.level, min(self.starts.values()))
-
-    @property
-    def unheard(self) -> bool:
-        """Only the stream has shown a start here, and nothing was given."""
-        return self.fresh and not self.told
-
-    @property
-    def unclear_upto(self) -> int:
-        """A subscription that started before this may still turn up, and be owed more."""
-        return max(self.given, self.deep_upto)
-
-    def reach(self, tick: int) -> None:
-        """Everything up to this tick must be as of this tick: it is older than a subscription."""
-        self.deep_upto = max(self.deep_upto, tick)
-        self.deep_asof = max(self.deep_asof, tick)
-
-    def standing(self, horizon: int | None) -> int:
-        """Everything up to here has been given."""
-        return max(self.given, horizon) if self.live and horizon is not None else self.given
-
-    def settled(self, horizon: int | None) -> int:
-        """Everything up to here was acknowledged, or never concerned the client."""
-        if self.outstanding:
-            return max(self.acked, self.outstanding[0][0] - 1)
-        if self.live and horizon is not None:
-            return max(horizon, self.acked)
-        return max(self.given, self.acked)
-
-    def acknowledge(self, tick: int) -> None:
-        self.acked = max(self.acked, tick)
-        if self.gone is not None and tick >= self.gone[1]:
-            self.gone = None
-        while self.outstanding and self.outstanding[0][1] <= tick:
-            self.unacked -= self.outstanding.popleft()[2]
-
-    def withdraw(self, horizon: int | None) -> None:
-        """The connection is gone: what was not acknowledged was perhaps never read."""
-        self.given = self.acked = self.settled(horizon)
-        self.outstanding.clear()
-        self.unacked = 0
-        self.live = self.present = False
-        self.merge = None
 
 
 class Subend:
@@ -135,6 +26,7 @@ class Subend:
         "_pubend",
         "_window",
         "behind",
+        "cuts",
         "horizon",
         "live",
         "merged",
@@ -153,6 +45,7 @@ class Subend:
         """Present, but not at the horizon."""
         self.merged: dict[str, Position] = {}
         """Present, and in total order."""
+        self.cuts = Cuts()
         self.live = 0
 
     # ── who is where ─────────────────────────────────────────────────────────────────────
@@ -184,7 +77,7 @@ class Subend:
         if (
             position.given >= self.horizon
             and position.given >= position.deep_upto
-            and position.unacked < self._window
+            and self.room(position) > 0
         ):
             position.live = True
             position.barrier = max(position.barrier, position.given)
@@ -200,12 +93,20 @@ class Subend:
         if not self.live and not self.behind:
             self.horizon = None
 
+    def step_back(self, position: Position) -> bool:
+        """Whether a client may still begin further back. A place at which it has heard nothing is
+        given up for that."""
+        if position.idle and not position.fresh:
+            self.absent(position)
+            position.fresh = True
+        return position.fresh
+
     def remove(self, position: Position) -> None:
         self.absent(position)
         del self.positions[position.client]
 
     def room(self, position: Position) -> int:
-        return self._window - position.unacked
+        return self._window - position.unacked + position.exempt
 
     # ── the live ones ────────────────────────────────────────────────────────────────────
 
@@ -216,7 +117,11 @@ class Subend:
             for position in self.positions.values():
                 if position.live and position.given < span.upto:
                     since = max(span.since, position.given + 1)
-                    self._report(position, since, span.upto, deliver)
+                    if position.is_doubtful(since):
+                        position.given = since - 1
+                        self._lag(position)
+                    else:
+                        self._report(position, since, span.upto, deliver)
             return
         if masks and self.live:
             if masks.count(masks[0]) == len(masks):
@@ -272,14 +177,15 @@ class Subend:
         position = self.positions.get(client)
         if position is None or not position.live:
             return
-        if each or ticks[0] <= position.barrier or every[0] not in position.starts:
+        narrow = position.windows or (every and every[0] not in position.starts)
+        if each or narrow or ticks[0] <= position.barrier:
             ticks, batch, every, each = _owed(position, ticks, batch, every, each)
         if not ticks:
             return
-        _emit(position, Delivered(self._pubend, span.upto, ticks, batch, every, each), deliver)
+        self._emit(position, Delivered(self._pubend, span.upto, ticks, batch, every, each), deliver)
         position.outstanding.append((ticks[0], ticks[-1], len(ticks)))
         position.unacked += len(ticks)
-        if position.unacked >= self._window:
+        if position.unacked - position.exempt >= self._window:
             position.given = span.upto
             self._lag(position)
 
@@ -309,7 +215,7 @@ class Subend:
                 span = None
             else:
                 span = self._memory.covering(tick)
-            if span is None:
+            if span is None or (span.lost and position.is_doubtful(tick)):
                 return
             assert self.horizon is not None
             # Not beyond the horizon: there the live ones get it, and this one with them.
@@ -340,7 +246,7 @@ class Subend:
                 if way.single
                 else self._interest.subscriptions_of(publication, position.client)
             )
-            owed = tuple(s for s in subscriptions if position.starts.get(s, tick) < tick)
+            owed = tuple(s for s in subscriptions if position.is_owed(s, tick))
             if not owed:
                 continue
             if len(ticks) == room:
@@ -355,7 +261,7 @@ class Subend:
             if each.count(each[0]) == len(each):
                 every, each = each[0], []
             told = Delivered(self._pubend, upto, ticks, batch, every, each)
-            _emit(position, told, deliver)
+            self._emit(position, told, deliver)
             position.outstanding.append((ticks[0], ticks[-1], len(ticks)))
             position.unacked += len(ticks)
 
@@ -365,8 +271,21 @@ class Subend:
 
     def _report(self, position: Position, since: int, upto: int, deliver: list[Delivery]) -> None:
         """A loss is told like an event: until it is acknowledged it may have to be told again."""
-        _emit(position, Delivered(self._pubend, upto, lost=((since, upto),)), deliver)
+        position.idle = False
+        self._emit(position, Delivered(self._pubend, upto, lost=((since, upto),)), deliver)
         position.outstanding.append((since, upto, 0))
+
+    def _emit(self, position: Position, told: Delivered, deliver: list[Delivery]) -> None:
+        together = position.together
+        if position.merge is not None:
+            position.merge.take(told)
+        elif together is not None and (
+            together.holding or (told.ticks and told.ticks[0] <= self.cuts.top)
+        ):
+            passing = together.pass_by(told, self.cuts)
+            deliver.extend((position.client, each) for each in passing)
+        else:
+            deliver.append((position.client, told))
 
     # ── what is missing ──────────────────────────────────────────────────────────────────
 
@@ -392,7 +311,7 @@ class Subend:
 
     def _has_room(self, position: Position) -> bool:
         """Half a window, so that an answer is not fetched again for each event that is read."""
-        return 2 * position.unacked <= self._window
+        return 2 * (position.unacked - position.exempt) <= self._window
 
     def waited(self) -> int:
         """Up to where clients in total order wait for this pubend because of others."""
@@ -439,13 +358,6 @@ class Subend:
             assert position.starts
 
 
-def _emit(position: Position, told: Delivered, deliver: list[Delivery]) -> None:
-    if position.merge is not None:
-        position.merge.take(told)
-    else:
-        deliver.append((position.client, told))
-
-
 def _owed(
     position: Position,
     ticks: list[int],
@@ -454,11 +366,11 @@ def _owed(
     each: list[tuple[int, ...]],
 ) -> tuple[list[int], list[Publication], tuple[int, ...], list[tuple[int, ...]]]:
     """Without what lies at or before the cursor or the start of its subscription."""
-    starts, given = position.starts, position.given
+    given = position.given
     kept: list[tuple[int, Publication, tuple[int, ...]]] = []
     for at, tick in enumerate(ticks):
         subscriptions = each[at] if each else every
-        owed = tuple(s for s in subscriptions if starts.get(s, tick) < tick)
+        owed = tuple(s for s in subscriptions if position.is_owed(s, tick))
         if owed and tick > given:
             kept.append((tick, batch[at], owed))
     found = [entry[2] for entry in kept]

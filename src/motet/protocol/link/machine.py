@@ -18,10 +18,15 @@ from itertools import islice
 from motet.errors import ProtocolError, StaleState
 from motet.protocol.contract import CancelTimer, Output, SetTimer
 from motet.protocol.frames import PROTOCOL_VERSION
-from motet.protocol.link.messages import Control, ControlAck, LinkHello, Publications
+from motet.protocol.link.messages import (
+    Control,
+    ControlAck,
+    ControlMessage,
+    LinkHello,
+    Publications,
+)
 from motet.protocol.link.state import LinkRecord, LinkSoft, Phase
 from motet.protocol.publication import Publication
-from motet.protocol.routing.messages import RoutingMessage
 
 CONTROL_CHUNK = 512
 """Messages per control frame, so that no frame comes near the size limit."""
@@ -55,7 +60,7 @@ class Ledger:
 
     def __init__(self, neighbour: str, life: int) -> None:
         self.record = LinkRecord(neighbour, life)
-        self.outbox: deque[tuple[int, RoutingMessage]] = deque()
+        self.outbox: deque[tuple[int, ControlMessage]] = deque()
         """What may have to be sent again. Replay regenerates it; what is acknowledged may be
         forgotten at any time, so no journaled step ever looks at it."""
 
@@ -66,7 +71,7 @@ class Ledger:
         ledger.record = record
         return ledger
 
-    def enqueue(self, message: RoutingMessage, *, widens: bool = False) -> None:
+    def enqueue(self, message: ControlMessage, *, widens: bool = False) -> None:
         record = self.record
         if record.incarnation:
             record.sent += 1
@@ -83,13 +88,13 @@ class Ledger:
         due = [each for each in self.outbox if each[0] <= theirs.sent]
         return not due or list(again.outbox)[-len(due) :] == due
 
-    def take(self, control: Control) -> tuple[RoutingMessage, ...]:
+    def take(self, control: Control) -> tuple[ControlMessage, ...]:
         """The messages of a frame that are new; counts them as received."""
         fresh = self.fresh(control)
         self.record.received += len(fresh)
         return fresh
 
-    def fresh(self, control: Control) -> tuple[RoutingMessage, ...]:
+    def fresh(self, control: Control) -> tuple[ControlMessage, ...]:
         """The messages of a frame that follow what we have; none if there is a gap."""
         have = self.record.received
         if control.first > have + 1:
@@ -171,7 +176,7 @@ class Link:
         soft = self.soft
         soft.phase = Phase.DOWN
         soft.connection = connection
-        soft.transmitted = soft.number = soft.seen = 0
+        soft.transmitted = soft.number = soft.seen = soft.timed = 0
         soft.patience_s = FIRST_PATIENCE_S
         soft.refusal = ""
 
@@ -241,7 +246,7 @@ class Link:
 
     def drop(self, out: Output) -> None:
         self.soft.connection = 0
-        out.timers.append(CancelTimer(self._alarm))
+        self._cancel_alarm(out)
 
     # ── control ──────────────────────────────────────────────────────────────────────────
 
@@ -257,7 +262,10 @@ class Link:
             out.send.append((soft.connection, Control(soft.transmitted + 1, chunk)))
             soft.transmitted += len(chunk)
         soft.offered = max(soft.offered, soft.transmitted)
-        self._set_alarm(out, now)
+        if not soft.timed:
+            soft.timed, soft.timed_at = soft.transmitted, now
+        if soft.alarm_at <= now:  # else what is on its way longer would wait for ever
+            self._set_alarm(out, now)
 
     def acknowledge(self, out: Output) -> None:
         out.send.append((self.soft.connection, ControlAck(self.ledger.record.received)))
@@ -265,21 +273,32 @@ class Link:
     def acknowledged(self, ack: ControlAck, out: Output, now: float) -> None:
         if ack.received > self.soft.transmitted:
             raise ProtocolError(f"{self.neighbour} acknowledged what was never sent")
+        self._take_time(ack.received, now)
         if self.ledger.trim(ack.received):
             self.soft.kept_from = ack.received
             self.soft.patience_s = FIRST_PATIENCE_S
             if self.ledger.outbox:
                 self._set_alarm(out, now)
             else:
-                out.timers.append(CancelTimer(self._alarm))
+                self._cancel_alarm(out)
+
+    def _take_time(self, received: int, now: float) -> None:
+        soft = self.soft
+        if soft.timed and received >= soft.timed:
+            took_s = now - soft.timed_at
+            before_s = soft.round_trip_s
+            soft.round_trip_s = took_s if not before_s else before_s + (took_s - before_s) / 8
+            soft.timed = 0
 
     def alarm(self, out: Output, now: float) -> None:
         """Silence for too long: greet again, or send again what was not acknowledged."""
         soft, outbox = self.soft, self.ledger.outbox
         soft.patience_s = min(2 * soft.patience_s, LAST_PATIENCE_S)
+        soft.alarm_at = 0.0
         if soft.phase is Phase.GREETING:
             self.greet(out, now, heard=False)
         elif self.up and outbox:
+            soft.timed = 0  # what is sent twice tells nothing about time
             soft.transmitted = outbox[0][0] - 1
             self.transmit(out, now)
 
@@ -306,7 +325,12 @@ class Link:
         return True
 
     def _set_alarm(self, out: Output, now: float) -> None:
-        out.timers.append(SetTimer(self._alarm, now + self.soft.patience_s))
+        self.soft.alarm_at = now + self.soft.patience_s
+        out.timers.append(SetTimer(self._alarm, self.soft.alarm_at))
+
+    def _cancel_alarm(self, out: Output) -> None:
+        self.soft.alarm_at = 0.0
+        out.timers.append(CancelTimer(self._alarm))
 
 
 def way_out(broker: str) -> str:

@@ -13,6 +13,9 @@ from motet.model import OpId
 from motet.protocol.delivery.messages import DeliveryFrame
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import RoutingMessage
+from motet.protocol.transactions.messages import TxMessage
+
+ControlMessage = RoutingMessage | TxMessage
 
 
 class LinkHello(Struct, tag="link", array_like=True, frozen=True):
@@ -37,7 +40,7 @@ class Control(Struct, tag="ctl", array_like=True, frozen=True):
     """Messages numbered `first`, `first + 1`, …"""
 
     first: int
-    messages: tuple[RoutingMessage, ...]
+    messages: tuple[ControlMessage, ...]
 
 
 class ControlAck(Struct, tag="ack", array_like=True, frozen=True):

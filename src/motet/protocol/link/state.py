@@ -52,6 +52,13 @@ class LinkSoft(Struct):
     """Why the last connection of this neighbour was refused, until it is let in again."""
     patience_s: float = 0.0
     """How long to wait before sending again what nobody acknowledged."""
+    timed: int = 0
+    """The control number whose acknowledgement is timed now; 0: none is."""
+    timed_at: float = 0.0
+    round_trip_s: float = 0.0
+    """From sending control to hearing that the neighbour has written it down, smoothed."""
+    alarm_at: float = 0.0
+    """When that is; 0: nothing is to be sent again."""
     lost: int = 0
     """Publications for this neighbour that went nowhere because the link was down."""
     overtaken: int = 0

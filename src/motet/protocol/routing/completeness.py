@@ -68,6 +68,7 @@ class Completeness(Joins):
         state.complete |= bit
         for op in [op for op, (_, name) in state.lost_starts.items() if name == source.name]:
             del state.lost_starts[op]
+            state.lost_ends.pop(op, None)
         self._declare()
         for wait in [w for w in state.waits.values() if w.missing & bit and w.what == "subscribe"]:
             self._reconsider(wait, source.name, bit)

@@ -27,6 +27,7 @@ from motet.protocol.routing.messages import (
     ClientGone,
     ClientHere,
     Complete,
+    Confirmed,
     Echo,
     Join,
     PubendGone,
@@ -34,6 +35,7 @@ from motet.protocol.routing.messages import (
     RoutingMessage,
     Started,
     Subscribe,
+    Switched,
     Unadvertise,
     Unsubscribe,
 )
@@ -46,6 +48,7 @@ class Routing(Completeness):
         """`life` names this broker in this incarnation, for operations of its own."""
         super().__init__(RoutingState(neighbours))
         self._life = life
+        self.name = life.rpartition("-")[0]
         self.covering = covering
         self.ignored = 0
         """Additions of what is there and removals of what is not. A correct neighbour causes
@@ -113,7 +116,7 @@ class Routing(Completeness):
         bit = state.bits.bit(hop)
         for pubend, source in state.pubends.items():
             if source != hop:
-                self._send(neighbour, PubendHere(pubend))
+                self._send(neighbour, self._path_to(pubend))
         for (client, epoch), source in state.clients.items():
             if source != hop:
                 self._send(neighbour, state.clients.as_told(client, epoch))
@@ -170,7 +173,8 @@ class Routing(Completeness):
             if message.id in state.advertisements:
                 self.ignored += 1
                 return
-            entry = state.advertisements.add(message.id, message.filter, source)
+            entry = state.advertisements.add(message.id, message.filter, source, message.tx)
+            state.watch(entry)
             if source.is_broker:
                 self._attract(entry)
             else:
@@ -259,7 +263,11 @@ class Routing(Completeness):
             if message.id in state.subscriptions:
                 self.ignored += 1
                 return
-            entry = state.subscriptions.add(message.id, message.filter, source)
+            tagged = (message.tx, message.ended)
+            entry = state.subscriptions.add(message.id, message.filter, source, *tagged)
+            state.version += 1
+            entry.version = state.version
+            state.watch(entry)
             self._start_above(entry, message.above)
             if self._merges(entry):
                 self._expect_starts(entry, message)
@@ -284,12 +292,19 @@ class Routing(Completeness):
         if entry is None:
             self._echo_at_once(message.op, source)
             return
-        self.state.starts.pop(entry.id, None)
-        self.state.joins.pop(entry.id, None)
+        self.state.version += 1
+        if self.state.watched and not entry.tx:
+            self.state.ghosts.append((entry, self.state.version))
+        state = self.state
+        for ticks in (state.starts, state.tentative, state.ends, state.lapsed, state.joins):
+            ticks.pop(entry.id, None)
+        state.forsaken.pop(entry.id, None)
         if not source.is_broker:
             self._effects.ended.append(entry.id)
         elif message.lost and entry.start:
             self.state.lost_starts[entry.id] = (entry.start, source.name)
+            if entry.end:
+                self.state.lost_ends[entry.id] = entry.end
         sent = entry.sent
         for neighbour in self.state.bits.names(sent):
             self._take_back(entry, neighbour, message.op, lost=message.lost)
@@ -347,7 +362,9 @@ class Routing(Completeness):
             entry.sent |= bit
         if not covered or echo:
             told = message(entry.id, entry.filter, echo, covered)
-            self._send(neighbour, replace(told, above=above) if above else told)
+            if above or entry.ended:
+                told = replace(told, above=above, ended=entry.ended)
+            self._send(neighbour, replace(told, tx=entry.tx) if entry.tx else told)
 
     def _take_away(self, table: Table, target: OpId, source: Hop) -> Entry | None:
         """Remove an entry and the obligation to install it."""
@@ -356,6 +373,7 @@ class Routing(Completeness):
             self.ignored += 1
             return None
         table.remove(entry)
+        self.state.unsettled.pop(target, None)
         wait = self.state.waits.pop(target, None)
         if wait is not None and not wait.requester.is_broker:
             self._effects.completed.append(Completed(target, withdrawn=True))
@@ -421,6 +439,8 @@ MOVES: dict[type, Callable[[Routing, Any, Hop], None]] = {
     PubendHere: Routing._pubend_here,
     PubendGone: Routing._pubend_gone,
     Started: Routing._started,
+    Switched: Routing._switched,
+    Confirmed: Routing._confirmed,
     Join: Routing._join,
 }
 """Every control message of routing and what it does."""

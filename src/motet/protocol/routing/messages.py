@@ -13,12 +13,14 @@ from motet.model import Filter, OpId
 
 
 class Advertise(Struct, tag="adv", array_like=True, frozen=True):
-    """`probe`: covered on this link; do not install, only flood on and echo."""
+    """`probe`: covered on this link; do not install, only flood on and echo. `tx`: part of a
+    transaction that is not decided yet, as far as the sender knows."""
 
     id: OpId
     filter: Filter
     echo: bool = False
     probe: bool = False
+    tx: str = ""
 
 
 class Unadvertise(Struct, tag="unadv", array_like=True, frozen=True):
@@ -31,13 +33,16 @@ class Unadvertise(Struct, tag="unadv", array_like=True, frozen=True):
 
 
 class Subscribe(Struct, tag="sub", array_like=True, frozen=True):
-    """For a client in total order, where it starts, it starts `above` a tick."""
+    """For a client in total order, where it starts, it starts `above` a tick. `tx` as with
+    advertisements; one that has `ended` with a transaction starts nowhere any more."""
 
     id: OpId
     filter: Filter
     echo: bool = False
     probe: bool = False
     above: int = 0
+    tx: str = ""
+    ended: bool = False
 
 
 class Unsubscribe(Struct, tag="unsub", array_like=True, frozen=True):
@@ -79,9 +84,11 @@ class Complete(Struct, tag="all", array_like=True, frozen=True):
 
 
 class PubendHere(Struct, tag="pubend", array_like=True, frozen=True):
-    """The log of this pubend lies in the direction this comes from. Floods."""
+    """The log of this pubend lies in the direction this comes from. Floods. `path` has the brokers
+    on the way, from the sender to where it is: so everybody knows the whole tree."""
 
     pubend: str
+    path: tuple[str, ...] = ()
 
 
 class PubendGone(Struct, tag="pubend-", array_like=True, frozen=True):
@@ -95,9 +102,27 @@ class Started(Struct, tag="started", array_like=True, frozen=True):
     op: OpId
     pubend: str
     tick: int
+    tentative: bool = False
+    """Part of a transaction: what it is owed begins with a cut that is yet to come."""
 
 
-def widens(message: RoutingMessage) -> bool:
+class Switched(Struct, tag="switched", array_like=True, frozen=True):
+    """A pubend has cut: there, a subscription begins, or ends, above this tick."""
+
+    op: OpId
+    pubend: str
+    tick: int
+    ended: bool = False
+
+
+class Confirmed(Struct, tag="confirmed", array_like=True, frozen=True):
+    """A transaction was committed while its broker was away: what it has added is in force. A
+    subscription starts anew, since cuts were made without it."""
+
+    op: OpId
+
+
+def widens(message: object) -> bool:
     """Must the receiver pass on to the sender, from now on, what it would have kept back?"""
     return isinstance(message, Subscribe) or (isinstance(message, Complete) and not message.whole)
 
@@ -123,5 +148,7 @@ RoutingMessage = (
     | PubendHere
     | PubendGone
     | Started
+    | Switched
+    | Confirmed
     | Join
 )

@@ -15,6 +15,7 @@ from motet.protocol.routing.messages import (
     RoutingMessage,
     Started,
     Subscribe,
+    Switched,
     Unadvertise,
     Unsubscribe,
 )
@@ -46,15 +47,19 @@ class Effects:
         "retired",
         "started",
         "starts",
+        "switched",
     )
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, RoutingMessage]] = []
         self.completed: list[Completed] = []
-        self.starts: list[tuple[int, OpId]] = []
-        self.restarted: list[tuple[int, OpId]] = []
+        self.starts: list[tuple[int, OpId, bool]] = []
+        """With whether it is part of a transaction that is not decided."""
+        self.restarted: list[tuple[int, OpId, bool]] = []
         """Starts that are in our log, and count again."""
         self.started: list[Started] = []
+        self.switched: list[Switched] = []
+        """Where our clients' subscriptions begin, or end, because of a cut."""
         self.lifted: list[Started] = []
         """What our clients' subscriptions are not owed any more: everything up to a tick."""
         self.ended: list[OpId] = []

@@ -14,10 +14,12 @@ from __future__ import annotations
 from motet.model import Hop, OpId
 from motet.model.epochs import broker_of
 from motet.protocol.routing.messages import (
+    Confirmed,
     PubendGone,
     PubendHere,
     RoutingMessage,
     Started,
+    Switched,
     Unadvertise,
 )
 from motet.protocol.routing.obligations import Obligations
@@ -35,6 +37,8 @@ def broker_of_pubend(pubend: str) -> str:
 
 class Starts(Obligations):
     ignored: int
+    name: str
+    """Of this broker."""
 
     def host(self, pubend: str) -> None:
         """Our own log; told to everybody."""
@@ -49,15 +53,99 @@ class Starts(Obligations):
         if entry.source.is_broker:
             self._send(entry.source.name, message)
             return
-        known = self.state.starts.setdefault(message.op, {})
-        if message.pubend not in known:  # else a broker on the way had forgotten it
-            known[message.pubend] = message.tick
+        if self._know_start(message.op, message.pubend, message.tick, message.tentative):
             self._effects.started.append(message)
 
-    def learn(self, op: OpId, pubend: str, tick: int) -> None:
+    def _know_start(self, op: OpId, pubend: str, tick: int, tentative: bool) -> bool:
+        if tick <= self.lapsed(op, pubend) or op in self.state.forsaken:
+            return False
+        known = self.state.starts.setdefault(op, {})
+        waits = pubend in self.state.tentative.get(op, ())
+        if pubend in known and (tentative or not waits):
+            return False  # a broker on the way had forgotten it
+        known[pubend] = tick
+        if tentative:
+            self.state.tentative.setdefault(op, {})[pubend] = None
+        elif waits:  # it has started anew, and not as part of a transaction any more
+            self._untie(op, pubend)
+        return True
+
+    def forsake(self, op: OpId) -> None:
+        """A client of ours has taken a subscription back which must not leave the tables yet."""
+        state = self.state
+        state.forsaken[op] = None
+        for ticks in (state.starts, state.tentative, state.ends, state.lapsed):
+            ticks.pop(op, None)
+
+    def lapsed(self, op: OpId, pubend: str) -> int:
+        """A start up to this tick is over."""
+        known = self.state.lapsed.get(op)
+        return known.get(pubend, 0) if known is not None else 0
+
+    def _untie(self, op: OpId, pubend: str) -> None:
+        waiting = self.state.tentative[op]
+        del waiting[pubend]
+        if not waiting:
+            del self.state.tentative[op]
+
+    def settle(self, op: OpId) -> None:
+        """All cuts of a transaction are made: where there is none, nothing has started."""
+        known = self.state.starts.get(op, {})
+        for pubend in self.state.tentative.pop(op, ()):
+            known.pop(pubend, None)
+
+    def learn(self, op: OpId, pubend: str, tick: int, tentative: bool) -> None:
         """The stream has told a start before control did."""
-        if op in self.state.subscriptions:
-            self.state.starts.setdefault(op, {}).setdefault(pubend, tick)
+        entry = self.state.subscriptions.get(op)
+        if entry is not None and (entry.tx or not tentative):  # else only a cut can tell
+            self._know_start(op, pubend, tick, tentative)
+
+    # ── cuts ─────────────────────────────────────────────────────────────────────────────
+
+    def _switched(self, message: Switched, source: Hop) -> None:
+        """On its way to the subscriber, like a start."""
+        del source
+        entry = self.state.subscriptions.get(message.op)
+        if entry is not None and entry.source.is_broker:
+            self._send(entry.source.name, message)
+        elif entry is not None and self._know_switch(message):
+            self._effects.switched.append(message)
+
+    def _know_switch(self, switch: Switched) -> bool:
+        state, op, pubend = self.state, switch.op, switch.pubend
+        if op in state.forsaken:
+            return False
+        if switch.ended:
+            ends = state.ends.setdefault(op, {})
+            if pubend in ends:
+                return False
+            ends[pubend] = switch.tick
+            return True
+        if pubend in state.tentative.get(op, ()):
+            self._untie(op, pubend)
+        elif pubend in state.starts.get(op, {}):
+            return False
+        state.starts.setdefault(op, {})[pubend] = switch.tick
+        return True
+
+    def learn_switch(self, switch: Switched) -> None:
+        """The stream has shown a cut before control told of it."""
+        if switch.op in self.state.subscriptions:
+            self._know_switch(switch)
+
+    def _confirmed(self, message: Confirmed, source: Hop) -> None:
+        state = self.state
+        for table in (state.subscriptions, state.advertisements):
+            entry = table.get(message.op)
+            if entry is None or entry.source != source:
+                continue
+            entry.tx = ""
+            state.watch(entry)
+            for neighbour in state.bits.names(entry.sent):
+                self._send(neighbour, message)
+            if table is state.subscriptions and entry.start:
+                entry.start = 0
+                self._start(entry)
 
     # ── beginning ────────────────────────────────────────────────────────────────────────
 
@@ -67,14 +155,38 @@ class Starts(Obligations):
         if entry.start or not state.hosted:
             return
         if state.advertisements.overlapping_hops(entry.filter) & ~state.bits.all_neighbours:
+            if entry.ended and entry.id not in state.lost_starts:
+                self._end_late(entry)
+                return
             lost, _ = state.lost_starts.pop(entry.id, (0, ""))
+            tentative = bool(entry.tx) or entry.id in state.uncut
+            entry.start = lost or state.next_tick
+            record = (entry.start, entry.id, tentative)
             if lost:
-                self._effects.restarted.append((lost, entry.id))
+                self._effects.restarted.append(record)
             else:
-                self._effects.starts.append((state.next_tick, entry.id))
+                self._effects.starts.append(record)
                 state.next_tick += 1
-            entry.start = lost or state.next_tick - 1
-            self._started(Started(entry.id, state.hosted, entry.start), HERE)
+            self._started(Started(entry.id, state.hosted, entry.start, tentative), HERE)
+            entry.end = state.lost_ends.pop(entry.id, 0)
+            if entry.end:  # we have cut while it was lost: it is owed what lies before
+                self._switched(Switched(entry.id, state.hosted, entry.end, True), HERE)
+            elif entry.ended and entry.id not in state.unended:
+                self._end_late(entry)
+
+    def _end_late(self, entry: Entry) -> None:
+        """A transaction has ended it, and our pubend has not cut for it: nobody here advertised
+        what it wants, or it was not here. From now on nothing of ours is owed to it; or from the
+        cut on that it has missed. The record in the stream only shows that the tick has passed."""
+        state = self.state
+        cut = state.lost_ends.get(entry.id)
+        if cut is not None:
+            self._switched(Switched(entry.id, state.hosted, cut, True), HERE)
+            return
+        tick = state.next_tick
+        state.next_tick += 1
+        self._effects.starts.append((tick, entry.id, True))
+        self._switched(Switched(entry.id, state.hosted, tick, True), HERE)
 
     def _start_attracted(self, advertisement: Entry) -> None:
         """A client of ours advertises: subscriptions that are here already start now."""
@@ -145,6 +257,10 @@ class Starts(Obligations):
                 continue
             for pubend in of_it:
                 del known[pubend]  # the next start, if one comes, is a new one
+                state.lapsed.setdefault(subscription.id, {})[pubend] = upto
+                if pubend in state.tentative.get(subscription.id, ()):
+                    self._untie(subscription.id, pubend)
+                state.ends.get(subscription.id, {}).pop(pubend, None)
                 self._effects.lifted.append(Started(subscription.id, pubend, upto))
 
     # ── where the logs are ───────────────────────────────────────────────────────────────
@@ -155,11 +271,15 @@ class Starts(Obligations):
             self.ignored += 1
             return
         state.pubends[message.pubend] = source
+        state.paths[message.pubend] = message.path
         self._effects.rerouted = True
         if source == HERE:
             state.hosted = message.pubend
         self._destroyed(message.pubend)
-        self._flood(message, source)
+        self._flood(self._path_to(message.pubend), source)
+
+    def _path_to(self, pubend: str) -> PubendHere:
+        return PubendHere(pubend, (self.name, *self.state.paths.get(pubend, ())))
 
     def _destroyed(self, successor: str) -> None:
         """A broker that has lost its state has lost its log: of the one it had before, nothing is
@@ -181,6 +301,7 @@ class Starts(Obligations):
             self.ignored += 1
             return
         del self.state.pubends[message.pubend]
+        self.state.paths.pop(message.pubend, None)
         self._effects.rerouted = True
         self._flood(message, source)
 

@@ -7,7 +7,7 @@ two apart, not the order of the numbers.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, MutableMapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from motet.errors import InvariantError
 from motet.matching import FilterIndex, create_index
-from motet.model import Filter, Hop, OpId
+from motet.model import Filter, Hop, OpId, Value
 from motet.model.epochs import newest
 from motet.protocol.routing.messages import ClientHere
 
@@ -31,6 +31,16 @@ class Entry(Struct):
     sent: int = 0
     start: int = 0
     """Of a subscription: what our own pubend owes it, it owes above this tick."""
+    tx: str = ""
+    """The transaction that it is part of, until that is decided."""
+    ended: bool = False
+    """Of a subscription: a transaction has ended it; it stays for what it is still owed."""
+    version: int = 0
+    """Of the tables, when it came into force."""
+    ended_at: int = 0
+    """The same, when it ended."""
+    end: int = 0
+    """Where it ends in our own pubend, once that has cut."""
 
 
 class Wait(Struct):
@@ -194,8 +204,10 @@ class Table:
     def count(self, source: Hop) -> int:
         return len(self._by_source.get(source, ()))
 
-    def add(self, op: OpId, filter: Filter, source: Hop) -> Entry:
-        entry = Entry(op, filter, source, self.next_key)
+    def add(
+        self, op: OpId, filter: Filter, source: Hop, tx: str = "", ended: bool = False
+    ) -> Entry:
+        entry = Entry(op, filter, source, self.next_key, tx=tx, ended=ended)
         self.next_key += 1
         self.restore(entry)
         return entry
@@ -238,6 +250,10 @@ class Table:
                 self.index.add(entry.key, entry.filter, self._bits.number(entry.source))
             self._put_off.clear()
         return self.index
+
+    def matching(self, attributes: Mapping[str, Value]) -> list[Entry]:
+        """Whose filters an event fulfils, in the order of arrival."""
+        return [self._by_key[key] for key in sorted(self._complete_index().match(attributes))]
 
     def overlapping(self, filter: Filter) -> list[Entry]:
         return [self._by_key[key] for key in self._complete_index().overlapping(filter)]
@@ -314,6 +330,8 @@ class RoutingState:
         self.clients = ClientTable()
         self.waits = Waits()
         self.withdrawals: dict[OpId, Withdrawal] = {}
+        self.paths: dict[str, tuple[str, ...]] = {}
+        """By pubend, the brokers on the way to it, without ourselves."""
         self.pubends: dict[str, Hop] = {}
         """Where each pubend's log is."""
         self.hosted = ""
@@ -333,6 +351,30 @@ class RoutingState:
         self.lost_starts: dict[OpId, tuple[int, str]] = {}
         """Of subscriptions that somebody on the way has lost: where they started in our own pubend,
         and the neighbour that they came from. They may come again until we know that all have."""
+        self.lost_ends: dict[OpId, int] = {}
+        """Of some of them: where a transaction has ended them in our own pubend."""
+        self.tentative: dict[OpId, dict[str, None]] = {}
+        """Of those that begin with a transaction: pubends that have started and not yet cut."""
+        self.ends: dict[OpId, dict[str, int]] = {}
+        """Of those that end with one: by pubend that has cut, the last tick that they are owed."""
+        self.lapsed: dict[OpId, dict[str, int]] = {}
+        """Where nobody advertises any more what they want: no start up to this tick counts."""
+        self.unsettled: dict[OpId, Entry] = {}
+        """What belongs to a transaction that is not decided, or was ended by one."""
+        self.uncut: dict[OpId, None] = {}
+        """Subscriptions that begin with a cut of our own pubend, which is yet to be made: who
+        comes meanwhile must not be given what lies before it."""
+        self.unended: dict[OpId, None] = {}
+        """Those that end with such a cut."""
+        self.forsaken: dict[OpId, None] = {}
+        """What our clients have taken back, and what stays for a while, since pubends expect it."""
+        self.version = 0
+        """Counts what has changed in the tables."""
+        self.ghosts: list[tuple[Entry, int]] = []
+        """Subscriptions that are gone, each with the version from which on: some transaction that
+        is not decided may still read them."""
+        self.watched = False
+        """Is there any such transaction?"""
         self.removals = 0
         """Counts the removals that nobody asked for, so that each has a name of its own."""
         self.met = 0
@@ -347,6 +389,18 @@ class RoutingState:
         """Somebody has lost its state, or is new, and it is not known yet who wants what there, or
         what others want from there."""
         return bool(self.waits.probes or self.bits.all_neighbours & ~self.complete)
+
+    def watch(self, entry: Entry) -> None:
+        """Its marks have changed, or it is new."""
+        if entry.tx or entry.ended:
+            self.unsettled[entry.id] = entry
+        else:
+            self.unsettled.pop(entry.id, None)
+
+    def remember_since(self, oldest: int | None) -> None:
+        """Somebody reads what was in force at this version; None: nobody reads the past."""
+        self.watched = oldest is not None
+        self.ghosts = [] if oldest is None else [g for g in self.ghosts if g[1] > oldest]
 
     def missing(self, wait: Wait) -> int:
         """The neighbours that keep an operation waiting."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from motet.errors import InvariantError, ProtocolError
 from motet.model.epochs import broker_of, life_of, make_epoch, number_of
-from motet.protocol.session.messages import Done, Failed, Request
+from motet.protocol.session.messages import Done, Failed, FollowRequest, Request
 from motet.protocol.session.state import Session
 
 LAST_RANK = 2**53
@@ -90,11 +90,14 @@ class Sessions:
 
     def is_new(self, session: Session, request: Request) -> bool:
         """Whether this request must take effect; an old one only wants its answer again."""
-        if not 0 < request.sequence <= session.requests + 1:
-            raise ProtocolError(
-                f"request {request.sequence} of {session.client} follows {session.requests}"
-            )
-        return request.sequence == session.requests + 1
+        first = request.sequence
+        if type(request) is FollowRequest and request.sequence > session.requests:
+            first -= request.additions
+        if not 0 < first <= session.requests + 1:
+            raise ProtocolError(f"request {first} of {session.client} follows {session.requests}")
+        if request.sequence > session.requests >= first:
+            raise ProtocolError(f"request {first} of {session.client} is numbered anew")
+        return first == session.requests + 1
 
     def accept(self, session: Session, request: Request) -> None:
         session.requests = request.sequence
@@ -105,7 +108,7 @@ class Sessions:
         if reply.sequence not in session.unanswered:
             return False
         del session.unanswered[reply.sequence]
-        if isinstance(reply, Failed):
+        if isinstance(reply, Failed) or reply.value:
             session.failures[reply.sequence] = reply
             if len(session.failures) > REMEMBERED_FAILURES:
                 del session.failures[next(iter(session.failures))]

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from msgspec import Raw, Struct
 
-from motet.model import Filter
+from motet.model import Filter, OpId
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.publication import Publication
+from motet.protocol.transactions.messages import Step
 
 # ── from the client ──────────────────────────────────────────────────────────────────────
 
@@ -42,6 +43,13 @@ class ClientHello(Struct, tag="client", array_like=True, frozen=True):
     published: int = 0
 
 
+class Tag(Struct, array_like=True, frozen=True):
+    """A request is part of a transaction, at this place among its operations."""
+
+    tx: str
+    order: str
+
+
 class AdvertiseRequest(Struct, tag="+adv", array_like=True, frozen=True):
     """`wait`: answer when effective across the overlay; else as soon as it holds here. `name` is
     what the client calls it, for a later process that goes on with the session."""
@@ -51,6 +59,7 @@ class AdvertiseRequest(Struct, tag="+adv", array_like=True, frozen=True):
     wait: bool = True
     timeout_s: float = 10.0
     name: str = ""
+    tag: Tag | None = None
 
 
 class UnadvertiseRequest(Struct, tag="-adv", array_like=True, frozen=True):
@@ -60,6 +69,7 @@ class UnadvertiseRequest(Struct, tag="-adv", array_like=True, frozen=True):
     target: int
     wait: bool = True
     timeout_s: float = 10.0
+    tag: Tag | None = None
 
 
 class SubscribeRequest(Struct, tag="+sub", array_like=True, frozen=True):
@@ -72,6 +82,7 @@ class SubscribeRequest(Struct, tag="+sub", array_like=True, frozen=True):
     timeout_s: float = 10.0
     name: str = ""
     since: dict[str, int] = {}
+    tag: Tag | None = None
 
 
 class UnsubscribeRequest(Struct, tag="-sub", array_like=True, frozen=True):
@@ -79,9 +90,98 @@ class UnsubscribeRequest(Struct, tag="-sub", array_like=True, frozen=True):
     target: int
     wait: bool = True
     timeout_s: float = 10.0
+    tag: Tag | None = None
 
 
-Request = AdvertiseRequest | UnadvertiseRequest | SubscribeRequest | UnsubscribeRequest
+class BeginRequest(Struct, tag="tx+", array_like=True, frozen=True):
+    """Begin a transaction, which is named by this request. An `isolated` one reads what was
+    committed before, and is validated before it commits. It is aborted after `timeout_s`."""
+
+    sequence: int
+    isolated: bool = True
+    timeout_s: float = 10.0
+    key: str = ""
+
+
+class ExecuteRequest(Struct, tag="tx=", array_like=True, frozen=True):
+    """Do all of a plan as one transaction: by client, what it is to do."""
+
+    sequence: int
+    parts: tuple[tuple[str, tuple[Step, ...]], ...]
+    timeout_s: float = 10.0
+    key: str = ""
+
+
+class StageRequest(Struct, tag="tx-pub", array_like=True, frozen=True):
+    """Publish an event when the transaction commits."""
+
+    sequence: int
+    tag: Tag
+    body: Raw
+    timeout_s: float = 10.0
+
+
+class InviteRequest(Struct, tag="tx-invite", array_like=True, frozen=True):
+    """Let all who subscribe to this event take part; answered when all of them have."""
+
+    sequence: int
+    tag: Tag
+    body: Raw
+    timeout_s: float = 10.0
+
+
+class AnswerRequest(Struct, tag="tx-answer", array_like=True, frozen=True):
+    """The part of a client that was invited is complete with what it has asked for before; or it
+    will take no part. `op` is the invitation; None: that of the plan."""
+
+    sequence: int
+    tx: str
+    op: OpId | None = None
+    refusal: str = ""
+    timeout_s: float = 10.0
+
+
+class FollowRequest(Struct, tag="tx-follow", array_like=True, frozen=True):
+    """A client does its part of a plan, all of it at once. What it adds has the `additions` numbers
+    before this one, in the order of the steps; `targets` are the numbers of what it takes back."""
+
+    sequence: int
+    tx: str
+    additions: int = 0
+    targets: tuple[int, ...] = ()
+    timeout_s: float = 10.0
+
+
+class EndRequest(Struct, tag="tx-", array_like=True, frozen=True):
+    """Commit, or abort for this reason."""
+
+    sequence: int
+    tx: str
+    commit: bool = True
+    reason: str = ""
+    timeout_s: float = 10.0
+
+
+class OutcomeRequest(Struct, tag="tx?", array_like=True, frozen=True):
+    """What became of a transaction?"""
+
+    sequence: int
+    tx: str
+    timeout_s: float = 10.0
+
+
+RoutingRequest = AdvertiseRequest | UnadvertiseRequest | SubscribeRequest | UnsubscribeRequest
+TxRequest = (
+    BeginRequest
+    | ExecuteRequest
+    | StageRequest
+    | InviteRequest
+    | AnswerRequest
+    | FollowRequest
+    | EndRequest
+    | OutcomeRequest
+)
+Request = RoutingRequest | TxRequest
 
 
 class Publish(Struct, tag="pub", array_like=True, frozen=True):
@@ -115,7 +215,10 @@ class Goodbye(Struct, tag="bye", array_like=True, frozen=True):
 
 
 class StatusRequest(Struct, tag="status?", array_like=True, frozen=True):
-    """Asks for the broker's state; allowed before any hello."""
+    """Asks for the broker's state; allowed before any hello. Of these clients it is told besides
+    where they are."""
+
+    clients: tuple[str, ...] = ()
 
 
 # ── from the broker ──────────────────────────────────────────────────────────────────────
@@ -161,7 +264,10 @@ class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
 
 
 class Done(Struct, tag="done", array_like=True, frozen=True):
+    """`value` is what was asked for, if anything was."""
+
     sequence: int
+    value: str = ""
 
 
 class Failed(Struct, tag="failed", array_like=True, frozen=True):
@@ -202,6 +308,36 @@ class Deliver(Struct, tag="events", array_like=True, frozen=True):
     dropped: int = 0
 
 
+class Invited(Struct, tag="invited", array_like=True, frozen=True):
+    """A client is to take part in a transaction: because of an event that an application has sent
+    (`op` and `body`), or with the steps of a plan. Operations that it adds come behind `order`.
+    Sent again to who comes back without having answered."""
+
+    tx: str
+    timeout_s: float
+    order: str = ""
+    op: OpId | None = None
+    body: bytes = b""
+    subscriptions: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+class Decided(Struct, tag="decided", array_like=True, frozen=True):
+    """A transaction in which a client takes part is over."""
+
+    tx: str
+    number: int
+    committed: bool
+    reason: str = ""
+
+
+class Over(Struct, tag="over", array_like=True, frozen=True):
+    """A subscription that a transaction has ended has given all that it was owed; or what one has
+    added is gone, because it was aborted."""
+
+    sequence: int
+
+
 class HowFar(Struct, tag="how far", array_like=True, frozen=True):
     """Somebody waits to hear what the application is done with: see `Processed`."""
 
@@ -223,6 +359,7 @@ SessionFrame = (
     | UnadvertiseRequest
     | SubscribeRequest
     | UnsubscribeRequest
+    | TxRequest
     | Publish
     | Processed
     | Ready
@@ -234,6 +371,9 @@ SessionFrame = (
     | Published
     | Deliver
     | Delivered
+    | Invited
+    | Decided
+    | Over
     | HowFar
     | Goodnight
     | Status

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from motet.protocol.session.messages import Failed
+from motet.protocol.session.messages import Decided, Done, Failed, Over
+
+MOST_NEWS = 256
 
 
 class Session(Struct):
@@ -14,8 +16,8 @@ class Session(Struct):
     epoch: str
     requests: int = 0
     unanswered: dict[int, None] = field(default_factory=dict)
-    failures: dict[int, Failed] = field(default_factory=dict)
-    """Answers that were not `Done`, kept as long as the client may still ask for them."""
+    failures: dict[int, Done | Failed] = field(default_factory=dict)
+    """Answers that were not just `Done`, kept as long as the client may still ask for them."""
     instance: str = ""
     """Which of the processes that use this id has opened or resumed it."""
     keep_s: float = 0.0
@@ -41,6 +43,9 @@ class Session(Struct):
     """Publications up to this one were in a log that is destroyed: no number of them returns."""
     uncounted: bool = False
     """Nobody but its client knows how many of its publications were in a destroyed log."""
+    news: list[Decided | Over] = field(default_factory=list)
+    """The last words about transactions: told again to who comes back, since they may have been
+    on their way when the connection broke. Who knows them already is not harmed."""
 
     @property
     def durable(self) -> bool:
@@ -53,6 +58,10 @@ class Session(Struct):
             return now + lease_s
         left_at = now if self.left_at is None else self.left_at
         return max(left_at + self.keep_s, now + min(lease_s, self.keep_s))
+
+    def hear(self, told: Decided | Over) -> None:
+        self.news.append(told)
+        del self.news[:-MOST_NEWS]
 
     def forget(self, sequence: int) -> None:
         """An advertisement or subscription is over."""
