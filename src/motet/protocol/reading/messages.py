@@ -11,7 +11,7 @@ from msgspec import Struct
 from motet.model import Filter
 from motet.model.ticks import NO_LIMIT
 
-EVENT, START = RECORD_KINDS = ("event", "start")
+EVENT, START, CUT = RECORD_KINDS = ("event", "start", "cut")
 """What there is in a stream."""
 STREAM_COLUMNS = (
     "pubend",

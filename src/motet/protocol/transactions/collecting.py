@@ -1,0 +1,182 @@
+"""The coordinator's broker: it collects what everybody has contributed, and submits it to the root.
+
+What became of a transaction is asked here too: the broker of its coordinator knows whether it is
+still open, the root how it ended.
+"""
+
+from __future__ import annotations
+
+from motet.model import OpId
+from motet.model.epochs import broker_of
+from motet.protocol.contract import CancelTimer, SetTimer
+from motet.protocol.session.messages import (
+    BeginRequest,
+    Done,
+    EndRequest,
+    ExecuteRequest,
+    FollowRequest,
+    OutcomeRequest,
+)
+from motet.protocol.transactions.effects import is_tx, op_of
+from motet.protocol.transactions.following import Following
+from motet.protocol.transactions.messages import Ask, Engage, Engaged, Open, Step, Submit, Tell
+from motet.protocol.transactions.participating import QUESTION, newest, too_large
+from motet.protocol.transactions.state import Coordination, Local, Part
+
+COMMITTED, ABORTED, RUNNING, EXPIRED = "committed", "aborted", "in progress", "expired"
+
+
+class Collecting(Following):
+    def _not_offered(self, op: OpId) -> bool:
+        if self.root and self._neighbour_towards(self.root) is not None and self.routing.hosted:
+            return False
+        text = f"{self.name} offers no transactions: "
+        if not self.routing.hosted:
+            text += "it does not deliver exactly once"
+        elif not self.root:
+            text += "its overlay has no root, or has cells; name a root in the topology"
+        else:
+            text += f"it has no way to the root {self.root} now"
+        self._fail(op, "NotOffered", text)
+        return True
+
+    def begin(self, op: OpId, request: BeginRequest) -> None:
+        if self._not_offered(op):
+            return
+        tx = str(op)
+        kind = "isolated" if request.isolated else "open"
+        self.state.coordinations[tx] = Coordination(tx, kind, request.key)
+        self._local(tx, request.timeout_s).parts[op.client] = Part(op.epoch)
+        if request.isolated:
+            self._post(self.root, Open(tx, request.timeout_s))
+        else:
+            self._answer(op, Done(op.sequence, tx))
+
+    def execute(self, op: OpId, request: ExecuteRequest) -> None:
+        if self._not_offered(op):
+            return
+        clients = self.routing.clients
+        homes = {name: clients.newest(name) for name, _ in request.parts}
+        unknown = [name for name, epoch in homes.items() if epoch is None]
+        if unknown or not homes:
+            who = ", ".join(unknown) or "nobody"
+            text = f"the plan names {who}, and no such client is connected to the overlay"
+            self._fail(op, "UnknownClient", text)
+            return
+        tx = str(op)
+        engaged = dict.fromkeys(homes, False)
+        plan = Coordination(tx, "static", request.key, engaged, op.sequence)
+        self.state.coordinations[tx] = plan
+        self._local(tx, request.timeout_s)
+        own: tuple[Step, ...] = ()
+        for client, steps in request.parts:
+            if (client, homes[client]) == op[:2] and all(s.kind == "publish" for s in steps):
+                own = steps
+                continue
+            letter = Engage(tx, client, steps, request.timeout_s)
+            self._post(broker_of(homes[client] or ""), letter)
+        if own:
+            self._publish_own(op, self.state.locals[tx], own)
+
+    def _publish_own(self, op: OpId, local: Local, steps: tuple[Step, ...]) -> None:
+        """Whoever executes a plan need not be asked what it publishes in it: that has no numbers of
+        its own, and nothing that only its client knows."""
+        request = FollowRequest(op.sequence, local.tx)
+        part = local.parts.setdefault(op.client, Part(op.epoch))
+        problem = self._unable(op, request, part, steps)
+        if problem is not None:
+            refusal = f"{op.client}: {problem[0]}: {problem[1]}"
+            self._engaged(Engaged(local.tx, op.client, None, refusal))
+            return
+        self._do(op, request, part, steps)
+        self._engaged(Engaged(local.tx, op.client, self.contribution(local, op.client)))
+
+    def _engaged(self, letter: Engaged) -> None:
+        plan = self.state.coordinations.get(letter.tx)
+        local = self.state.locals.get(letter.tx)
+        if plan is None or local is None or plan.submitted:
+            return
+        if letter.contribution is None or letter.refusal:
+            self.give_up(local, letter.refusal or f"{letter.client} did not take part")
+            return
+        newest(local.gathered, letter.contribution)
+        plan.engaged[letter.client] = True
+        if all(plan.engaged.values()):
+            self._submit(plan)
+
+    def end(self, op: OpId, request: EndRequest) -> None:
+        """Commit or abort what a client of ours has begun."""
+        coordination = self.state.coordinations.get(request.tx)
+        local = self.state.locals.get(request.tx)
+        if coordination is None or local is None or op_of(request.tx)[:2] != op[:2]:
+            text = f"transaction {request.tx} is over, or was not begun by {op.client}"
+            self._fail(op, "TransactionOver", text)
+            return
+        if coordination.request:
+            self._fail(op, "TransactionOver", f"transaction {request.tx} is being ended already")
+            return
+        coordination.request = op.sequence
+        if not request.commit:
+            self.give_up(local, request.reason or "aborted by its coordinator")
+            return
+        part = local.parts.get(op.client)
+        if (part is not None and part.pending) or self._unfinished(local):
+            self.give_up(local, "it was committed before all of its operations were effective")
+            return
+        if local.refused:
+            self.give_up(local, f"one of its invitations was refused: {local.refused}")
+            return
+        self._submit(coordination)
+
+    def _submit(self, coordination: Coordination) -> None:
+        coordination.submitted = True
+        local = self.state.locals[coordination.tx]
+        known = dict(local.gathered)
+        own = op_of(coordination.tx).client
+        if coordination.kind != "static":
+            newest(known, self.contribution(local, own))
+        large = too_large(known.values())
+        if large:
+            coordination.submitted = False
+            self.give_up(local, large)
+            return
+        isolated = coordination.kind == "isolated"
+        told = Submit(coordination.tx, tuple(known.values()), coordination.key, isolated)
+        self._post(self.root, told)
+
+    def ask(self, op: OpId, request: OutcomeRequest) -> None:
+        if not is_tx(request.tx):
+            text = f"{request.tx!r} is not the name of a transaction: tx.id has it"
+            self._fail(op, "MisuseError", text)
+        elif request.tx in self.state.coordinations or request.tx in self.state.locals:
+            self._answer(op, Done(op.sequence, RUNNING))
+        elif not self._not_offered(op):
+            self.state.questions[str(op)] = request.timeout_s
+            at = self.now + request.timeout_s
+            self._effects.timers.append(SetTimer(("transaction", f"{QUESTION}{op}"), at))
+            home = self._home(request.tx)
+            first = self.root if self._neighbour_towards(home) in ("", None) else home
+            self._post(first, Ask(request.tx, op, self.name))
+
+    def _asked(self, letter: Ask) -> None:
+        """The coordinator's broker knows whether it is still open, the root how it ended."""
+        if letter.tx in self.state.coordinations or letter.tx in self.state.locals:
+            self._post(letter.broker, Tell(letter.op, RUNNING))
+        elif self.root == self.name:
+            self._post(letter.broker, Tell(letter.op, self._outcome(letter.tx)))
+        else:
+            self._post(self.root, letter)
+
+    def _outcome(self, tx: str) -> str:
+        found = self.state.outcomes.get(tx)
+        if found is not None:
+            return COMMITTED if found.committed else ABORTED
+        if tx in self.state.bases or any(each.tx == tx for each in self.state.queue):
+            return RUNNING
+        return EXPIRED
+
+    def _tell(self, letter: Tell) -> None:
+        if self.state.questions.pop(str(letter.op), None) is not None:
+            key = ("transaction", f"{QUESTION}{letter.op}")
+            self._effects.timers.append(CancelTimer(key))
+        self._answer(letter.op, Done(letter.op.sequence, letter.outcome))
