@@ -126,7 +126,7 @@ def fill(pubend: PubendLog, runs: int = 20, count: int = 10) -> list[Item]:
         tick += count
         if number % 5 == 0:
             op = OpId("carol", "e2", number + 1)
-            pubend.append_start(tick + 3, op)
+            pubend.append_start(Start(tick + 3, op))
             expected.append(Start(tick + 3, op))
             tick += 3
     settle(pubend)

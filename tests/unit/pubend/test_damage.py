@@ -187,9 +187,9 @@ def test_a_torn_tail_is_cut_with_what_it_said(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_record_stops_whoever_reads(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     pubend.append_run(1, "alice", "e1", 1, bodies(2))
-    pubend.log.append([b"a cut of tomorrow"], 3)
+    pubend.log.append([b"a record of tomorrow"], 8)
     shut(pubend)
-    with pytest.raises(StorageError, match="kind 3, which this release does not know"):
+    with pytest.raises(StorageError, match="kind 8, which this release does not know"):
         opened(tmp_path)
 
 

@@ -119,7 +119,7 @@ class AnyPubend(RuleBasedStateMachine):
     @rule(gap=st.integers(1, 3))
     def append_start(self, gap: int) -> None:
         start = Start(self.pubend.last_tick + gap, OpId("carol", "e9", gap))
-        self.done.append(Done(self.pubend.append_start(start.tick, start.op), (start,)))
+        self.done.append(Done(self.pubend.append_start(start), (start,)))
 
     @rule(session=sessions)
     def forget(self, session: tuple[str, str]) -> None:

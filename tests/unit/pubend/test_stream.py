@@ -167,7 +167,7 @@ def test_ticks_and_sequences_only_grow(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="tick 6 is not behind 6"):
         pubend.append_run(6, "alice", "e1", 9, bodies(1))
     with pytest.raises(MisuseError, match="tick 6 is not behind 6"):
-        pubend.append_start(6, OpId("carol", "e2", 1))
+        pubend.append_start(Start(6, OpId("carol", "e2", 1)))
     with pytest.raises(MisuseError, match="published up to 4"):
         pubend.append_run(7, "alice", "e1", 4, bodies(1))
     assert pubend.append_run(7, "alice", "e1", 4, []) == pubend.appended

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from motet.errors import MisuseError
 from motet.model import Event, Filter, OpId, Value
 from motet.model.ticks import NO_LIMIT
-from motet.protocol.reading.messages import STREAM_COLUMNS, VALUE_KINDS, Wanted
-from motet.runtime.pubend import PubendLog, rows, survey
+from motet.protocol.reading.messages import START, STREAM_COLUMNS, VALUE_KINDS, Wanted
+from motet.runtime.pubend import PubendLog, Start, rows, survey
 from motet.runtime.pubend.tables import FITTING, Wishes
 from tests.unit.model.strategies import attributes, filters
 from tests.unit.pubend.ground import opened, settle, shut, without_syncs
@@ -44,7 +44,8 @@ def written(folder: Path, events: Events, *, seals: bool) -> PubendLog:
         sequence = pubend.published(publisher, "e1") + 1
         pubend.append_run(pubend.last_tick + 1, publisher, "e1", sequence, [body])
         if number % EVERY == 0:
-            pubend.append_start(pubend.last_tick + 2, OpId("carol", "e2", number + 1))
+            op = OpId("carol", "e2", number + 1)
+            pubend.append_start(Start(pubend.last_tick + 2, op))
     pubend.roll()
     settle(pubend)
     if seals:
@@ -67,7 +68,7 @@ def read(
     misfits: dict[str, int] = {}
     scanned, at, last = 0, since, pubend.durable_tick
     while at <= last:
-        wishes = Wishes(wanted, starts)
+        wishes = Wishes(wanted, frozenset({START}) if starts else frozenset())
         piece = pubend.tables.piece(at, last, filter, wishes, most_rows, most_bytes)
         assert (piece.since, piece.lost) == (at, False)
         assert piece.rows == sum(batch.num_rows for batch in piece.batches) <= most_rows
@@ -209,7 +210,7 @@ def test_what_is_not_kept_any_more_is_a_piece_of_its_own(tmp_path: Path) -> None
     pubend.acknowledged(20)
     floor = pubend.trim().floor
     assert 5 < floor <= 20
-    wishes = Wishes((Wanted("tick"),), False)
+    wishes = Wishes((Wanted("tick"),), frozenset())
     piece = pubend.tables.piece(3, 30, None, wishes, PLENTY, PLENTY)
     assert (piece.since, piece.upto, piece.lost, piece.batches) == (3, floor, True, [])
     piece = pubend.tables.piece(3, 4, None, wishes, PLENTY, PLENTY)

@@ -8,7 +8,8 @@ from typing import Any
 
 from motet.broker.config import BrokerConfig
 from motet.broker.driver import BrokerDriver
-from motet.broker.streams import Remembered
+from motet.broker.remembered import Remembered
+from motet.broker.writing import Soon
 from motet.protocol.contract import Closed, Fact, Input, Output, Received
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import Goodnight
@@ -132,7 +133,8 @@ class FakeCore:
         del neighbours
         return self.objection
 
-    def status(self) -> dict[str, Any]:
+    def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]:
+        del clients
         return {"broker": "fake"}
 
     @property
@@ -185,8 +187,10 @@ class Bench:
         answer: Answer | None = None,
         journal: SlowJournal | None = None,
         heartbeat_s: float = 2.0,
+        soon: Soon = lambda work: work(),
         **wiring: Any,
     ) -> None:
+        """Writes at once, unless `soon` is another."""
         self.core = FakeCore(answer, heartbeat_s)
         self.transport = FakeTransport()
         self.journal = journal
@@ -195,6 +199,7 @@ class Bench:
             Wiring("fake://here", **wiring),
             journal=journal,
             transports=lambda _: self.transport,
+            soon=soon,
         )
 
     async def __aenter__(self) -> Bench:

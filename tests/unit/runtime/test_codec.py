@@ -23,11 +23,12 @@ from motet.protocol.cell.messages import (
     Standing,
 )
 from motet.protocol.delivery.messages import AckExpected, AckUp, Delivered, Knowledge, Nack
-from motet.protocol.delivery.spans import Span, StartRecord
+from motet.protocol.delivery.spans import CutRecord, Span, StartRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.link.messages import (
     Control,
     ControlAck,
+    ControlMessage,
     Inquire,
     LinkHello,
     Publications,
@@ -50,32 +51,76 @@ from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
     ClientHere,
+    Complete,
+    Confirmed,
     Echo,
+    Join,
+    PubendGone,
+    PubendHere,
+    Started,
     Subscribe,
+    Switched,
     Unadvertise,
     Unsubscribe,
 )
 from motet.protocol.session.messages import (
     AdvertiseRequest,
+    AnswerRequest,
+    BeginRequest,
     ClientHello,
+    Decided,
     Deliver,
     Delivery,
     Done,
+    EndRequest,
+    ExecuteRequest,
     Failed,
+    FollowRequest,
     Goodbye,
     Goodnight,
     HowFar,
+    Invited,
+    InviteRequest,
+    OutcomeRequest,
+    Over,
     Processed,
     Publish,
     Published,
     Ready,
     Refusal,
+    StageRequest,
     Status,
     StatusRequest,
     SubscribeRequest,
+    Tag,
     UnadvertiseRequest,
     UnsubscribeRequest,
     Welcome,
+)
+from motet.protocol.transactions.messages import (
+    Ask,
+    Begun,
+    Contribution,
+    Decide,
+    Echoed,
+    Effective,
+    Ended,
+    Engage,
+    Engaged,
+    Invite,
+    Letter,
+    LetterBody,
+    Open,
+    Opening,
+    Prepare,
+    Query,
+    Reply,
+    Settle,
+    Step,
+    Submit,
+    Tell,
+    Verdict,
+    Withdraw,
 )
 from motet.runtime.codec import decode, encode
 
@@ -86,7 +131,56 @@ PUBLICATION = Publication("c", 9, BODY)
 
 STARTS = (StartRecord(4, OpId("c", "B1-7.1", 2)),)
 SAID = Said("b2", 1, 5, 4, 3, 2, Nack("B1.7", ((1, 2),)), "b1")
+TX = "c/B1-7.1/3"
+TAG = Tag(TX, "00000001/d/00000002")
+STEPS = (Step("subscribe", "1", "x", FILTER), Step("publish", "2", body=bytes(BODY)))
+PART = Contribution(
+    "c", 3, (Begun(OP, FILTER, "1"),), (Ended(OP, FILTER, "2"),), 4, "B1.7", (BODY,), 99, "B2"
+)
+LETTERS: tuple[LetterBody, ...] = (
+    Engage(TX, "d", STEPS, 2.5),
+    Engaged(TX, "d", PART),
+    Engaged(TX, "d", None, "no"),
+    Open(TX, 2.5),
+    Submit(TX, (PART,), "key", True),
+    Withdraw(TX, "B2", "no", "key"),
+    Query(TX, "B2"),
+    Verdict(TX, 7, True),
+    Ask(TX, OP, "B2"),
+    Tell(OP, "committed"),
+    Effective(TX),
+)
+CUT = CutRecord(5, TX, ((OP, 5, False), (OP, 6, True)), ("B1.7",), 6, 7)
 FRAMES: list[Frame] = [
+    Control(8, tuple(Letter("B3", letter) for letter in LETTERS)),
+    Control(
+        17,
+        (
+            Subscribe(OP, FILTER, tx=TX, ended=True),
+            Started(OP, "B1.7", 4, True),
+            Switched(OP, "B1.7", 5, True),
+            Invite(TX, OP, "00000001", BODY, 2.5, True),
+            Reply(OP, (PART,), 2, "no"),
+            Opening(TX),
+            Prepare(TX),
+            Decide(TX, 7, True, "", PART.begun, PART.ended, ("B1.7",)),
+            Echoed(TX, "prepare", "changed"),
+            Settle(TX),
+        ),
+    ),
+    Knowledge("B1.7", Span(5, 6, [6], [PUBLICATION], (CUT,))),
+    BeginRequest(1, False, 2.5, "key"),
+    ExecuteRequest(2, (("d", STEPS),), 2.5, "key"),
+    SubscribeRequest(3, FILTER, tag=TAG),
+    StageRequest(4, TAG, BODY, 2.5),
+    InviteRequest(5, TAG, BODY, 2.5),
+    AnswerRequest(6, TX, OP, "no"),
+    FollowRequest(9, TX, 2, (3, 4), 2.5),
+    EndRequest(7, TX, False, "no"),
+    OutcomeRequest(8, TX),
+    Invited(TX, 2.5, "00000001/c", OP, bytes(BODY), (1, 2), STEPS),
+    Decided(TX, 7, False, "no"),
+    Over(3),
     Beat(),
     LinkHello(PROTOCOL_VERSION, "B1", 5, 4, 3, True, b"secret"),
     Control(
@@ -99,6 +193,11 @@ FRAMES: list[Frame] = [
             Echo(OP),
             ClientHere("c", "B1-7"),
             ClientGone("c", "B1-7"),
+            Complete(False),
+            PubendHere("B1.7", ("B2", "B1")),
+            PubendGone("B1.7"),
+            Confirmed(OP),
+            Join(OP, "B1.7", 9),
         ),
     ),
     ControlAck(2**40),
@@ -157,6 +256,8 @@ FRAMES: list[Frame] = [
     Status({"broker": "B1", "tables": {"n": 1}, "list": [1, 2.5, None, True]}),
 ]
 
+CONTROL = [message for frame in FRAMES if isinstance(frame, Control) for message in frame.messages]
+
 by_kind = pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
 
 
@@ -170,6 +271,8 @@ def test_round_trip(frame: Frame) -> None:
 
 def test_every_kind_of_frame_is_tried() -> None:
     assert {type(frame) for frame in FRAMES} == set(Frame.__args__)
+    assert {type(message) for message in CONTROL} == set(ControlMessage.__args__)
+    assert {type(letter) for letter in LETTERS} == set(LetterBody.__args__)
 
 
 def test_filters_come_back_equal() -> None:
@@ -301,13 +404,29 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-TAGS = [encode(frame)[2 : 2 + (encode(frame)[1] & 0x1F)].decode() for frame in FRAMES]
+wrong_fields = st.lists(anything, max_size=6)
 
 
-@given(tag=st.sampled_from(TAGS), fields=st.lists(anything, max_size=6))
+def tags(*things: msgspec.Struct) -> st.SearchStrategy[str]:
+    return st.sampled_from(sorted({str(each.__struct_config__.tag) for each in things}))
+
+
+@given(tag=tags(*FRAMES), fields=wrong_fields)
 @settings(max_examples=250, deadline=None)
 def test_right_tags_with_wrong_fields(tag: str, fields: list[object]) -> None:
     only_peer_errors(packed(tag, *fields))
+
+
+@given(tag=tags(*CONTROL), fields=wrong_fields)
+@settings(max_examples=150, deadline=None)
+def test_control_with_wrong_fields(tag: str, fields: list[object]) -> None:
+    only_peer_errors(packed("ctl", 1, [[tag, *fields]]))
+
+
+@given(tag=tags(*LETTERS), fields=wrong_fields)
+@settings(max_examples=100, deadline=None)
+def test_letters_with_wrong_fields(tag: str, fields: list[object]) -> None:
+    only_peer_errors(packed("ctl", 1, [["letter", "B3", [tag, *fields]]]))
 
 
 @given(form=anything)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from motet.broker.writing import behind_the_rest
 from motet.errors import InvariantError, ProtocolError
 from motet.model import OpId
 from motet.protocol.contract import (
@@ -92,6 +93,23 @@ async def test_one_read_is_one_write_per_connection_in_the_order_of_the_steps() 
         one.hear(*(Inquire(OpId("c", "e", n)) for n in range(3)))
         assert one.writes == [[Done(0), Done(1), Done(2)]]
         assert two.writes == [[Done(0), Done(100), Done(1), Done(101), Done(2), Done(102)]]
+        bench.core.answer = lambda _: Output()
+
+
+async def test_reads_that_the_loop_takes_at_once_are_one_write_per_connection() -> None:
+    def answer(given: Input) -> Output:
+        assert isinstance(given, Received)
+        return Output(send=[(2, Done(given.frame.op.sequence))])  # type: ignore[union-attr]
+
+    async with Bench(answer, soon=behind_the_rest) as bench:
+        one, two = bench.dial_in(), bench.dial_in()
+        one.hear(Inquire(OpId("c", "e", 1)))
+        two.hear(Inquire(OpId("c", "e", 2)))
+        assert two.writes == []
+        await until(lambda: bool(two.writes))
+        one.hear(Inquire(OpId("c", "e", 3)))
+        await until(lambda: len(two.writes) > 1)
+        assert two.writes == [[Done(1), Done(2)], [Done(3)]]
         bench.core.answer = lambda _: Output()
 
 
@@ -593,7 +611,7 @@ async def test_a_status_that_fails_is_a_failure_of_ours() -> None:
     await bench.driver.start()
     one = bench.dial_in()
 
-    def broken() -> dict[str, object]:
+    def broken(*_: object) -> dict[str, object]:
         raise KeyError("a bug")
 
     bench.core.status = broken  # type: ignore[method-assign]

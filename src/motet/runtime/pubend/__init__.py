@@ -41,13 +41,15 @@ Test only this room: `pytest tests/unit/pubend`
 """
 
 from motet.runtime.pubend.batches import Batch, Lost, Projection
-from motet.runtime.pubend.pubend_log import PubendLog, SegmentedLog
-from motet.runtime.pubend.records import Run, Start
+from motet.runtime.pubend.opening import SegmentedLog
+from motet.runtime.pubend.pubend_log import PubendLog
+from motet.runtime.pubend.records import Cut, Run, Start
 from motet.runtime.pubend.retention import Disk, Retention, Trimmed
 from motet.runtime.pubend.shelf import NoShelf, Shelf
 
 __all__ = [
     "Batch",
+    "Cut",
     "Disk",
     "Lost",
     "NoShelf",

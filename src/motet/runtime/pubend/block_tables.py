@@ -77,7 +77,7 @@ def read_tables(
         block = reader.block
         others = any(kind != RUN for kind in reader.runs.kinds)
         decodes = wishes.splits and block.payload_sizes is None
-        if by_rows or decodes or (others and wishes.starts):
+        if by_rows or decodes or (others and wishes.others):
             found = _by_rows(reader, filter, wishes, room)
         else:
             found = _BlockTable(reader, filter, wishes).tabled(room)

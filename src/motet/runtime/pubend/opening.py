@@ -6,7 +6,7 @@ their first records.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -24,6 +24,15 @@ from motet.runtime.pubend.records import (
 )
 from motet.runtime.pubend.shelf import Shelf
 from motet.runtime.pubend.standing import Standing
+
+
+class SegmentedLog(Log, Protocol):
+    """What a pubend needs of the log below it."""
+
+    @property
+    def extents(self) -> tuple[Extent, ...]: ...
+
+    def roll(self) -> None: ...
 
 
 class Opened(NamedTuple):

@@ -9,25 +9,27 @@ from itertools import pairwise
 from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final
 
 from motet.errors import InvariantError, MisuseError, StorageError
-from motet.model import Filter, OpId
-from motet.runtime.log import Durability, Extent, FileLog, Log
+from motet.model import Filter
+from motet.runtime.log import Durability, Extent, FileLog
 from motet.runtime.pubend.batches import Batch, Lost, Projection, Sieve
 from motet.runtime.pubend.file_shelf import FileShelf
-from motet.runtime.pubend.opening import Opening
+from motet.runtime.pubend.opening import Opening, SegmentedLog
 from motet.runtime.pubend.parts import Live, Part, Sealed
 from motet.runtime.pubend.reading import Reading
 from motet.runtime.pubend.records import (
     CHECKPOINT,
     CURSOR,
+    CUT,
     ENDED,
     LOSS,
     RUN,
     START,
     Bodies,
     Cursor,
+    Cut,
     Ended,
     Loss,
     Run,
@@ -44,15 +46,6 @@ SEGMENT_BYTES: Final = 64 << 20
 MOST_AWAITED: Final = 4096
 _NEVER_ROLLS: Final = 1 << 62
 """Segments begin when we say so, because each begins with a checkpoint."""
-
-
-class SegmentedLog(Log, Protocol):
-    """What a pubend needs of the log below it."""
-
-    @property
-    def extents(self) -> tuple[Extent, ...]: ...
-
-    def roll(self) -> None: ...
 
 
 class PubendLog:
@@ -201,7 +194,7 @@ class PubendLog:
                 raise self._backwards(run.first_tick, last_tick)
             session = run.publisher, run.epoch
             known = published.get(session) or self.published(*session)
-            if run.first_sequence <= known:
+            if run.epoch and run.first_sequence <= known:
                 raise MisuseError(
                     f"{run.publisher} has published up to {known} in session {run.epoch}, so an "
                     f"event {run.first_sequence} would be there twice"
@@ -213,13 +206,19 @@ class PubendLog:
         if len(self._awaited) > MOST_AWAITED:
             self._forget_durable()
 
-    def append_start(self, tick: int, op: OpId) -> int:
-        """A subscription begins behind this tick; the position at which that is durable."""
-        if tick <= self._standing.last_tick:
-            raise self._backwards(tick, self.last_tick)
-        start = Start(tick, op)
-        position = self._append(START, encode(start), tick)
-        self._standing.apply(START, start)
+    def append_start(self, start: Start) -> int:
+        """A subscription begins; the position at which that is durable."""
+        return self._append_one(START, start)
+
+    def append_cut(self, cut: Cut) -> int:
+        """A transaction takes effect; its events follow. The position as with starts."""
+        return self._append_one(CUT, cut)
+
+    def _append_one(self, kind: int, record: Start | Cut) -> int:
+        if record.tick <= self._standing.last_tick:
+            raise self._backwards(record.tick, self.last_tick)
+        position = self._append(kind, encode(record), record.tick)
+        self._standing.apply(kind, record)
         self._await(position)
         return position
 

@@ -1,8 +1,8 @@
 """What a pubend writes into its log, as msgpack.
 
 The kind of a record is the kind that the log keeps for it. Records with ticks are the stream:
-runs of events, and starts of subscriptions (cuts, when there are transactions). The others are
-the pubend's own: they say what would otherwise have to be found out by reading everything.
+runs of events, starts of subscriptions, and cuts of transactions. The others are the pubend's
+own: they say what would otherwise have to be found out by reading everything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from motet.model import OpId
 RUN: Final = 1
 START: Final = 2
 CUT: Final = 3
-"""Kept free for transactions."""
 CURSOR: Final = 4
 ENDED: Final = 5
 LOSS: Final = 6
@@ -82,10 +81,26 @@ class Run(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Start(Struct, array_like=True, frozen=True, gc=False):
-    """A subscription begins behind this tick."""
+    """A subscription begins behind this tick; or, if it is tentative, behind a cut to come."""
 
     tick: int
     op: OpId
+    tentative: bool = False
+
+
+class Cut(Struct, array_like=True, frozen=True):
+    """A transaction takes effect. Each switch is a subscription, the tick behind which it begins or
+    ends, and whether it ends. The events up to tick `last` are the transaction's: they belong to no
+    epoch, and their sequences count from 1. `pubends` are all that have such events;
+    if there are several, `orders` has the place of each of ours among all of them."""
+
+    tick: int
+    tx: str
+    number: int
+    switches: tuple[tuple[OpId, int, bool], ...]
+    pubends: tuple[str, ...]
+    last: int
+    orders: tuple[str, ...] = ()
 
 
 class Cursor(Struct, array_like=True, frozen=True, gc=False):
@@ -130,7 +145,7 @@ class Checkpoint(Struct, array_like=True, frozen=True):
     """Up to this tick everything was in a log that was destroyed before this one began."""
 
 
-Ticked = Run | Start
+Ticked = Run | Start | Cut
 """A record of the stream."""
 
 encode: Final = msgspec.msgpack.Encoder().encode
@@ -140,13 +155,14 @@ _decode_bodies: Final = msgspec.msgpack.Decoder(list[Raw]).decode
 DECODERS: Final = {
     RUN: msgspec.msgpack.Decoder(Run).decode,
     START: msgspec.msgpack.Decoder(Start).decode,
+    CUT: msgspec.msgpack.Decoder(Cut).decode,
     CURSOR: msgspec.msgpack.Decoder(Cursor).decode,
     ENDED: msgspec.msgpack.Decoder(Ended).decode,
     LOSS: msgspec.msgpack.Decoder(Loss).decode,
     CHECKPOINT: msgspec.msgpack.Decoder(Checkpoint).decode,
 }
 
-TICKED: Final = frozenset({RUN, START})
+TICKED: Final = frozenset({RUN, START, CUT})
 
 
 ONE: Final = b"\x91"

@@ -8,12 +8,14 @@ from typing import Any, Final
 from motet.runtime.pubend.records import (
     CHECKPOINT,
     CURSOR,
+    CUT,
     ENDED,
     LOSS,
     RUN,
     START,
     Checkpoint,
     Cursor,
+    Cut,
     Ended,
     Loss,
     Run,
@@ -69,6 +71,10 @@ class Standing:
         return sessions.get(epoch, 0) if sessions else 0
 
     def _run(self, run: Run) -> None:
+        self.last_tick = run.last_tick
+        self.events += run.count
+        if not run.epoch:
+            return  # of a transaction, which is there once anyway
         sessions = self.published.get(run.publisher)
         if sessions is None:
             sessions = self.published[run.publisher] = {}
@@ -76,8 +82,6 @@ class Standing:
         if run.first_sequence > before + 1:
             self._skip(run, before)
         sessions[run.epoch] = run.last_sequence
-        self.last_tick = run.last_tick
-        self.events += run.count
 
     def _skip(self, run: Run, before: int) -> None:
         known = self.skipped.setdefault(run.publisher, {}).setdefault(run.epoch, [])
@@ -85,7 +89,7 @@ class Standing:
         known.extend(range(first, run.first_sequence))
         del known[:-MOST_SKIPPED]
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: Start | Cut) -> None:
         self.last_tick = start.tick
 
     def _cursor(self, cursor: Cursor) -> None:
@@ -122,6 +126,7 @@ class Standing:
 _APPLY: Final[dict[int, Callable[[Standing, Any], None]]] = {
     RUN: Standing._run,
     START: Standing._start,
+    CUT: Standing._start,
     CURSOR: Standing._cursor,
     ENDED: Standing._ended,
     LOSS: Standing._loss,

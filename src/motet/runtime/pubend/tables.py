@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from motet.model import Value
-from motet.protocol.reading.messages import EVENT, START, Wanted
+from motet.protocol.reading.messages import CUT, EVENT, START, Wanted
 from motet.runtime.pubend.columns import arrow_type
 from motet.runtime.pubend.index import BOOL, FLOAT, INT, TEXT, TIME
-from motet.runtime.pubend.records import Run, Start, Ticked, last_tick_of
+from motet.runtime.pubend.records import Cut, Run, Start, Ticked, last_tick_of
 from motet.runtime.pubend.survey import contents_of
 
-KIND_NAMES: Final = ("", EVENT, START, "cut")
+KIND_NAMES: Final = ("", EVENT, START, CUT)
 """By the number that a record has in the log."""
 FITTING: Final = {
     BOOL: (bool,),
@@ -52,8 +52,8 @@ class Wishes(NamedTuple):
     """What is wanted of every event. Columns have their kinds by now."""
 
     columns: tuple[Wanted, ...]
-    starts: bool
-    """Are starts of subscriptions wanted, too?"""
+    others: frozenset[str]
+    """What is wanted besides events: starts of subscriptions, cuts of transactions."""
 
     @property
     def attributes(self) -> list[str]:
@@ -116,6 +116,15 @@ class _Rows:
         self.epochs.append(start.op.epoch)
         self.contents.append((None, None))
 
+    def take_cut(self, cut: Cut) -> None:
+        """The transaction's name stands where an event has its epoch, its number for a sequence."""
+        self.ticks.append(cut.tick)
+        self.sequences.append(cut.number)
+        self.kinds.append(3)
+        self.publishers.append("")
+        self.epochs.append(cut.tx)
+        self.contents.append((None, None))
+
     def column(self, arrow: Any, wanted: Wanted, misfits: Counter[str]) -> Any:
         type_ = field_type(arrow, wanted)
         if wanted.attribute:
@@ -165,8 +174,10 @@ def table_of_rows(
                 record = record.part(record.first_tick, record.first_tick + left - 1)
                 upto = last_tick_of(record)
             rows.take_run(record)
-        elif wishes.starts:
+        elif isinstance(record, Start) and START in wishes.others:
             rows.take_start(record)
+        elif isinstance(record, Cut) and CUT in wishes.others:
+            rows.take_cut(record)
     if not rows.ticks:
         return Tabled(None, 0, upto, scanned, {})
     misfits: Counter[str] = Counter()
