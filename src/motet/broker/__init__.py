@@ -2,13 +2,15 @@
 
 Lives here
     config, facts, durable       what a broker is told, what it writes down, what that changes
+    carrying, consequences       what follows from it, inside and outside
     core, greeting, linking, router, inquiry, account   the soft half: `step(input, now) -> Output`
     streams, total_order         exactly-once events: our own pubend, and the streams of all others
+    pending, leaving, remembered what is not in our log yet, what must not leave yet, what it knows
     interests                    what streams want to know of the routing tables
     cell                         brokers of several processes: a room of its own
     image, records, rebuild      durable state as parts, all of it as bytes, and back
         (all of these are the pure half)
-    driver, dialling             the asyncio half: reads always, writes once per read
+    driver, dialling, writing    the asyncio half: reads always, writes once per round of reads
     driven                       what the driver needs of a core
     recovery, compaction         a broker's folder: opened, read, kept short
     service, reloading           one broker as a process, and its topology read again

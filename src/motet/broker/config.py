@@ -9,7 +9,7 @@ from motet.protocol.delivery.curiosity import Liveness
 OUTBOX_BOUND = 100_000
 LIVENESS = Liveness()
 
-SETTLED = ("covering", "lease_s", "heartbeat_s", "durability", "outbox_bound", "liveness")
+SETTLED = ("covering", "lease_s", "heartbeat_s", "durability", "outbox_bound", "liveness", "root")
 """Settings of an overlay that its brokers take at their start and keep while they run."""
 CELLULAR = ("mates", "cells")
 """The same of one broker: who is in its cell, and in those next to it."""
@@ -41,6 +41,8 @@ class BrokerConfig(Struct, frozen=True):
     """Neighbours that are cells of several processes, with their mates."""
     mirror_s: float = 0.5
     """How long a head waits for a mate to take a fact before it goes on without it."""
+    root: str = ""
+    """The broker that decides transactions; empty: there are none."""
     liveness: Liveness = LIVENESS
     """How soon exactly-once delivery asks for what is missing."""
 

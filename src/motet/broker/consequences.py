@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer
-from motet.protocol.routing.messages import Started
-from motet.protocol.session.messages import Done, Failed
+from motet.protocol.routing.messages import Started, Switched
+from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over
+from motet.protocol.transactions.state import Block
 
 
 class Consequences:
@@ -14,17 +15,23 @@ class Consequences:
     __slots__ = (
         "answers",
         "awaiting",
+        "blocks",
         "closed",
         "destroyed",
         "ended",
+        "ending",
         "fenced",
         "lifted",
         "neighbours",
+        "released",
         "rerouted",
         "restarted",
         "retired",
+        "settled",
         "started",
         "starts",
+        "switched",
+        "tell",
         "timers",
     )
 
@@ -36,9 +43,19 @@ class Consequences:
         """Clients whose session here has ended, each with the newer epoch elsewhere."""
         self.closed: list[tuple[str, str]] = []
         """Sessions (client, epoch) that have ended here, for whatever reason."""
-        self.starts: list[tuple[int, OpId]] = []
+        self.tell: list[tuple[str, Invited | Decided | Over]] = []
+        """What clients of ours hear of transactions."""
+        self.blocks: list[Block] = []
+        """Cuts that must go into our log."""
+        self.ending: list[OpId] = []
+        """Subscriptions of our clients that a transaction has ended."""
+        self.settled: list[OpId] = []
+        """Subscriptions that ended, in a decision that is in effect everywhere now."""
+        self.switched: list[Switched] = []
+        """Where subscriptions of our clients begin, or end, because of a cut."""
+        self.starts: list[tuple[int, OpId, bool]] = []
         """Subscriptions whose start must go into our log."""
-        self.restarted: list[tuple[int, OpId]] = []
+        self.restarted: list[tuple[int, OpId, bool]] = []
         """Subscriptions whose start is in our log, and counts again."""
         self.started: list[Started] = []
         """What subscriptions of our clients are owed from now on."""
@@ -54,12 +71,18 @@ class Consequences:
         """Clients of ours in total order that wait for other starts than before."""
         self.rerouted = False
         """The way to a pubend is another one."""
+        self.released = False
+        """A transaction has moved on: what had to stay because of it may go."""
 
     @property
     def concern_streams(self) -> bool:
         return bool(
             self.starts
             or self.restarted
+            or self.blocks
+            or self.ending
+            or self.settled
+            or self.switched
             or self.started
             or self.lifted
             or self.awaiting
@@ -68,4 +91,5 @@ class Consequences:
             or self.retired
             or self.destroyed
             or self.closed
+            or self.released
         )

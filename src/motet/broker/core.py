@@ -24,8 +24,9 @@ from motet.broker.durable import Durable
 from motet.broker.greeting import ClientSoft, Greeting, fencing
 from motet.broker.inquiry import Inquiries
 from motet.broker.linking import Counts, Peer
+from motet.broker.remembered import Remembered
 from motet.broker.router import Router
-from motet.broker.streams import Remembered, Streams
+from motet.broker.streams import Streams
 from motet.errors import (
     InvariantError,
     MotetError,
@@ -66,14 +67,22 @@ from motet.protocol.link.messages import (
 )
 from motet.protocol.session.messages import (
     AdvertiseRequest,
+    AnswerRequest,
+    BeginRequest,
     ClientHello,
+    EndRequest,
+    ExecuteRequest,
+    FollowRequest,
     Goodbye,
+    InviteRequest,
+    OutcomeRequest,
     Processed,
     Publish,
     Published,
     Ready,
     Refusal,
     Request,
+    StageRequest,
     SubscribeRequest,
     UnadvertiseRequest,
     UnsubscribeRequest,
@@ -137,7 +146,7 @@ class BrokerCore(Greeting):
             case LogRead():
                 self.streams.read(input, out, now)
             case Persisted(confirmed):
-                self.streams.persisted(confirmed)
+                self.streams.persisted(confirmed, out)
             case Reconfigured(neighbours):
                 self._reconfigured(neighbours, out, now)
 
@@ -159,6 +168,7 @@ class BrokerCore(Greeting):
                     if sequence > session.published
                 )
             self.streams.begin(remembered, out, now)
+            self._cut_if_due(out, now)
         if self.membership is not None:
             self.membership.after(out, now)
         return out
@@ -338,6 +348,8 @@ class BrokerCore(Greeting):
                 soft = self.clients.get(client)
                 if soft is not None and soft.epoch == epoch and not soft.connection:
                     self._end_session(client, epoch, out, now)
+            case ("transaction", tx):
+                self._journal(facts.TransactionOverdue(tx), out, now)
             case ("deadline", client, epoch, sequence):
                 self.inquiries.begin(OpId(client, epoch, sequence), out, now)
             case ("verdict", client, epoch, sequence):
@@ -352,6 +364,12 @@ class BrokerCore(Greeting):
         fact = Fact(now, body)
         out.persist.append(fact)
         self._carry_out(self.durable.apply(fact), out, now)
+        self._cut_if_due(out, now)
+
+    def _cut_if_due(self, out: Output, now: float) -> None:
+        due = self.durable.transactions.due()
+        if due and self.streams.begun:
+            self._journal(facts.CutMade(due, self.streams.next_tick(now)), out, now)
 
     def _carry_out(self, then: Consequences, out: Output, now: float) -> None:
         self.router.tables_changed()
@@ -359,7 +377,6 @@ class BrokerCore(Greeting):
         for neighbour in then.neighbours:
             if neighbour in self.links:  # else it has just been given up, or taken away
                 self.links[neighbour].transmit(out, now)
-                self._give_up_the_absent(neighbour, out, now)
         if then.concern_streams:
             self.streams.tables_changed(then, out, now)
         for client, reply in then.answers:
@@ -367,12 +384,20 @@ class BrokerCore(Greeting):
             if soft is not None and soft.connection:
                 out.deliver.append((soft.connection, reply))
             self.streams.effective(client, out, now)
+        for client, told in then.tell:
+            soft = self.clients.get(client)
+            if soft is not None and soft.connection:
+                out.deliver.append((soft.connection, told))
         for client, newer in then.fenced:
             connection = self.clients[client].connection
             if connection:
                 out.close.append(fencing(connection, client, newer))
                 self._unbind(connection)
             del self.clients[client]
+        # Last: that is a fact of its own, and what follows from this one comes before it.
+        for neighbour in then.neighbours:
+            if neighbour in self.links:
+                self._give_up_the_absent(neighbour, out, now)
 
     def _end_session(self, client: str, epoch: str, out: Output, now: float) -> None:
         del self.clients[client]
@@ -393,9 +418,9 @@ class BrokerCore(Greeting):
         pubend = self.streams.pubend
         return self.streams.machine.acknowledged(pubend) if pubend else 0
 
-    def status(self) -> dict[str, Any]:
-        """What an operator asks for; plain values only."""
-        return account_of(self)
+    def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]:
+        """What an operator asks for, and where these clients are; plain values only."""
+        return account_of(self, clients)
 
     def validate(self) -> None:
         """Raise if durable and soft state contradict each other or themselves, or a neighbour."""
@@ -422,6 +447,14 @@ MOVES: dict[type, tuple[tuple[str, ...], Any]] = {
     UnadvertiseRequest: (CLIENT, BrokerCore._request),
     SubscribeRequest: (CLIENT, BrokerCore._request),
     UnsubscribeRequest: (CLIENT, BrokerCore._request),
+    BeginRequest: (CLIENT, BrokerCore._request),
+    ExecuteRequest: (CLIENT, BrokerCore._request),
+    StageRequest: (CLIENT, BrokerCore._request),
+    InviteRequest: (CLIENT, BrokerCore._request),
+    AnswerRequest: (CLIENT, BrokerCore._request),
+    FollowRequest: (CLIENT, BrokerCore._request),
+    EndRequest: (CLIENT, BrokerCore._request),
+    OutcomeRequest: (CLIENT, BrokerCore._request),
     Publish: (CLIENT, BrokerCore._publish),
     Processed: (CLIENT, BrokerCore._processed),
     Ready: (CLIENT, BrokerCore._ready),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from motet.broker.config import BrokerConfig
-from motet.broker.streams import Remembered
+from motet.broker.remembered import Remembered
 from motet.protocol.contract import Input, Output
 from motet.runtime.contact import Contact
 from motet.runtime.journal import Journal
@@ -27,7 +27,7 @@ class Core(Protocol):
 
     def objection_to(self, neighbours: tuple[str, ...]) -> str: ...
 
-    def status(self) -> dict[str, Any]: ...
+    def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]: ...
 
 
 def passed(core: Core, journal: Journal, contact: Contact) -> int:

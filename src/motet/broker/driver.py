@@ -1,9 +1,9 @@
 """The broker under asyncio: carries out what the pure core asks for.
 
-One read of a connection is one turn: all its frames are decoded, stepped through the core, and
-what comes out is written once per connection at the end of the turn. The order of
-`contract.Output` holds: nothing leaves before its facts are durable, and per connection
-everything leaves in the order of the steps.
+One read of a connection is one turn: all its frames are decoded and stepped through the core. What
+comes out of all turns that the loop takes at once is written once per connection, behind the last
+of them. The order of `contract.Output` holds: nothing leaves before its facts are durable, and per
+connection everything leaves in the order of the steps.
 
 The driver always reads. Who does not read gets fewer events, is told how many it lost, and in
 the end loses its connection; it never slows the others down.
@@ -26,7 +26,8 @@ from motet.broker.dialling import Dialling, transport
 from motet.broker.driven import Core, passed
 from motet.broker.pubend import Confirms, Desk, Pubend
 from motet.broker.reading import REQUESTS, Readings
-from motet.broker.streams import Remembered
+from motet.broker.remembered import Remembered
+from motet.broker.writing import Soon, Writing, behind_the_rest
 from motet.errors import (
     FrameError,
     InvariantError,
@@ -97,6 +98,7 @@ class BrokerDriver:
         pubend: Pubend | None = None,
         remembered: Remembered | None = None,
         transports: Callable[[str], Transport] = transport,
+        soon: Soon = behind_the_rest,
     ) -> None:
         self.core = core
         self.wiring = wiring
@@ -106,6 +108,7 @@ class BrokerDriver:
         self._clock = clock or SteadyClock()
         self._journal = journal or VolatileJournal()
         self._transports = transports
+        self._writing = Writing(self._write, soon)
         self._dialling = Dialling(transports, self._meet, self._keep)
         self.reloads: list[str] = []
         """Each time that the topology was read again: what was wrong with it, if anything."""
@@ -114,8 +117,6 @@ class BrokerDriver:
         self._remembered = remembered
         self._timers = Timers(self._clock, self._ring)
         self._count = self._dropped_before = 0
-        self._due: list[Contact] = []
-        """Contacts with something to write at the end of this turn."""
         self._holding: dict[int, Contact] = {}
         """Contacts with something that waits for the journal."""
         self._confirms = Confirms(self._journal, self._turn, self._desk.forget)
@@ -261,7 +262,7 @@ class BrokerDriver:
         for neighbour in self._dialling.aim(wiring.dial):
             for contact in [c for c in self.contacts.values() if c.dialled == neighbour]:
                 self._end(contact, "", "called elsewhere from now on", self._clock.now())
-        self._flush()
+        self._writing.now()
 
     # ── turns ────────────────────────────────────────────────────────────────────────────
 
@@ -278,7 +279,7 @@ class BrokerDriver:
                 break
         if wrong is not None:
             self._refuse(contact, wrong, now)
-        self._flush()
+        self._writing.soon()
 
     def _receive(self, contact: Contact, frame: Frame, now: float) -> None:
         self.traffic.events_in += events_of(frame)
@@ -291,7 +292,7 @@ class BrokerDriver:
             return
         if type(frame) is StatusRequest:
             contact.since = now  # who only asks for the status needs no hello
-            self._tell_status(contact)
+            self._tell_status(contact, frame.clients)
             return
         if isinstance(frame, REQUESTS):
             contact.hear_reader()
@@ -302,14 +303,14 @@ class BrokerDriver:
         if isinstance(frame, _HELLOS) and not contact.outbox.ended:
             contact.hear_hello(frame)
 
-    def _tell_status(self, contact: Contact) -> None:
+    def _tell_status(self, contact: Contact, clients: tuple[str, ...]) -> None:
         """It costs more to answer than to ask, so nobody may ask in bulk."""
         if contact.outbox.unwritten(Status) >= STATUSES_PER_TURN:
             text = "asked for the status too often at once: wait for the answer"
             self._refuse(contact, ProtocolError(text), self._clock.now())
             return
         try:
-            state = self.status()
+            state = self.status(clients)
         except Exception as failure:
             self._fail(failure)
         else:
@@ -317,7 +318,7 @@ class BrokerDriver:
 
     def _tell(self, contact: Contact, answer: Frame) -> None:
         self._put(contact, answer, 0)
-        self._flush()
+        self._writing.now()
 
     def closed(self, contact: Contact) -> None:
         """The transport says that a connection is gone."""
@@ -329,7 +330,7 @@ class BrokerDriver:
 
     def expel(self, contact: Contact, error: MotetError) -> None:
         self._refuse(contact, error, self._clock.now())
-        self._flush()
+        self._writing.now()
 
     def _refuse(self, contact: Contact, error: MotetError, now: float) -> None:
         self._end(contact, type(error).__name__, str(error), now)
@@ -348,7 +349,7 @@ class BrokerDriver:
     def _turn(self, given: Input) -> None:
         if not self._stopping:
             self._step(given, self._clock.now())
-            self._flush()
+            self._writing.soon()
 
     # ── carrying out ─────────────────────────────────────────────────────────────────────
 
@@ -402,18 +403,13 @@ class BrokerDriver:
         journal = self._journal
         position = own if own or is_soft(frame) else journal.appended
         if contact.outbox.put(frame, position, passed(self.core, journal, contact)):
-            self._due.append(contact)
+            self._writing.due(contact)
         elif contact.outbox.holding:
             self._holding[contact.number] = contact
 
-    def _flush(self) -> None:
-        while self._due:
-            due, self._due = self._due, []
-            for contact in due:
-                if self.failure is None:
-                    self._write(contact)
-
     def _write(self, contact: Contact) -> None:
+        if self.failure is not None:
+            return
         try:
             contact.outbox.flush()
         except FrameError as error:  # what it must hear next fits no frame: it cannot go on
@@ -425,10 +421,10 @@ class BrokerDriver:
         waiting, self._holding = self._holding, {}
         for contact in waiting.values():
             contact.outbox.release(passed(self.core, self._journal, contact))
-            self._due.append(contact)
+            self._writing.due(contact)
             if contact.outbox.holding:
                 self._holding[contact.number] = contact
-        self._flush()
+        self._writing.now()
 
     # ── the pulse ────────────────────────────────────────────────────────────────────────
 
@@ -446,16 +442,16 @@ class BrokerDriver:
                 self.expel(contact, problem)
             elif contact.idle(now, heartbeat_s):
                 self._put(contact, Beat(), 0)
-        self._flush()
+        self._writing.now()
         self._desk.let_go(self.core.done_with())
 
     # ── looking in ───────────────────────────────────────────────────────────────────────
 
-    def status(self) -> dict[str, Any]:
+    def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]:
         """The core's state, with what only the driver knows beside it."""
         now = self._clock.now()
         listed = [contact.describe() for contact in islice(self.contacts.values(), LISTED)]
-        return self.core.status() | {
+        return self.core.status(clients) | {
             "process": {
                 "pid": os.getpid(),
                 "address": self.address,

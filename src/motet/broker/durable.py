@@ -11,32 +11,32 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from motet.broker import facts
-from motet.broker.config import BrokerConfig
+from motet.broker.carrying import Carrying, deadline_key
 from motet.broker.consequences import Consequences
 from motet.broker.image import Part, parts_of, take_in
 from motet.broker.records import encode
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
 from motet.model.epochs import is_newer, number_of
-from motet.protocol.contract import CancelTimer, Fact, SetTimer, TimerKey
+from motet.protocol.contract import Fact, SetTimer
 from motet.protocol.link.machine import Ledger
-from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,
     ClientHere,
     RoutingMessage,
     Subscribe,
+    Switched,
     Unadvertise,
     Unsubscribe,
     widens,
 )
-from motet.protocol.routing.obligations import Effects
-from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import (
     AdvertiseRequest,
     Done,
     Failed,
+    Over,
     Request,
+    RoutingRequest,
     Stands,
     SubscribeRequest,
     UnadvertiseRequest,
@@ -45,31 +45,9 @@ from motet.protocol.session.messages import (
 from motet.protocol.session.state import Session
 
 LONGEST_TIMEOUT_S = 3600.0
-NOWHERE = 1 << 62
-"""Above every tick: a subscription does not reach back there any more."""
 
 
-class Durable:
-    def __init__(self, config: BrokerConfig) -> None:
-        self.config = config
-        life = f"{config.name}-{config.incarnation}"
-        self.routing = Routing(life, config.neighbours, covering=config.covering)
-        self.sessions = Sessions(config.name, config.incarnation)
-        self.lives = config.incarnation
-        """The highest life that any of our links has had: none returns, not even for a neighbour
-        that was taken away and added again."""
-        self.ledgers = {name: Ledger(name, self.lives) for name in sorted(config.neighbours)}
-        self.floors: dict[str, int] = {}
-        """By pubend: all clients of ours are done with it up to here."""
-        self.reserved = 0
-        """Our own events come above this after a restart."""
-        self.destroyed = (0, 0)
-        """Our log up to this tick is gone; the last epoch that we had issued then."""
-        self.deadlines: dict[OpId, tuple[float, float]] = {}
-        """Of every request that someone waits for: when, and the timeout that was asked for."""
-        self.now = 0.0
-        self._then = Consequences()
-
+class Durable(Carrying):
     def apply(self, fact: Fact) -> Consequences:
         """The one door."""
         if fact.now < self.now:
@@ -78,7 +56,9 @@ class Durable:
         handle = MOVES.get(type(fact.body))
         if handle is None:
             raise InvariantError(f"{type(fact.body).__name__} is not a fact")
+        self.transactions.now = fact.now
         handle(self, fact.body)
+        self._carry_transactions()
         then, self._then = self._then, Consequences()
         return then
 
@@ -106,7 +86,7 @@ class Durable:
             SetTimer(deadline_key(op), now + timeout_s)
             for op, (_, timeout_s) in self.deadlines.items()
         ]
-        return leases + deadlines
+        return leases + deadlines + self.transactions.recover(now)
 
     # ── sessions ─────────────────────────────────────────────────────────────────────────
 
@@ -114,6 +94,8 @@ class Durable:
         session = self.sessions.get(fact.client)
         if session is not None and session.epoch == fact.resume:
             self._cancel(("lease", session.client, session.epoch))
+            if session.instance != fact.instance:  # nobody knows what its last process had begun
+                self.transactions.left(session.client, session.epoch)
             session.instance = fact.instance
             session.keep_s = fact.keep_s or session.keep_s
             session.left_at = None
@@ -174,12 +156,24 @@ class Durable:
 
     def _end(self, session: Session) -> None:
         self._cancel(("lease", session.client, session.epoch))
+        self.transactions.left(session.client, session.epoch)
+        self._carry_transactions()  # before its operations go: an abort may take some back itself
         self._carry(self.routing.end(session.client, session.epoch))
         for sequence in sorted(session.unanswered):
             self._forget_deadline(OpId(session.client, session.epoch, sequence))
         self.sessions.end(session)
         self._then.closed.append((session.client, session.epoch))
         self.routing.state.merging.pop(session.client, None)
+        self._forget_blocks_of(session.client)
+
+    def _forget_blocks_of(self, client: str) -> None:
+        """Nobody asks what a client has published in transactions once its session is over, and
+        no advertisement of it has to stay for that."""
+        state = self.routing.state
+        if self.sessions.get(client) is None and not any(
+            op.client == client for op in state.retired
+        ):
+            self.transactions.state.published.pop(client, None)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────
 
@@ -190,13 +184,29 @@ class Durable:
             raise InvariantError("a request was journaled that must not take effect")
         self.sessions.accept(session, request)
         self._tick(fact.tick)
-        op = OpId(session.client, session.epoch, request.sequence)
+        self._obey(OpId(session.client, session.epoch, request.sequence), request, fact.refused)
+
+    def _obey(self, op: OpId, request: Request, refused: tuple[str, str] = ("", "")) -> None:
+        session = self.sessions.current(op.client, op.epoch)
+        if session is None:
+            return
+        if not isinstance(request, RoutingRequest):
+            if not self.transactions.hold(op, request):
+                self.transactions.request(op, request)
+            return
         source = Hop.client(session.client)
         message = self._as_message(op, request)
-        if fact.refused[0]:
-            message = Failed(request.sequence, *fact.refused)
+        wrong = refused if refused[0] else self.transactions.objection(op, request)
+        if wrong is not None:
+            message = Failed(request.sequence, *wrong)
+        elif self.transactions.hold(op, request):
+            self._forsake(session, request)
+            return
         if isinstance(message, Failed):
             self._answer(op, message)
+            return
+        if request.tag is not None and not self.transactions.note(op, request, request.tag):
+            self._answer(op, Done(request.sequence))
             return
         self._name(session, request)
         self._route(message, source)
@@ -208,7 +218,16 @@ class Durable:
             self.deadlines[op] = (at, timeout_s)
             self._then.timers.append(SetTimer(deadline_key(op), at))
 
-    def _name(self, session: Session, request: Request) -> None:
+    def _forsake(self, session: Session, request: RoutingRequest) -> None:
+        """It must wait. To its client, what it takes back is over all the same: else one that it
+        asks for behind it would get the same events once more."""
+        if isinstance(request, UnsubscribeRequest) and request.tag is None:
+            target = OpId(session.client, session.epoch, request.target)
+            self.routing.forsake(target)
+            self._name(session, request)
+            self._then.ended.append(target)
+
+    def _name(self, session: Session, request: RoutingRequest) -> None:
         """Remember what a durable client calls what it asks for, and what reaches back."""
         if isinstance(request, UnadvertiseRequest | UnsubscribeRequest):
             session.forget(request.target)
@@ -219,13 +238,14 @@ class Durable:
         if isinstance(request, SubscribeRequest) and request.since:
             session.since[request.sequence] = request.since
 
-    def _as_message(self, op: OpId, request: Request) -> RoutingMessage | Failed:
+    def _as_message(self, op: OpId, request: RoutingRequest) -> RoutingMessage | Failed:
         state = self.routing.state
+        tx = request.tag.tx if request.tag is not None else ""
         if isinstance(request, AdvertiseRequest):
-            return Advertise(op, request.filter, echo=request.wait)
+            return Advertise(op, request.filter, echo=request.wait, tx=tx)
         if isinstance(request, SubscribeRequest):
             above = state.next_tick if op.client in state.merging else 0
-            return Subscribe(op, request.filter, echo=request.wait, above=above)
+            return Subscribe(op, request.filter, echo=request.wait, above=above, tx=tx)
         target = OpId(op.client, op.epoch, request.target)
         waiting = op if request.wait else None
         if isinstance(request, UnadvertiseRequest):
@@ -284,11 +304,16 @@ class Durable:
 
     def _neighbour_met(self, fact: facts.NeighbourMet) -> None:
         self._carry(self.routing.forget(fact.neighbour))
+        self.transactions.forget(fact.neighbour)
+        self._carry_transactions()
         self.ledgers[fact.neighbour].restart(fact.incarnation)
         self._carry(self.routing.join(fact.neighbour))
+        self.transactions.join(fact.neighbour)
 
     def _neighbour_lost(self, fact: facts.NeighbourLost) -> None:
         self._carry(self.routing.forget(fact.neighbour, empty=False))
+        self.transactions.forget(fact.neighbour)
+        self._carry_transactions()
         self.lives += 1
         self.ledgers[fact.neighbour].lose(self.lives)
 
@@ -297,6 +322,7 @@ class Durable:
         for neighbour in [name for name in before if name not in after]:
             self._carry(self.routing.dismiss(neighbour))
             del self.ledgers[neighbour]
+            self.transactions.dismiss(neighbour)
         for neighbour in sorted(after - set(before)):
             self.lives += 1
             self.ledgers[neighbour] = Ledger(neighbour, self.lives)
@@ -323,6 +349,7 @@ class Durable:
         state = self.routing.state
         op = state.retired[fact.target]
         self._carry(self.routing.let_go(fact.target, fact.upto))
+        self._forget_blocks_of(fact.target.client)
         if op is not None and op in self.deadlines:
             # If events have taken most of the time, nobody who now has the rest of it is late.
             at, timeout_s = self.deadlines[op]
@@ -344,52 +371,32 @@ class Durable:
             session.cursors.pop(fact.pubend, None)
 
     def _start_learnt(self, fact: facts.StartLearnt) -> None:
-        self.routing.learn(fact.op, fact.pubend, fact.tick)
+        self.routing.learn(fact.op, fact.pubend, fact.tick, fact.tentative)
 
-    # ── carrying out ─────────────────────────────────────────────────────────────────────
+    # ── transactions ─────────────────────────────────────────────────────────────────────
 
-    def _route(self, message: RoutingMessage, source: Hop) -> None:
-        self._carry(self.routing.apply(message, source))
+    def _switch_learnt(self, fact: facts.SwitchLearnt) -> None:
+        self.routing.learn_switch(Switched(fact.op, fact.pubend, fact.tick, fact.ended))
 
-    def _carry(self, effects: Effects) -> None:
-        for neighbour, message in effects.messages:
-            self.ledgers[neighbour].enqueue(message, widens=widens(message))
-            self._then.neighbours[neighbour] = None
-        self._then.starts += effects.starts
-        self._then.restarted += effects.restarted
-        self._then.started += effects.started
-        self._then.lifted += effects.lifted
-        for each in effects.lifted:
-            session = self.sessions.current(each.op.client, each.op.epoch)
-            since = session.since.get(each.op.sequence) if session is not None else None
-            if session is not None and since is not None:  # the past is over there
-                session.since[each.op.sequence] = {**since, each.pubend: NOWHERE}
-        self._then.ended += effects.ended
-        self._then.retired += effects.retired
-        self._then.awaiting |= effects.awaiting
-        self._then.rerouted |= effects.rerouted
-        for pubend in effects.destroyed:
-            self.floors.pop(pubend, None)
-            self._then.destroyed.append(pubend)
-        for op, withdrawn in effects.completed:
-            if withdrawn:
-                text = f"operation {op.sequence} was taken back before it was effective"
-                self._answer(op, Failed(op.sequence, "Withdrawn", text))
-            else:
-                self._answer(op, Done(op.sequence))
-
-    def _answer(self, op: OpId, reply: Done | Failed) -> None:
-        self._forget_deadline(op)
+    def _subscription_over(self, fact: facts.SubscriptionOver) -> None:
+        op = fact.op
         session = self.sessions.current(op.client, op.epoch)
-        if session is not None and self.sessions.answer(session, reply):
-            self._then.answers.append((op.client, reply))
+        if session is not None and op in self.routing.state.subscriptions:
+            session.forget(op.sequence)
+            self._route(Unsubscribe(op), Hop.client(op.client))
+            self._tell(op.client, Over(op.sequence))
 
-    def _forget_deadline(self, op: OpId) -> None:
-        if self.deadlines.pop(op, None) is not None:
-            self._cancel(deadline_key(op))
+    def _transaction_overdue(self, fact: facts.TransactionOverdue) -> None:
+        self.transactions.overdue(fact.tx)
 
-    def _cancel(self, key: TimerKey) -> None:
-        self._then.timers.append(CancelTimer(key))
+    def _cut_made(self, fact: facts.CutMade) -> None:
+        self._tick(fact.tick)
+        self.transactions.cut(fact.tx, fact.tick)
+        self._carry_transactions()
+        self.transactions.cut_told(fact.tx)
+
+    def _cut_logged(self, fact: facts.CutLogged) -> None:
+        self.transactions.logged(fact.tx)
 
     # ── looking in ───────────────────────────────────────────────────────────────────────
 
@@ -425,10 +432,6 @@ class Durable:
                 raise InvariantError(f"{op} has a deadline but waits for nobody")
 
 
-def deadline_key(op: OpId) -> TimerKey:
-    return ("deadline", *op)
-
-
 MOVES: dict[type, Callable[[Durable, Any], None]] = {
     facts.SessionOpened: Durable._session_opened,
     facts.SessionDropped: Durable._session_dropped,
@@ -442,6 +445,11 @@ MOVES: dict[type, Callable[[Durable, Any], None]] = {
     facts.LossLearnt: Durable._loss_learnt,
     facts.TicksReserved: Durable._ticks_reserved,
     facts.StartLearnt: Durable._start_learnt,
+    facts.SwitchLearnt: Durable._switch_learnt,
+    facts.SubscriptionOver: Durable._subscription_over,
+    facts.TransactionOverdue: Durable._transaction_overdue,
+    facts.CutMade: Durable._cut_made,
+    facts.CutLogged: Durable._cut_logged,
     facts.AdvertisementOver: Durable._advertisement_over,
     facts.NeighbourMet: Durable._neighbour_met,
     facts.NeighbourLost: Durable._neighbour_lost,

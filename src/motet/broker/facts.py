@@ -120,6 +120,39 @@ class StartLearnt(Struct, tag="start", array_like=True, frozen=True):
     op: OpId
     pubend: str
     tick: int
+    tentative: bool = False
+
+
+class SwitchLearnt(Struct, tag="switch", array_like=True, frozen=True):
+    """The same of a cut: a subscription of a client of ours begins, or ends, above this tick."""
+
+    op: OpId
+    pubend: str
+    tick: int
+    ended: bool
+
+
+class SubscriptionOver(Struct, tag="passed", array_like=True, frozen=True):
+    """A subscription that a transaction has ended has been given all that it was owed."""
+
+    op: OpId
+
+
+class TransactionOverdue(Struct, tag="overdue", array_like=True, frozen=True):
+    tx: str
+
+
+class CutMade(Struct, tag="cut", array_like=True, frozen=True):
+    """Our pubend cuts for a transaction, at this tick, whatever happens."""
+
+    tx: str
+    tick: int
+
+
+class CutLogged(Struct, tag="cut-logged", array_like=True, frozen=True):
+    """The pubend's log has that cut, and the events behind it."""
+
+    tx: str
 
 
 class TicksReserved(Struct, tag="ticks", array_like=True, frozen=True):
@@ -145,6 +178,11 @@ FactBody = (
     | FloorRaised
     | LossLearnt
     | StartLearnt
+    | SwitchLearnt
+    | SubscriptionOver
+    | TransactionOverdue
+    | CutMade
+    | CutLogged
     | SessionOpened
     | SessionDropped
     | SessionEnded

@@ -89,6 +89,8 @@ class Greeting(Linking):
         before.settled = max(before.settled, session.published)
         self.peers[connection] = Peer("client", hello.client)
         out.deliver.append((connection, self._welcome(session, before, resumed, adopts)))
+        called = self.durable.transactions.open_invitations(session.client, session.epoch)
+        out.deliver += [(connection, each) for each in (*session.news, *called)]
         self.streams.attach(hello, out, now)
 
     def _check_hello(self, hello: ClientHello) -> None:

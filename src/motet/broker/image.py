@@ -15,14 +15,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from motet.errors import InvariantError
 from motet.model import Filter, Hop, OpId
 from motet.protocol.link.machine import Ledger
+from motet.protocol.link.messages import ControlMessage
 from motet.protocol.link.state import LinkRecord
-from motet.protocol.routing.messages import RoutingMessage
 from motet.protocol.routing.state import Entry, Table, Wait, Withdrawal
 from motet.protocol.session.state import Session
+from motet.protocol.transactions.state import Outcome, TxState
 
 if TYPE_CHECKING:
     from motet.broker.durable import Durable
@@ -66,6 +68,11 @@ class EntryImage(Struct, array_like=True, frozen=True):
     key: int
     sent: Bits
     start: int = 0
+    tx: str = ""
+    ended: bool = False
+    version: int = 0
+    ended_at: int = 0
+    end: int = 0
 
 
 class Advertisements(Struct, tag="advs", array_like=True, frozen=True):
@@ -110,6 +117,7 @@ class Pubends(Struct, tag="pubends", array_like=True, frozen=True):
     hosted: str
     rows: tuple[tuple[str, Hop], ...]
     floors: tuple[tuple[str, int], ...]
+    paths: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Retired(Struct, tag="retired", array_like=True, frozen=True):
@@ -118,6 +126,41 @@ class Retired(Struct, tag="retired", array_like=True, frozen=True):
 
 class StartTicks(Struct, tag="starts", array_like=True, frozen=True):
     rows: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]
+
+
+class Windows(Struct, tag="windows", array_like=True, frozen=True):
+    """Of subscriptions that begin or end with transactions: pubends that have yet to cut; ends;
+    ends of lost ones. And of any: starts that are over."""
+
+    tentative: tuple[tuple[OpId, tuple[str, ...]], ...]
+    ends: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]
+    lost: tuple[tuple[OpId, int], ...]
+    lapsed: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]
+
+
+class Versions(Struct, tag="versions", array_like=True, frozen=True):
+    """What isolated transactions may read."""
+
+    version: int
+    watched: bool
+    ghosts: tuple[tuple[GhostImage, int], ...]
+
+
+class GhostImage(Struct, array_like=True, frozen=True):
+    id: OpId
+    filter: Filter
+    source: Hop
+    version: int
+
+
+class TransactionState(Struct, tag="transactions", array_like=True, frozen=True):
+    """All but the outcomes, of which there are many."""
+
+    state: TxState
+
+
+class Outcomes(Struct, tag="outcomes", array_like=True, frozen=True):
+    rows: tuple[tuple[str, Outcome], ...]
 
 
 class LostStarts(Struct, tag="lost", array_like=True, frozen=True):
@@ -141,7 +184,7 @@ class Outbox(Struct, tag="outbox", array_like=True, frozen=True):
 
     neighbour: str
     first: int
-    messages: tuple[RoutingMessage, ...]
+    messages: tuple[ControlMessage, ...]
 
 
 class Deadlines(Struct, tag="deadlines", array_like=True, frozen=True):
@@ -161,6 +204,10 @@ Part = (
     | Retired
     | StartTicks
     | LostStarts
+    | Windows
+    | Versions
+    | TransactionState
+    | Outcomes
     | JoinTicks
     | SessionList
     | Ledgers
@@ -207,13 +254,15 @@ def parts_of(durable: Durable, *, outboxes: bool = True) -> Iterator[Part]:
         (target, tuple(w.under_way), tuple(w.held)) for target, w in state.withdrawals.items()
     ):
         yield Withdrawals(withdrawals)
-    yield Pubends(state.hosted, tuple(state.pubends.items()), tuple(durable.floors.items()))
+    paths = tuple(state.paths.items())
+    yield Pubends(state.hosted, tuple(state.pubends.items()), tuple(durable.floors.items()), paths)
     for retired in _chunks(state.retired.items()):
         yield Retired(retired)
     for ticks in _chunks((op, tuple(known.items())) for op, known in state.starts.items()):
         yield StartTicks(ticks)
     for lost in _chunks((op, *start) for op, start in state.lost_starts.items()):
         yield LostStarts(lost)
+    yield from _transactional(durable)
     for ticks in _chunks((op, tuple(known.items())) for op, known in state.joins.items()):
         yield JoinTicks(ticks)
     for sessions in _chunks(durable.sessions):
@@ -225,12 +274,32 @@ def parts_of(durable: Durable, *, outboxes: bool = True) -> Iterator[Part]:
         yield Deadlines(deadlines)
 
 
+def _transactional(durable: Durable) -> Iterator[Part]:
+    state = durable.routing.state
+    tentative = tuple((op, tuple(known)) for op, known in state.tentative.items())
+    ends = tuple((op, tuple(known.items())) for op, known in state.ends.items())
+    lost = tuple(state.lost_ends.items())
+    lapsed = tuple((op, tuple(known.items())) for op, known in state.lapsed.items())
+    if tentative or ends or lost or lapsed:
+        yield Windows(tentative, ends, lost, lapsed)
+    ghosts = tuple(
+        (GhostImage(entry.id, entry.filter, entry.source, entry.version), gone)
+        for entry, gone in state.ghosts
+    )
+    yield Versions(state.version, state.watched, ghosts)
+    transactions = durable.transactions.state
+    yield TransactionState(replace(transactions, outcomes={}, keys={}))
+    for rows in _chunks(transactions.outcomes.items()):
+        yield Outcomes(rows)
+
+
 def _entries(table: Table, durable: Durable) -> Iterator[EntryImage]:
     number = durable.routing.state.bits.number
     for entry in table:
         source = number(entry.source)
         sent = _numbers(entry.sent)
-        yield EntryImage(entry.id, entry.filter, source, entry.key, sent, entry.start)
+        tagged = (entry.tx, entry.ended, entry.version, entry.ended_at, entry.end)
+        yield EntryImage(entry.id, entry.filter, source, entry.key, sent, entry.start, *tagged)
 
 
 def _wait(wait: Wait) -> WaitImage:
@@ -288,14 +357,14 @@ def take_in(durable: Durable, parts: Iterable[Part]) -> None:
             case Withdrawals(withdrawals):
                 for target, under_way, held in withdrawals:
                     state.withdrawals[target] = Withdrawal(dict.fromkeys(under_way), list(held))
-            case Pubends(hosted, rows, floors):
-                state.hosted = hosted
-                state.pubends.update(rows)
-                durable.floors.update(floors)
+            case Pubends():
+                _take_pubends(durable, part)
             case Retired(retired):
                 state.retired.update(retired)
             case StartTicks(ticks):
                 state.starts.update((op, dict(known)) for op, known in ticks)
+            case Windows() | Versions() | TransactionState() | Outcomes():
+                _take_transactional(durable, part)
             case LostStarts(lost):
                 state.lost_starts.update((op, (tick, name)) for op, tick, name in lost)
             case JoinTicks(ticks):
@@ -330,6 +399,40 @@ def _take_head(durable: Durable, head: Head) -> None:
     durable.destroyed = head.destroyed
 
 
+def _take_pubends(durable: Durable, part: Pubends) -> None:
+    state = durable.routing.state
+    state.hosted = part.hosted
+    state.pubends.update(part.rows)
+    state.paths.update(part.paths)
+    durable.floors.update(part.floors)
+
+
+def _take_transactional(
+    durable: Durable, part: Windows | Versions | TransactionState | Outcomes
+) -> None:
+    state = durable.routing.state
+    match part:
+        case Windows(tentative, ends, lost, lapsed):
+            state.lost_ends.update(lost)
+            state.tentative.update((op, dict.fromkeys(known)) for op, known in tentative)
+            state.ends.update((op, dict(known)) for op, known in ends)
+            state.lapsed.update((op, dict(known)) for op, known in lapsed)
+        case Versions(version, watched, ghosts):
+            state.version, state.watched = version, watched
+            state.ghosts = [
+                (Entry(g.id, g.filter, g.source, 0, version=g.version), gone) for g, gone in ghosts
+            ]
+        case TransactionState(transactions):
+            durable.transactions.state = transactions
+            waiting = [each.decide for each in transactions.active.values() if each.cutting]
+            state.uncut |= {begun.op: None for decide in waiting for begun in decide.begun}
+            state.unended |= {ended.op: None for decide in waiting for ended in decide.ended}
+            state.forsaken |= {op: None for each in transactions.held if (op := each.forsaken)}
+        case Outcomes(rows):
+            for tx, outcome in rows:
+                durable.transactions.state.remember(tx, outcome)
+
+
 def _take_entries(durable: Durable, table: Table, images: Sequence[EntryImage]) -> None:
     slots = durable.routing.state.bits.slots
     for image in images:
@@ -337,8 +440,10 @@ def _take_entries(durable: Durable, table: Table, images: Sequence[EntryImage]) 
         if source is None:
             raise InvariantError(f"{image.id} comes from nobody")
         sent = _mask(image.sent)
-        entry = Entry(image.id, image.filter, source, image.key, sent, image.start)
+        tagged = (image.tx, image.ended, image.version, image.ended_at, image.end)
+        entry = Entry(image.id, image.filter, source, image.key, sent, image.start, *tagged)
         table.restore(entry)
+        durable.routing.state.watch(entry)
 
 
 def _wait_from(image: WaitImage) -> Wait:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from motet.broker.router import Router
-from motet.model import Hop
+from motet.model import Hop, OpId
+from motet.model.ticks import LAST_TICK
 from motet.protocol.delivery.interest import Way
-from motet.protocol.delivery.spans import Record
+from motet.protocol.delivery.spans import CutRecord, Record, StartRecord, ops_of
 from motet.protocol.link.machine import Link
 from motet.protocol.publication import Publication
 from motet.protocol.routing.state import RoutingState
@@ -24,14 +25,40 @@ class Interests:
         return [hops(each.body) or 0 for each in batch]
 
     def record_mask(self, record: Record) -> int:
-        entry = self._state.subscriptions.get(record.op)
-        return 0 if entry is None else self._state.bits.bit(entry.source)
+        mask = 0
+        for op in ops_of(record):
+            mask |= self.op_mask(op)
+        if isinstance(record, CutRecord) and (record.last > record.tick or self._misses(record)):
+            # Who gets events of a block, or of another pubend's block, must know where it is. And
+            # one that has ended, and is not here now, may still stand where its client is.
+            for neighbour in self._links:
+                if self.wants(neighbour):
+                    mask |= self.bit(neighbour)
+        return mask
 
-    def stands(self, record: Record) -> bool:
+    def _misses(self, cut: CutRecord) -> bool:
+        known = self._state.subscriptions
+        return any(ended and op not in known for op, _, ended in cut.switches)
+
+    def op_mask(self, op: OpId) -> int:
+        entry = self._state.subscriptions.get(op)
+        if entry is None or op in self._state.forsaken:
+            return 0
+        return self._state.bits.bit(entry.source)
+
+    def stands(self, record: StartRecord) -> bool:
         entry = self._state.subscriptions.get(record.op)
         if entry is None:  # it may come again, and go on from there
             return self._state.lost_starts.get(record.op, (0, ""))[0] == record.tick
         return entry.start == record.tick
+
+    def lapsed(self, op: OpId, pubend: str) -> int:
+        known = self._state.lapsed.get(op)
+        return known.get(pubend, 0) if known is not None else 0
+
+    def end_of(self, op: OpId, pubend: str) -> int:
+        known = self._state.ends.get(op)
+        return known.get(pubend, LAST_TICK) if known is not None else LAST_TICK
 
     def way(self, mask: int) -> Way:
         return self._router.plan(mask)

@@ -14,13 +14,23 @@ from msgspec.structs import asdict
 from motet.broker.grouping import GATHER_EVENTS, Grouping
 from motet.broker.late import LoggedReadable
 from motet.broker.reading import Readable
-from motet.broker.streams import Remembered
-from motet.protocol.contract import Input, Logged, LogRead, LogRun, LogStart, Output, Persisted
-from motet.protocol.delivery.spans import Record, Span, StartRecord
+from motet.broker.remembered import Remembered
+from motet.protocol.contract import (
+    Input,
+    LogCut,
+    Logged,
+    LogItem,
+    LogRead,
+    LogRun,
+    LogStart,
+    Output,
+    Persisted,
+)
+from motet.protocol.delivery.spans import CutRecord, Record, Span, StartRecord
 from motet.protocol.delivery.state import ReadWanted
 from motet.protocol.publication import Publication
 from motet.runtime.journal import Journal
-from motet.runtime.pubend import Lost, PubendLog, Run, Start
+from motet.runtime.pubend import Cut, Lost, PubendLog, Run, Start
 
 KEPT_BYTES = 64 << 20
 """What a pubend in memory keeps for those who have not caught up."""
@@ -41,7 +51,7 @@ class Pubend(Protocol):
     def watch(self, durable: Told, failed: Failed) -> None:
         """Tell, on the event loop, how many of the records appended in this life are durable."""
 
-    def append(self, items: Sequence[LogRun | LogStart]) -> None: ...
+    def append(self, items: Sequence[LogItem]) -> None: ...
 
     def forget(self, sessions: Sequence[tuple[str, str]]) -> None:
         """Nothing comes any more from these sessions (publisher, epoch)."""
@@ -166,7 +176,7 @@ class LoggedPubend:
         self._late = LoggedReadable(log)
         self._awaited: deque[tuple[int, int]] = deque()
         self._appended = 0
-        self._waiting: list[LogRun | LogStart] = []
+        self._waiting: list[LogItem] = []
         self._grouping = Grouping()
         self._timer: Cancellable | None = None
         self._failed: Failed = _raised
@@ -183,7 +193,7 @@ class LoggedPubend:
         self._failed = failed
         self._log.watch(grown, failed)
 
-    def append(self, items: Sequence[LogRun | LogStart]) -> None:
+    def append(self, items: Sequence[LogItem]) -> None:
         self._waiting += items
         # A start is not kept waiting: whoever subscribes may have to wait for it.
         events = sum(len(i.bodies) if type(i) is LogRun else GATHER_EVENTS for i in items)
@@ -210,9 +220,12 @@ class LoggedPubend:
         for kind, same in groupby(items, type):
             if kind is LogRun:
                 position = log.append_runs([Run.of(*item) for item in same])
+            elif kind is LogStart:
+                for item in same:
+                    position = log.append_start(Start(*item))
             else:
                 for item in same:
-                    position = log.append_start(*item)
+                    position = log.append_cut(Cut(*item))
         self._appended += len(items)
         self._awaited.append((position, self._appended))
 
@@ -291,8 +304,15 @@ def _span(batch: Any) -> Span:
                 for sequence, body in enumerate(record.bodies, record.first_sequence)
             ]
         elif isinstance(record, Start):
-            records.append(StartRecord(record.tick, record.op))
+            records.append(StartRecord(record.tick, record.op, record.tentative))
+        elif isinstance(record, Cut):
+            records.append(cut_record(record))
     return Span(batch.since, batch.upto, ticks, events, tuple(records))
+
+
+def cut_record(cut: Cut) -> CutRecord:
+    """As it travels in the stream."""
+    return CutRecord(cut.tick, cut.tx, cut.switches, cut.pubends, cut.last, cut.number, cut.orders)
 
 
 class VolatilePubend:
@@ -300,7 +320,7 @@ class VolatilePubend:
 
     def __init__(self, defer: Callable[[Callable[[], None]], Any]) -> None:
         self._defer = defer
-        self._items: deque[LogRun | LogStart] = deque()
+        self._items: deque[LogItem] = deque()
         self._bytes = 0
         self._floor = 0
         self._appended = 0
@@ -310,7 +330,7 @@ class VolatilePubend:
         del failed
         self._told = durable
 
-    def append(self, items: Sequence[LogRun | LogStart]) -> None:
+    def append(self, items: Sequence[LogItem]) -> None:
         self._items.extend(items)
         self._appended += len(items)
         self._bytes += sum(_size(item) for item in items)
@@ -357,15 +377,16 @@ class VolatilePubend:
                 records.append(entry)
         return Span(since, upto, ticks, batch, tuple(records))
 
-    def _entries(self) -> Iterator[tuple[int, Publication | StartRecord]]:
+    def _entries(self) -> Iterator[tuple[int, Publication | Record]]:
         for item in self._items:
             if type(item) is LogRun:
                 for at, body in enumerate(item.bodies):
                     publication = Publication(item.publisher, item.first_sequence + at, body)
                     yield item.first_tick + at, publication
-            else:
-                assert isinstance(item, LogStart)
-                yield item.tick, StartRecord(item.tick, item.op)
+            elif isinstance(item, LogStart):
+                yield item.tick, StartRecord(*item)
+            elif isinstance(item, LogCut):
+                yield item.tick, cut_record(Cut(*item))
 
     def acknowledged(self, tick: int) -> None:
         while self._items and _last(self._items[0]) <= tick:
@@ -384,11 +405,11 @@ class VolatilePubend:
     abandon = close
 
 
-def _size(item: LogRun | LogStart) -> int:
+def _size(item: LogItem) -> int:
     if isinstance(item, LogRun):
         return sum(len(memoryview(body)) for body in item.bodies)
     return 100
 
 
-def _last(item: LogRun | LogStart) -> int:
+def _last(item: LogItem) -> int:
     return item.first_tick + len(item.bodies) - 1 if isinstance(item, LogRun) else item.tick

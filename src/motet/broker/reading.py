@@ -31,7 +31,6 @@ from motet.protocol.reading.messages import (
     MAX_COLUMNS,
     MAX_CURSOR_CHARS,
     RECORD_KINDS,
-    START,
     STREAM_COLUMNS,
     VALUE_KINDS,
     CursorRequest,
@@ -183,7 +182,7 @@ def read(pubend: Readable, request: ReadRequest) -> ReadAnswer:
     tables = pubend.tables
     asked = [each for each in request.columns if each.attribute or each.name != "pubend"]
     columns = tables.resolved(asked or [Wanted("tick")], since, last)
-    wishes = Wishes(columns, START in request.kinds)
+    wishes = Wishes(columns, frozenset(request.kinds) - {EVENT})
     rows = min(request.most_rows, MOST_ROWS, FIXED_BYTES // (CELL_BYTES * (len(columns) + 1)))
     size = PIECE_BYTES
     while True:

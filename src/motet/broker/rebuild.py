@@ -38,7 +38,11 @@ class Snapshot(NamedTuple):
 
 def founding(config: BrokerConfig) -> bytes:
     """The first record of a new journal."""
-    return encode(Founded(config.name, config.incarnation, config.neighbours, config.covering))
+    return encode(_founded(config, config.neighbours))
+
+
+def _founded(config: BrokerConfig, neighbours: tuple[str, ...]) -> Founded:
+    return Founded(config.name, config.incarnation, neighbours, config.covering, config.root)
 
 
 def rebuild(
@@ -77,7 +81,8 @@ def _born(settings: BrokerConfig | None, payload: bytes | None) -> Durable:
         raise LogCorrupted("the journal is empty: even the record that founds it is missing")
     founded = decode_founded(payload)
     if settings is None:
-        settings = BrokerConfig(founded.name, covering=founded.covering)
+        covering, root = founded.covering, founded.root or ""
+        settings = BrokerConfig(founded.name, covering=covering, root=root)
     if founded.name != settings.name:
         raise MisuseError(f"this is the journal of {founded.name}, not of {settings.name}")
     if founded.covering != settings.covering:
@@ -86,12 +91,22 @@ def _born(settings: BrokerConfig | None, payload: bytes | None) -> Durable:
             f"{founded.name} was founded with covering {was} and is now started with it {now}: "
             "covering cannot change while there is state; move the folder away to begin anew"
         )
+    root = settings.root if founded.root is None else founded.root
+    if settings.root not in ("", root):
+        was, now = (repr(each) if each else "none" for each in (founded.root, settings.root))
+        raise MisuseError(
+            f"{founded.name} was founded with the root {was} and is now started with {now}: what "
+            "was decided is known to the root, which cannot change while there is state; name the "
+            "same one again (root in the topology, or --root), or move the folders away to begin "
+            "anew"
+        )
     return Durable(
         replace(
             settings,
             incarnation=founded.incarnation,
             neighbours=founded.neighbours,
             covering=founded.covering,
+            root=root,
         )
     )
 
@@ -107,10 +122,6 @@ def _facts(records: Iterable[tuple[int, bytes]]) -> Iterator[Fact]:
 def picture(durable: Durable) -> Iterator[tuple[int, bytes]]:
     """A snapshot of this state, as records."""
     config = durable.config
-    neighbours = tuple(durable.ledgers)
-    yield (
-        FOUNDED,
-        encode(Founded(config.name, config.incarnation, neighbours, config.covering)),
-    )
+    yield FOUNDED, encode(_founded(config, tuple(durable.ledgers)))
     for part in parts_of(durable):
         yield PART, encode(part)

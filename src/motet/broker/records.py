@@ -19,7 +19,7 @@ from motet.errors import WrittenByAnotherVersion
 from motet.model.travel import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
 
-MACHINE_VERSION = 2
+MACHINE_VERSION = 3
 """Raise it with every change of what a fact does, of `image`, or of what is written here, and add
 a migration for snapshots of the version before."""
 
@@ -36,9 +36,9 @@ def _as_they_are(parts: Iterable[Any]) -> Iterable[Any]:
     return parts
 
 
-MIGRATIONS: dict[int, Migration] = {1: _as_they_are}
+MIGRATIONS: dict[int, Migration] = {1: _as_they_are, 2: _as_they_are}
 """By the version that wrote a snapshot: turns its parts, as plain values, into the parts of the
-version above it. Version 2 has added parts, and fields at the end that may be missing."""
+version above it. Versions 2 and 3 have added parts, and fields at the end that may be missing."""
 
 
 class Founded(Struct, array_like=True, frozen=True):
@@ -48,6 +48,8 @@ class Founded(Struct, array_like=True, frozen=True):
     incarnation: int
     neighbours: tuple[str, ...]
     covering: bool
+    root: str | None = None
+    """Who decides transactions. None: it was written before there were any."""
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=to_wire)

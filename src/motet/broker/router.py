@@ -47,6 +47,12 @@ class Router:
     def tables_changed(self) -> None:
         self._plans.clear()
 
+    def _heard(self, client: str, subscriptions: tuple[int, ...]) -> tuple[int, ...]:
+        """Those that best-effort events are for: not what belongs to a transaction that is not
+        decided, nor what was ended by one."""
+        quiet = {op.sequence for op in self._state.unsettled if op.client == client}
+        return tuple(each for each in subscriptions if each not in quiet)
+
     # ── in ───────────────────────────────────────────────────────────────────────────────
 
     def publish(self, client: str, first: int, bodies: list[Raw], out: Output) -> Published:
@@ -67,8 +73,11 @@ class Router:
         own = self._state.bits.bit(Hop.client(client))
         accepted: list[Raw] = []
         refused: list[Refusal] = []
+        tentative = any(op.client == client for op in self._state.unsettled)
         for sequence, body in enumerate(bodies, first):
             mask = advertised(body)
+            if mask is not None and mask & own and tentative and not self._is_sure(client, body):
+                mask = 0
             if mask is not None and mask & own and len(memoryview(body)) <= MAX_EVENT_BYTES:
                 accepted.append(body)
             else:
@@ -77,6 +86,13 @@ class Router:
                 refused.append(Refusal(sequence, type(error).__name__, text))
         self.refused += len(refused)
         return accepted, tuple(refused)
+
+    def _is_sure(self, client: str, body: Raw) -> bool:
+        """Does an event lie inside what its client has advertised outside of transactions that
+        are not decided?"""
+        attributes = decode_attributes(body)
+        own = self._state.advertisements.from_source(Hop.client(client))
+        return any(not each.tx and each.filter.matches(attributes) for each in own)
 
     def forward(self, batch: list[Publication], neighbour: str, out: Output) -> None:
         """Events from a neighbour: they never go back where they came from."""
@@ -133,6 +149,11 @@ class Router:
 
     def _deliver(self, client: str, batch: list[Delivery], out: Output) -> None:
         soft = self._clients[client]
+        if self._state.unsettled:
+            heard = ((self._heard(client, each.subscriptions), each) for each in batch)
+            batch = [Delivery(subs, each.publication) for subs, each in heard if subs]
+            if not batch:
+                return
         if not soft.connection:
             soft.lost += len(batch)
             return
@@ -175,7 +196,9 @@ class Router:
         found: dict[str, list[int]] = {}
         for key in table.index.match(decode_attributes(publication.body)):
             entry = table.entry(key)
-            if not entry.source.is_broker and entry.source.name in clients:
+            if entry.source.is_broker or entry.id in self._state.forsaken:
+                continue
+            if entry.source.name in clients:
                 found.setdefault(entry.source.name, []).append(entry.id.sequence)
         for client, subscriptions in found.items():
             local.setdefault(client, []).append(Delivery(tuple(subscriptions), publication))

@@ -19,8 +19,8 @@ from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
 from motet.broker.pubend import LoggedPubend, VolatilePubend
 from motet.broker.recovery import open_folder
+from motet.broker.remembered import Remembered
 from motet.broker.retaining import DEFAULT, segment_bytes
-from motet.broker.streams import Remembered
 from motet.broker.upkeep import Upkeep
 from motet.errors import InvariantError, LogCorrupted, StorageError
 from motet.model.ticks import TICKS_PER_S

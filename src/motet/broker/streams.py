@@ -9,18 +9,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
 from motet.broker import facts
 from motet.broker.interests import Interests
-from motet.broker.pending import Pending, runs_of, silence_upto
+from motet.broker.leaving import Leaving
+from motet.broker.pending import Pending, Unlogged, runs_of, stand_of
+from motet.broker.remembered import Remembered
 from motet.broker.total_order import Reserve, TotalOrder
 from motet.errors import InvariantError
 from motet.model import OpId
 from motet.model.ticks import LAST_TICK, TICKS_PER_S
-from motet.protocol.contract import Logged, LogRead, LogRun, LogStart, Output
+from motet.protocol.contract import (
+    Logged,
+    LogRead,
+    LogRun,
+    Output,
+)
 from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Delivered, DeliveryFrame
@@ -36,19 +43,7 @@ from motet.protocol.session.state import Session
 if TYPE_CHECKING:
     from motet.broker.consequences import Consequences
     from motet.broker.core import BrokerCore
-
-
-class Remembered(NamedTuple):
-    """What the pubend's log knows after a restart."""
-
-    last_tick: int = 0
-    published: Mapping[tuple[str, str], int] = {}
-    """By client and epoch, the last sequence."""
-    skipped: Mapping[tuple[str, str], tuple[int, ...]] = {}
-    """By client and epoch, lower sequences that never came to the log: if their events were to
-    arrive exactly once, they were refused."""
-    destroyed_upto: int = 0
-    """The log up to this tick is gone: what is not known here may have been in it."""
+    from motet.protocol.transactions.state import Block
 
 
 class Streams:
@@ -64,13 +59,12 @@ class Streams:
         self.machine.durables.reach = self._reach
         self.tally = Tally()
         self.last_tick = 0
-        self._appended = 0
-        """Records that this life has given to the log."""
-        self._pending: deque[Pending] = deque()
-        self._last_ticks: dict[tuple[str, str], int] = {}
-        """By client and epoch, of what they have published; at the latest, if before this life."""
-        self._retiring: dict[OpId, int] = {}
-        """Retired advertisements, each with the last tick that was published under it."""
+        self.begun = False
+        """Is it known how far our log is?"""
+        self.unlogged = Unlogged()
+        self.leaving = Leaving(self, core)
+        self._confirms = 0
+        self._reserving: deque[tuple[int, int]] = deque()
         self.total_order = TotalOrder(core.durable.routing.state)
         self._reserve = Reserve(core.durable.reserved)
 
@@ -84,32 +78,46 @@ class Streams:
         """The first thing in a broker's life; what must be started again is."""
         core = self._core
         state = core.durable.routing.state
-        self._last_ticks = dict.fromkeys(remembered.published, remembered.last_tick)
+        self.leaving.last_ticks = dict.fromkeys(remembered.published, remembered.last_tick)
         self._reserve = Reserve(core.durable.reserved)
         self.last_tick = max(remembered.last_tick, state.next_tick - 1, core.durable.reserved)
+        self.begun = True
         if not state.hosted:
-            config = core.config
-            core._journal(facts.PubendFounded(f"{config.name}.{config.incarnation}"), out, now)
+            name = f"{core.config.name}.{core.config.incarnation}"
+            core._journal(facts.PubendFounded(name), out, now)
         effects = Effects()
-        starts = sorted((e.start, e.id) for e in state.subscriptions if e.start)
-        records = tuple(StartRecord(tick, op) for tick, op in starts)
-        self.machine.host(self.pubend, self.last_tick, now, effects, records)
+        begun = [e for e in state.subscriptions if e.start]
+        starts = ((e.start, e.id, bool(e.tx) or e.id in state.uncut) for e in begun)
+        records = tuple(StartRecord(*each) for each in sorted(starts))
+        log = stand_of(core.durable.transactions.state, remembered.last_tick, self.last_tick)
+        self.machine.host(self.pubend, log.upto, now, effects, records, log.cut)
         for pubend, floor in core.durable.floors.items():
             self.machine.restore(pubend, floor)
         for session in core.durable.sessions:
             if session.durable:
                 self.machine.durables.recall(session.client, session.cursors)
-        for op, known in state.starts.items():
-            for pubend, tick in known.items():
+        for op, ticks in state.starts.items():
+            for pubend, tick in ticks.items():
                 self._start(op, pubend, tick, effects, now)
         self._look_for_pubends(effects, now)
-        self._carry(effects, out, now)
-        self._retire(list(state.retired), out, now)
-        for over in list(self._last_ticks):
-            self._forget(over, out)
+        self.carry(effects, out, now)
+        ended = (e.id for e in state.subscriptions if e.ended and not e.source.is_broker)
+        self.leaving.ending = dict.fromkeys(ended)
+        for block in log.unwritten:
+            self._write_block(block, out, known=remembered.last_tick)
+        for block in log.written:
+            core._journal(facts.CutLogged(block.tx), out, now)
+        self.leaving.retire(list(state.retired), out, now)
+        for over in list(self.leaving.last_ticks):
+            self.leaving.forget(over, out)
 
     def _start(self, op: OpId, pubend: str, tick: int, effects: Effects, now: float) -> None:
-        self.machine.start(op.client, op, pubend, tick, now, effects)
+        state = self._core.durable.routing.state
+        tentative = pubend in state.tentative.get(op, ())
+        self.machine.start(op.client, op, pubend, tick, now, effects, tentative)
+        end = state.ends.get(op, {}).get(pubend)
+        if end is not None:
+            self.machine.switch(op, pubend, end, True, now, effects)
         session = self._core.durable.sessions.current(op.client, op.epoch)
         if session is not None and pubend in (done := session.done.get(op.sequence, {})):
             self.machine.durables.done(op.client, op.sequence, pubend, done[pubend])
@@ -166,26 +174,25 @@ class Streams:
             return
         tick = self.next_tick(now)
         upto = first + len(bodies) + len(refused) - 1
-        self.last_tick = self._last_ticks[client, epoch] = tick + len(bodies) - 1
+        self.last_tick = self.leaving.last_ticks[client, epoch] = tick + len(bodies) - 1
         if not refused:  # nearly always: one run, and no number is looked at
             batch = [Publication(client, number, body) for number, body in enumerate(bodies, first)]
-            self._appended += 1
-            out.log.append(LogRun(tick, client, epoch, first, bodies))
+            self.unlogged.log(LogRun(tick, client, epoch, first, bodies), out)
         else:
             wrong = {each.sequence for each in refused}
             numbers = [number for number in range(first, upto + 1) if number not in wrong]
             batch = [Publication(client, n, b) for n, b in zip(numbers, bodies, strict=True)]
             for begin, end in runs_of(numbers):
-                self._appended += 1
                 part = bodies[begin:end]
-                out.log.append(LogRun(tick + begin, client, epoch, numbers[begin], part))
-        self._pending.append(Pending(self._appended, client, epoch, upto, refused, tick, batch))
+                run = LogRun(tick + begin, client, epoch, numbers[begin], part)
+                self.unlogged.log(run, out)
+        self.unlogged.answer(client, epoch, upto, refused, tick, batch)
 
     def follow(self, client: str, epoch: str, upto: int, refused: tuple[Refusal, ...]) -> bool:
         """Best-effort events are answered behind sure ones before them; false: at once."""
-        if not any(each.client == client for each in self._pending):
+        if not any(each.client == client for each in self.unlogged.pending):
             return False
-        self._pending.append(Pending(self._appended, client, epoch, upto, refused, 0, []))
+        self.unlogged.answer(client, epoch, upto, refused)
         return True
 
     def start_tick(self, now: float) -> int:
@@ -197,12 +204,16 @@ class Streams:
         promised = self._core.durable.routing.state.next_tick
         return max(self.last_tick + 1, promised, int(now * TICKS_PER_S))
 
-    def _write_start(self, tick: int, op: OpId, out: Output) -> None:
+    def _write_start(self, tick: int, op: OpId, tentative: bool, out: Output) -> None:
         """The journal has it; the log shows it to those who read the stream."""
         self.last_tick = max(self.last_tick, tick)
-        self._appended += 1
-        out.log.append(LogStart(tick, op))
-        self._pending.append(Pending(self._appended, "", "", 0, (), tick, [], op))
+        self.unlogged.start(tick, op, tentative, out)
+
+    def _write_block(self, block: Block, out: Output, known: int = 0) -> None:
+        """A cut and its events, but for what the log has already, up to tick `known`."""
+        self.last_tick = max(self.last_tick, block.last_tick)
+        self.leaving.published_in(block)
+        self.unlogged.block(block, known, out)
 
     def logged(self, news: Logged, out: Output, now: float) -> None:
         """Our log has made records durable: they are published."""
@@ -212,39 +223,42 @@ class Streams:
         answers: dict[str, Pending] = {}
         refusals: dict[str, tuple[Refusal, ...]] = {}
         silent = 0
-        pending = self._pending
-        while pending and pending[0].number <= news.records:
-            each = pending.popleft()
-            if not each.client and each.start is None:
+        blocks: list[str] = []
+        for each in self.unlogged.take(news.records):
+            if each.is_silence:
                 silent = each.first_tick
                 continue
-            if each.start is not None:
-                records.append(StartRecord(each.first_tick, each.start))
-                continue
+            if each.cut:
+                blocks.append(each.cut)
+            if each.record is not None:
+                records.append(each.record)
             if each.batch:
                 ticks.extend(range(each.first_tick, each.first_tick + len(each.batch)))
                 batch.extend(each.batch)
+            if not each.client:
+                continue
             answers[each.client] = each
             if each.refused:
                 refusals[each.client] = refusals.get(each.client, ()) + each.refused
         effects = Effects()
         if ticks or records:
             self.machine.published(self.pubend, ticks, batch, now, effects, tuple(records))
-        self._carry(effects, out, now)
+        self.carry(effects, out, now)
+        for tx in blocks:
+            self._core._journal(facts.CutLogged(tx), out, now)
+        if self.leaving.ending:
+            self.leaving.let_pass(out, now)
         if silent:
             self._advance(silent, out, now)
-        if self._retiring:
-            self._let_go(out, now)
-            # Only now can those be acknowledged that were on their way into the log.
-            if ticks and any(ticks[0] <= tick <= ticks[-1] for tick in self._retiring.values()):
-                self._ask_for_acks(out, now)
+        if self.leaving.retiring:
+            self.leaving.published(ticks, out, now)
         for client, last in answers.items():
             self._core.settled(client, last.epoch, last.upto, refusals.get(client, ()), out)
 
     def read(self, news: LogRead, out: Output, now: float) -> None:
         effects = Effects()
         self.machine.read_done(news.want, news.spans, now, effects)
-        self._carry(effects, out, now)
+        self.carry(effects, out, now)
 
     # ── what happens elsewhere ───────────────────────────────────────────────────────────
 
@@ -252,19 +266,18 @@ class Streams:
         self.tally.note("received", neighbour, frame, now)
         effects = Effects()
         self.machine.receive(neighbour, frame, now, effects)
-        self._carry(effects, out, now)
-        if self._retiring:
-            self._let_go(out, now)
+        self.carry(effects, out, now)
+        self.leaving.look(out, now)
 
     def linked(self, neighbour: str, out: Output, now: float) -> None:
         effects = Effects()
         self.machine.linked(neighbour, now, effects)
-        self._carry(effects, out, now)
+        self.carry(effects, out, now)
 
     def gone(self, neighbour: str, out: Output, now: float) -> None:
         effects = Effects()
         self.machine.gone(neighbour, now, effects)
-        self._carry(effects, out, now)
+        self.carry(effects, out, now)
 
     def attach(self, hello: ClientHello, out: Output, now: float) -> None:
         client, cursors, effects = hello.client, hello.cursors, Effects()
@@ -275,12 +288,13 @@ class Streams:
         awaited = self.total_order.enter(client) if merges else None
         resumes = session is not None and session.epoch == hello.resume
         self.machine.attach(client, cursors, now, effects, awaited, hello.hold, durable, resumes)
+        self.leaving.look_again(client)
         known = {**session.cursors, **cursors} if session is not None else cursors
         for pubend, tick in known.items():
             if tick < LAST_TICK and self._is_destroyed(pubend):
                 lost = ((tick + 1, LAST_TICK),)
                 effects.deliver.append((client, Delivered(pubend, LAST_TICK, lost=lost)))
-        self._carry(effects, out, now)
+        self.carry(effects, out, now)
 
     def _is_destroyed(self, pubend: str) -> bool:
         """Its broker has another one, so it is gone, with all that has not come of it."""
@@ -291,25 +305,27 @@ class Streams:
     def ready(self, client: str, out: Output, now: float) -> None:
         effects = Effects()
         self.machine.durables.ready(client, now, effects)
-        self._carry(effects, out, now)
+        self.carry(effects, out, now)
 
     def effective(self, client: str, out: Output, now: float) -> None:
         """A request of a client was answered: perhaps it waits for no start any more."""
         if self.pubend:
             effects = Effects()
             self.machine.effective(client, now, effects)
-            self._carry(effects, out, now)
+            self.carry(effects, out, now)
 
     def detach(self, client: str, out: Output, now: float) -> None:
         effects = Effects()
         self.total_order.leave(client)
         self.machine.detach(client, now, effects)
-        self._carry(effects, out, now)
+        self.leaving.look_again(client)
+        self.carry(effects, out, now)
 
     def processed(self, client: str, pubend: str, upto: int, out: Output, now: float) -> None:
         effects = Effects()
         self.machine.acked(client, pubend, upto, now, effects)
-        self._carry(effects, out, now)
+        self.carry(effects, out, now)
+        self.leaving.acknowledged(client, out, now)
         session = self._core.durable.sessions.get(client) if upto >= LAST_TICK else None
         if session is not None and pubend in session.cursors and self._is_destroyed(pubend):
             self._core._journal(facts.LossLearnt(client, session.epoch, pubend), out, now)
@@ -317,42 +333,51 @@ class Streams:
     def alarm(self, key: tuple[Any, ...], out: Output, now: float) -> None:
         effects = Effects()
         self.machine.alarm(key, now, effects)
-        self._carry(effects, out, now)
-        if self._retiring:
-            self._let_go(out, now)
+        self.carry(effects, out, now)
+        self.leaving.look_again()
+        self.leaving.look(out, now)
 
     def tables_changed(self, then: Consequences, out: Output, now: float) -> None:
         """What a fact has done to subscriptions and pubends."""
-        for tick, op in then.starts:
-            self._write_start(tick, op, out)
+        for tick, op, tentative in then.starts:
+            self._write_start(tick, op, tentative, out)
+        for block in then.blocks:
+            self.unlogged.wait_for(self._confirm(out))
+            self._write_block(block, out)
         if then.restarted:
             self.machine.recall(self.pubend, (StartRecord(*each) for each in then.restarted))
         effects = Effects()
         if then.rerouted:
             self._look_for_pubends(effects, now)
-        # Before anything is released: those that begin in this step are merged at the end of it.
         began = [each.pubend for each in then.started]
-        for client in then.awaiting:
+        for client in then.awaiting:  # before anything is released: these are merged in the end
             self._await(client, effects, now, began)
-        for each in then.started:
-            self._start(each.op, each.pubend, each.tick, effects, now)
-        for each in then.started:
-            self.machine.lift(each.op, each.pubend, each.tick, now, effects)
         starts = self._core.durable.routing.state.starts
+        # What has gone again in the same step must not be learnt as if only the stream knew it.
+        started = [each for each in then.started if each.pubend in starts.get(each.op, ())]
+        for each in started:
+            self._start(each.op, each.pubend, each.tick, effects, now)
+        for each in started:
+            self.machine.lift(each.op, each.pubend, each.tick, now, effects)
         for each in then.lifted:  # what has started again meanwhile is not over
             over = each.pubend not in starts.get(each.op, ())
             self.machine.lift(each.op, each.pubend, each.tick, now, effects, over=over)
+        for switch in then.switched:
+            self.machine.switch(switch.op, switch.pubend, switch.tick, switch.ended, now, effects)
+        self.leaving.ending |= dict.fromkeys(then.ending)
         for op in then.ended:
+            self.leaving.is_over(op)
             self.machine.end(op.client, op, now, effects)
             self._await(op.client, effects, now)
         for pubend in then.destroyed:
             self.machine.destroyed(pubend, now, effects)
         for client in then.awaiting:
             self._await(client, effects, now)
-        self._carry(effects, out, now)
-        self._retire(then.retired, out, now)
+        self.carry(effects, out, now)
+        self.leaving.retire(then.retired, out, now)
         for session in then.closed:
-            self._forget(session, out)
+            self.leaving.forget(session, out)
+        self.leaving.changed(then, out, now)
 
     def _look_for_pubends(self, effects: Effects, now: float) -> None:
         """Which streams have no source any more, even if no start there was told by control."""
@@ -369,52 +394,19 @@ class Streams:
             awaited = (*self.total_order.awaited(client), *also)
             self.machine.merging.awaits(client, awaited, now, effects)
 
-    # ── retired advertisements ───────────────────────────────────────────────────────────
-
-    def _retire(self, ops: list[OpId], out: Output, now: float) -> None:
-        """They stay until all that was published under them has arrived."""
-        for op in ops:
-            known = self._last_ticks.get((op.client, op.epoch))
-            self._retiring[op] = self._core.durable.lost_with(op.epoch) if known is None else known
-        if ops:
-            self._ask_for_acks(out, now)
-
-    def _ask_for_acks(self, out: Output, now: float) -> None:
-        self._let_go(out, now)
-        if self._retiring:
-            effects = Effects()
-            self.machine.expect(self.pubend, effects)
-            self._carry(effects, out, now)
-
-    def _let_go(self, out: Output, now: float) -> None:
-        upto = self.machine.acknowledged(self.pubend)
-        for op, tick in list(self._retiring.items()):
-            if tick <= upto and self._retiring.pop(op, None) is not None:
-                self._core._journal(facts.AdvertisementOver(op, self.last_tick), out, now)
-                self._forget((op.client, op.epoch), out)
-
-    def _forget(self, session: tuple[str, str], out: Output) -> None:
-        """Nothing comes any more from a session that is over, unless an advertisement of it still
-        needs to know what was published under it."""
-        durable = self._core.durable
-        if durable.sessions.current(*session) is not None:
-            return
-        retired = ((op.client, op.epoch) for op in durable.routing.state.retired)
-        if session in self._last_ticks and session not in retired:
-            del self._last_ticks[session]
-            out.forgotten.append(session)
-
     # ── carrying out ─────────────────────────────────────────────────────────────────────
 
-    def _carry(self, effects: Effects, out: Output, now: float) -> None:
+    def carry(self, effects: Effects, out: Output, now: float) -> None:
         core = self._core
         starts = core.durable.routing.state.starts
         for start in effects.started:
             if start.op.client in core.durable.routing.state.merging:
                 continue  # in total order only control tells which start counts
             if start.pubend not in starts.get(start.op, ()):
-                learnt = facts.StartLearnt(start.op, start.pubend, start.tick)
+                learnt = facts.StartLearnt(start.op, start.pubend, start.tick, start.tentative)
                 core._journal(learnt, out, now)
+        for switch in effects.switched:
+            core._journal(facts.SwitchLearnt(*switch), out, now)
         for floor in effects.floors:
             core._journal(facts.FloorRaised(*floor), out, now)
         for neighbour, frame in effects.send:
@@ -452,26 +444,32 @@ class Streams:
         upto = self._reserve.need(tick)
         if upto:
             self._core._journal(facts.TicksReserved(upto), out, now)
-            out.confirm = upto
+            self._reserving.append((self._confirm(out), upto))
 
-    def persisted(self, upto: int) -> None:
-        self._reserve.durable(upto)
+    def _confirm(self, out: Output) -> int:
+        """We want to hear when the facts of this output are durable."""
+        if not out.confirm:
+            self._confirms += 1
+            out.confirm = self._confirms
+        return out.confirm
+
+    def persisted(self, confirmed: int, out: Output) -> None:
+        while self._reserving and self._reserving[0][0] <= confirmed:
+            self._reserve.durable(self._reserving.popleft()[1])
+        self.unlogged.persisted(confirmed, out)
 
     def _fall_silent(self, upto: int, out: Output, now: float) -> None:
         """Somebody waits until we have passed a tick: now we have, and our clock as well. If
         events are on their way into the log, that is told behind them."""
         clock = int(now * TICKS_PER_S)
         self.last_tick = max(self.last_tick, min(upto, clock + FARTHEST), clock - 1)
-        if not self._pending:
+        if not self.unlogged.pending:
             self._advance(self.last_tick, out, now)
-            return
-        last = self._pending[-1]
-        if not last.client and last.start is None:
-            self._pending.pop()
-        self._pending.append(silence_upto(self._appended, self.last_tick))
+        else:
+            self.unlogged.silence(self.last_tick)
 
     def _advance(self, upto: int, out: Output, now: float) -> None:
         effects = Effects()
         self._pass(upto, out, now)
         self.machine.advance(self.pubend, upto, now, effects)
-        self._carry(effects, out, now)
+        self.carry(effects, out, now)

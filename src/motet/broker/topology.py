@@ -69,6 +69,8 @@ class Topology:
     retention: Retention = DEFAULT
     source: str = field(default="topology", compare=False)
     liveness: Liveness = LIVENESS
+    root: str = ""
+    """The broker that decides transactions; by default the first one."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -113,6 +115,7 @@ class Topology:
             kept,
             source,
             Liveness(**file.liveness.model_dump()),
+            overlay.root,
         )
 
     @staticmethod
@@ -188,11 +191,19 @@ class Topology:
             heartbeat_s=self.heartbeat_s,
             outbox_bound=self.outbox_bound,
             liveness=self.liveness,
+            root=self.decider,
             head="" if head == name else head,
             head_at="" if head == name else self.place(head).listen,
             mates=mates.get(head, ()),
             cells={other: mates[other] for other in near if other in mates},
         )
+
+    @property
+    def decider(self) -> str:
+        """Who decides transactions; nobody where there are cells, or covering is on."""
+        if self.covering or any(place.mates for place in self.brokers):
+            return ""
+        return self.root or self.brokers[0].name
 
     def retention_of(self, name: str) -> Retention:
         """How long a broker keeps the events that are published there."""
@@ -224,6 +235,7 @@ class Topology:
             f"heartbeat_s = {self.heartbeat_s!r}",
             f'durability = "{self.durability}"',
             f"outbox_bound = {self.outbox_bound}",
+            *([f'root = "{self.root}"'] if self.root else []),
             f"retention = {as_table(self.retention)}",
         ]
         if self.liveness != LIVENESS:
@@ -294,6 +306,8 @@ def _check(topology: Topology) -> None:
         ways = ", ".join(DURABILITIES)
         raise refuse("overlay.durability", f"is {topology.durability!r}; choose one of {ways}")
     _check_liveness(topology.liveness, refuse)
+    if topology.root and topology.root not in {place.name for place in topology.brokers}:
+        raise refuse("overlay.root", f"is {topology.root!r}, and no broker has that name")
     names: set[str] = set()
     taken: dict[str, str] = {}
     if topology.covering and any(place.mates for place in topology.brokers):

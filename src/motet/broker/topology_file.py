@@ -25,6 +25,7 @@ class _Overlay(_Strict):
     heartbeat_s: _Seconds = 2.0
     durability: str = "fsync"
     outbox_bound: int = OUTBOX_BOUND
+    root: str = ""
     retention: dict[str, int | float | str] = {}
 
 

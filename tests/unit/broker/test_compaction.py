@@ -16,7 +16,7 @@ from motet.broker.config import BrokerConfig
 from motet.broker.examination import examine
 from motet.broker.recovery import close_off, open_folder, sweep
 from motet.broker.service import open_broker
-from motet.client.client import connect
+from motet.client.connecting import connect
 from motet.errors import DiskFailed
 from motet.model import OpId
 from motet.protocol.contract import Received

@@ -6,7 +6,7 @@ from motet.broker import facts
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
-from motet.broker.streams import Remembered
+from motet.broker.remembered import Remembered
 from motet.model.ticks import LAST_TICK
 from motet.protocol.contract import Closed, Fact, Received
 from motet.protocol.delivery.messages import Delivered

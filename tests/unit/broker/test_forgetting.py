@@ -11,7 +11,7 @@ from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
 from motet.broker.pubend import Confirms, LoggedPubend
-from motet.broker.streams import Remembered
+from motet.broker.remembered import Remembered
 from motet.model import Filter, encode_event
 from motet.protocol.contract import Fact, Logged, LogRun, Output, Received
 from motet.protocol.frames import PROTOCOL_VERSION
@@ -40,7 +40,7 @@ def test_a_session_is_forgotten_when_its_last_events_have_arrived() -> None:
     assert out.forgotten == [], "an advertisement waits for what is on its way into the log"
     out = core.step(Logged(1), 3.0)
     assert out.forgotten == [("alice", epoch)]
-    assert core.streams._last_ticks == {}
+    assert core.streams.leaving.last_ticks == {}
 
 
 def test_what_the_log_remembers_although_it_is_over_is_forgotten_at_the_start() -> None:

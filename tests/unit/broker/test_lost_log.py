@@ -13,8 +13,8 @@ import motet
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
+from motet.broker.remembered import Remembered
 from motet.broker.service import open_broker
-from motet.broker.streams import Remembered
 from motet.client.happenings import Settled
 from motet.client.machine import ClientMachine
 from motet.errors import LogCorrupted
@@ -64,7 +64,7 @@ async def test_a_loss_is_refused_until_it_is_accepted_and_then_told(
     data = await folder_of(tmp_path)
     damage(data / "pubend")
     before = sorted(data.rglob("*"))
-    config, wiring = BrokerConfig("B1"), Wiring("inproc://lost-log")
+    config, wiring = BrokerConfig("B1", root="B1"), Wiring("inproc://lost-log")
     with pytest.raises(LogCorrupted, match=f"--name B1 --data {data} --accept-loss`") as refused:
         open_broker(config, wiring, data)
     assert says in str(refused.value)
@@ -144,7 +144,7 @@ def test_what_was_sent_and_not_answered_is_neither_sent_again_nor_called_publish
     assert "log was destroyed" in why.text
     soft = alice.core.clients["alice"]
     assert (soft.settled, soft.published) == (3, 4), "the fourth is on its way into the new log"
-    assert alice.core.streams._pending[-1].upto == 4
+    assert alice.core.streams.unlogged.pending[-1].upto == 4
     alice.machine.closed()
     alice.restart(LOST)  # again, before the new log has anything
     alice.meet()
@@ -164,7 +164,7 @@ def test_what_never_came_before_the_loss_is_sent_again() -> None:
     alice.meet()
     assert [each.upto for each in alice.settled] == [2]
     assert alice.core.clients["alice"].published == 4
-    assert len(alice.core.streams._pending[-1].batch) == 2
+    assert len(alice.core.streams.unlogged.pending[-1].batch) == 2
 
 
 def test_a_client_cannot_claim_numbers_that_do_not_exist() -> None:

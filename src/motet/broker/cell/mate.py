@@ -22,8 +22,8 @@ from motet.broker.interests import Interests
 from motet.broker.linking import Peer
 from motet.broker.rebuild import Snapshot, rebuild
 from motet.broker.records import MACHINE_VERSION, decode_fact
+from motet.broker.remembered import Remembered
 from motet.broker.router import Router
-from motet.broker.streams import Remembered
 from motet.errors import NoClientsHere, PeerError, ProtocolError
 from motet.protocol.cell.messages import (
     Facts,
@@ -342,7 +342,8 @@ class MateCore:
         del neighbours
         return ""
 
-    def status(self) -> dict[str, Any]:
+    def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]:
+        del clients  # it has none, and knows of none
         ours = self.now_of
         tables = None if ours is None else ours.durable.routing.state
         return {

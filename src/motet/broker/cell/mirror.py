@@ -123,5 +123,5 @@ def image_of(durable: Durable) -> list[bytes]:
     """What a mate begins with. What may have to be sent again is the head's own business."""
     config = durable.config
     neighbours = tuple(durable.ledgers)
-    founded = Founded(config.name, config.incarnation, neighbours, config.covering)
+    founded = Founded(config.name, config.incarnation, neighbours, config.covering, config.root)
     return [encode(founded), *(encode(part) for part in parts_of(durable, outboxes=False))]
