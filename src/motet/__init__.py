@@ -13,22 +13,23 @@ Every error is here too; `motet.errors` has them sorted by blame.
 
 from motet import errors
 from motet.broker.topology import Topology
-from motet.client.client import Client, connect
+from motet.client.client import Client
+from motet.client.connecting import connect
+from motet.client.explaining import Explanation
 from motet.client.ledger import Receipt
 from motet.client.local import LocalOverlay, SyncOverlay, local, local_sync
 from motet.client.log_batch import LogBatch
+from motet.client.plan import Plan
 from motet.client.reading import LogReader, open_log, read
 from motet.client.standing import Advertisement
 from motet.client.subscription import Subscription
-from motet.client.sync import (
-    SyncAdvertisement,
-    SyncClient,
-    SyncReceipt,
-    SyncSubscription,
-    connect_sync,
-)
+from motet.client.sync import SyncClient, SyncReceipt, connect_sync
 from motet.client.sync_reading import SyncLogReader, open_log_sync, read_sync
+from motet.client.sync_standing import SyncAdvertisement, SyncSubscription
+from motet.client.sync_transaction import SyncTransaction
+from motet.client.transaction import Invitation, Transaction
 from motet.errors import (
+    Aborted,
     AddressError,
     ClientElsewhere,
     ClosedError,
@@ -40,7 +41,9 @@ from motet.errors import (
     FilterError,
     FilterTooComplex,
     FrameError,
+    InTransaction,
     InvariantError,
+    InvitationRefused,
     LogCorrupted,
     LogInUse,
     LogTrimmed,
@@ -51,18 +54,25 @@ from motet.errors import (
     NoSuchOperation,
     NotAdvertised,
     NotEffective,
+    NotInvited,
     NotOffered,
+    OutcomeUnknown,
     PeerError,
+    PlanError,
     ProtocolError,
     SessionIsDurable,
     SlowConsumer,
     StaleState,
     StillOwed,
+    StillSpreading,
     StorageError,
     TooLate,
     TopologyError,
+    TransactionError,
+    TransactionOver,
     UnavailableError,
     UnknownBroker,
+    UnknownClient,
     VersionError,
     Withdrawn,
     WrittenByAnotherVersion,
@@ -72,6 +82,7 @@ from motet.model import Event, Filter, attr
 __version__ = "0.1.0"
 
 __all__ = [
+    "Aborted",
     "AddressError",
     "Advertisement",
     "Client",
@@ -82,12 +93,16 @@ __all__ = [
     "Event",
     "EventError",
     "EventsLost",
+    "Explanation",
     "Fenced",
     "Filter",
     "FilterError",
     "FilterTooComplex",
     "FrameError",
+    "InTransaction",
     "InvariantError",
+    "Invitation",
+    "InvitationRefused",
     "LocalOverlay",
     "LogBatch",
     "LogCorrupted",
@@ -101,14 +116,19 @@ __all__ = [
     "NoSuchOperation",
     "NotAdvertised",
     "NotEffective",
+    "NotInvited",
     "NotOffered",
+    "OutcomeUnknown",
     "PeerError",
+    "Plan",
+    "PlanError",
     "ProtocolError",
     "Receipt",
     "SessionIsDurable",
     "SlowConsumer",
     "StaleState",
     "StillOwed",
+    "StillSpreading",
     "StorageError",
     "Subscription",
     "SyncAdvertisement",
@@ -117,11 +137,16 @@ __all__ = [
     "SyncOverlay",
     "SyncReceipt",
     "SyncSubscription",
+    "SyncTransaction",
     "TooLate",
     "Topology",
     "TopologyError",
+    "Transaction",
+    "TransactionError",
+    "TransactionOver",
     "UnavailableError",
     "UnknownBroker",
+    "UnknownClient",
     "VersionError",
     "Withdrawn",
     "WrittenByAnotherVersion",

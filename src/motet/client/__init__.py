@@ -1,8 +1,11 @@
 """The client: what applications import.
 
 What lives here
-    client        `connect` and `Client`, on the application's event loop
-    sync          `connect_sync` and `SyncClient`, the same verbs without `await`
+    client        `Client`, on the application's event loop; `connecting` has `connect`
+    transaction, plan   what several clients do together, and all of it at once
+    plan_file, explaining   plans as TOML; what a transaction costs on this overlay
+    sync, sync_standing, sync_transaction   `connect_sync` and `SyncClient`, the same verbs
+                  without `await`
     local         `local` and `local_sync`: an overlay inside one process
     inquiry       asking a broker for its status without being its client
     reading, sync_reading, log_batch   reading the logs of a broker, days later if need be
@@ -13,6 +16,7 @@ What lives here
     machine       the session protocol as a pure machine; the simulator uses it too
     requests, operation, window, streams   its requests and what an earlier process has left, its
                   publications whose fate is open, and how far it has come in each pubend
+    transacting   its part in transactions
     moves         the states of a session, and what leads from one to another
     happenings    what the machine tells its driver
     conversation  the machine's asyncio driver: connecting, writing, reconnecting

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -22,35 +21,38 @@ from motet.client.checks import (
     Since,
     checked,
     checked_cursors,
-    checked_keep,
     checked_name,
     checked_time,
-    is_time,
     reach_of,
 )
 from motet.client.conversation import Conversation
+from motet.client.explaining import Explanation, Sketch
 from motet.client.failures import error_of
 from motet.client.happenings import Failure
 from motet.client.ledger import Receipt
-from motet.client.machine import DEFAULT_WINDOW, ClientMachine
 from motet.client.opening import Opening
 from motet.client.outgoing import Outgoing, Publishable
+from motet.client.plan import Plan
 from motet.client.standing import Advertisement, Standing
 from motet.client.subscription import DEFAULT_BUFFER, Callback, OnLoss, Subscription, finish
+from motet.client.transaction import (
+    Began,
+    Handler,
+    Isolation,
+    Transaction,
+    check_plan,
+    checked_isolation,
+    checked_key,
+)
 from motet.errors import Disconnected, MisuseError, NoSuchOperation
 from motet.model import Filter, as_filter
-from motet.model.limits import MAX_CLIENT_ID_CHARS
+from motet.protocol.session.messages import BeginRequest, ExecuteRequest, OutcomeRequest
 
 log = logging.getLogger("motet.client")
 
 Wait = Literal["overlay", "local"]
-Order = Literal["publisher", "total"]
-ORDERS: dict[str, Order] = {"publisher": "publisher", "total": "total"}
 
 LEAVE_S = 2.0
-KEEP_S = 7 * 86_400.0
-"""How long a durable session is kept, unless its client says otherwise."""
-MAX_CREDENTIALS_BYTES = 64 * 1024
 
 
 class Client(About):
@@ -228,6 +230,68 @@ class Client(About):
             raise NoSuchOperation(f"{what!r} is not in force at this client")
         return what
 
+    # ── transactions ─────────────────────────────────────────────────────────────────────
+
+    def transaction(
+        self,
+        *,
+        isolation: Isolation = "serializable",
+        timeout: float = 10.0,
+        key: str = "",
+    ) -> Opening[Transaction]:
+        """Several operations, of this client and of those whom it invites, as one.
+
+        Await it, or use it with `async with`: then it commits at the end of the block, or aborts
+        if the block raises. With `isolation="none"` others may change, while it runs, whom its
+        invitations reach. It is aborted if it takes longer than `timeout` seconds. Of all with the
+        same `key` of this client, one is committed.
+        """
+        return Opening(
+            self._begin(checked_isolation(isolation), checked_time(timeout), checked_key(key))
+        )
+
+    async def _begin(self, isolated: bool, timeout_s: float, key: str) -> Transaction:
+        talk = self._conversation
+        name = await talk.ask(BeginRequest(0, isolated, timeout_s, key))
+        tx = Transaction(talk, name, timeout_s)
+        tx.isolated = isolated
+        talk.participation.open[name] = tx
+        return tx
+
+    async def execute(self, plan: Plan, *, timeout: float = 10.0, key: str = "") -> str:
+        """Do all of a plan as one transaction; returns its id when it is effective wherever it
+        concerns anybody. `Aborted` if it cannot be: then nothing of it has happened.
+        `StillSpreading` if it is committed, and one of them is away for longer than `timeout`."""
+        if not isinstance(plan, Plan):
+            raise MisuseError(f"execute takes a Plan, not {plan!r}")
+        request = ExecuteRequest(0, plan.parts(), checked_time(timeout), checked_key(key))
+        check_plan(len(plan.steps), request)
+        return await self._conversation.ask(request)
+
+    async def explain(self, what: Plan | Transaction, *, timeout: float = 10.0) -> Explanation:
+        """What a plan or a transaction costs on this overlay: phases, messages, hops, time."""
+        if not isinstance(what, Plan | Transaction):
+            raise MisuseError(f"explain takes a Plan or a Transaction, not {what!r}")
+        talk = self._conversation
+        talk.check_open()
+        clients = tuple(what.clients) if isinstance(what, Plan) else ()
+        status = await talk.questions.ask(talk.line, checked_time(timeout), clients)
+        return what.explain(Sketch.of(status))
+
+    def participate(self, handler: Handler | None = None, *, began: Began | None = None) -> None:
+        """Take part in transactions of others from now on.
+
+        `handler(invitation, tx)` is awaited for every invitation, and does its part with `tx`; it
+        refuses by raising. Steps of plans are done without asking; `began` is called with each
+        subscription that has begun by one.
+        """
+        part = self._conversation.participation
+        part.handler, part.began, part.willing = handler, began, True
+
+    async def outcome(self, tx_id: str, *, timeout: float = 10.0) -> str:
+        """What became of a transaction: committed, aborted, in progress or expired."""
+        return await self._conversation.ask(OutcomeRequest(0, tx_id, checked_time(timeout)))
+
     # ── being done with events ───────────────────────────────────────────────────────────
 
     def acknowledge(self) -> None:
@@ -344,111 +408,6 @@ class Client(About):
     def __repr__(self) -> str:
         state = "closed" if self.closed else self._conversation.machine.state
         return f"<Client {self.client_id} at {self.broker or self.address}, {state}>"
-
-
-def connect(
-    address: str,
-    *,
-    client_id: str | None = None,
-    connect_timeout: float = 5.0,
-    window: int = DEFAULT_WINDOW,
-    credentials: bytes = b"",
-    best_effort: bool = False,
-    order: Order = "publisher",
-    durable: bool = False,
-    keep_s: float = KEEP_S,
-    cursors: Mapping[str, int] | None = None,
-    acknowledge: Literal["auto", "manual"] = "auto",
-) -> Opening[Client]:
-    """Open a session with the broker at `address`: await it, or use it with `async with`.
-
-    A client id is the name of one client in the whole overlay; a second one with the same id, at
-    whatever broker, takes over, and the first one gets `Fenced`. Without an id, a random one is
-    taken. `window` bounds the publications whose fate is open. With `best_effort`, what it
-    publishes is best effort, unless `publish` says otherwise.
-
-    `order` is the order in which exactly-once events come. "publisher": those of one publisher
-    as it has published them. "total": besides, any two events come to all clients in total order
-    in the same order. That takes a round trip longer, and stops while a broker is down that has
-    events for us.
-
-    With `durable`, the session outlives this process: for `keep_s` seconds after its end the
-    broker keeps what is in force, and what is owed to it, for the next process that connects here
-    as a durable client with the same id. `cursors` are what the application is done with, by
-    pubend, as it has written it down with its own effects: nothing at or below them comes again.
-    An application is done with an event when it asks for the next one; with
-    `acknowledge="manual"`, when it calls `acknowledge()`.
-    """
-    kept_s = checked_keep(durable, keep_s, client_id)
-    known = checked_cursors(cursors)
-    if acknowledge not in ("auto", "manual"):
-        raise MisuseError(f"`acknowledge` is 'auto' or 'manual', not {acknowledge!r}")
-    manual = acknowledge == "manual"
-    return Opening(
-        _connect(
-            address,
-            client_id,
-            connect_timeout,
-            window,
-            credentials,
-            best_effort,
-            as_order(order) == "total",
-            kept_s,
-            known,
-            manual,
-        )
-    )
-
-
-async def _connect(
-    address: str,
-    client_id: str | None,
-    connect_timeout: float,
-    window: int,
-    credentials: bytes,
-    best_effort: bool,
-    total_order: bool,
-    keep_s: float,
-    cursors: Mapping[str, int] | None,
-    manual: bool,
-) -> Client:
-    if client_id is None:
-        client_id = f"client-{secrets.token_hex(6)}"
-    if not isinstance(client_id, str):
-        raise MisuseError(f"a client id is text, not a {type(client_id).__name__}")
-    if not 0 < len(client_id) <= MAX_CLIENT_ID_CHARS or not client_id.isprintable():
-        raise MisuseError(f"a client id has 1 to {MAX_CLIENT_ID_CHARS} printable characters")
-    if not isinstance(address, str):
-        raise MisuseError(f"an address is text like motet://host:port, not {address!r}")
-    if type(window) is not int or window < 1:
-        raise MisuseError(f"a window holds at least one publication, not {window!r}")
-    if not is_time(connect_timeout) or not connect_timeout > 0:
-        raise MisuseError(
-            f"connect_timeout is a number of seconds above 0, not {connect_timeout!r}"
-        )
-    if not isinstance(credentials, bytes) or len(credentials) > MAX_CREDENTIALS_BYTES:
-        raise MisuseError(f"credentials are at most {MAX_CREDENTIALS_BYTES} bytes")
-    instance = secrets.token_hex(8)
-    machine = ClientMachine(
-        client_id,
-        window=window,
-        credentials=credentials,
-        instance=instance,
-        keep_s=keep_s,
-        cursors=cursors,
-        total_order=total_order,
-    )
-    conversation = Conversation(address, machine, manual=manual)
-    await conversation.begin(connect_timeout)
-    return Client(conversation, best_effort=best_effort)
-
-
-def as_order(text: str) -> Order:
-    """Checked: what an application wrote."""
-    found = ORDERS.get(text) if isinstance(text, str) else None
-    if found is None:
-        raise MisuseError(f"`order` is 'publisher' or 'total', not {text!r}")
-    return found
 
 
 def check_on_loss(on_loss: str, callback: Callback | None) -> None:

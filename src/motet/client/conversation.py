@@ -18,8 +18,11 @@ from motet.client.failures import error_of
 from motet.client.happenings import (
     Arrived,
     Brought,
+    Called,
+    Concluded,
     Ended,
     Failure,
+    Finished,
     Happening,
     Hurried,
     Lapsed,
@@ -36,9 +39,11 @@ from motet.client.pulse import Line
 from motet.client.questions import Questions
 from motet.client.standing import Standing
 from motet.client.subscription import Subscription
+from motet.client.transaction import Participation
 from motet.client.window import BATCH_EVENTS
 from motet.client.wishes import Wishes
 from motet.errors import (
+    Aborted,
     ClosedError,
     Disconnected,
     MotetError,
@@ -70,13 +75,16 @@ class Conversation(Wishes):
         self.error: MotetError | None = None
         """Why it is over; None while it is not."""
         self.entries: dict[int, Standing] = {}
+        self.touched: dict[str, list[Standing]] = {}
         """What is in force or asked for, by handle."""
+        self.participation = Participation(self)
         self.progress = Progress(machine, self._carry_out, manual=manual)
         self.arrivals = Arrivals(self.entries, self.progress)
         self._transport = transport_for(address)
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
-        self._answers: dict[int, asyncio.Future[Failure | None]] = {}
+        self._answers: dict[int, asyncio.Future[Resolved]] = {}
+        self._following: dict[int, tuple[Sequence[int], Sequence[Standing]]] = {}
         self._request_slots = asyncio.Semaphore(MAX_REQUESTS)
         self._first_welcome: asyncio.Future[None] = self._loop.create_future()
         self._offline = asyncio.Event()
@@ -145,6 +153,7 @@ class Conversation(Wishes):
             self.machine.goodbye(forget=self._forgets, done=done)
             self._carry_out()
         self.progress.close()
+        self.participation.close()
         self.error = error
         self._horizon = -1
         if self._made > self.ledger.settled:  # staged, and never handed over
@@ -347,15 +356,26 @@ class Conversation(Wishes):
                 self.ledger.settle(happening)
                 if not self._stalled and self.error is None:
                     self._horizon = happening.upto + self.machine.window
-            case Resolved(handle, failure):
+            case Resolved(handle):
                 answer = self._answers.get(handle)
-                if answer is not None and not answer.done():
-                    answer.set_result(failure)
+                if answer is None:
+                    self._followed(happening)
+                elif not answer.done():
+                    answer.set_result(happening)
+            case Called(invited):
+                self.participation.called(invited)
+            case Concluded():
+                self.participation.concluded(happening)
+            case Finished(handle):
+                finished = self.entries.pop(handle, None)
+                if finished is not None:
+                    finished.end(None)
             case Welcomed():
                 self._welcomed(happening)
             case Lapsed(handle, failure):
                 entry = self.entries.pop(handle, None)
-                log.error("could not renew %r: %s", entry, failure.text)
+                if failure.error != Aborted.__name__:
+                    log.error("could not renew %r: %s", entry, failure.text)
                 if entry is not None:
                     entry.end(error_of(failure))
             case Hurried():

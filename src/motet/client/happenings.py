@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from motet.protocol.frames import Frame
 from motet.protocol.publication import Publication
-from motet.protocol.session.messages import Refusal
+from motet.protocol.session.messages import Invited, Refusal
 
 
 class Failure(NamedTuple):
@@ -35,10 +35,11 @@ class Welcomed(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """The one answer to an operation: done if `failure` is None."""
+    """The one answer to an operation: done if `failure` is None. `value` is what was asked for."""
 
     handle: int
     failure: Failure | None
+    value: str = ""
 
 
 class Settled(NamedTuple):
@@ -96,6 +97,28 @@ class Lapsed(NamedTuple):
     failure: Failure
 
 
+class Called(NamedTuple):
+    """We are to take part in a transaction, by an event or by the steps of a plan."""
+
+    invited: Invited
+
+
+class Concluded(NamedTuple):
+    """A transaction in which we take part is over. None: nobody can say how, since the session
+    is lost."""
+
+    tx: str
+    number: int
+    committed: bool | None
+    reason: str
+
+
+class Finished(NamedTuple):
+    """A subscription that a transaction has ended has given all that it was owed."""
+
+    handle: int
+
+
 class Hurried(NamedTuple):
     """Somebody waits to hear what the application is done with."""
 
@@ -113,7 +136,19 @@ class Ended(NamedTuple):
 
 
 Happening = (
-    Welcomed | Resolved | Settled | Arrived | Brought | Missed | Lapsed | Hurried | Parted | Ended
+    Welcomed
+    | Resolved
+    | Settled
+    | Arrived
+    | Brought
+    | Missed
+    | Lapsed
+    | Hurried
+    | Called
+    | Concluded
+    | Finished
+    | Parted
+    | Ended
 )
 
 

@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from motet.broker.topology import Topology
-from motet.client.client import Client, connect
+from motet.client.client import Client
+from motet.client.connecting import connect
 from motet.client.loop_thread import LoopThread
 from motet.client.opening import Opening
 from motet.client.sync import SyncClient
@@ -162,7 +163,7 @@ async def _local(
     if isinstance(brokers, bool) or not isinstance(brokers, int | Topology):
         raise MisuseError(f"brokers is a number or a Topology, not {brokers!r}")
     shape = Topology.line(brokers) if isinstance(brokers, int) else brokers
-    known = {"covering", "lease_s", "heartbeat_s", "durability", "name", "retention"}
+    known = {"covering", "lease_s", "heartbeat_s", "durability", "name", "retention", "root"}
     unknown = settings.keys() - known
     if unknown:
         raise MisuseError(f"an overlay has no setting {', '.join(sorted(unknown))}")

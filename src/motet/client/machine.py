@@ -38,20 +38,24 @@ from motet.client.happenings import (
 )
 from motet.client.moves import MOVES, State
 from motet.client.operation import INVERSE, Kind
-from motet.client.requests import MAX_REQUESTS, Requests
+from motet.client.requests import MAX_REQUESTS
 from motet.client.streams import Streams
+from motet.client.transacting import Transacting
 from motet.client.window import Window
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.session.messages import (
     ClientHello,
+    Decided,
     Deliver,
     Done,
     Failed,
     Goodbye,
     Goodnight,
     HowFar,
+    Invited,
+    Over,
     Published,
     Ready,
     Welcome,
@@ -71,7 +75,7 @@ count: what the broker cannot take is sent again right after it."""
 DEFAULT_WINDOW = 8192
 
 
-class ClientMachine(Requests):
+class ClientMachine(Transacting):
     """One client of one broker, across connections and sessions."""
 
     def __init__(
@@ -107,6 +111,8 @@ class ClientMachine(Requests):
         # events
         self._window = Window(window)
         self._streams = Streams(self._routes, cursors)
+        self._incomplete: list[Delivered] = []
+        """Frames that belong to one that has not come."""
         self._dropped = 0
 
     # ── what the driver may ask ──────────────────────────────────────────────────────────
@@ -231,7 +237,12 @@ class ClientMachine(Requests):
         )
         self._effects.send.append(hello)
 
+    def _take_together(self) -> list[Delivered]:
+        frames, self._incomplete = self._incomplete, []
+        return frames
+
     def closed(self) -> None:
+        self._incomplete.clear()  # they will come again, all of them
         self._move("closed")
 
     def received(self, frame: Frame) -> None:
@@ -242,7 +253,10 @@ class ClientMachine(Requests):
                 self._on_deliver(frame)
             case Delivered() if self.state == "open":
                 self._blames = 0
-                self._effects.happened.extend(self._streams.take(frame))
+                self._incomplete.append(frame)
+                if not frame.more:
+                    for each in self._take_together():
+                        self._effects.happened.extend(self._streams.take(each))
             case HowFar() if self.state == "open":
                 self._effects.happened.append(Hurried())
             case Beat():
@@ -267,6 +281,12 @@ class ClientMachine(Requests):
                 self._on_failed(frame)
             case Published():
                 self._tell(self._window.published(frame))
+            case Invited():
+                self._on_invited(frame)
+            case Decided():
+                self._on_decided(frame)
+            case Over():
+                self._on_over(frame)
 
     def _move(self, name: str, blame: type[errors.MotetError] = errors.InvariantError) -> None:
         after = MOVES[self.state].get(name)
@@ -356,8 +376,10 @@ class ClientMachine(Requests):
             gaps = [Missed(pubend, tick + 1, tick + 1) for pubend, tick in since.items()]
             self._effects.happened.extend(gaps)
             since = {}
+        void = self._drop_transactions()
         unanswered = list(self._unanswered.values())
         standing = list(self._standing.values())
+        gone = {operation.handle: self._lost_answer(operation) for operation in unanswered}
         self._sequences = self._shown = self._answered_upto = 0
         self._unanswered.clear()
         self._subscribed.clear()
@@ -370,20 +392,24 @@ class ClientMachine(Requests):
                     if operation.kind == "subscribe" and since:
                         operation.since = {**operation.since, **since}
                     self._number(operation)
-        undone = {operation.target for operation in unanswered}
+        undone = {each.target for each in unanswered if each.tag is None}
         for operation in unanswered:
-            if operation.target is not None:
+            if operation.kind == "ask" or operation.tag is not None or operation in void:
+                self._resolve(operation, gone[operation.handle])
+            elif operation.target is not None:
                 self._resolve(operation, None)  # it went with the session
-            elif operation in undone:
+            elif operation in undone or operation.gone:
                 self._resolve(operation, Failure("Withdrawn", "taken back before the answer"))
             elif operation.handle not in self._standing:
+                self._detach(operation)  # what would have answered for it is gone
                 self._number(operation)
 
     def _send_everything_open(self) -> None:
         self._shown = self._sequences
         for operation in self._unanswered.values():
             self._effects.send.extend(self._window.send(operation.after))
-            self._effects.send.append(operation.frame())
+            if operation.carrier is None:
+                self._effects.send.append(operation.frame())
         self._effects.send.extend(self._window.send(self.made))
         if self._ready and self._careful:
             self._effects.send.append(Ready())

@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec.structs import replace
+
 from motet.model import Filter
 from motet.protocol.session.messages import (
     AdvertiseRequest,
+    FollowRequest,
     Request,
     SubscribeRequest,
+    Tag,
+    TxRequest,
     UnadvertiseRequest,
     UnsubscribeRequest,
 )
 
-Kind = Literal["advertise", "unadvertise", "subscribe", "unsubscribe"]
+Kind = Literal["advertise", "unadvertise", "subscribe", "unsubscribe", "ask"]
+"""`ask` is whatever a transaction needs besides."""
 
 INVERSE: dict[Kind, Kind] = {"advertise": "unadvertise", "subscribe": "unsubscribe"}
 
@@ -38,6 +44,14 @@ class Operation:
     """Of what is to be in force: how a later process of a durable client finds it."""
     since: dict[str, int] = field(default_factory=dict)
     """How far a subscription reaches into the past, by pubend."""
+    tag: Tag | None = None
+    """The transaction that it is part of."""
+    gone: bool = False
+    """Ended by a transaction, or aborted with it: no answer that comes later puts it in force."""
+    asks: TxRequest | None = None
+    carries: list[Operation] = field(default_factory=list)
+    """What it puts in force besides, numbered right before it."""
+    carrier: Operation | None = None
 
     def frame(self) -> Request:
         match self.kind:
@@ -45,12 +59,19 @@ class Operation:
                 assert self.filter is not None
                 what = (self.sequence, self.filter, self.wait, self.timeout_s, self.name)
                 if self.kind == "advertise":
-                    return AdvertiseRequest(*what)
-                return SubscribeRequest(*what, self.since)
+                    return AdvertiseRequest(*what, self.tag)
+                return SubscribeRequest(*what, self.since, self.tag)
             case "unadvertise" | "unsubscribe":
                 assert self.target is not None
                 undo = UnadvertiseRequest if self.kind == "unadvertise" else UnsubscribeRequest
-                return undo(self.sequence, self.target.sequence, self.wait, self.timeout_s)
+                what_of = (self.sequence, self.target.sequence, self.wait, self.timeout_s)
+                return undo(*what_of, self.tag)
+            case "ask":
+                assert self.asks is not None
+                if isinstance(self.asks, FollowRequest):
+                    count = len(self.carries)
+                    return replace(self.asks, sequence=self.sequence, additions=count)
+                return replace(self.asks, sequence=self.sequence)
 
 
 ROUTES_REMEMBERED = 4096

@@ -21,15 +21,17 @@ class Questions:
         self._address = address
         self._askers: deque[asyncio.Future[dict[str, Any]]] = deque()
 
-    async def ask(self, line: Line | None, timeout_s: float) -> dict[str, Any]:
-        """The broker's own account of its state."""
+    async def ask(
+        self, line: Line | None, timeout_s: float, clients: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """The broker's own account of its state, and where these clients are."""
         if line is None:
             raise Disconnected(f"no connection to {self._address}")
         if len(self._askers) >= MOST_OPEN:
             raise Disconnected(f"{self._address} answers no question about its status")
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._askers.append(answer)  # and it stays, for answers come in order
-        line.send((encode(StatusRequest()),))
+        line.send((encode(StatusRequest(clients)),))
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer

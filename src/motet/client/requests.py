@@ -7,7 +7,7 @@ the life of the client; its number is the one of the session it is sent in.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from motet import errors
@@ -15,7 +15,7 @@ from motet.client.happenings import Effects, Failure, Lapsed, Resolved
 from motet.client.moves import State
 from motet.client.operation import INVERSE, Kind, Operation, Routes
 from motet.model import Filter
-from motet.protocol.session.messages import Done, Failed, Stands
+from motet.protocol.session.messages import Done, Failed, Stands, Tag, TxRequest
 
 MAX_REQUESTS = 1024
 RENEWED_TIMEOUT_S = 10.0
@@ -65,10 +65,7 @@ class Requests(ABC):
         """Advertise or subscribe a filter, or take back the operation with handle `target`. What
         is to be in force has a `name`, by which a later process finds it in a durable session.
         `since` is a subscription's reach into the past; None: none, or what the client says."""
-        if self.state == "ended":
-            raise errors.ClosedError(f"cannot {kind}: the session of {self.client!r} has ended")
-        if len(self._unanswered) >= MAX_REQUESTS:
-            raise errors.MisuseError(f"more than {MAX_REQUESTS} requests await their answer")
+        self._check_asking(kind)
         undone = None
         if kind not in INVERSE:
             undone = self._take_back(kind, target)
@@ -79,6 +76,12 @@ class Requests(ABC):
         self._check_reach(since)
         made = self._issue(kind, filter, undone, wait, timeout_s, name=name, since=since)
         return made.handle
+
+    def _check_asking(self, kind: Kind) -> None:
+        if self.state == "ended":
+            raise errors.ClosedError(f"cannot {kind}: the session of {self.client!r} has ended")
+        if len(self._unanswered) >= MAX_REQUESTS:
+            raise errors.MisuseError(f"more than {MAX_REQUESTS} requests await their answer")
 
     def abandon(self, handle: int) -> None:
         """Nobody waits for this request any more; what it may have put in force is undone."""
@@ -94,7 +97,13 @@ class Requests(ABC):
             self._unmake(operation)
         else:
             undo = INVERSE[operation.kind]
-            self._issue(undo, None, operation, False, operation.timeout_s, awaited=False)
+            wait_s, tag = operation.timeout_s, self._undecided(operation)
+            self._issue(undo, None, operation, False, wait_s, awaited=False, tag=tag)
+
+    def _undecided(self, operation: Operation) -> Tag | None:
+        """The transaction, not yet decided, in which something has to be taken back."""
+        del operation
+        return None
 
     def _awaited(self, handle: int) -> Operation | None:
         waiting = (o for o in self._unanswered.values() if o.handle == handle and o.awaited)
@@ -121,12 +130,19 @@ class Requests(ABC):
         awaited: bool = True,
         name: str = "",
         since: Mapping[str, int] = MappingProxyType({}),
+        tag: Tag | None = None,
+        asks: TxRequest | None = None,
+        carries: Sequence[Operation] = (),
     ) -> Operation:
         self._handles += 1
         operation = Operation(
             self._handles, kind, wanted, target, wait, timeout_s, self.made, awaited
         )
         operation.name, operation.since = name, dict(since)
+        operation.tag, operation.asks = tag, asks
+        for carried in carries:
+            operation.carries.append(carried)
+            carried.carrier = operation
         self._number(operation)
         if self.state == "open":
             self._shown = self._sequences
@@ -142,21 +158,32 @@ class Requests(ABC):
 
     def _take_back(self, kind: Kind, target: int | None) -> Operation:
         """From now on the operation is no longer ours to renew."""
+        operation = self._undoable(kind, target)
+        self._standing.pop(operation.handle, None)
+        return operation
+
+    def _undoable(self, kind: Kind, target: int | None) -> Operation:
         candidates = (*self._standing.values(), *self._unanswered.values())
         for operation in candidates:
             undoable = operation.handle == target and INVERSE.get(operation.kind) == kind
             if undoable and not self._being_undone(operation):
-                self._standing.pop(operation.handle, None)
                 return operation
-        raise errors.NoSuchOperation(f"{kind}: nothing of that kind is in force under this handle")
+        raise self._nothing_there(kind)
+
+    def _nothing_there(self, kind: Kind) -> errors.NoSuchOperation:
+        return errors.NoSuchOperation(f"{kind}: nothing of that kind is in force under this handle")
 
     def _being_undone(self, operation: Operation) -> bool:
-        return any(other.target is operation for other in self._unanswered.values())
+        """For sure: what is taken back in a transaction stays if that is aborted."""
+        others = self._unanswered.values()
+        return operation.gone or any(
+            other.target is operation and other.tag is None for other in others
+        )
 
-    def _resolve(self, operation: Operation, failure: Failure | None) -> None:
+    def _resolve(self, operation: Operation, failure: Failure | None, value: str = "") -> None:
         if operation.awaited:
             operation.awaited = False
-            self._effects.happened.append(Resolved(operation.handle, failure))
+            self._effects.happened.append(Resolved(operation.handle, failure, value))
 
     def _answered(self, sequence: int) -> Operation | None:
         """The operation that an answer is for; None if it was answered before."""
@@ -169,18 +196,35 @@ class Requests(ABC):
         operation = self._answered(frame.sequence)
         if operation is None:
             return
-        if operation.target is not None:
+        for carried in operation.carries:
+            carried.carrier = None  # asked for anew, it goes on its own
+            self._unanswered.pop(carried.sequence, None)
+            if not carried.gone:
+                self._standing[carried.handle] = carried
+        if operation.kind == "ask" or (operation.tag is not None and operation.target is not None):
+            pass  # what is taken back in a transaction goes when that commits
+        elif operation.target is not None:
             self._forget(operation.target)
         elif not self._being_undone(operation):
             self._standing[operation.handle] = operation
-        self._resolve(operation, None)
+        self._resolve(operation, None, frame.value)
 
     def _on_failed(self, frame: Failed) -> None:
         operation = self._answered(frame.sequence)
         if operation is None:
             return
         failure = Failure(frame.error, frame.text, frame.missing)
-        if operation.target is not None:
+        for carried in operation.carries:
+            self._unanswered.pop(carried.sequence, None)
+            self._forget(carried)
+        if frame.error == errors.InTransaction.__name__ and operation.target is not None:
+            if not operation.target.gone:
+                self._standing[operation.target.handle] = operation.target  # it stays
+        elif operation.kind == "ask" or (
+            operation.tag is not None and operation.target is not None
+        ):
+            pass
+        elif operation.target is not None:
             self._forget(operation.target)  # our broker has let go of it, whatever others did
         else:
             self._forget(operation)  # what failed, the broker has taken back itself
@@ -221,6 +265,7 @@ class Requests(ABC):
             if operation is not None and operation.filter != each.filter:
                 text = f"{each.name!r} stands already, with the filter {each.filter}"
                 asked.remove(operation)
+                self._detach(operation)
                 self._resolve(operation, Failure("NameTaken", text))
                 operation = None
             if operation is None:
@@ -231,9 +276,15 @@ class Requests(ABC):
                 operation.name = each.name
             else:
                 asked.remove(operation)
+                self._detach(operation)
             self._install(operation, each)
         for operation in asked:
             self._number(operation)
+
+    def _detach(self, operation: Operation) -> None:
+        if operation.carrier is not None:
+            operation.carrier.carries.remove(operation)
+            operation.carrier = None
 
     def _install(self, operation: Operation, stands: Stands) -> None:
         operation.sequence = stands.sequence

@@ -28,6 +28,10 @@ class Standing:
         """False while it stands only because an earlier process of the client has left it."""
         self.handle = 0
         """Set once the operation is made; stays the same when a session is lost and renewed."""
+        self.begins_in = ""
+        """The undecided transaction that it is to begin with."""
+        self.ends_in = ""
+        """The transaction that it ends, or has ended, with."""
         self._withdraw = withdraw
         self._error: MotetError | None = None
         self._over = False

@@ -13,6 +13,7 @@ from motet.client.happenings import Brought, Missed
 from motet.client.operation import Routes
 from motet.errors import ProtocolError
 from motet.protocol.delivery.messages import Delivered
+from motet.protocol.publication import InTransaction, Publication
 from motet.protocol.session.messages import Processed
 
 
@@ -44,6 +45,8 @@ class Streams:
         if ticks and ticks[0] <= before:
             known = bisect_right(ticks, before)
             ticks, batch, each = ticks[known:], batch[known:], each[known:]
+        if frame.blocks:
+            batch = _marked(ticks, batch, frame.blocks)
         routes = self._routes
         every = routes[frame.every] if frame.every else ()
         news = Brought(pubend, upto, ticks, batch, every, [routes[s] for s in each])
@@ -78,6 +81,18 @@ class Streams:
 
     def consistent(self) -> bool:
         return all(upto <= self.received.get(p, 0) for p, upto in self._processed.items())
+
+
+def _marked(
+    ticks: list[int], batch: list[Publication], blocks: tuple[tuple[str, int, int], ...]
+) -> list[Publication]:
+    """With the name of its transaction on each event that belongs to one."""
+    marked = list(batch)
+    for tx, low, high in blocks:
+        for at in range(bisect_left(ticks, low), bisect_right(ticks, high)):
+            event = marked[at]
+            marked[at] = InTransaction(event.publisher, event.sequence, event.body, tx)
+    return marked
 
 
 def _with_losses(news: Brought, lost: list[tuple[int, int]]) -> list[Brought | Missed]:

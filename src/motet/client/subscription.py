@@ -16,7 +16,7 @@ from motet.client.progress import Progress
 from motet.client.standing import Standing, Withdraw
 from motet.errors import EventsLost, MisuseError, MotetError
 from motet.model import Event, Filter, decode_body
-from motet.protocol.publication import Publication
+from motet.protocol.publication import InTransaction, Publication
 
 log = logging.getLogger("motet.client")
 
@@ -328,4 +328,7 @@ def _event(item: Item) -> Event:
     pubend, tick, publication = item
     attributes, payload = decode_body(publication.body)
     publisher, sequence = publication.publisher, publication.sequence
+    if type(publication) is InTransaction:
+        where = (pubend, tick, publication.tx)
+        return Event.delivered(attributes, payload, publisher, sequence, *where)
     return Event.delivered(attributes, payload, publisher, sequence, pubend, tick)

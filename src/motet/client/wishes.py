@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from motet.client.arrivals import Arrivals
 from motet.client.checks import checked
 from motet.client.failures import error_of
-from motet.client.happenings import Failure
+from motet.client.happenings import Resolved
 from motet.client.machine import ClientMachine
-from motet.client.operation import INVERSE, Kind
+from motet.client.operation import INVERSE
 from motet.client.progress import Progress
 from motet.client.standing import Advertisement, Standing
 from motet.client.subscription import Subscription, finish
+from motet.client.transacting import how_to_know
 from motet.errors import (
     ClosedError,
     Disconnected,
@@ -26,10 +27,35 @@ from motet.errors import (
     MotetError,
     NameTaken,
     NotEffective,
+    OutcomeUnknown,
 )
 from motet.model import Filter
+from motet.protocol.session.messages import (
+    AnswerRequest,
+    BeginRequest,
+    EndRequest,
+    ExecuteRequest,
+    FollowRequest,
+    Invited,
+    InviteRequest,
+    OutcomeRequest,
+    StageRequest,
+    Tag,
+    TxRequest,
+)
 from motet.runtime.codec import encode
 
+VERBS: dict[type, str] = {
+    BeginRequest: "begin a transaction",
+    ExecuteRequest: "execute a plan",
+    StageRequest: "publish in a transaction",
+    InviteRequest: "invite to a transaction",
+    AnswerRequest: "take part in a transaction",
+    FollowRequest: "take part in a plan",
+    EndRequest: "end a transaction",
+    OutcomeRequest: "ask for an outcome",
+}
+"""What a request about a transaction is called when it fails."""
 ANSWER_GRACE_S = 2.0
 """How much longer than the broker we wait before we take its silence for an answer."""
 MAX_FILTER_BYTES = 1024 * 1024
@@ -43,8 +69,12 @@ class Wishes(ABC):
     arrivals: Arrivals
     error: MotetError | None
     entries: dict[int, Standing]
+    touched: dict[str, list[Standing]]
+    """By open transaction: what begins or ends in it."""
     _loop: asyncio.AbstractEventLoop
-    _answers: dict[int, asyncio.Future[Failure | None]]
+    _answers: dict[int, asyncio.Future[Resolved]]
+    _following: dict[int, tuple[Sequence[int], Sequence[Standing]]]
+    """By request that does our part of a plan: what it adds, and what it ends."""
     _request_slots: asyncio.Semaphore
 
     @abstractmethod
@@ -112,11 +142,16 @@ class Wishes(ABC):
         return True
 
     def find(self, kind: str, name: str) -> Standing | None:
-        """What is in force under a name."""
-        for entry in self.entries.values():
-            if entry.kind == kind and entry.name == name and entry.in_force:
-                return entry
-        return None
+        """What is in force under a name. One that goes with a transaction, or perhaps comes with
+        one, may have the same name: it is meant only if there is no other."""
+        found = [
+            entry
+            for entry in self.entries.values()
+            if entry.kind == kind and entry.name == name and entry.in_force
+        ]
+        staying = [e for e in found if not e.ends_in]
+        here = [e for e in staying if not e.begins_in]
+        return next(iter(here or staying or found), None)
 
     def _take_over(self) -> None:
         """What another process has left stands here, too, and keeps its events."""
@@ -153,14 +188,98 @@ class Wishes(ABC):
             finally:
                 self.entries.pop(entry.handle, None)
 
-    async def _answer(self, handle: int, kind: Kind, timeout_s: float) -> None:
+    # ── in a transaction ─────────────────────────────────────────────────────────────────
+
+    async def ask(self, request: TxRequest) -> str:
+        """A request about a transaction, and the value of its answer."""
+        async with self._request_slots:
+            self.check_open()
+            self._flush()
+            handle = self.machine.ask(request)
+            tx = self.machine.commits(handle)
+            try:
+                return await self._answer(handle, VERBS[type(request)], request.timeout_s)
+            except (Disconnected, NotEffective) as problem:
+                if not tx:
+                    raise
+                raise OutcomeUnknown(f"{problem}; {how_to_know(tx)}") from problem
+
+    async def put_in(self, tag: Tag, entry: Standing, timeout_s: float) -> None:
+        """Advertise or subscribe, as part of a transaction."""
+        async with self._request_slots:
+            self.check_open()
+            _check_travels(entry.filter)
+            self._flush()
+            entry.handle = self.machine.request_in(
+                tag, entry.kind, entry.filter, timeout_s=timeout_s, name=entry.name
+            )
+            entry.begins_in = tag.tx
+            self.touched.setdefault(tag.tx, []).append(entry)
+            self.arrivals.hear(entry)
+            self.entries[entry.handle] = entry
+            try:
+                await self._answer(entry.handle, entry.kind, timeout_s)
+            except BaseException:
+                self.entries.pop(entry.handle, None)
+                raise
+
+    async def take_out(self, tag: Tag, entry: Standing, timeout_s: float) -> None:
+        """Take something back when the transaction commits."""
+        async with self._request_slots:
+            self.check_open()
+            self._flush()
+            kind = INVERSE[entry.kind]
+            handle = self.machine.request_in(tag, kind, target=entry.handle, timeout_s=timeout_s)
+            entry.ends_in = tag.tx
+            self.touched.setdefault(tag.tx, []).append(entry)
+            try:
+                await self._answer(handle, kind, timeout_s)
+            except BaseException:
+                entry.ends_in = ""
+                raise
+
+    def follow(
+        self, invited: Invited, added: Sequence[Standing], ended: Sequence[Standing]
+    ) -> None:
+        """All that a plan wants of this client, in one request; what has come in a frame also
+        leaves in one. Nobody waits for the answer: see `_followed`."""
+        self.check_open()
+        self._flush()
+        *handles, own = self.machine.follow(
+            invited.tx,
+            [(entry.kind, entry.filter, entry.name) for entry in added],
+            [(INVERSE[entry.kind], entry.handle) for entry in ended],
+            invited.timeout_s,
+        )
+        for handle, entry in zip(handles, added, strict=True):
+            entry.handle, entry.begins_in = handle, invited.tx
+            self.arrivals.hear(entry)
+            self.entries[handle] = entry
+        for entry in ended:
+            entry.ends_in = invited.tx
+        self.touched.setdefault(invited.tx, []).extend((*added, *ended))
+        self._following[own] = (handles, ended)
+        self._carry_out()
+
+    def _followed(self, news: Resolved) -> None:
+        """If our broker does not let us, nothing of it has happened."""
+        handles, ended = self._following.pop(news.handle, ((), ()))
+        if news.failure is not None:
+            for handle in handles:
+                self.entries.pop(handle, None)
+            for entry in ended:
+                entry.ends_in = ""
+
+    # ── answers ──────────────────────────────────────────────────────────────────────────
+
+    async def _answer(self, handle: int, kind: str, timeout_s: float) -> str:
         """Let the request leave; raise unless it is done in time."""
-        answer: asyncio.Future[Failure | None] = self._loop.create_future()
+        answer: asyncio.Future[Resolved] = self._loop.create_future()
         self._answers[handle] = answer
         self._carry_out()
         try:
             async with asyncio.timeout(timeout_s + ANSWER_GRACE_S):
-                failure = await answer
+                resolved = await answer
         except TimeoutError:
             self._abandon(handle)
             if self.machine.state != "open":
@@ -171,10 +290,12 @@ class Wishes(ABC):
             raise
         finally:
             self._answers.pop(handle, None)
+        failure = resolved.failure
         if failure is not None:
             if self.error is not None and failure.error == ClosedError.__name__:
                 raise self.error
             raise error_of(failure, kind, timeout_s)
+        return resolved.value
 
     def _abandon(self, handle: int) -> None:
         self.machine.abandon(handle)

@@ -1,0 +1,85 @@
+"""Plans as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from motet import Plan, PlanError
+from motet.client.plan_file import parse_plan
+
+WHOLE = """
+[[step]]
+id = "ends"
+client = "a"
+do = "unsubscribe"
+name = "x1"
+
+[[step]]
+client = "b"
+do = "subscribe"
+filter = "instance = 'x1'"
+after = []
+
+[[step]]
+client = "a"
+do = "publish"
+event = { moved = "x1", step = 3 }
+payload = "now"
+after = ["ends"]
+
+[[step]]
+client = "a"
+do = "advertise"
+filter = "moved is not null"
+name = "moves"
+
+[[step]]
+client = "a"
+do = "unadvertise"
+name = "moves"
+"""
+
+
+def test_a_file_says_what_a_program_would(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(WHOLE)
+    plan = Plan.load(path)
+    assert [(step.client, step.kind) for step in plan.steps] == [
+        ("a", "unsubscribe"),
+        ("b", "subscribe"),
+        ("a", "publish"),
+        ("a", "advertise"),
+        ("a", "unadvertise"),
+    ]
+    assert plan.dependencies(plan.steps[1]) == []
+    assert plan.dependencies(plan.steps[2]) == [plan.steps[0]]
+    assert plan.dependencies(plan.steps[3]) == plan.steps[:3]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[[step", "not TOML"),
+        ("", "no steps"),
+        ("other = 1\n[[step]]\nclient = 'a'", "nothing else: other"),
+        ("[[step]]\nclient = 'a'\ndo = 'dance'", "step 1: `do` is one of"),
+        ("[[step]]\nclient = 'a'\ndo = 'subscribe'", "step 1: subscribe needs filter"),
+        ("[[step]]\ndo = 'publish'\nevent = {a = 1}", "publish needs client"),
+        ("[[step]]\nclient = 'a'\ndo = 'subscribe'\nfilter = 'x ='", "step 1: "),
+        ("[[step]]\nclient = 'a'\ndo = 'publish'\nevent = {a = [1]}", "step 1: "),
+        ("[[step]]\nclient = 'a'\ndo = 'unsubscribe'\nname = 'x'\nafter = ['y']", "the id y"),
+        ("[[step]]\nclient = 'a'\ndo = 'unsubscribe'\nname = 'x'\nwhen = 'now'", "has no when"),
+        ("[[step]]\nclient = 'a'\ndo = 'unsubscribe'\nname = 'x'\nid = 3", "an id is text"),
+        ("step = [3]", "a step is a table"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, problem: str) -> None:
+    with pytest.raises(PlanError, match=problem):
+        parse_plan(text)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="cannot read"):
+        Plan.load(tmp_path / "nothing.toml")

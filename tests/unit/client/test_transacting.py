@@ -1,0 +1,249 @@
+"""A client's part in transactions, against hand-made frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from motet.client.happenings import Called, Concluded, Failure, Finished, Lapsed, Resolved
+from motet.client.machine import ClientMachine
+from motet.errors import NoSuchOperation
+from motet.model import OpId
+from motet.protocol.session.messages import (
+    BeginRequest,
+    Decided,
+    Done,
+    EndRequest,
+    ExecuteRequest,
+    Failed,
+    Invited,
+    OutcomeRequest,
+    Over,
+    SubscribeRequest,
+    Tag,
+    UnsubscribeRequest,
+    Welcome,
+)
+from tests.unit.client.test_machine import F, G, happened, opened, reopen, sent, welcome
+
+TX = "alice/B1-1/1"
+TAG = Tag(TX, "00000001")
+
+
+def begun() -> ClientMachine:
+    """alice has begun a transaction, and a subscription of hers is in force."""
+    machine = opened()
+    machine.request("subscribe", F)
+    machine.received(Done(1))
+    machine.take()
+    return machine
+
+
+def standing(machine: ClientMachine) -> list[int]:
+    return [each.handle for each in machine.standing()]
+
+
+def test_a_request_about_a_transaction_is_numbered_like_any_other_and_has_a_value() -> None:
+    machine = opened()
+    machine.request("advertise", F)
+    handle = machine.ask(BeginRequest(0, isolated=False, timeout_s=3.0))
+    assert machine.sequence_of(handle) == 2
+    assert sent(machine)[-1] == BeginRequest(2, isolated=False, timeout_s=3.0)
+    machine.received(Done(2, TX))
+    assert happened(machine) == [Resolved(handle, None, TX)]
+
+
+def test_a_refusal_is_an_answer() -> None:
+    machine = opened()
+    handle = machine.ask(EndRequest(0, TX))
+    machine.received(Failed(1, "TransactionOver", "it is over"))
+    assert happened(machine) == [Resolved(handle, Failure("TransactionOver", "it is over"))]
+    assert standing(machine) == []
+
+
+def test_what_is_added_stays_if_it_commits() -> None:
+    machine = opened()
+    handle = machine.request_in(TAG, "subscribe", F, name="x")
+    assert sent(machine) == [SubscribeRequest(1, F, True, 10.0, "x", {}, TAG)]
+    machine.received(Done(1))
+    machine.received(Decided(TX, 7, True))
+    assert happened(machine) == [Resolved(handle, None), Concluded(TX, 7, True, "")]
+    assert standing(machine) == [handle]
+
+
+def test_what_is_added_goes_if_it_aborts() -> None:
+    machine = opened()
+    handle = machine.request_in(TAG, "subscribe", F)
+    machine.received(Done(1))
+    machine.take()
+    machine.received(Decided(TX, 7, False, "no"))
+    machine.received(Over(1))  # for those who do not know
+    assert happened(machine) == [
+        Concluded(TX, 7, False, "no"),
+        Lapsed(handle, Failure("Aborted", "no")),
+    ]
+    assert standing(machine) == []
+
+
+def test_what_is_ended_is_ours_until_the_broker_says_that_it_is_over() -> None:
+    machine = begun()
+    (handle,) = standing(machine)
+    machine.request_in(TAG, "unsubscribe", target=handle)
+    assert sent(machine) == [UnsubscribeRequest(2, 1, True, 10.0, TAG)]
+    machine.received(Done(2))
+    assert standing(machine) == [handle]  # it may still abort
+    machine.received(Decided(TX, 7, True))
+    assert standing(machine) == []
+    machine.take()
+    machine.received(Over(1))
+    assert happened(machine) == [Finished(handle)]
+    machine.received(Over(1))
+    assert happened(machine) == []
+
+
+def test_an_answer_that_comes_behind_the_decision_puts_nothing_in_force() -> None:
+    machine = opened()
+    ended = machine.request("subscribe", F)
+    machine.request_in(TAG, "unsubscribe", target=ended)
+    machine.received(Decided(TX, 7, True))  # the connection had broken: this comes first
+    machine.received(Done(1))
+    machine.received(Done(2))
+    assert standing(machine) == []
+    with pytest.raises(NoSuchOperation):
+        machine.request("unsubscribe", target=ended)
+    machine.take()
+    machine.received(Over(1))
+    assert happened(machine) == [Finished(ended)]
+
+
+def test_what_a_decision_has_ended_is_not_asked_for_in_the_next_session() -> None:
+    machine = opened()
+    ended = machine.request("subscribe", F)
+    machine.request_in(TAG, "unsubscribe", target=ended)
+    machine.received(Decided(TX, 7, True))
+    machine.take()
+    again, _ = reopen(machine, welcome("B1-2"))
+    assert again == []
+
+
+def test_what_was_to_end_stays_if_it_aborts() -> None:
+    machine = begun()
+    (handle,) = standing(machine)
+    machine.request_in(TAG, "unsubscribe", target=handle)
+    machine.received(Done(2))
+    machine.received(Decided(TX, 7, False, "no"))
+    assert standing(machine) == [handle]
+
+
+def test_nothing_is_taken_back_twice() -> None:
+    machine = begun()
+    (handle,) = standing(machine)
+    machine.request_in(TAG, "unsubscribe", target=handle)
+    for tag in (TAG, Tag("alice/B1-1/9", "1")):
+        with pytest.raises(NoSuchOperation):
+            machine.request_in(tag, "unsubscribe", target=handle)
+    with pytest.raises(NoSuchOperation):
+        machine.request_in(TAG, "unsubscribe", target=99)
+    own = machine.request_in(TAG, "subscribe", G)
+    machine.request_in(TAG, "unsubscribe", target=own)  # added and ended in the same one
+    with pytest.raises(NoSuchOperation):
+        machine.request_in(TAG, "unsubscribe", target=own)
+
+
+def test_an_addition_that_nobody_waits_for_is_taken_back_in_its_transaction() -> None:
+    machine = opened()
+    handle = machine.request_in(TAG, "subscribe", F)
+    machine.take()
+    machine.abandon(handle)
+    (undo,) = sent(machine)
+    assert isinstance(undo, UnsubscribeRequest)
+    assert undo.tag == TAG
+    machine.received(Done(1))
+    machine.received(Done(2))
+    machine.received(Decided(TX, 7, True))
+    assert standing(machine) == []
+
+
+def test_who_is_invited_twice_is_called_once() -> None:
+    machine = opened()
+    invited = Invited("bob/B2-1/1", 5.0, "00000001/alice", OpId("bob", "B2-1", 2), b"")
+    machine.received(invited)
+    machine.received(invited)  # the connection had broken
+    assert happened(machine) == [Called(invited)]
+    machine.received(Decided("bob/B2-1/1", 3, False, "no"))
+    machine.received(invited)
+    assert Called(invited) in happened(machine)
+
+
+def test_words_that_come_again_do_no_harm() -> None:
+    machine = begun()
+    before = standing(machine)
+    machine.received(Decided(TX, 7, True))
+    machine.received(Decided(TX, 7, True))
+    machine.received(Over(99))
+    assert standing(machine) == before
+    assert all(isinstance(each, Concluded) for each in happened(machine))
+
+
+def test_what_an_earlier_process_has_ended_is_over_for_this_one_too() -> None:
+    machine = begun()
+    (handle,) = standing(machine)
+    machine.received(Over(1))
+    assert happened(machine) == [Finished(handle)]
+    assert standing(machine) == []
+
+
+def test_a_lost_session_takes_open_transactions_with_it() -> None:
+    machine = begun()
+    (kept,) = standing(machine)
+    added = machine.request_in(TAG, "subscribe", G)
+    machine.received(Done(2))
+    asked = machine.ask(OutcomeRequest(0, TX))
+    machine.take()
+    machine.closed()
+    machine.opened()
+    machine.take()
+    machine.received(welcome("B1-2"))
+    told: list[Any] = machine.take().happened
+    gone = Failure("Aborted", "the session was lost, and the transaction with it")
+    assert Concluded(TX, 0, None, gone.text) in told
+    assert Lapsed(added, gone) in told
+    assert Resolved(asked, gone) in told
+    assert set(standing(machine)) == {kept}  # which is renewed
+
+
+@pytest.mark.parametrize("whole_plan", [False, True])
+def test_a_commit_whose_answer_is_lost_is_not_called_aborted(whole_plan: bool) -> None:
+    """Nobody knows; but it is said how to find out."""
+    machine = opened("B1-1.1")
+    tx = "alice/B1-1.1/1"
+    handle = machine.ask(ExecuteRequest(0, ()) if whole_plan else EndRequest(0, tx))
+    assert machine.commits(handle) == tx
+    late = machine.ask(EndRequest(0, tx, commit=False))
+    machine.take()
+    machine.closed()
+    never_sent = machine.ask(EndRequest(0, "alice/B1-1.1/9"))
+    machine.opened()
+    machine.received(welcome("B1-1.2"))
+    told = {each.handle: each.failure for each in happened(machine) if isinstance(each, Resolved)}
+    assert [told[each].error for each in (handle, late, never_sent)] == [
+        "OutcomeUnknown",
+        "Aborted",
+        "Aborted",
+    ]
+    assert f"client.outcome({tx!r}) says what became of it" in told[handle].text
+
+
+def test_a_resumed_session_keeps_them_and_asks_again() -> None:
+    machine = begun()
+    asked = machine.ask(EndRequest(0, TX))
+    machine.take()
+    machine.closed()
+    machine.opened()
+    machine.take()
+    machine.received(Welcome("B1", "B1-1", True, 0, 30.0))
+    assert EndRequest(2, TX) in sent(machine)
+    machine.received(Decided(TX, 7, True))
+    machine.received(Done(2, TX))
+    assert Resolved(asked, None, TX) in happened(machine)
