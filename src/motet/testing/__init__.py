@@ -9,6 +9,8 @@ What lives here
     clock, transport, log        twins of the runtime pieces of the same names, in virtual time
     brokers, clients             the real core and the real client machine, carried out there
     arrivals, recording          what clients write down of what comes, and of what they send
+    dealers, dealing             what applications do in transactions, and who begins which
+    deals, transacting           what they know of each, and how that is written down
     durables, lasting            clients that outlive their processes, and how those come and go
     cluster                      all of them on one agenda with one source of chance
     faults, mishaps              the menu of what may go wrong, and what draws from it
@@ -18,7 +20,7 @@ What lives here
     mutations, bugs              deliberate bugs, each of which a checker must catch
     simulation                   seeds, results, replay
     fixture                      the pytest plugin
-    scenario                     races as text, with every message on the page
+    scenario, tx_verbs, words    races as text, with every message on the page
 
 May import: everything but `motet.cli`, `motet.bench` and `motet.demo`. Nothing imports it but
 those.

@@ -16,13 +16,15 @@ from motet.broker.facts import NeighbourLost, SessionDropped, SessionEnded, Sess
 from motet.broker.rebuild import Snapshot, core_of, founding, picture, rebuild
 from motet.broker.records import FOUNDED, MACHINE_VERSION, encode
 from motet.model import OpId, Value
+from motet.model.ticks import LAST_TICK
 from motet.protocol.contract import (
     Closed,
     Dialled,
     Input,
+    LogCut,
     Logged,
+    LogItem,
     LogRead,
-    LogRun,
     LogStart,
     Output,
     Persisted,
@@ -36,6 +38,7 @@ from motet.protocol.session.messages import ClientHello, Deliver, Done, Goodnigh
 from motet.runtime.journal import LoggedJournal
 from motet.runtime.outbox import is_soft
 from motet.testing.clock import Timers, VirtualClock
+from motet.testing.history import Cut
 from motet.testing.log import SimulatedLog
 from motet.testing.pubend import SimulatedPubend
 from motet.testing.transport import Connection, End, Wire
@@ -121,6 +124,7 @@ class SimulatedBroker:
             covering=self.cluster.plan.covering,
             lease_s=self._lease_s,
             outbox_bound=self.cluster.plan.outbox_bound,
+            root=self.cluster.plan.root,
             **self.cluster.cells.settings(self.name),
         )
 
@@ -251,7 +255,8 @@ class SimulatedBroker:
     def step(self, given: Input) -> None:
         core, cluster = self.core, self.cluster
         assert core is not None
-        if cluster.trace.steps > MOST_STEPS * (1 + len(cluster.cells.mates)):
+        busy = 1 + len(cluster.cells.mates) + 2 * bool(cluster.plan.deal_s)
+        if cluster.trace.steps > MOST_STEPS * busy:
             cluster.runaway()
         cluster.broker_steps += 1
         if cluster.broker_steps == cluster.crash_at:
@@ -352,7 +357,7 @@ class SimulatedBroker:
             if close.connection in self.ends:
                 self._put(close.connection, Goodnight(close.error, close.text), own)
 
-    def _write(self, items: list[LogRun | LogStart]) -> None:
+    def _write(self, items: list[LogItem]) -> None:
         """Into our pubend's log, which lets go of what is done with, or too much."""
         core, history = self.core, self.cluster.history
         assert core is not None
@@ -363,13 +368,23 @@ class SimulatedBroker:
         self.pubend.append(items)
         for item in items:
             if isinstance(item, LogStart):
-                history.starts[item.op, name] = item.tick
-                history.first_starts.setdefault((item.op, name), item.tick)
+                history.starts[item.op, name] = LAST_TICK if item.tentative else item.tick
+                if not item.tentative:
+                    history.first_starts.setdefault((item.op, name), item.tick)
+            elif isinstance(item, LogCut):
+                self._note_cut(name, item)
             else:
                 for tick, body in enumerate(item.bodies, item.first_tick):
                     event = self.cluster.bodies[bytes(body)]
                     event.pubend, event.tick = name, tick
                     event.audience = self._audience(event.attributes)
+
+    def _note_cut(self, name: str, cut: LogCut) -> None:
+        history, now = self.cluster.history, self.cluster.agenda.now
+        place = (name, cut.tick, cut.last, cut.tx, cut.number)
+        history.cuts.append(Cut(*place, now, cut.switches))
+        for op, tick, ended in cut.switches:
+            (history.ends if ended else history.starts)[op, name] = tick
 
     def _audience(self, attributes: dict[str, Value]) -> frozenset[OpId]:
         """Subscriptions that our pubend owes an event with these attributes."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from motet.broker.durable import NOWHERE
+from motet.broker.carrying import NOWHERE
 from motet.client.happenings import (
     Arrived,
     Brought,
+    Called,
+    Concluded,
     Ended,
     Failure,
     Missed,
@@ -27,25 +29,11 @@ from motet.client.machine import ClientMachine, Kind
 from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError, TooLate
 from motet.model import Filter, Value, encode_event
 from motet.protocol.frames import Frame
-from motet.protocol.session.messages import (
-    Deliver,
-    Done,
-    Failed,
-    Goodbye,
-    Publish,
-    Welcome,
-)
+from motet.protocol.session.messages import Deliver, Welcome
 from motet.testing import arrivals, recording
+from motet.testing.dealers import Dealer
 from motet.testing.durables import Application, Process
-from motet.testing.history import (
-    DONE,
-    Call,
-    Event,
-    Fencing,
-    Loss,
-    Operation,
-    Session,
-)
+from motet.testing.history import Call, Event, Fencing, Loss, Operation, Session
 from motet.testing.transport import Connection, End
 
 if TYPE_CHECKING:
@@ -105,6 +93,9 @@ class SimulatedClient:
         self._inbox: list[tuple[End, Frame | None]] = []
         self.published: list[Event] = []
         self.settled = 0
+        self.dealer: Dealer | None = None
+        if cluster.plan.deal_s:
+            self.dealer = Dealer(self, Random(f"deals {cluster.seed} {instance}"))
         self._trouble = cluster.history.disturbed[instance]
         self._trouble.begin(cluster.agenda.now)
 
@@ -154,7 +145,7 @@ class SimulatedClient:
         end.peer.backlog -= 1
         if end is not self.end or not self.alive:
             return
-        self._before(frame)
+        recording.heard(self, frame)
         try:
             self.machine.received(frame)
         except (PeerError, InvariantError) as problem:
@@ -194,7 +185,7 @@ class SimulatedClient:
         self.cluster.history.departed.add(self.instance)
         self._trouble.begin(now)
         if self.process is None:
-            self._end_session(now)
+            self.end_session(now)
         if self.end is not None:
             self.cluster.network.abandon(self.end)
             self.end = None
@@ -290,7 +281,7 @@ class SimulatedClient:
         self.machine.goodbye(forget=forget)
         self._carry("leaves")
         if self.process is None or forget:
-            self._end_session(now)
+            self.end_session(now)
         if self.end is not None:
             self.cluster.network.close(self.end)
             self.end = None
@@ -311,19 +302,6 @@ class SimulatedClient:
 
     # ── recording what comes in ──────────────────────────────────────────────────────────
 
-    def _before(self, frame: Frame) -> None:
-        """Answers as they stand on the wire: sent again or not, they must never change."""
-        if not isinstance(frame, Done | Failed) or self.session is None:
-            return
-        operation = self.session.operations.get(frame.sequence)
-        if operation is None:
-            return
-        failed = frame if isinstance(frame, Failed) else None
-        answer, missing = (failed.error, failed.missing) if failed else (DONE, ())
-        odd = operation.answered(answer, self.cluster.agenda.now, missing)
-        if odd:
-            self.cluster.history.odd("answers", odd)
-
     def _welcomed(self, frame: Welcome) -> None:
         """Before anything of the new session is recorded."""
         now, history = self.cluster.agenda.now, self.cluster.history
@@ -338,13 +316,13 @@ class SimulatedClient:
             self.cluster.epochs.add(frame.epoch)
             self.session = self.process.adopt(frame)
             known = self.session.operations
-            for each in self.machine.standing():
+            for each in (*self.machine.standing(), *self.machine._ending.values()):
                 if each.sequence in known:
                     self.operations[each.handle] = known[each.sequence]
         elif before is None or before.epoch != frame.epoch:
             if frame.resumed:
                 history.odd("sessions", f"{self.name} resumed {frame.epoch}, not its own")
-            self._end_session(now)
+            self.end_session(now)
             self.operations.clear()
             self.session = Session(self.name, self.instance, frame.epoch, frame.broker, now)
             self.session.total_order = self.machine.total_order
@@ -352,10 +330,10 @@ class SimulatedClient:
             if self.process is not None:
                 self.process.opened(self.session)
             if self.outdone_at < inf:
-                self._end_session(self.outdone_at)
+                self.end_session(self.outdone_at)
         self._recover()
 
-    def _end_session(self, at: float) -> None:
+    def end_session(self, at: float) -> None:
         if self.session is not None:
             self.session.end(at)
 
@@ -369,7 +347,7 @@ class SimulatedClient:
         self.outdone_at = min(self.outdone_at, at)
         self._trouble.begin(at)
         if not adopted:
-            self._end_session(at)
+            self.end_session(at)
         elif self.session is not None and self.process is not None:
             self.session = self.process.detached(self.session, at)
 
@@ -383,7 +361,7 @@ class SimulatedClient:
         if not cluster.trace.steps % VALIDATE_EVERY:
             self._validate(what)
         for frame in effects.send:
-            self._record(frame)
+            recording.sent(self, frame)
             if self.end is not None:
                 cluster.network.carry(self.end, frame)
         for happened in effects.happened:
@@ -405,6 +383,12 @@ class SimulatedClient:
                 case Resolved(handle, failure):
                     answer = "Done" if failure is None else failure.error
                     self.calls[handle].answers.append((cluster.agenda.now, answer))
+                    if self.dealer is not None:
+                        self.dealer.resolved(happened)
+                case Called() if self.dealer is not None:
+                    self.dealer.called(happened)
+                case Concluded() if self.dealer is not None:
+                    self.dealer.concluded(happened)
                 case Parted(failure) | Ended(failure):
                     self._dismissed(failure)
 
@@ -434,17 +418,9 @@ class SimulatedClient:
         if self.over:
             if self.process is not None and self.session is None:
                 self.process.refused()
-            self._end_session(self.cluster.agenda.now)
+            self.end_session(self.cluster.agenda.now)
         else:
             self.connect_soon()
-
-    def _record(self, frame: Frame) -> None:
-        if type(frame) in recording.REQUESTS:
-            recording.request(self, frame)  # type: ignore[arg-type]
-        elif type(frame) is Publish:
-            recording.events(self, frame)
-        elif type(frame) is Goodbye and not frame.stay and self.session is not None:
-            self._end_session(self.cluster.agenda.now)
 
     def _process_soon(self, pubend: str, upto: int) -> None:
         delay_s = self.cluster.random.random() * self.cluster.plan.process_s

@@ -21,11 +21,13 @@ from motet.errors import InvariantError
 from motet.model.epochs import is_newer
 from motet.protocol.contract import Input
 from motet.protocol.session.messages import ClientHello, Done
+from motet.testing import deals
 from motet.testing.brokers import SimulatedBroker
 from motet.testing.cells import Cells
 from motet.testing.checkers import effective
 from motet.testing.clients import SimulatedClient
 from motet.testing.clock import Agenda
+from motet.testing.dealing import Dealing
 from motet.testing.faults import FaultMenu
 from motet.testing.history import ADDITIONS, Event, History, Opening
 from motet.testing.lasting import Lasting
@@ -37,6 +39,7 @@ from motet.testing.transport import End, Network, Wire
 from motet.testing.workload import (
     Workload,
     draw_cells,
+    draw_deals,
     draw_delivery,
     draw_overlay,
     draw_plan,
@@ -78,7 +81,8 @@ class Cluster:
         self.menu = menu
         self.tree = draw_tree(self.random)
         sure = draw_delivery(seed) if menu.sure else {}
-        drawn = {**draw_overlay(seed), **sure, **needs}
+        deals = draw_deals(seed, self.tree) if menu.deals else {}
+        drawn = {**draw_overlay(seed), **sure, **deals, **needs}
         if menu.cells and "mates" not in drawn:
             drawn |= {**draw_cells(seed, self.tree, menu.cells), **needs}
         self.plan = replace(draw_plan(self.random), **drawn)
@@ -91,7 +95,7 @@ class Cluster:
         hop_s = self.plan.hop_s[1] + self._sync_s
         if self.plan.mates:  # heads wait for mates, but not for long
             hop_s += BrokerConfig("").mirror_s
-        self.history = History(self.tree, self.plan.covering, hop_s)
+        self.history = History(self.tree, self.plan.covering, hop_s, root=self.plan.root)
         self.network = Network(self.agenda, self.random, self.faults, self.plan.hop_s)
         self.workload = Workload(self.random, self.plan)
         self.bodies: dict[bytes, Event] = {}
@@ -117,6 +121,7 @@ class Cluster:
         self.cells = Cells(self)
         self.mishaps = Mishaps(self)
         self.rewiring = Rewiring(self, seed)
+        self.dealing = Dealing(self, seed)
         self.acting = True
 
     # ── the stages of a run ──────────────────────────────────────────────────────────────
@@ -126,10 +131,18 @@ class Cluster:
         try:
             self.chaos()
             self._quiet("after the faults")
+            self._conclude()
             self._note_what_lives()
             self._probe()
         except Halt:
             self.history.odd("invariants", "the run ended early")
+
+    def _conclude(self) -> None:
+        """What became of all transactions? Whoever is there may ask."""
+        if self.plan.deal_s:
+            self.dealing.ask_all()
+            self._quiet("after the questions")
+            deals.finish(self.history)
 
     def farewell(self) -> None:
         """Some leave for good; what they had must be gone everywhere."""
@@ -153,11 +166,14 @@ class Cluster:
         self.agenda.after(0.05, self._act)
         self.mishaps.begin()
         self.rewiring.begin()
+        self.dealing.begin()
         self.agenda.run(self.plan.chaos_s)
         self.trace.note(self.agenda.now, "faults stop, links heal")
         self.mishaps.stop()
         self.rewiring.stop()
         self.lasting.return_all()
+        if self.plan.fair_s:
+            self.agenda.run(self.agenda.now + self.plan.fair_s)
         self.acting = False
 
     def _cast(self) -> str:
@@ -190,6 +206,7 @@ class Cluster:
             self.history.odd("invariants", f"{name} at rest: {problem}")
 
     def _note_what_lives(self) -> None:
+        self.history.present = {client.instance for client in self._living()}
         self.history.living = [
             client.session for client in self._living() if client.session is not None
         ]
@@ -296,7 +313,15 @@ class Cluster:
         if client.session is None:
             return
         operation = client.session.operations.get(frame.sequence)
-        if operation is not None and operation.kind in ADDITIONS:
+        asking = client.session.asks.get(frame.sequence)
+        if asking is not None:
+            deal = asking.deal
+            if asking.kind in ("execute", "commit") and deal and frame.value == deal.id:
+                ended = [deed.operation for deed in deal.endings()]
+                for each in deal.additions():
+                    if each not in ended:
+                        self.effective.claimed(each, self.agenda.now)
+        elif operation is not None and operation.kind in ADDITIONS:
             self.effective.claimed(operation, self.agenda.now)
         elif operation is not None:
             self.effective.removed(operation, self.agenda.now)

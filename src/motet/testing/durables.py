@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from motet.protocol.session.messages import Welcome
-from motet.testing.history import ADDITIONS, DONE, UNHEARD, Delivery, Event, Session
+from motet.testing.history import ADDITIONS, DONE, UNHEARD, Delivery, Event, Operation, Session
 
 if TYPE_CHECKING:
     from motet.testing.clients import SimulatedClient
@@ -109,6 +109,8 @@ class Process:
 
     def _reconcile(self, session: Session, frame: Welcome, certain: bool) -> None:
         """What was under way when the last process ended has either happened or not."""
+        for sequence in [each for each in session.asks if each > frame.requests]:
+            del session.asks[sequence]
         standing = {each.sequence for each in frame.standing}
         for sequence, operation in list(session.operations.items()):
             if sequence > frame.requests:  # the next request will have this number
@@ -116,14 +118,30 @@ class Process:
             if operation.kind not in ADDITIONS:
                 continue
             stood = certain and operation.answer == DONE and operation.ended_at == inf
+            stood = stood and operation.deal is None  # else nobody knows how that ended
             if stood and sequence not in standing:
                 self._odd(f"{operation} does not stand any more")
-            operation.gone = sequence not in standing
+            operation.gone = operation.dealt or sequence not in standing
             if not operation.gone:
-                operation.ended_at, operation.ended_position = inf, ENDLESS
+                operation.ended_at, operation.ended_position = self._marked_at(operation), ENDLESS
             else:
                 operation.ended_at = min(operation.ended_at, operation.requested_at)
                 operation.answer = operation.answer or UNHEARD
+
+    def _marked_at(self, operation: Operation) -> float:
+        """When a transaction that may still commit was to take it back."""
+        return min(
+            (
+                deed.at
+                for deal in self._history.deals.values()
+                for deed in deal.deeds
+                if deed.operation is operation
+                and deed.kind.startswith("un")
+                and deed.answer in ("", DONE)
+                and not deed.concluded
+            ),
+            default=inf,
+        )
 
     def settle(self) -> None:
         """The broker has said what became of everything that was published in the session."""
@@ -149,7 +167,8 @@ class Process:
         """Another process has taken the session over: what this one still does counts nowhere,
         not even if it takes back what the session has."""
         operations = {number: replace(each) for number, each in session.operations.items()}
-        return replace(session, ended_at=at, operations=operations, numbered={})
+        asks = dict(session.asks)
+        return replace(session, ended_at=at, operations=operations, asks=asks, numbered={})
 
     def _odd(self, detail: str) -> None:
         self._history.odd("sessions", f"{self._client.title}: {detail}")

@@ -75,6 +75,9 @@ class FaultMenu(Struct, frozen=True):
     sure: bool = False
     """Brokers have pubends: events are exactly once."""
 
+    deals: bool = False
+    """Clients execute transactions."""
+
     sync_s: float = 0.0
     """The longest a journal takes to make facts durable."""
 
@@ -184,6 +187,7 @@ PROFILES["cells"] = replace(
 PROFILES["orphans"] = FaultMenu(
     sure=True, cells=1.0, orphan=3.0, pause_mate=1.0, kill=0.3, pace_s=0.6, sync_s=0.004
 )
+PROFILES["transactions"] = replace(PROFILES["delivery"], deals=True, cells=0.0, amnesia=0.15)
 DEFAULT_PROFILE = "mixed"
 
 

@@ -11,13 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from motet.model import Filter, Hop, OpId, Value
 from motet.testing.topology import Edge, Tree, edge_of
 
+if TYPE_CHECKING:
+    from motet.testing.deals import Asking, Deal
+
 ADDITIONS = ("advertise", "subscribe")
 DONE = "Done"
+ENDLESS = 1 << 60
+IN_TRANSACTION = "InTransaction"
+"""The answer of a removal of what is part of an open transaction: it stays."""
 UNHEARD = "unheard"
 """The answer of an operation that has failed when nobody was there to hear it."""
 
@@ -45,11 +51,22 @@ class Operation:
     """When its broker said that it is effective across the overlay."""
     ended_at: float = inf
     """When its end began: taken back, or its session ended, or could have."""
-    ended_position: int = 1 << 60
+    ended_position: int = ENDLESS
     gone: bool = False
     """Its removal, or its failure, has been answered."""
     since: dict[str, int] = field(default_factory=dict)
     """How far a subscription reaches into the past, by pubend."""
+    deal: Deal | None = None
+    """The transaction that it is part of."""
+    doubted_position: int = ENDLESS
+    """From here on a transaction may have ended it at any moment."""
+    doubts: frozenset[int] = frozenset()
+    """Requests that take it back in transactions which may yet commit."""
+    dealt: bool = False
+    """A transaction has taken it back, or never added it."""
+    finished_at: float = inf
+    """When its client was told that it has got all that it was owed, after a transaction has ended
+    it."""
 
     @property
     def id(self) -> OpId:
@@ -63,11 +80,25 @@ class Operation:
             return f"{self} was answered {self.answer}, then {answer}" if changed else ""
         self.answer, self.answered_at, self.missing = answer, at, missing
         if self.target is not None:
-            self.target.gone = True
+            if answer == IN_TRANSACTION:
+                self.target.stays()
+            elif self.deal is None:
+                self.target.gone = True
         elif answer != DONE:
             self.gone = True
             self.ended_at = min(self.ended_at, self.requested_at)
         return ""
+
+    @property
+    def is_being_removed(self) -> bool:
+        """It was taken back outside of transactions, and that has not failed."""
+        return self.ended_position < ENDLESS
+
+    def stays(self) -> None:
+        """It was not taken back after all."""
+        self.ended_position = ENDLESS
+        if not self.doubts and self.session.ended_at == inf:
+            self.ended_at = inf
 
     def __str__(self) -> str:
         what = f"({self.filter})" if self.filter is not None else ""
@@ -87,6 +118,8 @@ class Session:
     sent: int = 0
     """How many things the client has sent in it: the next position."""
     operations: dict[int, Operation] = field(default_factory=dict)
+    asks: dict[int, Asking] = field(default_factory=dict)
+    """Requests about transactions, by number."""
     numbered: dict[int, Event] = field(default_factory=dict)
     """Of a durable session: its publications, by number."""
     total_order: bool = False
@@ -165,6 +198,10 @@ class Event:
     """Subscriptions that had started there when it was written, and match it."""
     last_position: int = -1
     """Where it was sent for the last time, after its broker had lost it."""
+    deal: Deal | None = None
+    """The transaction that publishes it, if it commits."""
+    staged: bool = False
+    """It is to be published by a transaction."""
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
@@ -195,6 +232,19 @@ class Loss(NamedTuple):
     last: int
     withdrawn: bool = False
     """The past that it wanted cannot be read any more: nobody advertises there what it wants."""
+
+
+class Cut(NamedTuple):
+    """A pubend has cut for a transaction, whose events there end at tick `last`."""
+
+    pubend: str
+    tick: int
+    last: int
+    tx: str
+    number: int
+    at: float = 0.0
+    switches: tuple[tuple[OpId, int, bool], ...] = ()
+    """Subscriptions, above which tick each begins or ends, and whether it ends."""
 
 
 class Spans:
@@ -261,6 +311,7 @@ class History:
     events: list[Event] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
     starts: dict[tuple[OpId, str], int] = field(default_factory=dict)
     """By subscription and pubend: the tick above which it is owed everything."""
     first_starts: dict[tuple[OpId, str], int] = field(default_factory=dict)
@@ -282,10 +333,18 @@ class History:
     """When everything was quiet: from here on all that is in force is effective."""
     living: list[Session] = field(default_factory=list)
     """Sessions that are open in the end."""
+    present: set[int] = field(default_factory=set)
+    """Instances of clients that are there in the end."""
     durable: dict[int, bool] = field(default_factory=dict)
     """Instances of durable clients: whether their application writes its own cursors down."""
     effects: list[Delivery] = field(default_factory=list)
     """What applications of durable clients are done with."""
+    deals: dict[str, Deal] = field(default_factory=dict)
+    """Transactions, by name."""
+    ends: dict[tuple[OpId, str], int] = field(default_factory=dict)
+    """By subscription and pubend: the last tick that it is owed."""
+    root: str = ""
+    """The broker that decides transactions."""
     departed: set[int] = field(default_factory=set)
     """Instances whose process was killed: nobody there to hear an answer."""
 

@@ -22,6 +22,7 @@ from motet.testing.bugs import (
     routing,
     sessions,
     total_order,
+    transactions,
 )
 from motet.testing.bugs.catalogue import BUGS, Mutation
 from motet.testing.patches import patched
@@ -36,6 +37,7 @@ ROOMS = (
     cells,
     durables,
     total_order,
+    transactions,
 )
 """Bugs enter the catalogue when their module is imported."""
 MUTATIONS: dict[str, Mutation] = BUGS

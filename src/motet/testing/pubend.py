@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 
-from motet.broker.streams import Remembered
-from motet.protocol.contract import LogRun, LogStart
+from motet.broker.pubend import cut_record
+from motet.broker.remembered import Remembered
+from motet.protocol.contract import LogCut, LogItem, LogStart
 from motet.protocol.delivery.spans import Record, Span, StartRecord
 from motet.protocol.delivery.state import ReadWanted
 from motet.protocol.publication import Publication
-from motet.runtime.pubend.records import DECODERS, ENDED, RUN, START, Ended, Run, Start, encode
+from motet.runtime.pubend.records import (
+    CUT,
+    DECODERS,
+    ENDED,
+    RUN,
+    START,
+    Cut,
+    Ended,
+    Run,
+    Start,
+    encode,
+)
 from motet.runtime.pubend.standing import Standing
 from motet.testing.clock import Agenda
 from motet.testing.log import SimulatedLog
@@ -33,7 +45,7 @@ class SimulatedPubend:
         self._events = 0
         self._before = 0
         """Records that earlier lives have left."""
-        self._decoded: dict[int, Run | Start] = {}
+        self._decoded: dict[int, Run | Start | Cut] = {}
         self._gone = Standing("")
         """What is known of records that were let go."""
         self._forgotten: dict[tuple[str, str], None] = {}
@@ -50,10 +62,12 @@ class SimulatedPubend:
     def durable(self) -> int:
         return self.log.durable - self._before
 
-    def append(self, items: Sequence[LogRun | LogStart]) -> None:
+    def append(self, items: Sequence[LogItem]) -> None:
         for item in items:
             if isinstance(item, LogStart):
-                self.log.append([encode(Start(item.tick, item.op))], START)
+                self.log.append([encode(Start(*item))], START)
+            elif isinstance(item, LogCut):
+                self.log.append([encode(Cut(*item))], CUT)
             else:
                 self.log.append([encode(Run.of(*item))], RUN)
                 self._events += len(item.bodies)
@@ -64,7 +78,7 @@ class SimulatedPubend:
     def remembered(self) -> Remembered:
         standing = deepcopy(self._gone)
         for record in self._records():
-            standing.apply(START if isinstance(record, Start) else RUN, record)
+            standing.apply(_kind(record), record)
         standing.apply(ENDED, Ended(list(self._forgotten)))
         published = {
             (publisher, epoch): last
@@ -90,7 +104,7 @@ class SimulatedPubend:
             count += 1
             self._events -= _count(record)
             self.floor = _last(record)
-            self._gone.apply(START if isinstance(record, Start) else RUN, record)
+            self._gone.apply(_kind(record), record)
             if self.floor > tick:
                 self.lost_upto = self.floor
         if count:
@@ -117,7 +131,11 @@ class SimulatedPubend:
         for record in self._records():
             if isinstance(record, Start):
                 if since <= record.tick <= upto:
-                    records.append(StartRecord(record.tick, record.op))
+                    records.append(StartRecord(record.tick, record.op, record.tentative))
+                continue
+            if isinstance(record, Cut):
+                if since <= record.tick <= upto:
+                    records.append(cut_record(record))
                 continue
             for number, body in enumerate(record.bodies):
                 tick = record.first_tick + number
@@ -131,22 +149,26 @@ class SimulatedPubend:
         kept = tuple(each for each in records if each.tick <= upto)
         return Span(since, upto, ticks, batch, kept)
 
-    def _records(self) -> list[Run | Start]:
-        found: list[Run | Start] = []
+    def _records(self) -> list[Run | Start | Cut]:
+        found: list[Run | Start | Cut] = []
         known = self._decoded
         for each in self.log.read(self.log.first):
             record = known.get(each.sequence)
             if record is None:
                 decoded = DECODERS[each.kind](each.payload)
-                assert isinstance(decoded, Run | Start)
+                assert isinstance(decoded, Run | Start | Cut)
                 record = known[each.sequence] = decoded
             found.append(record)
         return found
 
 
-def _last(record: Run | Start) -> int:
+def _last(record: Run | Start | Cut) -> int:
     return record.last_tick if isinstance(record, Run) else record.tick
 
 
-def _count(record: Run | Start) -> int:
+def _count(record: Run | Start | Cut) -> int:
     return len(record.bodies) if isinstance(record, Run) else 0
+
+
+def _kind(record: Run | Start | Cut) -> int:
+    return {Run: RUN, Start: START, Cut: CUT}[type(record)]

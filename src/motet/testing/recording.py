@@ -1,4 +1,5 @@
-"""What a simulated client writes down of what it sends, and of what became of it."""
+"""What a simulated client writes down of what it sends, of what it hears, and of what became of
+it."""
 
 from __future__ import annotations
 
@@ -6,15 +7,24 @@ from typing import TYPE_CHECKING
 
 from motet.client.happenings import Settled
 from motet.client.operation import Kind
+from motet.protocol.frames import Frame
 from motet.protocol.session.messages import (
     AdvertiseRequest,
+    Decided,
+    Done,
+    Failed,
+    Goodbye,
+    Invited,
+    Over,
     Publish,
-    Request,
+    RoutingRequest,
     SubscribeRequest,
+    TxRequest,
     UnadvertiseRequest,
     UnsubscribeRequest,
 )
-from motet.testing.history import ADDITIONS, Operation
+from motet.testing import transacting
+from motet.testing.history import ADDITIONS, DONE, Operation
 
 if TYPE_CHECKING:
     from motet.testing.clients import SimulatedClient
@@ -25,9 +35,38 @@ REQUESTS: dict[type, Kind] = {
     SubscribeRequest: "subscribe",
     UnsubscribeRequest: "unsubscribe",
 }
+HEARD = (Done, Failed, Invited, Decided, Over)
+"""What may tell something of a transaction."""
 
 
-def request(client: SimulatedClient, frame: Request) -> None:
+def sent(client: SimulatedClient, frame: Frame) -> None:
+    if type(frame) in REQUESTS:
+        request(client, frame)  # type: ignore[arg-type]
+    elif type(frame) is Publish:
+        events(client, frame)
+    elif isinstance(frame, TxRequest):
+        transacting.ask(client, frame)
+    elif type(frame) is Goodbye and not frame.stay:
+        client.end_session(client.cluster.agenda.now)
+
+
+def heard(client: SimulatedClient, frame: Frame) -> None:
+    """Answers as they stand on the wire: sent again or not, they must never change."""
+    if isinstance(frame, HEARD):
+        transacting.heard(client, frame)
+    if not isinstance(frame, Done | Failed) or client.session is None:
+        return
+    operation = client.session.operations.get(frame.sequence)
+    if operation is None:
+        return
+    failed = frame if isinstance(frame, Failed) else None
+    answer, missing = (failed.error, failed.missing) if failed else (DONE, ())
+    odd = operation.answered(answer, client.cluster.agenda.now, missing)
+    if odd:
+        client.cluster.history.odd("answers", odd)
+
+
+def request(client: SimulatedClient, frame: RoutingRequest) -> None:
     session = client.session
     if session is None or frame.sequence in session.operations:
         return  # another process has the session already; or it is sent again
@@ -36,10 +75,14 @@ def request(client: SimulatedClient, frame: Request) -> None:
     target, filter = None, None
     session.sent += 1
     now = client.cluster.agenda.now
+    deal = transacting.deal_of(client, frame.tag) if frame.tag is not None else None
     if isinstance(frame, UnadvertiseRequest | UnsubscribeRequest):
         target = session.operations[frame.target]
         target.ended_at = min(target.ended_at, now)
-        target.ended_position = min(target.ended_position, session.sent)
+        if deal is None:
+            target.ended_position = min(target.ended_position, session.sent)
+        else:
+            target.doubted_position = min(target.doubted_position, session.sent)
     else:
         filter = frame.filter
     operation = Operation(
@@ -55,8 +98,11 @@ def request(client: SimulatedClient, frame: Request) -> None:
         now,
         ended_at=session.ended_at,
         since=frame.since if isinstance(frame, SubscribeRequest) else {},
+        deal=deal,
     )
     session.operations[frame.sequence] = operation
+    if deal is not None and frame.tag is not None:
+        transacting.noted(session, deal, frame.tag, operation, client.instance)
     if kind in ADDITIONS:
         client.operations[handle] = operation
 

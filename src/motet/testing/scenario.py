@@ -24,6 +24,8 @@ that really came; a test compares the two.
     add B-C · remove B-C       let C join a running overlay as a neighbour of B, or leave it
     time 5                     let time pass; timers fire in order
     tables A · clients A       show the routing tables, or which client lives where
+
+What clients do in transactions is in `tx_verbs`.
 """
 
 from __future__ import annotations
@@ -32,13 +34,11 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Raw
-
 from motet.broker.config import OUTBOX_BOUND, BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
 from motet.errors import StaleState
-from motet.model import Filter, Value, encode_event
+from motet.model import Filter
 from motet.protocol.contract import (
     Closed,
     Dialled,
@@ -59,6 +59,7 @@ from motet.protocol.link import messages as link
 from motet.protocol.session import messages as session
 from motet.testing.clock import Agenda
 from motet.testing.pubend import SimulatedPubend
+from motet.testing.tx_verbs import TX_VERBS, Book, body_of
 from motet.testing.words import hop_of, op_of, tell
 
 
@@ -84,6 +85,7 @@ class Scenario:
         self._lives: dict[str, int] = {}
         self._backups: dict[str, list[Fact]] = {}
         self._founded: dict[str, BrokerConfig] = {}
+        self.book = Book()
 
     def run(self, command: str) -> list[str]:
         """Carry out one command; the lines that tell what came of it."""
@@ -118,7 +120,12 @@ class Scenario:
         )
         life = self._lives.setdefault(name, 1)
         config = BrokerConfig(
-            name, neighbours, life, covering=self._covering, outbox_bound=self._bound
+            name,
+            neighbours,
+            life,
+            covering=self._covering,
+            outbox_bound=self._bound,
+            root=min(n for edge in self._edges for n in edge),
         )
         if not journal:
             self._founded[name] = config
@@ -253,12 +260,11 @@ class Scenario:
         self._from_client(client, kind(self.counters[client], what))
 
     def publish(self, text: str) -> None:
-        client, *words = text.split()
-        attributes = dict(_attribute(word) for word in words)
+        client, rest = text.split(maxsplit=1)
         counter = f"{client} published"
         self.counters[counter] += 1
-        body = Raw(encode_event(attributes, b""))
-        self._from_client(client, session.Publish(self.counters[counter], [body], self._sure))
+        told = session.Publish(self.counters[counter], [body_of(rest)], self._sure)
+        self._from_client(client, told)
 
     def _from_client(self, client: str, frame: Frame) -> None:
         self._step(self.homes[client], Received(self._connection(client), frame))
@@ -330,6 +336,7 @@ class Scenario:
                 self.wires[broker, other].append((connection, frame))
             if not isinstance(frame, link.ControlAck):
                 self.lines.append(f"{broker} > {other}: {tell(frame)}")
+            self.book.hear(other, frame)
         for timer in out.timers:
             if isinstance(timer, SetTimer):
                 self.timers[broker, timer.key] = timer.at - self._ahead_s.get(broker, 0.0)
@@ -411,6 +418,7 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "up": Scenario.up,
     "tables": Scenario.tables,
     "clients": Scenario.clients,
+    **TX_VERBS,
 }
 
 
@@ -420,7 +428,8 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
 def _greeting(client: str, resume: str | None, words: list[str]) -> session.ClientHello:
     total_order = "total" in words
     instance = "".join(word for word in words if word != "total" and not word.startswith("keep="))
-    keep_s = sum(float(word.removeprefix("keep=")) for word in words if word.startswith("keep="))
+    kept = [float(word.removeprefix("keep=")) for word in words if word.startswith("keep=")]
+    keep_s = sum(kept, 0.0)
     return session.ClientHello(
         PROTOCOL_VERSION, client, resume, b"", instance, keep_s=keep_s, total_order=total_order
     )
@@ -428,11 +437,6 @@ def _greeting(client: str, resume: str | None, words: list[str]) -> session.Clie
 
 def _unexpected(failure: Exception) -> None:
     raise failure
-
-
-def _attribute(word: str) -> tuple[str, Value]:
-    name, _, text = word.partition("=")
-    return name, text.strip("'") if text.startswith("'") else int(text)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ from motet.matching import python_index
 from motet.matching.naive import surely_covers
 from motet.protocol.delivery import machine as delivery_machine
 from motet.protocol.link import machine as link_machine
-from motet.testing.checkers import routing
+from motet.testing.checkers import convergence, routing
 from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.verdict import Verdict
 from motet.testing.cluster import Cluster
@@ -32,6 +32,16 @@ from motet.testing.faults import DEFAULT_PROFILE, profile
 from motet.testing.mutations import MUTATIONS, planted
 from motet.testing.patches import Patch, patched
 
+OF_TRANSACTIONS = (
+    "atomicity",
+    "visibility",
+    "transaction-order",
+    "handover",
+    "serializability",
+    "durability",
+    "convergence",
+)
+"""Guarantees that only overlays with a root give."""
 GUARANTEES = (
     "routing",
     "completeness",
@@ -43,6 +53,7 @@ GUARANTEES = (
     "effective",
     "answers",
     "sessions",
+    *OF_TRANSACTIONS,
     "replay",
     "invariants",
     "settles",
@@ -71,6 +82,8 @@ class Result(Struct, frozen=True):
     violations: tuple[Violation, ...]
     trace_hash: str
     profile: str = DEFAULT_PROFILE
+    transactions: dict[str, int] = {}
+    """By kind and outcome."""
     story: tuple[str, ...] = ()
 
     def to_json(self, mutations: tuple[int, int] = (0, 0)) -> dict[str, Any]:
@@ -87,6 +100,7 @@ class Result(Struct, frozen=True):
             ],
             "mutations": {"planted": planted_count, "caught": caught},
             "trace_hash": self.trace_hash,
+            **({"transactions": self.transactions} if self.transactions else {}),
         }
 
     def complaints(self) -> list[str]:
@@ -130,7 +144,7 @@ def simulate(
             verdicts = _verdicts(cluster)
             if not any(verdict.violations for verdict in verdicts):
                 cluster.farewell()
-                verdicts += [_tables(cluster), *_oddities(cluster)]
+                verdicts += [*_tables(cluster), *_oddities(cluster)]
     return _result(seed, profile_name, cluster, verdicts)
 
 
@@ -161,7 +175,7 @@ def _verdicts(cluster: Cluster) -> list[Verdict]:
     cluster.audit_journal()
     return [
         *_oddities(cluster),  # first: they were noticed when they happened
-        _tables(cluster),
+        *_tables(cluster),
         *(checker.check(history) for checker in CHECKERS),
         cluster.effective.verdict,
         Verdict("replay", cluster.replayed),
@@ -170,13 +184,13 @@ def _verdicts(cluster: Cluster) -> list[Verdict]:
     ]
 
 
-def _tables(cluster: Cluster) -> Verdict:
+def _tables(cluster: Cluster) -> list[Verdict]:
     cores: dict[str, BrokerCore] = {}
     for name, broker in cluster.brokers.items():
         if broker.core is None:
-            return Verdict("routing")  # the run ended early, and says so itself
+            return []  # the run ended early, and says so itself
         cores[name] = broker.core
-    return routing.check(cluster.history, cores)
+    return [routing.check(cluster.history, cores), convergence.check(cores)]
 
 
 def _oddities(cluster: Cluster) -> list[Verdict]:
@@ -207,8 +221,21 @@ def _result(seed: int, profile_name: str, cluster: Cluster, verdicts: Sequence[V
         ),
         trace_hash=cluster.trace.digest(),
         profile=profile_name,
+        transactions=_count(cluster),
         story=tuple(cluster.trace.story or ()),
     )
+
+
+def _count(cluster: Cluster) -> dict[str, int]:
+    """Transactions by kind and outcome; those that nobody could be asked about are unknown. What
+    was not even begun does not count."""
+    found: dict[str, int] = {}
+    for deal in cluster.history.deals.values():
+        if deal.refused:
+            continue
+        name = f"{deal.kind} {deal.outcome}"
+        found[name] = found.get(name, 0) + 1
+    return dict(sorted(found.items()))
 
 
 def tell_story(
@@ -275,6 +302,7 @@ def merge(results: Sequence[Result], profile_name: str = DEFAULT_PROFILE) -> Res
         violations=tuple(v for result in results for v in result.violations),
         trace_hash=results[0].trace_hash if len(results) == 1 else together.hexdigest(),
         profile=profile_name,
+        transactions=dict(sorted(_sum(result.transactions for result in results).items())),
     )
 
 

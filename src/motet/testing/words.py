@@ -6,9 +6,11 @@ from msgspec import Raw
 
 from motet.model import Hop, OpId, decode_attributes
 from motet.protocol.delivery import messages as delivery
+from motet.protocol.delivery.spans import CutRecord, Record
 from motet.protocol.link import messages as link
 from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
+from motet.protocol.transactions import messages as transactions
 
 
 def tell(frame: object) -> str:
@@ -25,13 +27,9 @@ def tell(frame: object) -> str:
             return f"who is missing for {op_of(op)}?"
         case link.Waiting(op, broker, names):
             return f"for {op_of(op)} {broker} waits for {', '.join(names) or 'nobody'}"
-        case routing.Advertise(id, filter, echo, probe) | routing.Subscribe(
-            id, filter, echo, probe
-        ):
+        case routing.Advertise() | routing.Subscribe():
             verb = "adv" if isinstance(frame, routing.Advertise) else "sub"
-            marks = ", echo" * echo + ", probe" * probe
-            above = frame.above if isinstance(frame, routing.Subscribe) else 0
-            return f"{verb} {op_of(id)} ({filter}){marks}" + (f", above {above}" if above else "")
+            return f"{verb} {op_of(frame.id)} ({frame.filter}){_marks_of(frame)}"
         case routing.Unadvertise(target, op) | routing.Unsubscribe(target, op):
             verb = "unadv" if isinstance(frame, routing.Unadvertise) else "unsub"
             return f"{verb} {op_of(target)}" + (f", echo {op_of(op)}" if op else "")
@@ -54,8 +52,8 @@ def tell(frame: object) -> str:
         case session.Welcome(_, epoch, resumed):
             stands = "".join(f", {each.sequence} ({each.filter}) stands" for each in frame.standing)
             return f"welcome {'back ' if resumed else ''}in {epoch}{stands}"
-        case session.Done(sequence):
-            return f"{sequence} is effective"
+        case session.Done(sequence, value):
+            return f"{sequence} is effective" + (f": {_value_of(value)}" if value else "")
         case session.Failed(sequence, error, text, missing):
             return f"{sequence} failed: {error}, {text}" + (
                 f" ({', '.join(missing)})" if missing else ""
@@ -70,6 +68,14 @@ def tell(frame: object) -> str:
     return _tell_stream(frame)
 
 
+def _marks_of(frame: routing.Advertise | routing.Subscribe) -> str:
+    marks = ", echo" * frame.echo + ", probe" * frame.probe
+    marks += f", in {tx_of(frame.tx)}" if frame.tx else ""
+    if isinstance(frame, routing.Subscribe):
+        marks += ", ended" * frame.ended + (f", above {frame.above}" if frame.above else "")
+    return marks
+
+
 def _tell_stream(frame: object) -> str:
     """The same for exactly-once delivery."""
     match frame:
@@ -78,7 +84,7 @@ def _tell_stream(frame: object) -> str:
                 f"{tick}: {event_of(p.body)}"
                 for tick, p in zip(span.ticks, span.batch, strict=True)
             ]
-            what += [f"{each.tick}: {op_of(each.op)} starts" for each in span.records]
+            what += map(_tell_record, span.records)
             said = "lost" if span.lost else ", ".join(what) or "silence"
             return f"{pubend} {span.since}-{span.upto}{' again' * again}: {said}"
         case delivery.Nack(pubend, ranges):
@@ -93,11 +99,115 @@ def _tell_stream(frame: object) -> str:
             told = ", ".join(f"{t}: {event_of(p.body)}" for t, p in zip(ticks, batch, strict=True))
             lost = ", ".join(f"{low}-{high} lost" for low, high in frame.lost)
             return f"{pubend} up to {upto}: {told}{lost}"
+    return _tell_transaction(frame)
+
+
+def _tell_transaction(frame: object) -> str:
+    """The same for transactions: what brokers tell each other, and their clients."""
+    match frame:
+        case routing.Switched(op, pubend, tick, ended):
+            return f"in {pubend} {_switch_of(op, tick, ended)}"
+        case transactions.Letter(broker, body):
+            return f"to {broker}: {_tell_letter(body)}"
+        case transactions.Invite(tx, op, _, body, _, isolated):
+            return f"{op_of(op)} of {tx_of(tx)} invites {event_of(body)}" + ", isolated" * isolated
+        case transactions.Reply(op, contributions, reached, refusal):
+            done = "".join(f", {_part_of(each)}" for each in contributions)
+            return f"{op_of(op)} has reached {reached}{done}" + (refusal and f"; no: {refusal}")
+        case transactions.Opening(tx):
+            return f"{tx_of(tx)} opens"
+        case transactions.Prepare(tx):
+            return f"does {tx_of(tx)} hold?"
+        case transactions.Decide(tx, number, committed, reason, begun, ended, pubends):
+            if not committed:
+                return f"{tx_of(tx)} is aborted as {number}: {reason}"
+            what = [f"{op_of(each.op)} begins" for each in begun]
+            what += [f"{op_of(each.op)} ends" for each in ended]
+            what += [f"{pubend} publishes" for pubend in pubends]
+            return f"{tx_of(tx)} is committed as {number}: {', '.join(what) or 'nothing'}"
+        case transactions.Echoed(tx, what, objection):
+            return f"echo {what} {tx_of(tx)}" + (objection and f": {objection}")
+        case transactions.Settle(tx):
+            return f"{tx_of(tx)} is settled"
+        case session.Invited(tx, _, _, op, body, _, steps):
+            if op is not None:
+                return f"invited to {tx_of(tx)} by {event_of(Raw(body))}"
+            return f"asked by {tx_of(tx)}: {'; '.join(map(_step_of, steps))}"
+        case session.Decided(tx, number, committed, reason):
+            told = "committed" if committed else "aborted"
+            return f"{tx_of(tx)} is {told} as {number}" + (reason and f": {reason}")
+        case session.Over(sequence):
+            return f"{sequence} is over"
+        case session.HowFar():
+            return "how far are you?"
     return repr(frame)
+
+
+def _tell_letter(body: transactions.LetterBody) -> str:
+    match body:
+        case transactions.Engage(tx, client, steps):
+            return f"{client} is to do, in {tx_of(tx)}: {'; '.join(map(_step_of, steps))}"
+        case transactions.Engaged(tx, client, contribution, refusal):
+            if contribution is None or refusal:
+                return f"{client} does nothing in {tx_of(tx)}: {refusal}"
+            return f"in {tx_of(tx)} {_part_of(contribution)}"
+        case transactions.Open(tx):
+            return f"open {tx_of(tx)}"
+        case transactions.Submit(tx, contributions, key, isolated):
+            done = "; ".join(map(_part_of, contributions)) or "nobody did anything"
+            marks = ", isolated" * isolated + (key and f", key {key}")
+            return f"commit {tx_of(tx)}{marks}: {done}"
+        case transactions.Withdraw(tx, broker, reason):
+            return f"abort {tx_of(tx)}, says {broker}: {reason}"
+        case transactions.Query(tx, broker):
+            return f"is {tx_of(tx)} over, asks {broker}?"
+        case transactions.Verdict(tx, number, committed, reason):
+            told = "committed" if committed else "aborted"
+            return f"{tx_of(tx)} was {told} as {number}" + (reason and f": {reason}")
+        case transactions.Ask(tx, op):
+            return f"what became of {tx_of(tx)}, asks {op_of(op)}?"
+        case transactions.Tell(op, outcome):
+            return f"{op_of(op)} is answered: {_value_of(outcome)}"
+        case transactions.Effective(tx):
+            return f"{tx_of(tx)} is effective"
+
+
+def _step_of(step: transactions.Step) -> str:
+    what = event_of(Raw(step.body)) if step.body else step.name
+    return f"{step.kind} {what}"
+
+
+def _part_of(part: transactions.Contribution) -> str:
+    what = [f"begins {each.op.sequence}" for each in part.begun]
+    what += [f"ends {each.op.sequence}" for each in part.ended]
+    what += [f"publishes {part.events} in {part.pubend}"] * bool(part.events)
+    what += [f"invites {len(part.invited)}"] * bool(part.invited)
+    return f"{part.client}: {', '.join(what) or 'nothing'}"
+
+
+def _value_of(value: str) -> str:
+    return tx_of(value) if value.count("/") >= 2 else value
+
+
+def _tell_record(record: Record) -> str:
+    if isinstance(record, CutRecord):
+        switches = ", ".join(_switch_of(*each) for each in record.switches)
+        return f"{record.tick}: cut of {tx_of(record.tx)}" + (switches and f" ({switches})")
+    return f"{record.tick}: {op_of(record.op)} starts" + " tentatively" * record.tentative
+
+
+def _switch_of(op: OpId, tick: int, ended: bool) -> str:
+    return f"{op_of(op)} {'ends behind' if ended else 'begins above'} {tick}"
 
 
 def op_of(op: OpId) -> str:
     return f"{op.client or op.epoch}/{op.sequence}"
+
+
+def tx_of(tx: str) -> str:
+    """A transaction is called like the request that began it."""
+    client, _, number = tx.rsplit("/", 2)
+    return f"{client}/{number}"
 
 
 def hop_of(hop: Hop) -> str:

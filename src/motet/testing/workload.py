@@ -134,6 +134,12 @@ class Plan(Struct, frozen=True):
     """The share of clients that want all events in one order."""
     skew_s: float = 0.0
     """How far the clocks of two brokers with pubends may be apart."""
+    deal_s: float = 0.0
+    """The mean time between two transactions; 0: there are none."""
+    fair_s: float = 0.0
+    """How long clients go on with them once faults have stopped."""
+    root: str = ""
+    """The broker that decides them."""
 
 
 ACTIONS = ("publish", "subscribe", "advertise", "unsubscribe", "unadvertise", "goodbye", "arrive")
@@ -214,6 +220,19 @@ def draw_delivery(seed: int) -> dict[str, Any]:
         "durable": random.choice((0.0, 0.3, 0.6)),
         "keep_s": random.choice((2.0, 10.0, 60.0)),
         "since": random.choice((0.0, 0.2)),
+    }
+
+
+def draw_deals(seed: int, tree: Tree) -> dict[str, Any]:
+    """Transactions need a root, which any broker can be; and neither cells nor total order."""
+    random = Random(f"root {seed}")
+    return {
+        "root": random.choice(tree.brokers),
+        "deal_s": random.choice((0.05, 0.08, 0.15)),
+        "fair_s": 2.0,
+        "chaos_s": random.uniform(3.0, 6.0),
+        "mates": {},
+        "total_order": random.choice((0.0, 0.0, 0.2)),
     }
 
 

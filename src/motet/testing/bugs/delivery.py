@@ -8,7 +8,8 @@ from typing import Any
 
 from motet.broker.core import BrokerCore
 from motet.broker.interests import Interests
-from motet.broker.streams import Remembered, Streams
+from motet.broker.remembered import Remembered
+from motet.broker.streams import Streams
 from motet.client.machine import ClientMachine
 from motet.model import Hop
 from motet.protocol.contract import Logged
@@ -17,9 +18,10 @@ from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.curiosity import Asked, Curiosity, Patience
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Knowledge
+from motet.protocol.delivery.position import Position
 from motet.protocol.delivery.relay import Relay
 from motet.protocol.delivery.spans import Span
-from motet.protocol.delivery.subend import Position, Subend
+from motet.protocol.delivery.subend import Subend
 from motet.protocol.routing.completeness import Completeness
 from motet.protocol.routing.messages import Unadvertise
 from motet.protocol.routing.starts import Starts
@@ -108,7 +110,7 @@ def published_before_durable() -> list[Patch]:
     def hasty(self: Any, *args: Any) -> None:
         original(self, *args)
         *_, out, now = args
-        self.logged(Logged(self._appended), out, now)
+        self.logged(Logged(self.unlogged.appended), out, now)
 
     return [Patch(Streams, "publish", hasty)]
 
@@ -163,13 +165,13 @@ def acknowledged_without_the_slowest_hop() -> list[Patch]:
 @mutation("calm", "exactly-once", **DEATHS)
 def floors_are_not_durable() -> list[Patch]:
     """How far all clients of a broker are is acknowledged, but not written down."""
-    original = Streams._carry
+    original = Streams.carry
 
     def careless(self: Any, effects: Any, out: Any, now: float) -> None:
         effects.floors.clear()
         original(self, effects, out, now)
 
-    return [Patch(Streams, "_carry", careless)]
+    return [Patch(Streams, "carry", careless)]
 
 
 @bug("exactly-once", "settles")
@@ -266,9 +268,9 @@ def start_ticks_are_ignored() -> list[Patch]:
     """A subscription gets what was published before it began."""
     original = Position.begin
 
-    def early(self: Any, subscription: int, tick: int) -> None:
+    def early(self: Any, subscription: int, tick: int, tentative: bool = False) -> None:
         del tick
-        original(self, subscription, 0)
+        original(self, subscription, 0, tentative)
 
     return [Patch(Position, "begin", early)]
 

@@ -8,7 +8,7 @@ from motet.broker.durable import Durable
 from motet.broker.greeting import Greeting
 from motet.client.machine import ClientMachine
 from motet.client.window import Window
-from motet.protocol.delivery.subend import Position
+from motet.protocol.delivery.position import Position
 from motet.protocol.session.state import Session
 from motet.testing.bugs.catalogue import mutation, nothing
 from motet.testing.patches import Patch

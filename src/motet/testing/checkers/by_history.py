@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from motet.testing.checkers import (
     answers,
+    atomicity,
     completeness,
     duplicates,
+    durability,
     exactly_once,
+    handover,
     order,
+    serializability,
     sessions,
     soundness,
     total_order,
+    transaction_order,
+    visibility,
 )
 
 CHECKERS = (
@@ -22,4 +28,10 @@ CHECKERS = (
     soundness,
     answers,
     sessions,
+    atomicity,
+    visibility,
+    transaction_order,
+    handover,
+    serializability,
+    durability,
 )

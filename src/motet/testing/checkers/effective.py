@@ -20,7 +20,7 @@ from motet.broker.core import BrokerCore
 from motet.model import Filter, covers, overlap
 from motet.protocol.routing.state import Table
 from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import History, Operation
+from motet.testing.history import ENDLESS, History, Operation
 
 
 class Checker:
@@ -43,7 +43,7 @@ class Checker:
         if not operation.wait:
             return
         operation.effective_at = now
-        if operation.ended_at < inf:
+        if operation.ended_at < inf or operation.doubted_position < ENDLESS:
             return
         if operation.kind == "subscribe":
             for advertisement in self._standing("advertise"):

@@ -1,6 +1,7 @@
 """Every subscription sees the events of one publisher's session in the order of publishing: the
 sure ones among each other, and the best-effort ones, which wait for no log and may be earlier. What
-comes from one log comes in the order of its ticks, and everybody finds the same event on a tick."""
+comes from one log comes in the order of its ticks, and everybody finds the same event on a tick.
+Where events of transactions belong, `transaction_order` knows."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ def check(history: History) -> Verdict:
     last: dict[tuple[int, int, str, str, bool], Event] = {}
     for delivery in history.deliveries:
         event = delivery.event
-        if event is None or event.session is None:
-            continue
+        if event is None or event.session is None or event.deal is not None:
+            continue  # events of transactions have an order of their own
         whose = (event.client, event.session.epoch, event.sure)
         key = (delivery.instance, delivery.handle, *whose)
         before = last.get(key)

@@ -1,12 +1,14 @@
 """Nothing is delivered but what was published, was advertised, and matches its subscription.
 
-An event lies in the advertised space if its session sent a matching advertisement before it and
-did not send the withdrawal before it: the link from client to broker keeps that order. Where an
+An event lies in the advertised space if its session sent a matching advertisement before it and did
+not send the withdrawal before it: the link from client to broker keeps that order. Where an
 advertisement failed, the broker took it back at a moment that nobody outside can know; then both
 acceptance and refusal are right. So they are for an event that had to be sent again, because its
 broker had lost it, after the withdrawal, which it had not; or whose advertisement was lost with the
-broker, and nobody is left who would ask for it again. A sure event that was answered before a
-subscription was asked for is none of its business, unless it reaches back.
+broker, and nobody is left who would ask for it again; or whose advertisement begins or ends with a
+transaction that may have been decided by then. What a transaction publishes is its own business:
+see `atomicity`. A sure event that was answered before a subscription was asked for is none of its
+business, unless it reaches back.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ def check(history: History) -> Verdict:
     spaces: dict[Event, tuple[bool, bool]] = {}
     for made in history.events:
         if made.session is None:
+            continue
+        if made.deal is not None:
+            spaces[made] = (True, True)
             continue
         surely, maybe = spaces[made] = _advertised(made)
         if made.fate == "refused":
@@ -47,7 +52,12 @@ def check(history: History) -> Verdict:
                 event,
                 operation,
             )
-            if delivery.tick and not operation.since and event.fate == "accepted":
+            if (
+                delivery.tick
+                and not operation.since
+                and event.fate == "accepted"
+                and event.deal is None
+            ):
                 verdict.expect(
                     event.settled_at >= operation.requested_at,
                     "{}, published by {:.4f} s, was delivered for {}, which is younger",
@@ -70,7 +80,9 @@ def _advertised(event: Event) -> tuple[bool, bool]:
             continue
         if operation.filter.matches(event.attributes):
             maybe = True
-            ended_meanwhile = event.last_position > operation.ended_position
+            ended = min(operation.ended_position, operation.doubted_position)
+            ended_meanwhile = event.last_position > ended
             certain = operation.answer in ("Done", "") and operation not in forgotten
+            certain = certain and operation.deal is None
             surely = surely or (certain and not ended_meanwhile)
     return surely, maybe

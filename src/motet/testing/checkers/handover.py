@@ -1,0 +1,106 @@
+"""Of a live stream that a transaction hands over, every exactly-once event goes to exactly one
+side, whether it belongs to a transaction or not.
+
+The sides are a subscription that ends and one that begins, with the same filter, in one committed
+transaction. Never do both get an event. An event that a log owed to the side that ends, as it had
+started there, comes to it or to the other one; unless either of the two clients has left, or was
+told of a loss, or the log or a broker on the way has lost its state; or nobody at that broker
+advertised it when the transaction was decided, or at some moment since, so that the side that
+begins had yet to be attracted.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from motet.protocol.routing.starts import broker_of_pubend
+from motet.testing.checkers import excuses
+from motet.testing.checkers.verdict import Verdict
+from motet.testing.deals import COMMITTED, Deal
+from motet.testing.history import DONE, Event, History, Operation
+
+
+def check(history: History) -> Verdict:
+    verdict = Verdict("handover")
+    arrived = excuses.arrivals(history)
+    for deal in history.deals.values():
+        if deal.committed:
+            for old, new in _pairs(deal):
+                _check_pair(history, deal, old, new, arrived, verdict)
+    return verdict
+
+
+def _pairs(deal: Deal) -> list[tuple[Operation, Operation]]:
+    ended = [d.operation for d in deal.endings() if d.operation is not None]
+    begun = [d.operation for d in deal.beginnings() if d.operation is not None]
+    return [
+        (old, new)
+        for old in ended
+        for new in begun
+        if old.answer == DONE and old.filter == new.filter and old not in begun and new not in ended
+    ]
+
+
+def _check_pair(
+    history: History,
+    deal: Deal,
+    old: Operation,
+    new: Operation,
+    arrived: set[tuple[Event | None, Operation | None]],
+    verdict: Verdict,
+) -> None:
+    lasting = excuses.stayed(history, new) and not new.gone
+    for event in history.events:
+        if not event.sure or not event.tick or event.deal is deal:
+            continue  # where those of the same transaction go, its order says
+        if not excuses.matches(old.filter, event):
+            continue
+        both = (event, old) in arrived, (event, new) in arrived
+        verdict.expect(not all(both), "{} came for both {} and {} of {}", event, old, new, deal)
+        start = history.starts.get((old.id, event.pubend), event.tick)
+        if any(both) or old.id not in event.audience or start >= event.tick:
+            continue
+        if event.fate != "accepted" or not lasting or old.finished_at == inf:
+            continue
+        if _is_excused(history, event, old, new) or _is_advertised_late(history, deal, event, new):
+            continue
+        verdict.expect(
+            False,
+            "{}, tick {} of {}, came neither for {} nor for {} of {}",
+            event,
+            event.tick,
+            event.pubend,
+            old,
+            new,
+            deal,
+        )
+
+
+def _is_excused(history: History, event: Event, old: Operation, new: Operation) -> bool:
+    since = min(old.requested_at, new.requested_at, event.sent_at)
+    return any(
+        excuses.is_told_lost(history, event, side.session)
+        or excuses.pubend_forgot(history, event, side, since)
+        for side in (old, new)
+    )
+
+
+def _is_advertised_late(history: History, deal: Deal, event: Event, new: Operation) -> bool:
+    """At some moment since the decision nobody there advertised it: then it did not attract the
+    side that begins yet, or does so anew. The other side may be at that very broker, where it is
+    never taken away."""
+    if new.id in event.audience:
+        return False
+    decided_at = min((told.at for told in deal.told if told.outcome == COMMITTED), default=inf)
+    carriers = [
+        operation
+        for session in history.sessions
+        if session.broker == broker_of_pubend(event.pubend)
+        for operation in session.operations.values()
+        if operation.kind == "advertise" and excuses.matches(operation.filter, event)
+    ]
+    ends = (each.ended_at for each in carriers if decided_at < each.ended_at < event.sent_at)
+    return any(
+        all(each.requested_at > moment or each.ended_at <= moment for each in carriers)
+        for moment in (decided_at, *ends)
+    )

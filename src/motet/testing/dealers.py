@@ -1,0 +1,398 @@
+"""What an application does in transactions: the twin of `motet.client.transaction`.
+
+It begins some and ends them, or forgets to; it takes part in those of others, does the steps of
+plans, refuses now and then, and sometimes never answers. What it is to do, `dealing` has drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from motet.client.happenings import Called, Concluded, Resolved
+from motet.client.operation import Kind
+from motet.client.plan import Plan
+from motet.client.transacting import Addition, Ending
+from motet.errors import MotetError
+from motet.model import Filter, Value, decode_body, encode_event
+from motet.protocol.session.messages import (
+    AnswerRequest,
+    BeginRequest,
+    EndRequest,
+    ExecuteRequest,
+    Invited,
+    InviteRequest,
+    OutcomeRequest,
+    StageRequest,
+    Tag,
+    TxRequest,
+)
+from motet.protocol.transactions.messages import Step
+from motet.testing.history import Event
+from motet.testing.workload import filters, inside, points
+
+if TYPE_CHECKING:
+    from motet.testing.clients import SimulatedClient
+
+REFUSES = 0.05
+SILENT = 0.04
+"""How often who is asked to take part never answers."""
+PAUSE_S = 0.3
+"""How long an application thinks at most between two steps, if it does."""
+THINKS = 0.15
+IN_ONE = 0.7
+"""How often a part of a plan is done in one request."""
+DEEPEST = 3
+"""Invitations that follow from invitations, and so on."""
+OWN_STEPS = ("subscribe", "unsubscribe", "publish", "publish", "advertise", "unadvertise", "invite")
+INVITED_STEPS = ("subscribe", "unsubscribe", "publish", "publish", "advertise", "unadvertise")
+OVER = ("Aborted", "TransactionOver", "ClosedError", "NotInvited")
+
+
+@dataclass(slots=True)
+class Part:
+    """What this client does in one transaction, step by step."""
+
+    tx: str
+    order: str
+    timeout_s: float
+    left: list[str]
+    done: Callable[[Part, str], None]
+    """Called at the end, with the reason if it has failed."""
+    filter: Filter | None = None
+    """Whatever is handed over."""
+    invited: Invited | None = None
+    made: int = 0
+    advertised: list[Filter] = field(default_factory=list)
+
+    def tag(self) -> Tag:
+        self.made += 1
+        place = f"{self.made:08d}"
+        return Tag(self.tx, f"{self.order}/{place}" if self.order else place)
+
+
+class Dealer:
+    def __init__(self, client: SimulatedClient, random: Random) -> None:
+        self._client = client
+        self._random = random
+        self._answers: dict[int, Callable[[Resolved], None]] = {}
+        self.before: dict[object, frozenset[tuple[str, str]]] = {}
+        """By plan: which places must come before which."""
+        self.open: dict[str, None] = {}
+        """Transactions that it takes part in, as far as it knows."""
+        self.plans: dict[str, tuple[Step, ...]] = {}
+        """By transaction: what is asked for in one request."""
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────
+
+    def _ask(self, request: TxRequest, kind: str, then: Callable[[Resolved], None]) -> None:
+        try:
+            handle = self._client.machine.ask(request)
+        except MotetError:
+            return
+        self._answers[handle] = then
+        self._client._called(handle, kind)
+
+    def resolved(self, answer: Resolved) -> None:
+        then = self._answers.pop(answer.handle, None)
+        if then is not None and self._client.alive and not self._client.over:
+            then(answer)
+
+    def outcome(self, tx: str) -> None:
+        self._ask(OutcomeRequest(0, tx, 10.0), "outcome", _ignore)
+
+    def execute(self, plan: Plan, timeout_s: float, key: str) -> None:
+        parts = plan.parts()
+        order = {step.index: place for place, step in enumerate(plan.in_order(), 1)}
+        self.before[parts] = frozenset(
+            (f"{order[first.index]:08d}", f"{order[step.index]:08d}")
+            for step in plan.steps
+            for first in plan.dependencies(step)
+        )
+        self._ask(ExecuteRequest(0, parts, timeout_s, key), "execute", _ignore)
+
+    def begin(
+        self,
+        isolated: bool,
+        timeout_s: float,
+        key: str,
+        steps: list[str],
+        wanted: Filter | None,
+        ending: str,
+    ) -> None:
+        """`ending` is commit, abort, or nothing."""
+
+        def begun(answer: Resolved) -> None:
+            if answer.failure is not None:
+                return
+            tx = answer.value
+            self.open[tx] = None
+            part = Part(tx, "", timeout_s, list(steps), end, wanted)
+            self._go_on(part)
+
+        def end(part: Part, problem: str) -> None:
+            wanted = "abort" if problem and self._random.random() < 0.7 else ending
+            if wanted:
+                request = EndRequest(0, part.tx, wanted == "commit", problem, timeout_s)
+                self._ask(request, wanted, _ignore)
+
+        self._ask(BeginRequest(0, isolated, timeout_s, key), "begin", begun)
+
+    # ── taking part ──────────────────────────────────────────────────────────────────────
+
+    def called(self, news: Called) -> None:
+        invited, random = news.invited, self._random
+        self.open[invited.tx] = None
+        chance = random.random()
+        if chance < SILENT:
+            return
+        if chance < SILENT + REFUSES:
+            self._answer(invited, "it does not want to")
+        elif invited.op is None:
+            self._follow(invited)
+        else:
+            depth = invited.order.count("/")
+            kinds = OWN_STEPS if depth < DEEPEST else INVITED_STEPS
+            steps = [random.choice(kinds) for _ in range(random.choice((0, 1, 1, 2, 3)))]
+            _, payload = decode_body(Raw(invited.body))
+            wanted = filters()[int(payload)] if payload else None
+            if wanted is not None:
+                steps.insert(0, "take")
+            part = Part(
+                invited.tx, invited.order, invited.timeout_s, steps, self._done, wanted, invited
+            )
+            self._go_on(part)
+
+    def _done(self, part: Part, problem: str) -> None:
+        assert part.invited is not None
+        self._answer(part.invited, problem)
+
+    def _answer(self, invited: Invited, refusal: str) -> None:
+        request = AnswerRequest(0, invited.tx, invited.op, refusal, invited.timeout_s)
+        self._ask(request, "answer", _ignore)
+
+    def concluded(self, news: Concluded) -> None:
+        self.open.pop(news.tx, None)
+
+    # ── one step after the other ─────────────────────────────────────────────────────────
+
+    def _go_on(self, part: Part) -> None:
+        if self._random.random() < THINKS:
+            delay_s = self._random.random() * PAUSE_S
+            self._client.cluster.agenda.after(delay_s, self._step, part)
+        else:
+            self._step(part)
+
+    def _step(self, part: Part) -> None:
+        if self._client.over or not self._client.alive or part.tx not in self.open:
+            return
+        while part.left:
+            if self._do(part, part.left.pop(0)):
+                return
+        part.done(part, "")
+
+    def _then(self, part: Part) -> Callable[[Resolved], None]:
+        def answered(answer: Resolved) -> None:
+            failure = answer.failure
+            if failure is None:
+                self._go_on(part)
+            elif failure.error in OVER:
+                self.open.pop(part.tx, None)
+            elif self._random.random() < 0.5:
+                part.done(part, f"{failure.error}: {failure.text}")
+            else:
+                self._go_on(part)
+
+        return answered
+
+    def _do(self, part: Part, kind: str) -> bool:
+        """One operation; false if there is nothing to do it with."""
+        random = self._random
+        if kind == "take":
+            assert part.filter is not None
+            return self._put(part.tag(), "subscribe", part.filter, part)
+        if kind in ("subscribe", "advertise"):
+            wanted = random.choice(filters())
+            if kind == "advertise":
+                part.advertised.append(wanted)
+            return self._put(part.tag(), kind, wanted, part)  # type: ignore[arg-type]
+        if kind == "give":
+            return part.filter is not None and self._take_out(part, "subscribe", part.filter)
+        if kind in ("unsubscribe", "unadvertise"):
+            return self._take_out(part, kind.removeprefix("un"))
+        attributes = self._draw(part, kind)
+        if kind == "publish":
+            event = self.event(attributes)
+            request = StageRequest(0, part.tag(), Raw(self.body(event)), part.timeout_s)
+            self._ask(request, kind, self._then(part))
+            return True
+        number = b"" if part.filter is None else str(filters().index(part.filter)).encode()
+        body = Raw(encode_event(attributes, number))
+        self._ask(InviteRequest(0, part.tag(), body, part.timeout_s), kind, self._then(part))
+        return True
+
+    def _put(self, tag: Tag, kind: Kind, wanted: Filter, part: Part) -> bool:
+        machine = self._client.machine
+        if kind == "subscribe" and machine.total_order:
+            return False  # not offered
+        return self._request(part, tag, kind, wanted, None)
+
+    def _request(
+        self, part: Part, tag: Tag, kind: Kind, wanted: Filter | None, target: int | None
+    ) -> bool:
+        name = str(wanted) if wanted is not None else ""
+        machine = self._client.machine
+        durable = self._client.process is not None
+        if durable and any((o.kind, o.name) == (kind, name) for o in machine.standing()):
+            return False
+        try:
+            handle = machine.request_in(
+                tag, kind, wanted, target=target, timeout_s=part.timeout_s, name=name
+            )
+        except MotetError:
+            return False
+        self._answers[handle] = self._then(part)
+        self._client._called(handle, kind)
+        return True
+
+    def _take_out(self, part: Part, kind: str, wanted: Filter | None = None) -> bool:
+        standing = [
+            each.handle
+            for each in self._client.machine.standing()
+            if each.kind == kind and (wanted is None or each.filter == wanted)
+        ]
+        if kind == "subscribe" and self._client.machine.total_order:
+            return False
+        if not standing:
+            return False
+        undo: Kind = "unsubscribe" if kind == "subscribe" else "unadvertise"
+        return self._request(part, part.tag(), undo, None, self._random.choice(standing))
+
+    def _draw(self, part: Part, kind: str) -> dict[str, Value]:
+        """Mostly inside what this client has advertised."""
+        own = [
+            each.filter
+            for each in self._client.machine.standing()
+            if each.kind == "advertise" and each.filter is not None
+        ]
+        if kind == "publish":
+            own += part.advertised
+        if own and self._random.random() < 0.95:
+            return dict(self._random.choice(inside(self._random.choice(own))))
+        return dict(self._random.choice(points()))
+
+    def event(self, attributes: dict[str, Value]) -> Event:
+        """One that a transaction is to publish."""
+        history, client = self._client.cluster.history, self._client
+        number = len(history.events)
+        event = Event(number, client.name, client.instance, attributes, sure=True, staged=True)
+        history.events.append(event)
+        return event
+
+    def body(self, event: Event) -> bytes:
+        body = encode_event(event.attributes, str(event.number).encode())
+        self._client.cluster.bodies[body] = event
+        return body
+
+    # ── plans ────────────────────────────────────────────────────────────────────────────
+
+    def _follow(self, invited: Invited) -> None:
+        """In one request, or step by step, as who writes another client might do it."""
+        if self._random.random() < IN_ONE:
+            self._follow_in_one(invited)
+        else:
+            self._follow_in_steps(invited)
+
+    def _follow_in_one(self, invited: Invited) -> None:
+        self.plans[invited.tx] = invited.steps
+        machine = self._client.machine
+        added: list[Addition] = []
+        ended: list[Ending] = []
+        for step in invited.steps:
+            kind = step.kind.removeprefix("un")
+            found = self._find(kind, step.name)
+            if step.kind != kind:
+                ended.append((step.kind, found))  # type: ignore[arg-type]
+            elif step.filter is not None:
+                if found and self._client.process is not None:
+                    self._answer(invited, "it stands already")
+                    return
+                added.append((kind, step.filter, step.name))  # type: ignore[arg-type]
+        try:
+            *handles, own = machine.follow(invited.tx, added, ended, invited.timeout_s)
+        except MotetError as problem:
+            self._answer(invited, type(problem).__name__)
+            return
+        del handles  # they are answered with it
+        self._answers[own] = _ignore
+        self._client._called(own, "follow")
+
+    def _follow_in_steps(self, invited: Invited) -> None:
+        """All steps are asked for at once; when all are done, so is our part."""
+        left = {step.order: step for step in invited.steps}
+        problems: list[str] = []
+
+        def finished(order: str, problem: str) -> None:
+            del left[order]
+            if problem:
+                problems.append(problem)
+            if not left:
+                self._answer(invited, problems[0] if problems else "")
+
+        for step in invited.steps:
+            self._follow_one(invited, step, finished)
+
+    def _follow_one(
+        self, invited: Invited, step: Step, finished: Callable[[str, str], None]
+    ) -> None:
+        def answered(answer: Resolved) -> None:
+            failure = answer.failure
+            finished(step.order, "" if failure is None else f"{failure.error}: {failure.text}")
+
+        tag, machine, handle = Tag(invited.tx, step.order), self._client.machine, 0
+        try:
+            if step.kind == "publish":
+                request = StageRequest(0, tag, Raw(step.body), invited.timeout_s)
+                self._ask(request, "publish", answered)
+                return
+            if step.kind in ("advertise", "subscribe"):
+                if step.kind == "subscribe" and machine.total_order:
+                    finished(step.order, "in total order")
+                    return
+                if self._client.process is not None and self._find(step.kind, step.name):
+                    finished(step.order, "it stands already")
+                    return
+                handle = machine.request_in(
+                    tag,
+                    step.kind,  # type: ignore[arg-type]
+                    step.filter,
+                    timeout_s=invited.timeout_s,
+                    name=step.name,
+                )
+            else:
+                target = self._find(step.kind.removeprefix("un"), step.name)
+                handle = machine.request_in(
+                    tag,
+                    step.kind,  # type: ignore[arg-type]
+                    target=target,
+                    timeout_s=invited.timeout_s,
+                )
+        except MotetError as problem:
+            finished(step.order, type(problem).__name__)
+            return
+        self._answers[handle] = answered
+        self._client._called(handle, step.kind)
+
+    def _find(self, kind: str, name: str) -> int:
+        for each in self._client.machine.standing():
+            if each.kind == kind and str(each.filter) == name:
+                return each.handle
+        return 0
+
+
+def _ignore(answer: Resolved) -> None:
+    """Whatever it is, the recorder has it."""

@@ -1,0 +1,209 @@
+"""Transactions as their clients saw them: who did what in each, and what everybody was told.
+
+A deal is what applications know of a transaction. Its deeds are their operations in it, each with
+its place in the order; `told` is every word about its outcome, whoever heard it and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from motet.model import OpId, Value
+
+if TYPE_CHECKING:
+    from motet.testing.history import Event, History, Operation, Session
+
+COMMITTED, ABORTED, RUNNING, EXPIRED = "committed", "aborted", "in progress", "expired"
+UNKNOWN = "unknown"
+
+
+class Told(NamedTuple):
+    """Somebody was told how a transaction ended, or that it has not."""
+
+    at: float
+    asked_at: float
+    who: str
+    outcome: str
+    number: int = 0
+    """Its place in the order of all transactions, if that was told."""
+
+
+class Called(NamedTuple):
+    """A client was asked to take part; by an event, or, if `op` is None, by a plan."""
+
+    at: float
+    client: str
+    epoch: str
+    op: OpId | None
+    subscriptions: tuple[int, ...] = ()
+    """Because of which of its subscriptions."""
+
+
+@dataclass(slots=True, eq=False)
+class Deed:
+    """One operation of one client in a transaction."""
+
+    deal: Deal
+    kind: str
+    order: str
+    """Its place: these sort as Definition 3.4 orders operations."""
+    session: Session
+    sequence: int
+    at: float
+    process: int
+    """The instance of its client."""
+    operation: Operation | None = None
+    """What is added, or taken back."""
+    event: Event | None = None
+    attributes: dict[str, Value] = field(default_factory=dict)
+    """Of an invitation."""
+    carried: bool = False
+    """An invitation inside what its client had advertised, effectively, before the transaction."""
+    answer: str = ""
+    concluded: bool = False
+
+    @property
+    def op(self) -> OpId:
+        return OpId(self.session.client, self.session.epoch, self.sequence)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.order} of {self.session.client} in {self.deal.id}"
+
+
+@dataclass(slots=True, eq=False)
+class Deal:
+    """One transaction."""
+
+    id: str
+    kind: str
+    """static, isolated or open."""
+    session: Session
+    at: float
+    key: str = ""
+    before: frozenset[tuple[str, str]] = frozenset()
+    """Of a plan: pairs of places of which the first must come before the second."""
+    cast: tuple[str, ...] = ()
+    """Of a plan: the clients in it."""
+    commit_at: float = inf
+    """When its coordinator asked for the commit."""
+    abort_at: float = inf
+    answered_at: float = inf
+    """When its coordinator was told that it is committed."""
+    deeds: list[Deed] = field(default_factory=list)
+    called: list[Called] = field(default_factory=list)
+    done: dict[str, float] = field(default_factory=dict)
+    """By client: when it first said that its part is done."""
+    told: list[Told] = field(default_factory=list)
+    heirs: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Sessions, as client and epoch, that have heard how it ended."""
+    refused: bool = False
+    """It was not even begun: there was no way to the root, or to somebody in the plan."""
+    outcome: str = UNKNOWN
+    """In the end, as far as anybody could find out."""
+
+    @property
+    def committed(self) -> bool:
+        return self.outcome == COMMITTED
+
+    def additions(self) -> list[Operation]:
+        return [d.operation for d in self.deeds if d.operation is not None and _adds(d)]
+
+    def endings(self) -> list[Deed]:
+        return [d for d in self.deeds if d.kind == "unsubscribe" and d.answer == "Done"]
+
+    def beginnings(self) -> list[Deed]:
+        return [d for d in self.deeds if d.kind == "subscribe" and d.answer == "Done"]
+
+    def events(self) -> list[Deed]:
+        return [d for d in self.deeds if d.event is not None and d.answer == "Done"]
+
+    @property
+    def ready_at(self) -> float:
+        """Before this nobody can have committed it: somebody had not done its part yet."""
+        if self.kind != "static":
+            return self.commit_at
+        return max((self.done.get(client, inf) for client in self.cast), default=inf)
+
+    def __str__(self) -> str:
+        return f"transaction {self.id} ({self.kind})"
+
+
+def _adds(deed: Deed) -> bool:
+    return deed.kind in ("advertise", "subscribe") and deed.answer == "Done"
+
+
+class Asking(NamedTuple):
+    """A request about a transaction, in its session."""
+
+    kind: str
+    deal: Deal | None
+    at: float
+    deed: Deed | None = None
+    tx: str = ""
+    deeds: tuple[Deed, ...] = ()
+    """Of a part of a plan that is done in one request."""
+
+
+# ── what follows from what was told ──────────────────────────────────────────────────────
+
+
+def tell(deal: Deal, told: Told, session: Session | None = None) -> None:
+    """Somebody was told; what its own operations in it come to, it knows now, too."""
+    deal.told.append(told)
+    if session is None or told.outcome not in (COMMITTED, ABORTED):
+        return
+    if (session.client, session.epoch) in deal.heirs:
+        return  # what it has tried since then comes too late
+    deal.heirs[session.client, session.epoch] = None
+    for deed in deal.deeds:
+        if deed.session is session:
+            conclude(deed, told.outcome == COMMITTED, session)
+
+
+def conclude(deed: Deed, committed: bool, session: Session) -> None:
+    """What one operation came to."""
+    operation = deed.operation
+    if operation is None or deed.concluded:
+        return
+    deed.concluded = True
+    if deed.kind in ("advertise", "subscribe"):
+        if not committed:
+            operation.gone = operation.dealt = True
+            operation.ended_at = min(operation.ended_at, operation.requested_at)
+            operation.ended_position = min(operation.ended_position, session.sent + 1)
+        return
+    operation.doubts -= {deed.sequence}
+    if deed.answer not in ("", "Done"):
+        return
+    if committed:
+        operation.gone = operation.dealt = True
+        operation.ended_position = min(operation.ended_position, session.sent + 1)
+    elif session.ended_at == inf and not operation.gone and not operation.is_being_removed:
+        operation.ended_at = inf
+
+
+def finish(history: History) -> None:
+    """The run is over: what became of every transaction, as far as anybody can say."""
+    for deal in history.deals.values():
+        said = [told.outcome for told in deal.told if told.outcome in (COMMITTED, ABORTED)]
+        deal.outcome = said[-1] if said else UNKNOWN
+        for deed in deal.deeds:
+            if deal.outcome != UNKNOWN:
+                conclude(deed, deal.committed, deed.session)
+            event = deed.event
+            if event is not None and not event.fate:
+                event.fate = _fate(deal, deed)
+                event.settled_at = deal.answered_at
+    for event in history.events:
+        if event.staged and not event.fate:
+            event.fate = "void"  # nobody came to do it
+
+
+def _fate(deal: Deal, deed: Deed) -> str:
+    if deal.outcome == UNKNOWN:
+        return "unknown"
+    if deal.committed:
+        return "accepted" if deed.answer == "Done" else "unknown"
+    return "void"
