@@ -13,6 +13,7 @@ What lives here
     witness       the client's machine with someone beside it who writes everything down
     application   one client: the real one, on a connection that we can break
     traffic       what all clients do, by chance
+    hands         the traffic of transactions: live streams that go from hand to hand
     storm         faults as planned, each mended after its time
     lookout       asks the brokers how they are, and closes the books of those who are well
     chronicle     the history that the simulator's checkers read, and the story of the run

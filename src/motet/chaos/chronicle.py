@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from motet.testing.checkers.verdict import Verdict
 from motet.testing.history import Event, History
 from motet.testing.topology import Edge, Tree
 
@@ -42,6 +43,9 @@ class Chronicle:
         self.longest_outage_s = 0.0
         self.nacks: dict[tuple[str, int], int] = {}
         """By broker and life: how often it has asked for what was missing, when last seen."""
+        self.verdicts: list[Verdict] = []
+        """What was judged while the brokers were there."""
+        self.transactions: dict[str, int] = {}
         self.story: list[str] = []
         self.tell: Tell = str  # nobody listens, by default
         self._afflicted: Counter[str | Edge] = Counter()

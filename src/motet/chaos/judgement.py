@@ -42,6 +42,8 @@ class Report(Struct, frozen=True):
     violated: dict[str, int]
     """How often, by guarantee; only those that were."""
     violations: tuple[Violation, ...]
+    transactions: dict[str, int] = {}
+    """Empty if there were none."""
 
     @property
     def kept(self) -> bool:
@@ -62,6 +64,7 @@ class Report(Struct, frozen=True):
             "events": self.events,
             "sessions": self.sessions,
             "delivery": self.delivery,
+            "transactions": self.transactions,
             "longest_silence_s": round(self.longest_silence_s, 3),
             "checked": self.checked,
             "violations": [
@@ -84,7 +87,7 @@ def judge(plan: Plan, chronicle: Chronicle, folders: Mapping[str, Path]) -> Repo
             autopsy.rejoin(cores, history.tree, durability)
             verdicts.append(routing.check(history, cores))
     found = {verdict.guarantee: verdict for verdict in (c.check(history) for c in CHECKERS)}
-    verdicts += [durability, *found.values(), Verdict("settles", 1)]
+    verdicts += [durability, *found.values(), *chronicle.verdicts, Verdict("settles", 1)]
     checked: Counter[str] = Counter()
     details: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -102,6 +105,7 @@ def judge(plan: Plan, chronicle: Chronicle, folders: Mapping[str, Path]) -> Repo
             "lost": chronicle.lost_sessions,
         },
         delivery=_delivery(chronicle, found) if plan.sure else {},
+        transactions=chronicle.transactions,
         longest_silence_s=_longest_silence_s(chronicle),
         recoveries=chronicle.recoveries,
         longest_outage_s=chronicle.longest_outage_s,

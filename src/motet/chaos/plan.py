@@ -17,7 +17,7 @@ from motet.testing.topology import Tree
 from motet.testing.workload import Plan as Traffic
 
 Shape = Literal["line", "star", "tree"]
-Profile = Literal["control", "delivery"]
+Profile = Literal["control", "delivery", "transactions"]
 Role = Literal["publisher", "middle", "subscriber"]
 Kind = Literal[
     "kill",
@@ -48,7 +48,15 @@ DELIVERY_DECK: tuple[Kind, ...] = (
     *("pause", "pause", "cut", "cut", "stall", "seize", "seize"),
     *("restart", "drop_client", "drop_client", "drop_client", "restart_client"),
 )
-DECKS: dict[Profile, tuple[Kind, ...]] = {"control": DECK, "delivery": DELIVERY_DECK}
+TRANSACTIONS_DECK: tuple[Kind, ...] = (
+    *("kill", "kill", "kill", "kill", "pause", "pause", "cut", "stall", "seize", "restart"),
+)
+"""Everybody has every role at some time; connections of clients break besides."""
+DECKS: dict[Profile, tuple[Kind, ...]] = {
+    "control": DECK,
+    "delivery": DELIVERY_DECK,
+    "transactions": TRANSACTIONS_DECK,
+}
 ROLES: dict[Kind, Role] = {
     "kill_publisher": "publisher",
     "kill_middle": "middle",
@@ -106,7 +114,7 @@ class Plan(Struct, frozen=True):
     seed: int = 0
     shape: Shape = "tree"
     profile: Profile = "control"
-    """What is watched: operations, or exactly-once events."""
+    """What is watched: operations, exactly-once events, or streams handed over."""
     covering: bool = False
     durability: str = "fsync"
     snapshot_bytes: int = 8 * 1024

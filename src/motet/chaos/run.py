@@ -12,6 +12,7 @@ from typing import Any
 
 from motet.chaos.chronicle import Chronicle, Tell
 from motet.chaos.fleet import BrokerProcess, free_ports
+from motet.chaos.hands import Hands
 from motet.chaos.judgement import Report, judge
 from motet.chaos.lookout import Lookout
 from motet.chaos.plan import Plan
@@ -51,7 +52,8 @@ class Run:
         self._ports = ports
         self._brokers: dict[str, BrokerProcess] = {}
         addresses = {name: f"motet://{HOST}:{port}" for name, port in ports.items()}
-        self.traffic = Traffic(plan, self.chronicle, addresses)
+        kind = Hands if plan.profile == "transactions" else Traffic
+        self.traffic = kind(plan, self.chronicle, addresses)
         self._lookout = Lookout(self.chronicle, self._brokers, self._proxies, self.traffic)
 
     def _lost(self, edge: Edge) -> Callable[[], None]:
@@ -112,6 +114,8 @@ class Run:
         options += ["--lease", f"{plan.lease_s:g}", "--heartbeat", f"{plan.heartbeat_s:g}"]
         if plan.covering:
             options.append("--covering")
+        else:
+            options += ["--root", topology.decider]
         dialled = topology.place(name).links
         for other in topology.neighbours(name):
             port = self._proxies[edge_of(name, other)].port
@@ -172,7 +176,8 @@ class Run:
         history = self.chronicle.history
         first = len(history.events)
         with contextlib.suppress(TimeoutError):  # the checkers will find what is missing
-            bound_s = SURE_ARRIVAL_BOUND_S if self.plan.sure else ARRIVAL_BOUND_S
+            patient = self.plan.sure or self.plan.profile == "transactions"
+            bound_s = SURE_ARRIVAL_BOUND_S if patient else ARRIVAL_BOUND_S
             async with asyncio.timeout(bound_s):
                 await self.traffic.probe()
                 last_round = dataclasses.replace(history, events=history.events[first:])
@@ -181,6 +186,12 @@ class Run:
                 while self.plan.sure and exactly_once.missing(history):
                     await asyncio.sleep(SURE_POLL_S)
         self.chronicle.note(f"{len(history.events) - first} last events were published")
+        if isinstance(self.traffic, Hands):
+            await self.traffic.judge()
+            await self.traffic.leave()
+            problem = await self._lookout.until_at_rest(self.plan.settle_s)
+            if problem:
+                history.odd("settles", f"not at rest after all have left: {problem}")
 
     async def _stop(self) -> None:
         """While the clients' sessions live: what the folders hold then must be all of it."""

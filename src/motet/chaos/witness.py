@@ -35,7 +35,7 @@ from motet.protocol.session.messages import (
     Failed,
     Goodbye,
     Publish,
-    Request,
+    RoutingRequest,
     SubscribeRequest,
     UnadvertiseRequest,
     UnsubscribeRequest,
@@ -276,7 +276,7 @@ class WitnessedMachine(ClientMachine):
             self._note_happening(happening)
         self._noted_sends, self._noted_happenings = len(effects.send), len(effects.happened)
 
-    def _note_request(self, frame: Request) -> None:
+    def _note_request(self, frame: RoutingRequest) -> None:
         session, now = self.session, self._chronicle.now()
         assert session is not None
         if frame.sequence in session.operations or not self._chronicle.recording:
