@@ -13,6 +13,7 @@ What lives here
                settling (one operation after the other), comeback (folders filled and opened)
     delivery   what exactly-once delivery costs beside best effort: rate, latency, CPU by role
     rejoin     what it costs when a neighbour joins anew
+    tx         transactions: latency beside its floor, throughput, growth, the dip of others
     workload, match   the matching engines alone
     log        the log against a bare file
     pubend, reading   the log of exactly-once events; and late readers of it, over TCP

@@ -28,7 +28,8 @@ from motet.bench.figures import Figure, Progress
 from motet.broker.topology import BrokerPlace, Topology
 from motet.cli.looking import ask_all, missing_links
 from motet.cli.supervisor import Child
-from motet.client.client import Client, connect
+from motet.client.client import Client
+from motet.client.connecting import connect
 from motet.runtime.loop import run
 
 HEARTBEAT_S = 0.2

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from motet.bench import sample
-from motet.client.client import connect
+from motet.client.connecting import connect
 from motet.model import Event
 from motet.runtime.addresses import transport_for
 from motet.runtime.loop import run, settle_memory

@@ -19,7 +19,7 @@ from motet.bench import sample
 from motet.broker.facts import FloorRaised
 from motet.broker.records import FACT, decode_fact
 from motet.broker.recovery import JOURNAL
-from motet.client.client import connect
+from motet.client.connecting import connect
 from motet.runtime.log.folder import segment_files
 from motet.runtime.log.layout import HEADER_BYTES, MILESTONE, RECORD, RECORD_BYTES, payloads_of
 from motet.runtime.loop import run, settle_memory

@@ -2,7 +2,7 @@
 
     from motet.experiments.exactly_once import Experiment, FULL
 
-    report = await Experiment(FULL, directory).report()
+    report = await Experiment(FULL, directory).report()     # and motet.experiments.transactions
 
 What lives here
     paper          what paper 5 used and found: topology, rates, times, figures
@@ -17,6 +17,13 @@ What lives here
     plots          the same as pictures; needs matplotlib
     page           the same as a page to read
     exactly_once   the whole experiment, part by part
+
+    transactions   paper 1's evaluation: four approaches to its dispatching scenario
+    tx_paper, tx_findings, tx_plots, tx_page   what the paper found, what we found; pictures, page
+    dispatching    the scenario, four ways; dispatch_load: all its clients in one process
+    dispatch_stand, delaying, echo   brokers and clients; links that take time; what one link takes
+    critical_path  hops and fsyncs that a transaction waits for, from the protocol
+    waiting        how long BL-WAIT must wait
 
 May import: everything but `motet.cli`.
 

@@ -20,7 +20,8 @@ from contextlib import AsyncExitStack
 from statistics import median
 from typing import Any
 
-from motet.client.client import Client, connect
+from motet.client.client import Client
+from motet.client.connecting import connect
 from motet.experiments.traffic import padding
 from motet.model import Event
 from motet.runtime.loop import run, settle_memory, take_all_descriptors

@@ -41,7 +41,7 @@ def draw(report: Report, directory: Path) -> list[Path]:
     return drawn
 
 
-def _figure(rows: int, columns: int = 1) -> tuple[Any, Any]:
+def blank(rows: int, columns: int = 1) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -67,7 +67,7 @@ def _save(figure: Any, path: Path) -> Path:
 
 
 def _overhead(found: Overhead) -> Any:
-    figure, axes = _figure(1, 2)
+    figure, axes = blank(1, 2)
     figure.set_size_inches(WIDTH_IN, 3.6)
     cpu, latency = axes[0]
     counts = [row.subscribers for row in found.rows]
@@ -121,7 +121,7 @@ SHOWN = {"link": ("s1", "s2"), "broker": ("s1", "s3"), "publisher": ("s1",)}
 
 def _fault(record: Record) -> Any:
     shown = SHOWN[record.fault]
-    figure, axes = _figure(len(shown) + 1)
+    figure, axes = blank(len(shown) + 1)
     for axis, name in zip(axes[:, 0], shown, strict=False):
         _latency(axis, record, name)
     _nacks(axes[-1, 0], record)

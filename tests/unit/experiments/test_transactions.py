@@ -1,0 +1,152 @@
+"""Paper 1's evaluation: paths counted from the protocol, findings, page, pictures, slow links."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from motet.broker.topology import Topology
+from motet.errors import MisuseError
+from motet.experiments import tx_findings, tx_page, tx_plots, waiting
+from motet.experiments.critical_path import Map
+from motet.experiments.dispatching import APPROACHES
+from motet.experiments.transactions import DELAYED, QUICK, Plan, Report
+from motet.experiments.tx_findings import Impact, Row
+from motet.experiments.waiting import Wait
+
+MACHINE = {"cpu": "one", "cores": 1, "python": "3", "loop": "a loop", "load_average": [0.5]}
+
+
+def row(part: str, at: int, approach: str, ms: float, **more: int) -> Row:
+    wrong = more.get("wrong", 0)
+    return Row(part, DELAYED.name, at, approach, ms, ms, ms, 1e3 / ms, 10, wrong, 0)
+
+
+def report(wrong: int = 0) -> Report:
+    rows = [row("base", 3, each, 10.0 * (at + 1)) for at, each in enumerate(APPROACHES)]
+    rows += [row("overlay", at, each, 10.0 * at) for at in (1, 9) for each in APPROACHES]
+    rows += [row("concurrency", at, each, 10.0 + at) for at in (1, 10) for each in APPROACHES]
+    rows += [row("clients", at, each, 5.0 + at) for at in (4, 20, 40) for each in APPROACHES]
+    rows[-1] = replace(rows[-1], wrong=wrong)
+    impact = tuple(
+        Impact(each, beside, 90.0 if beside else 100.0, 0)
+        for each in APPROACHES
+        for beside in (False, True)
+    )
+    return Report(QUICK, tuple(rows), impact, datetime.now(UTC), 1.0, MACHINE)
+
+
+class TestPaths:
+    def test_on_one_broker_only_clients_are_away(self) -> None:
+        one = Map(Topology.line(1), ("B1",) * 4)
+        static = one.path("S-TX", 0)
+        assert (static.hops, static.fsyncs) == (4, 2)  # E, its part, and back
+
+    def test_a_decision_waits_for_those_who_take_part_and_are_farthest(self) -> None:
+        places = ("B1", "B2", "B3", "B1")
+        line = Map(Topology.line(3), places)
+        assert line.path("S-TX", 0).hops == 4 + 2 * 2 + 2 * 2
+        assert line.path("S-TX", 1).hops == 4 + 2 * 1 + 2 * 1
+        tree = Map(Topology.tree(9, 3), ("B1", "B2", "B3", "B4"))
+        assert tree.path("S-TX", 0).hops == 4 + 2 * 1 + 2 * 1  # those below are not waited for
+
+    @pytest.mark.parametrize("agent", [0, 1])
+    def test_isolation_costs_an_opening_and_a_validation(self, agent: int) -> None:
+        tree = Map(Topology.tree(9, 3), ("B2", "B3", "B4", "B5"))
+        more = tree.path("D-TX", agent).hops - tree.path("D-TX_NI", agent).hops
+        assert more == 2 * 1 + 2 * (2 * 2)  # to the root and back; two floods of depth two
+
+
+class TestFindings:
+    def test_growth_is_that_of_the_means(self) -> None:
+        found = {each.name: each for each in report().findings}
+        assert found["S-TX, latency of 9 brokers per that of 1"].value == pytest.approx(9.0)
+        assert found["S-TX, latency of 9 brokers per that of 1"].holds is False
+        assert found["D-TX, throughput of 40 clients per that of 20"].holds is False
+
+    def test_the_drop_is_in_percent_of_the_rate_alone(self) -> None:
+        assert tx_findings.dips(report().impact)["S-TX"] == pytest.approx(10.0)
+
+    def test_one_update_astray_is_a_violation_unless_nothing_was_promised(self) -> None:
+        assert report().kept
+        assert not report(wrong=1).kept
+        lucky = report()
+        rows = tuple(replace(r, wrong=r.approach == "BL-WAIT") for r in lucky.rows)
+        assert replace(lucky, rows=rows).kept
+
+    def test_everything_is_plain_json(self) -> None:
+        told = json.loads(json.dumps(report().to_json(), allow_nan=False))
+        assert {each["part"] for each in told["rows"]} == {
+            "base", "overlay", "concurrency", "clients",
+        }  # fmt: skip
+
+    def test_an_unknown_part_is_refused(self) -> None:
+        with pytest.raises(MisuseError, match="no part of it"):
+            Plan(parts=("weather",))
+
+    def test_page_and_pictures_have_every_part(self, tmp_path: Path) -> None:
+        drawn = tx_plots.draw(report(), tmp_path)
+        assert {path.stem for path in drawn} == {*QUICK.parts}
+        text = tx_page.to_page(report(), drawn)
+        for part in QUICK.parts:
+            assert f"![{part}]({part}.png)" in text
+
+
+class _Load:
+    """Goes wrong below a wait."""
+
+    def __init__(self, enough_ms: float) -> None:
+        self.enough_ms = enough_ms
+        self.load = self
+
+    def ask(self, **asked: float) -> dict[str, int]:
+        return {"wrong": int(asked["wait_s"] * 1e3 < self.enough_ms)}
+
+
+class TestWaiting:
+    @pytest.mark.parametrize("enough_ms", [0.5, 8.0, 13.2, 300.0])
+    def test_the_least_wait_is_enclosed(self, enough_ms: float) -> None:
+        found = waiting.find(_Load(enough_ms), runs=1)  # type: ignore[arg-type]
+        assert found.wrong_ms < enough_ms <= found.least_ms
+        assert found.least_ms - found.wrong_ms <= max(1.0, found.least_ms / 16)
+
+    def test_the_paper_goes_in_steps(self) -> None:
+        assert Wait(13.0, 12.0, 1).as_in_paper_ms == 50.0
+        assert Wait(51.0, 50.0, 1).as_in_paper_ms == 100.0
+
+
+class TestDelaying:
+    def test_everything_arrives_in_order_and_not_too_early(self) -> None:
+        delay_s = 0.02
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = listening.getsockname()[1]
+            command = [sys.executable, "-m", "motet.experiments.delaying", str(delay_s), str(port)]
+            pipe = subprocess.PIPE
+            with subprocess.Popen(command, stdin=pipe, stdout=pipe) as hop:
+                assert hop.stdout is not None
+                through = json.loads(hop.stdout.readline())[str(port)]
+                with socket.create_connection(("127.0.0.1", through)) as near:
+                    far, _ = listening.accept()
+                    with far:
+                        far.settimeout(5)
+                        began = time.monotonic()
+                        near.sendall(b"one")
+                        near.sendall(b"two")
+                        near.shutdown(socket.SHUT_WR)
+                        heard = b""
+                        while more := far.recv(100):
+                            heard += more
+                        took_s = time.monotonic() - began
+                assert hop.stdin is not None
+                hop.stdin.close()
+                assert hop.wait(5) == 0
+        assert heard == b"onetwo"
+        assert took_s >= delay_s
