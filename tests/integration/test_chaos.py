@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from motet.chaos.chronicle import Chronicle
+from motet.chaos.hands import Attempt, Hand, Hands, Stream
 from motet.chaos.judgement import Report, judge
 from motet.chaos.plan import Plan
 from motet.chaos.run import Run
@@ -70,6 +72,40 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     assert all(told["checked"][guarantee] > 0 for guarantee in guarantees)
     assert told["directory"] is None
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_streams_change_hands_and_every_event_reaches_one_side(tmp_path: Path) -> None:
+    plan = replace(SHORT, profile="transactions", brokers=3, seconds=3.0, strike_s=1.2)
+    report = await Run(plan, tmp_path).report()
+    assert report.kept, report.violations
+    assert report.faults["kill"] > 0
+    assert report.transactions["committed"] > 0
+    assert all(report.checked[each] > 0 for each in ("hand-over", "together", "outcomes"))
+    assert report.checked["routing"] > 0
+
+
+def test_what_is_missing_doubled_torn_or_denied_is_found_out() -> None:
+    """The judgement itself: each thing that could be wrong, on a run that never took place."""
+    hands = Hands(SHORT, Chronicle(SHORT.tree, covering=False, hop_s=1.0, lease_s=1.0), {})
+    right, left = Hand("h0", "B1", ""), Hand("h1", "B1", "")
+    hands._hands = {"h0": right, "h1": left}
+    stream = Stream("s0", right)
+    stream.made = [(number, None) for number in range(6)]  # type: ignore[misc]
+    hands._streams = [stream]
+    right.stretches, left.stretches = [("s0", [0, 1, 2])], [("s0", [3, 4, 5])]
+    assert hands._judge_streams().violations == []
+    left.stretches = [("s0", [3, 5])]
+    assert len(hands._judge_streams().violations) == 2, "a gap, and an event that is missing"
+    left.stretches = [("s0", [2, 3, 4, 5])]
+    assert hands._judge_streams().violations == ["event 2 of s0 came 2 times"]
+    hands.attempts = [Attempt(0, "s0", "plan", "committed", "tx", marked=True)]
+    hands._marks = [(0, 0, "tx"), (0, 1, "tx"), (0, 2, "tx")]
+    assert hands._judge_marks().violations == []
+    hands._marks = [(0, 1, "tx"), (0, 0, "tx"), (0, 2, "tx")]
+    assert len(hands._judge_marks().violations) == 1
+    hands._marks = [(0, 0, "tx"), (0, 1, "tx"), (0, 2, "tx")]
+    hands.attempts[0].outcome = "aborted"
+    assert len(hands._judge_marks().violations) == 1, "it was aborted, and somebody saw it"
 
 
 def test_exactly_once_whatever_role_a_broker_has(tmp_path: Path) -> None:

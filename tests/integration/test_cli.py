@@ -343,3 +343,50 @@ def test_sim_tells_a_story() -> None:
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith("seed 1")
     assert "nothing is violated" in told.stdout
+
+
+PLAN = """
+[[step]]
+id = "begins"
+client = "new"
+do = "subscribe"
+filter = "kind = 'order'"
+name = "orders"
+
+[[step]]
+client = "old"
+do = "unsubscribe"
+name = "kind = 'order'"
+after = ["begins"]
+"""
+
+
+def test_a_stream_is_handed_over_by_hand(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN)
+    ports = free_ports(1)
+    url = f"motet://127.0.0.1:{ports[0]}"
+    data = ("--data", str(tmp_path / "B1"), "--durability", "volatile")
+    with started("broker", "--name", "B1", "--listen", url, *data, "--json") as broker:
+        assert broker.stdout is not None
+        assert json.loads(broker.stdout.readline())["broker"] == "B1"
+        sub = ("sub", url, "--participate", "--json", "--client")
+        with (
+            started(*sub, "old", "kind = 'order'") as old,
+            started(*sub, "new", "assign = 'new'", "--count", "1") as new,
+        ):
+            for each in (old, new):
+                assert each.stderr is not None
+                assert "subscribed" in each.stderr.readline()
+            told = json.loads(motet("tx", "plan", url, str(plan), "--explain", "--json").stdout)
+            assert told["kind"] == "static"
+            motet("pub", url, "kind=order", "n=1")
+            assert old.stdout is not None
+            assert json.loads(old.stdout.readline())["attributes"]["n"] == 1
+            done = json.loads(motet("tx", "plan", url, str(plan), "--json").stdout)
+            assert done["outcome"] == "committed"
+            motet("pub", url, "kind=order", "n=2")
+            assert new.stdout is not None
+            assert json.loads(new.stdout.readline())["attributes"]["n"] == 2
+        assert motet("tx", "outcome", url, done["transaction"]).stdout.strip() == "committed"
+        assert motet("tx", "outcome", url, "nobody/B1-1.1/9").returncode == 1

@@ -361,11 +361,11 @@ async def test_a_broker_that_tells_no_status(monkeypatch: pytest.MonkeyPatch) ->
             await alice.status(timeout=-1)
         driver = overlay.drivers["B1"]
         tell = driver._tell_status
-        monkeypatch.setattr(driver, "_tell_status", lambda _: None)
+        monkeypatch.setattr(driver, "_tell_status", lambda *_: None)
         with pytest.raises(Disconnected, match=r"told no status within 0\.05 s"):
             await alice.status(timeout=0.05)
         (contact,) = driver.contacts.values()
-        tell(contact)  # too late, and not to be taken for the next answer
+        tell(contact, ())  # too late, and not to be taken for the next answer
         monkeypatch.undo()
         assert (await alice.status())["broker"] == "B1"
 

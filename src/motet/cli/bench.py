@@ -21,6 +21,7 @@ class What(StrEnum):
     JOURNAL = "journal"
     DELIVERY = "delivery"
     PUBEND = "pubend"
+    TX = "tx"
     ALL = "all"
 
 
@@ -33,7 +34,8 @@ def bench(
 ) -> int:
     """Measure brokers on the way (route), the matching engines alone (match), what durability
     costs (journal), what exactly-once delivery costs, how fast late readers are and how long a cell
-    that loses a process is silent (delivery), the log of exactly-once events (pubend), or all.
+    that loses a process is silent (delivery), the log of exactly-once events (pubend), transactions
+    (tx), or all.
 
     Every figure is printed beside the floor measured in the same run: what the machine allows
     without motet. The exit status is 1 if events were lost; a missed goal is shown, not punished,
@@ -89,10 +91,17 @@ def _pubend(short: bool, progress: Progress) -> list[Figure]:
     return pubend.measure(short, progress)
 
 
+def _tx(short: bool, progress: Progress) -> list[Figure]:
+    from motet.bench import tx
+
+    return tx.run(short, progress)
+
+
 _BENCHMARKS: dict[What, Callable[[bool, Progress], list[Figure]]] = {
     What.ROUTE: _route,
     What.MATCH: _match,
     What.JOURNAL: _journal,
     What.DELIVERY: _delivery,
     What.PUBEND: _pubend,
+    What.TX: _tx,
 }

@@ -65,6 +65,13 @@ Kept = Annotated[
         help="How an operation is kept before it is acknowledged [fsync].",
     ),
 ]
+Root = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The broker that decides transactions, the same for all [itself, if it has no link].",
+    ),
+]
 WhileStdin = Annotated[bool, typer.Option("--while-stdin", help="Stop when standard input ends.")]
 SnapshotBytes = Annotated[
     int,
@@ -92,6 +99,10 @@ AcceptLoss = Annotated[
 ]
 
 
+def _given(**options: Any) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
 def broker(
     name: Name,
     listen: Listen = "",
@@ -105,6 +116,7 @@ def broker(
     snapshot_bytes: SnapshotBytes = LEAST_BYTES,
     retention: Retain = None,
     accept_loss: AcceptLoss = False,
+    root: Root = None,
     while_stdin: WhileStdin = False,
     json: Json = False,
 ) -> int:
@@ -113,19 +125,19 @@ def broker(
     Either --listen and --link say where it stands, or --topology FILE with --name. On SIGHUP that
     FILE is read again, and other neighbours or addresses are taken over.
     """
-    options = {"covering": covering or None, "lease_s": lease, "heartbeat_s": heartbeat}
-    settings = {key: value for key, value in options.items() if value is not None}
+    settings = _given(covering=covering or None, lease_s=lease, heartbeat_s=heartbeat)
     if topology is not None:
-        if listen or link or settings or durability or retention:
+        if listen or link or settings or durability or retention or root:
             raise Misuse(
                 "--topology says everything",
-                "leave --listen, --link, --covering, --lease, --heartbeat, --durability and "
-                "--retention out",
+                "leave --listen, --link, --covering, --lease, --heartbeat, --durability, "
+                "--retention and --root out",
             )
         plan = Topology.load(topology)
         config, wiring, kept = plan.config(name), plan.wiring(name), plan.durability
         retained = plan.retention_of(name)
     else:
+        settings["root"] = root or ("" if link else name)
         config, wiring = _alone(name, listen, link or [], settings)
         kept = durability or DURABILITIES[0]
         retained = retention_in(retention or "")

@@ -14,7 +14,31 @@ MOST_BROKERS = 64
 LONGEST_S = 600.0
 """The checkers look at every event and every subscription: twice the time, four times the work."""
 SHAPES = ("line", "star", "tree")
-PROFILES = ("control", "delivery")
+PROFILES = ("control", "delivery", "transactions")
+
+Watched = Annotated[
+    str,
+    typer.Option(
+        help="What is watched: control, delivery (exactly-once events) or transactions "
+        "(streams that are handed over)."
+    ),
+]
+
+
+def _check(seconds: float, shape: str, profile: str, covering: bool) -> None:
+    if not 0 < seconds <= LONGEST_S:
+        raise Misuse(
+            f"{seconds:g} seconds is no time to run for",
+            f"more than 0, at most {LONGEST_S:g}; several seeds show more than one long run",
+        )
+    if shape not in SHAPES:
+        raise Misuse(f"{shape!r} is no shape of an overlay", f"one of {', '.join(SHAPES)}")
+    if profile not in PROFILES:
+        raise Misuse(f"{profile!r} is no profile", f"one of {', '.join(PROFILES)}")
+    if profile != "control" and covering:
+        raise Misuse(
+            "an overlay with covering does not deliver exactly once", "leave --covering out"
+        )
 
 
 def chaos(
@@ -30,10 +54,7 @@ def chaos(
     shape: Annotated[
         str, typer.Option(help=f"Who is linked to whom: {', '.join(SHAPES)}.")
     ] = "tree",
-    profile: Annotated[
-        str,
-        typer.Option(help=f"What is watched: {' or '.join(PROFILES)} (exactly-once events)."),
-    ] = "control",
+    profile: Watched = "control",
     covering: Annotated[bool, typer.Option(help="Let covering filters suppress others.")] = False,
     directory: Annotated[
         Path | None,
@@ -54,21 +75,11 @@ def chaos(
     everything is at rest, what the brokers' folders hold is compared with what was acknowledged.
     With --profile delivery, publishers, subscribers and brokers between them are apart, events are
     exactly once, and every arrival counts.
+    With --profile transactions, live streams go from handler to handler by plans and by dynamic
+    transactions, and each event must reach exactly one of them.
     Exit status 0 only if nothing is violated.
     """
-    if not 0 < seconds <= LONGEST_S:
-        raise Misuse(
-            f"{seconds:g} seconds is no time to run for",
-            f"more than 0, at most {LONGEST_S:g}; several seeds show more than one long run",
-        )
-    if shape not in SHAPES:
-        raise Misuse(f"{shape!r} is no shape of an overlay", f"one of {', '.join(SHAPES)}")
-    if profile not in PROFILES:
-        raise Misuse(f"{profile!r} is no profile", f"one of {', '.join(PROFILES)}")
-    if profile == "delivery" and covering:
-        raise Misuse(
-            "an overlay with covering does not deliver exactly once", "leave --covering out"
-        )
+    _check(seconds, shape, profile, covering)
     from motet.cli import storms
 
     plan = storms.plan(brokers, seconds, seed, shape, profile, covering, durability)

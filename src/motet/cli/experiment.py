@@ -17,6 +17,7 @@ experiment = typer.Typer(
 )
 
 DEFAULT_OUT = Path("run/exactly-once")
+TRANSACTIONS_OUT = Path("run/transactions")
 
 
 class Part(StrEnum):
@@ -55,3 +56,42 @@ def exactly_once(
     from motet.cli import trial_runs
 
     return trial_runs.exactly_once([each.value for each in part or Part], short, out, plots, json)
+
+
+class TxPart(StrEnum):
+    BASE = "base"
+    OVERLAY = "overlay"
+    CONCURRENCY = "concurrency"
+    CLIENTS = "clients"
+    IMPACT = "impact"
+
+
+@experiment.command("transactions")
+def transactions(
+    part: Annotated[
+        list[TxPart] | None, typer.Option("--part", help="Only this part; may be repeated.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few minutes; less of everything.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the page, the JSON and the pictures go.")
+    ] = TRANSACTIONS_OUT,
+    plots: Annotated[
+        bool, typer.Option("--plots/--no-plots", help="Pictures, which need matplotlib.")
+    ] = True,
+    json: Json = False,
+) -> int:
+    """Transactions of several clients, four approaches to one scenario: section 7 of its paper.
+
+    base: latency and throughput on three brokers. overlay: 1, 3, 5 and 9 brokers. concurrency:
+    1 to 10 transactions at a time. clients: 4 to 40. impact: what becomes of the rate of regular
+    events. Each with links that take a millisecond; with brokers that sync to disk besides; and
+    without any delay.
+
+    DIR gets transactions.md, a page with all tables and pictures, and transactions.json. Exit
+    status 1 if an update of a transaction went astray, or a regular event was lost.
+    """
+    from motet.cli import tx_runs
+
+    return tx_runs.transactions([each.value for each in part or TxPart], quick, out, plots, json)

@@ -24,6 +24,7 @@ from motet.cli.pub import pub
 from motet.cli.sim import sim
 from motet.cli.status import status
 from motet.cli.sub import sub
+from motet.cli.tx import tx
 from motet.cli.up import up
 from motet.cli.voice import say
 from motet.errors import MotetError
@@ -59,6 +60,7 @@ for command in (up, broker, pub, sub, status, sim, chaos, bench, demo):
 app.add_typer(journal)
 app.add_typer(log)
 app.add_typer(overlay)
+app.add_typer(tx)
 app.add_typer(experiment)
 
 

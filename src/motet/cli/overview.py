@@ -22,7 +22,8 @@ def of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> Renderabl
     """Everything on one page."""
     states = [answer for answer in answers.values() if not isinstance(answer, MotetError)]
     parts: list[RenderableType] = []
-    for shown in (_brokers(states), _tables(states), _links(states), _queues(states)):
+    tables = (_brokers, _tables, _links, _transactions, _queues)
+    for shown in (make(states) for make in tables):
         if shown.row_count:
             parts += [shown, Text()]
     parts += [Text(refusal, style="bold red") for refusal in _refusals(states)]
@@ -96,6 +97,21 @@ def _links(states: list[dict[str, Any]]) -> Table:
                 f"{link['lost_publications'] + link['overtaken_publications']:,}",
                 f"{link['losses']:,}",
             )
+    return shown
+
+
+def _transactions(states: list[dict[str, Any]]) -> Table:
+    """Where some are under way."""
+    numbers = ("open", "deciding", "taking effect")
+    shown = table("transactions", "broker", "root", *numbers, "for instance", right=numbers)
+    for state in states:
+        account = state.get("transactions") or {}
+        counts = [account.get(name, 0) for name in ("open", "deciding", "taking_effect")]
+        if any(counts):
+            listed = account.get("listed", {})
+            name = next(iter(listed), "")
+            what = f"{name}: {listed[name]['state']}" if name else ""
+            shown.add_row(state["broker"], account["root"], *map(str, counts), what)
     return shown
 
 

@@ -16,7 +16,8 @@ from motet.cli import notation
 from motet.cli.ending import FINE, Misuse
 from motet.cli.options import Json, Url
 from motet.cli.voice import say, say_json
-from motet.client.client import Client, connect
+from motet.client.client import Client
+from motet.client.connecting import connect
 from motet.model import EVERYTHING, Event, Filter, Value, as_filter, attr
 from motet.runtime.loop import run
 

@@ -18,7 +18,7 @@ MOST_SEEDS = 10_000_000
 def sim(
     seeds: Annotated[str, typer.Option(help="Like 0-999, or 3,7,20-29.")] = "0-99",
     profile: Annotated[
-        str, typer.Option(help="What may go wrong: calm, lossy, crash, clients, mixed or delivery.")
+        str, typer.Option(help="What may go wrong: calm, mixed, delivery, transactions, ...")
     ] = "",
     mutations: Annotated[
         bool, typer.Option(help="Also plant deliberate bugs and see that each is caught.")

@@ -28,6 +28,8 @@ from motet.runtime.journal import DURABILITIES
 REFRESH_S = 0.2
 BAR_COLUMNS = 16
 SEEDS = 1_000_000
+CALMER_S = 3.0
+"""A transaction needs every broker: if one is always down, none ever commits."""
 
 
 def plan(
@@ -47,6 +49,7 @@ def plan(
         seed=SystemRandom().randrange(SEEDS) if seed is None else seed,
         shape=shape,
         profile=profile,
+        strike_s=CALMER_S if profile == "transactions" else Plan().strike_s,
         covering=covering,
         durability=durability,
     )
@@ -144,6 +147,7 @@ def show(report: Report) -> None:
         ("events", report.events),
         ("sessions", report.sessions),
         ("exactly once", report.delivery),
+        ("transactions", report.transactions),
     ):
         for name, count in figures.items():
             counts.add_row(f"{title}: {name.replace('_', ' ')}", f"{count:,}")

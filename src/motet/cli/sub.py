@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
@@ -15,8 +17,10 @@ from motet.cli.interrupt import until_interrupted
 from motet.cli.options import Json, Url
 from motet.cli.voice import remark, say, say_json
 from motet.client.checks import Since, check_past
-from motet.client.client import KEEP_S, Client, as_order, connect
+from motet.client.client import Client
+from motet.client.connecting import KEEP_S, as_order, connect
 from motet.client.opening import Opening
+from motet.client.subscription import Subscription
 from motet.errors import MisuseError
 from motet.model import Event, Filter, as_filter
 from motet.runtime.loop import run
@@ -54,6 +58,10 @@ def sub(
             "total order see all events in one order."
         ),
     ] = "publisher",
+    participate: Annotated[
+        bool,
+        typer.Option("--participate", help="Take part in plans; print what they let begin, too."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Print every event that matches FILTER, as it comes; Ctrl-C ends it.
@@ -75,7 +83,7 @@ def sub(
 
     async def work() -> int:
         opening = connect(url, client_id=client_id, durable=durable, keep_s=keep, order=known)
-        return await _print_events(opening, filter, time, count, timeout, json, forget)
+        return await _print_events(opening, filter, time, count, timeout, json, forget, participate)
 
     return run(until_interrupted(work()))
 
@@ -103,17 +111,22 @@ async def _print_events(
     timeout_s: float,
     json: bool,
     forget: bool,
+    participate: bool,
 ) -> int:
     shown = Page(json)
     async with opening as client:
         subscription = await client.subscribe(wanted, since=since)
+        events: AsyncIterator[Event] = subscription
+        if participate:
+            events = Several(subscription)
+            client.participate(began=events.add)
         remark(f"{client.client_id} subscribed at {client.broker}, effective across the overlay")
         for other in client.standing:
             if not other.taken_up:
                 remark(f"{other.name} stands, too, and keeps its events; --forget would end it")
         try:
             async with asyncio.timeout(timeout_s or None):
-                async for event in subscription:
+                async for event in events:
                     shown.show(event)
                     if shown.events == count:
                         break
@@ -131,6 +144,38 @@ async def _print_events(
         if forget:
             await client.close(forget=True)
     return FINE
+
+
+class Several(AsyncIterator[Event]):
+    """The events of several subscriptions, as they come. It goes on when some, or all, are over:
+    another plan may let others begin."""
+
+    def __init__(self, first: Subscription) -> None:
+        self._wanted: dict[Subscription, asyncio.Task[Event]] = {}
+        self._more = asyncio.Event()
+        self.add(first)
+
+    def add(self, subscription: Subscription) -> None:
+        self._wanted[subscription] = asyncio.ensure_future(anext(subscription))
+        self._more.set()
+
+    async def __anext__(self) -> Event:
+        while True:
+            self._more.clear()
+            more = asyncio.ensure_future(self._more.wait())
+            try:
+                await asyncio.wait(
+                    {more, *self._wanted.values()}, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                more.cancel()
+            for subscription, task in list(self._wanted.items()):
+                if task.done():
+                    del self._wanted[subscription]
+                    with suppress(StopAsyncIteration):
+                        event = task.result()
+                        self.add(subscription)
+                        return event
 
 
 class Page:

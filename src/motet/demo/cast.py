@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from motet.client.client import Client, connect
+from motet.client.client import Client
+from motet.client.connecting import connect
 from motet.client.subscription import Subscription
 from motet.demo.account import Account
 from motet.demo.overlay import Overlay

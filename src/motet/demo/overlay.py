@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from motet.broker.topology import BrokerPlace, Topology
-from motet.client.client import connect
+from motet.client.connecting import connect
 from motet.errors import MotetError, UnavailableError
 
 NAMES = ("B1", "B2", "B3")

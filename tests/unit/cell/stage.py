@@ -10,7 +10,7 @@ from msgspec import Raw
 from motet.broker.cell.mate import MateCore
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
-from motet.broker.streams import Remembered
+from motet.broker.remembered import Remembered
 from motet.model import Filter, encode_event
 from motet.protocol.contract import (
     Closed,

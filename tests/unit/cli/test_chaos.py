@@ -62,6 +62,7 @@ def report(*violations: Violation) -> Report:
         events={"published": 10},
         sessions={"resumed": 4},
         delivery={"owed": 77},
+        transactions={"committed": 5},
         longest_silence_s=0.5,
         recoveries=2,
         longest_outage_s=3.25,

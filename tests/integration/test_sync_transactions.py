@@ -1,0 +1,126 @@
+"""Transactions without `await`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+import motet
+from motet.errors import Aborted, InvitationRefused, MisuseError, TransactionOver
+from tests.integration.durable_broker import SOON_S, wait_until
+
+STREAM = "n >= 0"
+
+
+@pytest.fixture(scope="module")
+def overlay() -> Iterator[motet.SyncOverlay]:
+    with motet.local_sync(2) as overlay:
+        yield overlay
+
+
+@pytest.fixture
+def alice(overlay: motet.SyncOverlay) -> Iterator[motet.SyncClient]:
+    with overlay.connect("alice", broker="B1") as client:
+        client.advertise(f"{STREAM} or call is not null")
+        yield client
+
+
+@pytest.fixture
+def bob(overlay: motet.SyncOverlay) -> Iterator[motet.SyncClient]:
+    with overlay.connect("bob", broker="B2") as client:
+        client.subscribe("call is not null")
+        yield client
+
+
+def test_a_hand_over(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
+    theirs: list[motet.SyncSubscription] = []
+    threads: list[str] = []
+
+    def take_over(invitation: motet.Invitation, tx: motet.SyncTransaction) -> None:
+        threads.append(threading.current_thread().name)
+        assert invitation.event["call"] == 1
+        theirs.append(tx.subscribe(STREAM))
+
+    bob.participate(take_over)
+    mine = alice.subscribe(STREAM)
+    alice.publish({"n": 1})
+    with alice.transaction() as tx:
+        assert tx.invite({"call": 1}) == 1
+        tx.unsubscribe(mine)
+        tx.publish({"n": 2})
+    assert tx.committed
+    alice.publish({"n": 3})
+    assert mine.get(SOON_S)["n"] == 1
+    assert list(mine) == []
+    assert [theirs[0].get(SOON_S)["n"] for _ in range(2)] == [2, 3]
+    assert threads[0] != "motet-loop"  # it may block there
+    assert alice.outcome(tx.id) == "committed"
+    assert repr(tx).startswith("<SyncTransaction alice/")
+
+
+def test_a_plan_and_who_takes_over(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
+    began: list[motet.SyncSubscription] = []
+    bob.participate(began=began.append)
+    alice.participate()
+    plan = motet.Plan()
+    plan.subscribe("bob", STREAM)
+    plan.publish("alice", {"n": 1})
+    tx = alice.execute(plan)
+    assert bob.outcome(tx) == "committed"
+    wait_until(lambda: bool(began))
+    assert began[0].get(SOON_S)["n"] == 1
+    missing = motet.Plan()
+    missing.unsubscribe("bob", "never")
+    with pytest.raises(Aborted):
+        alice.execute(missing)
+
+
+def test_callbacks_and_advertisements(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
+    seen: list[object] = []
+    with bob.transaction(isolation="none") as tx:
+        tx.subscribe("m > 0", callback=lambda event: seen.append(event["m"]))
+    with alice.transaction(isolation="none") as tx:
+        advertisement = tx.advertise("m > 0")
+        tx.publish({"m": 1})
+    wait_until(lambda: seen == [1])
+    with alice.transaction(isolation="none") as tx:
+        tx.unadvertise(advertisement)
+        tx.publish({"n": 1})
+    with pytest.raises(MisuseError, match="a callback must be callable"):
+        alice.transaction().subscribe("m > 0", callback=7)  # type: ignore[arg-type]
+
+
+def test_an_error_aborts(alice: motet.SyncClient) -> None:
+    with suppress(ZeroDivisionError), alice.transaction() as tx:
+        tx.publish({"n": 1})
+        raise ZeroDivisionError
+    assert tx.committed is False
+    assert alice.outcome(tx.id) == "aborted"
+    with pytest.raises(TransactionOver):
+        tx.publish({"n": 2})
+    with alice.transaction() as tx:
+        tx.abort("changed my mind")
+    assert alice.outcome(tx.id) == "aborted"
+
+
+def test_a_refusal(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
+    def refuse(invitation: motet.Invitation, tx: motet.SyncTransaction) -> None:
+        raise ValueError(f"not {invitation.event['call']} in {tx.id}")
+
+    bob.participate(refuse)
+    with alice.transaction() as tx:
+        with pytest.raises(InvitationRefused, match="bob: ValueError: not 1 in alice/"):
+            tx.invite({"call": 1})
+        tx.abort()
+
+
+def test_what_is_not_ours(alice: motet.SyncClient) -> None:
+    with alice.transaction() as tx:
+        with pytest.raises(MisuseError, match="takes a SyncSubscription"):
+            tx.unsubscribe(7)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError, match="takes a SyncAdvertisement"):
+            tx.unadvertise(7)  # type: ignore[arg-type]
+        tx.abort()

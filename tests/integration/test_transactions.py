@@ -1,0 +1,456 @@
+"""Transactions as applications see them, in process and over three real brokers that die."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import motet
+from motet import Client, Invitation, LocalOverlay, Plan, Subscription, Transaction
+from motet.errors import (
+    Aborted,
+    InTransaction,
+    InvitationRefused,
+    MisuseError,
+    NoSuchOperation,
+    NotAdvertised,
+    NotInvited,
+    NotOffered,
+    PlanError,
+    TransactionOver,
+    UnknownClient,
+)
+from motet.protocol.transactions.participating import MOST_BYTES, MOST_OPERATIONS
+from tests.integration.durable_broker import POLL_S, SOON_S, DurableBroker, eventually
+
+STREAM = "process = 'p1'"
+
+
+class Stage:
+    """alice publishes at B1, bob listens at B2; each could invite the other."""
+
+    def __init__(self, overlay: LocalOverlay, alice: Client, bob: Client) -> None:
+        self.overlay, self.alice, self.bob = overlay, alice, bob
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with motet.local(2) as overlay:
+        alice = await overlay.connect("alice", broker="B1")
+        bob = await overlay.connect("bob", broker="B2")
+        await alice.advertise(f"{STREAM} or call is not null")
+        await bob.subscribe("call is not null", callback=str)
+        yield Stage(overlay, alice, bob)
+        await alice.close()
+        await bob.close()
+
+
+async def take(subscription: Subscription, count: int) -> list[object]:
+    async with asyncio.timeout(SOON_S):
+        return [(await anext(subscription))["n"] for _ in range(count)]
+
+
+# ── what it is for ───────────────────────────────────────────────────────────────────────
+
+
+class Pump:
+    """Publishes n = 0, 1, 2, … for as long as it is asked to."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.made = 0
+        self._task = asyncio.ensure_future(self._go_on())
+
+    async def _go_on(self) -> None:
+        while True:
+            await self._client.publish({"process": "p1", "n": self.made})
+            self.made += 1
+            await asyncio.sleep(POLL_S / 5)
+
+    async def more(self, events: int = 20) -> None:
+        before = self.made
+        await eventually(lambda: self.made >= before + events)
+
+    async def stop(self) -> int:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        await self._client.flush(timeout=2 * SOON_S)
+        return self.made
+
+
+class Taker:
+    """Reads whatever subscriptions a client is given, into one list."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.seen: list[int] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        client.participate(began=self.read)
+
+    def read(self, subscription: Subscription) -> None:
+        self._tasks.append(asyncio.ensure_future(self._read(subscription)))
+
+    async def _read(self, subscription: Subscription) -> None:
+        async for event in subscription:
+            number = event["n"]
+            assert isinstance(number, int)
+            self.seen.append(number)
+
+
+async def hand_over(pump: Client, old: Client, new: Client, turn: int) -> bool:
+    """By a plan, again and again until it is committed; whether the first try was."""
+    first = True
+    while True:
+        plan = Plan()
+        plan.unsubscribe(old.client_id, f"turn {turn - 1}")
+        plan.subscribe(new.client_id, STREAM, name=f"turn {turn}")
+        try:
+            await pump.execute(plan, timeout=2 * SOON_S)
+        except Aborted:
+            first = False
+        else:
+            return first
+
+
+@asynccontextmanager
+async def line_of_three(directory: Path) -> AsyncIterator[list[DurableBroker]]:
+    """B1 - B2 - B3, in processes of their own; B2 decides."""
+    b2 = DurableBroker(directory, "B2", "--link", "B1", "--link", "B3", "--root", "B2")
+    link = ("--link", f"B2={b2.address}", "--root", "B2")
+    b1, b3 = DurableBroker(directory, "B1", *link), DurableBroker(directory, "B3", *link)
+    async with AsyncExitStack() as stack:
+        for broker in (b2, b1, b3):
+            await stack.enter_async_context(broker)
+        for broker in (b1, b2, b3):
+            await broker.links_up()
+        yield [b1, b2, b3]
+
+
+async def test_a_live_stream_is_handed_over_while_brokers_die(tmp_path: Path) -> None:
+    """Given a stream that never rests, when it is handed to and fro and every broker is killed in
+    turn in the middle of it, then every event has gone to exactly one side, in order."""
+    chance = random.Random(5)
+    async with line_of_three(tmp_path) as brokers, AsyncExitStack() as stack:
+        env, left, right = [
+            await stack.enter_async_context(motet.connect(broker.address, client_id=name))
+            for broker, name in zip(brokers, ("env", "left", "right"), strict=True)
+        ]
+        await env.advertise(STREAM)
+        sides = [Taker(left), Taker(right)]
+        sides[0].read(await left.subscribe(STREAM, name="turn 0"))
+        pump = Pump(env)
+        for turn, victim in enumerate([*brokers, None], 1):
+            await pump.more()
+            old, new = sides[(turn + 1) % 2], sides[turn % 2]
+            handing = asyncio.ensure_future(hand_over(env, old.client, new.client, turn))
+            if victim is not None:
+                await asyncio.sleep(chance.uniform(0.0, 0.02))
+                victim.kill()
+                await victim.start()
+            await asyncio.wait_for(handing, 3 * SOON_S)
+            before = len(new.seen)
+            await eventually(lambda before=before, new=new: len(new.seen) > before)  # type: ignore[misc]
+        made = await pump.stop()
+        await eventually(lambda: sum(len(side.seen) for side in sides) >= made)
+        assert sorted(n for side in sides for n in side.seen) == list(range(made))
+        for side in sides:
+            assert side.seen == sorted(side.seen)
+
+
+async def test_a_dynamic_hand_over(stage: Stage) -> None:
+    """The one that has the stream invites the one that is to have it."""
+    alice, bob = stage.alice, stage.bob
+    mine = await alice.subscribe(STREAM)
+    theirs: list[Subscription] = []
+
+    async def take_over(invitation: Invitation, tx: Transaction) -> None:
+        assert invitation.event["call"] == "bob"
+        theirs.append(await tx.subscribe(STREAM))
+
+    bob.participate(take_over)
+    await alice.publish({"process": "p1", "n": 1})
+    async with alice.transaction() as tx:
+        assert await tx.invite({"call": "bob"}) == 1
+        await alice.publish({"process": "p1", "n": 2})  # of no transaction: before the cut
+        await tx.publish({"process": "p1", "n": 3})
+        await tx.unsubscribe(mine)
+    assert tx.committed
+    await alice.publish({"process": "p1", "n": 4})
+    await alice.flush()
+    # What was published in the transaction stands before the end of one side, and behind the
+    # beginning of the other: both were told so.
+    assert await take(mine, 3) == [1, 2, 3]
+    assert await take(theirs[0], 2) == [3, 4]
+    assert [event async for event in mine] == []
+    assert not mine.in_force
+    assert await bob.outcome(tx.id) == "committed"
+
+
+async def test_nothing_is_seen_before_the_commit_and_nothing_after_an_abort(stage: Stage) -> None:
+    alice, bob = stage.alice, stage.bob
+    theirs = await bob.subscribe(STREAM)
+    with suppress(ZeroDivisionError):
+        async with alice.transaction() as tx:
+            await tx.publish({"process": "p1", "n": 1})
+            await tx.advertise("other = 1")
+            subscription = await tx.subscribe(STREAM)
+            raise ZeroDivisionError
+    assert tx.committed is False
+    assert await alice.outcome(tx.id) == "aborted"
+    assert not subscription.in_force
+    with pytest.raises(Aborted):
+        await anext(subscription)
+    receipt = await alice.publish({"other": 1})
+    with pytest.raises(NotAdvertised):
+        await receipt
+    await (await alice.publish({"process": "p1", "n": 2}))
+    assert await take(theirs, 1) == [2]
+
+
+async def test_a_participant_that_refuses(stage: Stage) -> None:
+    async def refuse(_: Invitation, tx: Transaction) -> None:
+        await tx.subscribe(STREAM)
+        raise ValueError("not today")
+
+    stage.bob.participate(refuse)
+    async with stage.alice.transaction(isolation="none") as tx:
+        with pytest.raises(InvitationRefused, match="bob: ValueError: not today"):
+            await tx.invite({"call": 1})
+        await tx.abort("bob will not")
+    assert await stage.alice.outcome(tx.id) == "aborted"
+
+
+async def test_who_takes_part_in_nothing_says_so(stage: Stage) -> None:
+    plan = Plan()
+    plan.subscribe("bob", STREAM)
+    with pytest.raises(Aborted, match="bob: MisuseError: takes part in no transactions"):
+        await stage.alice.execute(plan)
+    async with stage.alice.transaction(isolation="none") as tx:
+        with pytest.raises(InvitationRefused, match=r"client\.participate lets it"):
+            await tx.invite({"call": 1})
+        await tx.abort()
+
+
+async def test_nobody_was_reached(stage: Stage) -> None:
+    async with stage.alice.transaction() as tx:
+        assert await tx.invite({"process": "p1"}) == 0
+        with pytest.raises(MisuseError, match="cannot publish"):
+            await tx.invite(7)  # type: ignore[arg-type]
+
+
+async def test_a_key_is_committed_once(stage: Stage) -> None:
+    theirs = await stage.bob.subscribe(STREAM)
+    stage.alice.participate()
+    plan = Plan()
+    plan.publish("alice", {"process": "p1", "n": 1})
+    first = await stage.alice.execute(plan, key="order 17")
+    assert await stage.alice.execute(plan, key="order 17") == first
+    await stage.alice.publish({"process": "p1", "n": 2})
+    assert await take(theirs, 2) == [1, 2]
+
+
+# ── bad input ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_operations_after_the_end(stage: Stage) -> None:
+    tx = await stage.alice.transaction(isolation="none")
+    await tx.publish({"process": "p1", "n": 1})
+    await tx.commit()
+    for late in (
+        lambda: tx.publish({"process": "p1", "n": 2}),
+        lambda: tx.subscribe(STREAM),
+        lambda: tx.advertise(STREAM),
+        lambda: tx.invite({"call": 1}),
+        lambda: tx.commit(),
+    ):
+        with pytest.raises(TransactionOver, match=f"{tx.id} is over"):
+            await late()
+    await tx.abort("twice is harmless")
+    assert await stage.alice.outcome(tx.id) == "committed"
+
+
+async def test_who_is_invited_does_not_end_it(stage: Stage) -> None:
+    said: list[str] = []
+
+    async def meddle(_: Invitation, tx: Transaction) -> None:
+        for end in (tx.commit, tx.abort):
+            with pytest.raises(MisuseError, match="only who began a transaction ends it") as found:
+                await end()
+            said.append(str(found.value))
+
+    stage.bob.participate(meddle)
+    async with stage.alice.transaction() as tx:
+        assert await tx.invite({"call": 1}) == 1
+    assert len(said) == 2
+
+
+async def test_a_participants_handle_ends_with_the_invitation(stage: Stage) -> None:
+    kept: list[Transaction] = []
+
+    async def keep(_: Invitation, tx: Transaction) -> None:
+        kept.append(tx)
+
+    stage.bob.participate(keep)
+    async with stage.alice.transaction() as tx:
+        await tx.invite({"call": 1})
+        with pytest.raises(NotInvited, match="bob has no part in transaction"):
+            await kept[0].subscribe(STREAM)
+    await asyncio.wait_for(kept[0].outcome, SOON_S)
+    assert kept[0].committed
+    with pytest.raises(TransactionOver):
+        await kept[0].publish({"process": "p1"})
+
+
+async def test_somebody_elses_transaction(stage: Stage) -> None:
+    alice, bob = stage.alice, stage.bob
+    carol = await stage.overlay.connect("carol", broker="B1")
+    async with alice.transaction(isolation="none") as tx:
+        for stranger, error in ((carol, NotInvited), (bob, TransactionOver)):
+            theirs = Transaction(stranger._conversation, tx.id, 5.0)
+            with pytest.raises(error, match=f"transaction {tx.id}"):
+                await theirs.subscribe(STREAM)
+            with pytest.raises(TransactionOver, match=f"was not begun by {stranger.client_id}"):
+                await theirs.commit()
+    assert tx.committed
+    await carol.close()
+
+
+async def test_what_is_not_there_is_not_taken_back(stage: Stage) -> None:
+    alice, bob = stage.alice, stage.bob
+    mine, theirs = await alice.subscribe(STREAM), await bob.subscribe(STREAM)
+    async with alice.transaction(isolation="none") as tx:
+        with pytest.raises(NoSuchOperation, match="nothing called 'never'"):
+            await tx.unsubscribe("never")
+        with pytest.raises(NoSuchOperation, match="is not in force at this client"):
+            await tx.unsubscribe(theirs)
+        await tx.unsubscribe(mine)
+        with pytest.raises(NoSuchOperation):
+            await tx.unsubscribe(mine)
+        with pytest.raises(InTransaction, match="wait for it, or do it in that transaction"):
+            await mine.unsubscribe()
+
+
+async def test_plans_that_cannot_be(stage: Stage) -> None:
+    alice = stage.alice
+    with pytest.raises(PlanError, match="the plan is empty"):
+        await alice.execute(Plan())
+    with pytest.raises(MisuseError, match="execute takes a Plan"):
+        await alice.execute("subscribe")  # type: ignore[arg-type]
+    plan = Plan()
+    plan.subscribe("nobody", STREAM)
+    with pytest.raises(UnknownClient, match="names nobody, and no such client"):
+        await alice.execute(plan)
+    circle = Plan()
+    one = circle.subscribe("alice", STREAM, name="one")
+    two = circle.subscribe("bob", STREAM, name="two")
+    circle.order(two, one)
+    with pytest.raises(PlanError, match="bob: subscribe two → alice: subscribe one → bob"):
+        await alice.execute(circle)
+    alice.participate()
+    missing = Plan()
+    missing.unsubscribe("alice", "never")
+    with pytest.raises(Aborted, match="alice: NoSuchOperation: nothing called 'never'"):
+        await alice.execute(missing)
+
+
+async def test_a_participant_that_goes_away(stage: Stage) -> None:
+    """It was asked, and ends its session: whoever waits for it is told so."""
+    asked = asyncio.Event()
+
+    async def wait(_: Invitation, tx: Transaction) -> None:
+        await tx.subscribe(STREAM)
+        asked.set()
+        await asyncio.Event().wait()
+
+    stage.bob.participate(wait)
+    tx = await stage.alice.transaction(isolation="none")
+    inviting = asyncio.ensure_future(tx.invite({"call": 1}))
+    await asyncio.wait_for(asked.wait(), SOON_S)
+    await stage.bob.close()
+    with pytest.raises((InvitationRefused, Aborted), match="bob has gone"):
+        await asyncio.wait_for(inviting, SOON_S)
+    with pytest.raises((Aborted, TransactionOver)):
+        await tx.commit()
+    assert await stage.alice.outcome(tx.id) == "aborted"
+
+
+async def test_a_participant_that_never_answers(stage: Stage) -> None:
+    async def wait(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    stage.bob.participate(wait)
+    tx = await stage.alice.transaction(isolation="none", timeout=0.5)
+    with pytest.raises(Aborted, match=r"not complete within 0.5 s: .*did not answer"):
+        await tx.invite({"call": 1})
+    assert await stage.bob.outcome(tx.id) == "aborted"
+
+
+async def test_a_client_in_total_order(stage: Stage) -> None:
+    async with await stage.overlay.connect("carol", broker="B1", order="total") as carol:
+        subscription = await carol.subscribe(STREAM)
+        async with carol.transaction(isolation="none") as tx:
+            attempts: list[Callable[[], object]] = [
+                lambda: tx.subscribe(STREAM),
+                lambda: tx.unsubscribe(subscription),
+            ]
+            for attempt in attempts:
+                with pytest.raises(NotOffered, match="use a client in publisher order"):
+                    await attempt()  # type: ignore[misc]
+            await tx.abort()
+
+
+async def test_too_much_for_one_transaction(stage: Stage) -> None:
+    tx = await stage.alice.transaction(isolation="none")
+    large = b"x" * (MOST_BYTES // 8)
+    for _ in range(7):
+        await tx.publish({"process": "p1", "n": 1}, payload=large)
+    with pytest.raises(MisuseError, match="bytes: do the rest in another one"):
+        await tx.publish({"process": "p1", "n": 1}, payload=large)
+    await tx.commit()
+    many = await stage.alice.transaction(isolation="none")
+    await asyncio.gather(*(many.publish({"process": "p1"}) for _ in range(MOST_OPERATIONS)))
+    with pytest.raises(MisuseError, match="1,000 operations in one transaction"):
+        await many.publish({"process": "p1"})
+    await many.abort()
+    plan = Plan()
+    for _ in range(9):
+        plan.publish("alice", {"process": "p1"}, payload=large)
+    with pytest.raises(PlanError, match=r"a plan of 9 steps and .* bytes is above the limit"):
+        await stage.alice.execute(plan)
+
+
+async def test_outcomes_of_what_never_was(stage: Stage) -> None:
+    with pytest.raises(MisuseError, match=r"is not the name of a transaction: tx\.id has it"):
+        await stage.alice.outcome("T1")
+    assert await stage.alice.outcome("alice/B1-1.1/99") == "expired"
+
+
+async def test_where_there_are_none() -> None:
+    """An overlay with covering offers no transactions, and says why."""
+    topology = motet.Topology.line(2, covering=True)
+    async with motet.local(topology) as overlay:
+        alice = await overlay.connect("alice")
+        with pytest.raises(NotOffered, match="offers no transactions"):
+            await alice.transaction()
+        await alice.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"isolation": "snapshot"}, "isolation is 'serializable' or 'none'"),
+        ({"timeout": "soon"}, "timeout is a number"),
+        ({"key": 7}, "a key is text"),
+    ],
+)
+async def test_settings_that_cannot_be(
+    stage: Stage, settings: dict[str, object], words: str
+) -> None:
+    with pytest.raises(MisuseError, match=words):
+        await stage.alice.transaction(**settings)  # type: ignore[arg-type]
