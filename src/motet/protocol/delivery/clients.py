@@ -54,8 +54,8 @@ class Clients:
         reader = self._readers.setdefault(client, Reader())
         position = stream.subend.positions.get(client)
         if position is not None and op.sequence in position.starts:
-            if not tentative:  # it has started anew, and not as part of a transaction any more
-                self.switch(stream, op, tick, False)
+            if not tentative and self.switch(stream, op, tick, False):  # not tentative any more
+                out.started.append(Started(client, op, stream.pubend, tick))
             if tick > position.origins.get(op.sequence, tick):
                 position.begin_again(op.sequence, tick, tentative)
             return
@@ -131,8 +131,11 @@ class Clients:
                 if stream.hosted:
                     stream.last_cut = max(stream.last_cut, (record.number, record.last))
                 for op, tick, ended in record.switches:
-                    if self._is_ours(op) and self.switch(stream, op, tick, ended):
+                    news = self.switch(stream, op, tick, ended) if self._is_ours(op) else False
+                    if news:
                         out.switched.append(Switched(op, stream.pubend, tick, ended))
+                    elif news is None and not ended:
+                        self.begin(stream, op.client, op, tick, out)
             elif self._is_ours(record.op):
                 op, tick = record.op, record.tick
                 if tick <= self._interest.lapsed(op, stream.pubend):
@@ -147,16 +150,13 @@ class Clients:
 
     def _is_ours(self, op: OpId) -> bool:
         mask = self._interest.op_mask(op)
-        if not mask:
-            return False
-        way, client = self._interest.way(mask), op.client
-        return client in way.several or any(name == client for name, _ in way.single)
+        return bool(mask) and mask == self._interest.client_bit(op.client)
 
-    def switch(self, stream: Stream, op: OpId, tick: int, ended: bool) -> bool:
-        """A subscription begins, or ends, with a cut. False: that is known, or it is not here."""
+    def switch(self, stream: Stream, op: OpId, tick: int, ended: bool) -> bool | None:
+        """A subscription begins, or ends, with a cut. False: that is known; None: no start is."""
         position = stream.subend.positions.get(op.client)
         if position is None or op.sequence not in position.starts:
-            return False
+            return None
         above, upto = position.windows.get(op.sequence, (0, LAST_TICK))
         window = (above, min(tick, upto)) if ended else (min(tick, above), upto)
         if window == (above, upto):
