@@ -53,8 +53,7 @@ class Interests:
         return entry.start == record.tick
 
     def lapsed(self, op: OpId, pubend: str) -> int:
-        known = self._state.lapsed.get(op)
-        return known.get(pubend, 0) if known is not None else 0
+        return self._state.lapsed_upto(op, pubend)
 
     def end_of(self, op: OpId, pubend: str) -> int:
         known = self._state.ends.get(op)

@@ -18,6 +18,10 @@ experiment = typer.Typer(
 
 DEFAULT_OUT = Path("run/exactly-once")
 TRANSACTIONS_OUT = Path("run/transactions")
+Out = Annotated[
+    Path, typer.Option(metavar="DIR", help="Where the page, the JSON and the pictures go.")
+]
+Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Pictures, which need matplotlib.")]
 
 
 class Part(StrEnum):
@@ -35,12 +39,8 @@ def exactly_once(
     short: Annotated[
         bool, typer.Option("--short", help="Less than a minute; less of everything.")
     ] = False,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the page, the JSON and the pictures go.")
-    ] = DEFAULT_OUT,
-    plots: Annotated[
-        bool, typer.Option("--plots/--no-plots", help="Pictures, which need matplotlib.")
-    ] = True,
+    out: Out = DEFAULT_OUT,
+    plots: Plots = True,
     json: Json = False,
 ) -> int:
     """What exactly-once delivery costs, and how it meets failures: section 4 of its paper.
@@ -71,15 +71,11 @@ def transactions(
     part: Annotated[
         list[TxPart] | None, typer.Option("--part", help="Only this part; may be repeated.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A few minutes; less of everything.")
+    short: Annotated[
+        bool, typer.Option("--short", help="A few minutes; less of everything.")
     ] = False,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the page, the JSON and the pictures go.")
-    ] = TRANSACTIONS_OUT,
-    plots: Annotated[
-        bool, typer.Option("--plots/--no-plots", help="Pictures, which need matplotlib.")
-    ] = True,
+    out: Out = TRANSACTIONS_OUT,
+    plots: Plots = True,
     json: Json = False,
 ) -> int:
     """Transactions of several clients, four approaches to one scenario: section 7 of its paper.
@@ -94,4 +90,4 @@ def transactions(
     """
     from motet.cli import tx_runs
 
-    return tx_runs.transactions([each.value for each in part or TxPart], quick, out, plots, json)
+    return tx_runs.transactions([each.value for each in part or TxPart], short, out, plots, json)

@@ -28,16 +28,21 @@ REFRESH_S = 0.2
 BAR_COLUMNS = 24
 
 
+def make(directory: Path) -> None:
+    """Where the page, the figures and the pictures of an experiment go."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise Misuse(f"{directory} cannot be written: {problem}", "--out DIR") from None
+
+
 def exactly_once(
     parts: Sequence[str], short: bool, directory: Path, plots: bool, json: bool
 ) -> int:
     """The whole run; the exit status."""
     if plots:
         pictures.check()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise Misuse(f"{directory} cannot be written: {problem}", "--out DIR") from None
+    make(directory)
     plan = replace(SHORT if short else FULL, parts=tuple(dict.fromkeys(parts)))
     # Clients tell of every connection that they lose; here they lose them on purpose.
     clients = logging.getLogger("motet.client")

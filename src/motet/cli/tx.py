@@ -41,11 +41,9 @@ def plan(
     """Carry out a plan: all of its steps take effect, at one point of every stream, or none does.
 
     The clients that it names must be connected and take part in transactions: `motet sub
-    --participate`, or `client.participate()` in Python. The file has one table per step:
-
-    [[step]] with client, do (advertise, unadvertise, subscribe, unsubscribe or publish) and, as
-    the case may be, filter, name, event, payload; id and after, if the order is not that of the
-    file.
+    --participate`, or `client.participate()` in Python. The file has one table per step, called
+    step: client, do (advertise, unadvertise, subscribe, unsubscribe or publish) and, as the case
+    may be, filter, name, event, payload; id and after, if the order is not that of the file.
     """
     steps = load_plan(file)
     steps.in_order()  # a plan that cannot be is refused before anybody is asked

@@ -7,23 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from motet.bench import figures
-from motet.cli.ending import FAILED, FINE, Misuse
+from motet.cli.ending import FAILED, FINE
+from motet.cli.trial_runs import make
 from motet.cli.voice import err, out, say, say_json, table
 from motet.experiments import page, plots, tx_page, tx_plots
 from motet.experiments.transactions import FULL, QUICK, Experiment, Report
 
 
 def transactions(
-    parts: Sequence[str], quick: bool, directory: Path, pictures: bool, json: bool
+    parts: Sequence[str], short: bool, directory: Path, pictures: bool, json: bool
 ) -> int:
     """The whole run; the exit status."""
     if pictures:
         plots.check()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise Misuse(f"{directory} cannot be written: {problem}", "--out DIR") from None
-    plan = replace(QUICK if quick else FULL, parts=tuple(dict.fromkeys(parts)))
+    make(directory)
+    plan = replace(QUICK if short else FULL, parts=tuple(dict.fromkeys(parts)))
     with err().status("") as line:
         report = Experiment(plan, directory, line.update).report()
     drawn = tx_plots.draw(report, directory) if pictures else []

@@ -57,7 +57,7 @@ class Starts(Obligations):
             self._effects.started.append(message)
 
     def _know_start(self, op: OpId, pubend: str, tick: int, tentative: bool) -> bool:
-        if tick <= self.lapsed(op, pubend) or op in self.state.forsaken:
+        if tick <= self.state.lapsed_upto(op, pubend) or op in self.state.forsaken:
             return False
         known = self.state.starts.setdefault(op, {})
         waits = pubend in self.state.tentative.get(op, ())
@@ -76,11 +76,6 @@ class Starts(Obligations):
         state.forsaken[op] = None
         for ticks in (state.starts, state.tentative, state.ends, state.lapsed):
             ticks.pop(op, None)
-
-    def lapsed(self, op: OpId, pubend: str) -> int:
-        """A start up to this tick is over."""
-        known = self.state.lapsed.get(op)
-        return known.get(pubend, 0) if known is not None else 0
 
     def _untie(self, op: OpId, pubend: str) -> None:
         waiting = self.state.tentative[op]

@@ -390,6 +390,11 @@ class RoutingState:
         what others want from there."""
         return bool(self.waits.probes or self.bits.all_neighbours & ~self.complete)
 
+    def lapsed_upto(self, op: OpId, pubend: str) -> int:
+        """A start of a subscription of ours in a pubend, up to this tick, is over."""
+        known = self.lapsed.get(op)
+        return known.get(pubend, 0) if known is not None else 0
+
     def watch(self, entry: Entry) -> None:
         """Its marks have changed, or it is new."""
         if entry.tx or entry.ended:
