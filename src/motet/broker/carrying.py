@@ -18,7 +18,7 @@ from motet.protocol.routing.obligations import Effects
 from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over, Request
 from motet.protocol.transactions.machine import Transactions
-from motet.protocol.transactions.messages import TxMessage
+from motet.protocol.transactions.messages import Engage, TxMessage
 
 NOWHERE = 1 << 62
 """Above every tick: a subscription does not reach back there any more."""
@@ -35,7 +35,7 @@ class Carrying:
         that was taken away and added again."""
         self.ledgers = {name: Ledger(name, self.lives) for name in sorted(config.neighbours)}
         root = "" if config.cells or config.mates or config.covering else config.root
-        self.transactions = Transactions(config.name, root, self.routing.state)
+        self.transactions = Transactions(config.name, root, self.routing.state, self.sessions)
         # No number returns, not even if the root loses its state.
         self.transactions.state.number = config.incarnation
         self.floors: dict[str, int] = {}
@@ -118,8 +118,8 @@ class Carrying:
                 self._name_made(op, kind, name)
             for change, source in effects.routes:
                 self._route(change, source)
-            for tx, op in effects.followed:
-                self.transactions.followed(tx, op)
+            for tx, client in effects.followed:
+                self.transactions.followed(tx, client)
             for op, reply in effects.answers:
                 self._answer(op, reply)
             for client, told in effects.tell:
@@ -132,19 +132,21 @@ class Carrying:
             for op in effects.settled:
                 self.routing.settle(op)
             for held in effects.released:
-                self._obey(held.op, held.request)
+                if isinstance(held.request, Engage):
+                    self.transactions.engage(held.request)
+                else:
+                    self._obey(held.op, held.request)
 
     def _obey(self, op: OpId, request: Request) -> None:
         """A request of a client of ours takes effect."""
         raise NotImplementedError
 
     def _name_made(self, op: OpId, kind: str, name: str) -> None:
-        """Remember what a durable client calls what a plan adds."""
+        """Remember what a client calls what a plan adds."""
         session = self.sessions.current(op.client, op.epoch)
         if session is not None:
             session.advertised = session.advertised or kind == "advertise"
-            if session.durable:
-                session.names[op.sequence] = name
+            self.sessions.name(session, op.sequence, name)
 
 
 def deadline_key(op: OpId) -> TimerKey:

@@ -42,7 +42,7 @@ from motet.protocol.session.messages import (
     UnadvertiseRequest,
     UnsubscribeRequest,
 )
-from motet.protocol.session.state import Session
+from motet.protocol.session.state import GRANTED, Session
 
 LONGEST_TIMEOUT_S = 3600.0
 
@@ -96,6 +96,7 @@ class Durable(Carrying):
             self._cancel(("lease", session.client, session.epoch))
             if session.instance != fact.instance:  # nobody knows what its last process had begun
                 self.transactions.left(session.client, session.epoch)
+                session.willing = False
             session.instance = fact.instance
             session.keep_s = fact.keep_s or session.keep_s
             session.left_at = None
@@ -228,13 +229,13 @@ class Durable(Carrying):
             self._then.ended.append(target)
 
     def _name(self, session: Session, request: RoutingRequest) -> None:
-        """Remember what a durable client calls what it asks for, and what reaches back."""
+        """Remember what a client calls what it asks for, and what reaches back."""
         if isinstance(request, UnadvertiseRequest | UnsubscribeRequest):
-            session.forget(request.target)
+            self.sessions.forget(session, request.target)
             return
         session.advertised = session.advertised or isinstance(request, AdvertiseRequest)
-        if session.durable:
-            session.names[request.sequence] = request.name
+        if session.durable or request.name:
+            self.sessions.name(session, request.sequence, request.name)
         if isinstance(request, SubscribeRequest) and request.since:
             session.since[request.sequence] = request.since
 
@@ -277,7 +278,7 @@ class Durable(Carrying):
             self._route(Unsubscribe(op), Hop.client(op.client))
         session = self.sessions.current(op.client, op.epoch)
         if session is not None and wait.what in ("advertise", "subscribe"):
-            session.forget(op.sequence)
+            self.sessions.forget(session, op.sequence)
         if wait.what == "unadvertise" and (wait.retired or not fact.missing):
             text = f"events published under it have not all arrived within {timeout_s:g} s"
             self._answer(op, Failed(op.sequence, "StillOwed", text))
@@ -382,7 +383,7 @@ class Durable(Carrying):
         op = fact.op
         session = self.sessions.current(op.client, op.epoch)
         if session is not None and op in self.routing.state.subscriptions:
-            session.forget(op.sequence)
+            self.sessions.forget(session, op.sequence)
             self._route(Unsubscribe(op), Hop.client(op.client))
             self._tell(op.client, Over(op.sequence))
 
@@ -407,6 +408,8 @@ class Durable(Carrying):
         for sequence, name in session.names.items():
             op = OpId(session.client, session.epoch, sequence)
             answered = sequence not in session.unanswered
+            if sequence > GRANTED and (op in state.unsettled):
+                continue  # if it stays, the decision says so
             if (entry := state.subscriptions.get(op)) is not None:
                 found.append(Stands(sequence, "subscribe", name, entry.filter, answered))
             elif (entry := state.advertisements.get(op)) is not None and op not in state.retired:

@@ -90,7 +90,7 @@ class Greeting(Linking):
         self.peers[connection] = Peer("client", hello.client)
         out.deliver.append((connection, self._welcome(session, before, resumed, adopts)))
         called = self.durable.transactions.open_invitations(session.client, session.epoch)
-        out.deliver += [(connection, each) for each in (*session.news, *called)]
+        out.deliver += [(connection, each) for each in (*session.retold(), *called)]
         self.streams.attach(hello, out, now)
 
     def _check_hello(self, hello: ClientHello) -> None:

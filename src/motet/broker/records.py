@@ -19,7 +19,7 @@ from motet.errors import WrittenByAnotherVersion
 from motet.model.travel import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
 
-MACHINE_VERSION = 3
+MACHINE_VERSION = 4
 """Raise it with every change of what a fact does, of `image`, or of what is written here, and add
 a migration for snapshots of the version before."""
 
@@ -36,9 +36,21 @@ def _as_they_are(parts: Iterable[Any]) -> Iterable[Any]:
     return parts
 
 
-MIGRATIONS: dict[int, Migration] = {1: _as_they_are, 2: _as_they_are}
+def _without_open_plans(parts: Iterable[Any]) -> Iterable[Any]:
+    """Clients did their part of a plan themselves: what they have not done, nobody does now, and
+    its deadline sees to the rest."""
+    for part in parts:
+        if part[0] == "transactions":
+            state = part[1]
+            for local in state.get("locals", {}).values():
+                local["invitations"] = [i for i in local.get("invitations", ()) if i.get("op")]
+            state["held"] = [h for h in state.get("held", ()) if h[2][0] != "tx-follow"]
+        yield part
+
+
+MIGRATIONS: dict[int, Migration] = {1: _as_they_are, 2: _as_they_are, 3: _without_open_plans}
 """By the version that wrote a snapshot: turns its parts, as plain values, into the parts of the
-version above it. Versions 2 and 3 have added parts, and fields at the end that may be missing."""
+version above it. All since 2 have added parts, and fields at the end that may be missing."""
 
 
 class Founded(Struct, array_like=True, frozen=True):

@@ -155,10 +155,10 @@ class Hands(Traffic):
             publisher = self._hands[f"p{number}"].own
             await publisher.advertise(f"kind = 'live' and of = 's{number}'")
             await publisher.advertise(f"kind = 'mark' and by = 'p{number}'")
-            publisher.participate()
+            await publisher.participate()
         for number in range(HANDLERS):
             handler = self._hands[f"h{number}"]
-            handler.own.participate(handler.take_part, began=handler.read)
+            await handler.own.participate(handler.take_part, began=handler.read)
             await handler.own.subscribe(f"assign = 'h{number}'")
         for number in range(COORDINATORS):
             await self._hands[f"c{number}"].own.advertise("assign is not null")

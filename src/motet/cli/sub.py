@@ -119,7 +119,7 @@ async def _print_events(
         events: AsyncIterator[Event] = subscription
         if participate:
             events = Several(subscription)
-            client.participate(began=events.add)
+            await client.participate(began=events.add)
         remark(f"{client.client_id} subscribed at {client.broker}, effective across the overlay")
         for other in client.standing:
             if not other.taken_up:

@@ -46,7 +46,12 @@ from motet.client.transaction import (
 )
 from motet.errors import Disconnected, MisuseError, NoSuchOperation
 from motet.model import Filter, as_filter
-from motet.protocol.session.messages import BeginRequest, ExecuteRequest, OutcomeRequest
+from motet.protocol.session.messages import (
+    BeginRequest,
+    ConsentRequest,
+    ExecuteRequest,
+    OutcomeRequest,
+)
 
 log = logging.getLogger("motet.client")
 
@@ -278,15 +283,22 @@ class Client(About):
         status = await talk.questions.ask(talk.line, checked_time(timeout), clients)
         return what.explain(Sketch.of(status))
 
-    def participate(self, handler: Handler | None = None, *, began: Began | None = None) -> None:
-        """Take part in transactions of others from now on.
+    async def participate(
+        self,
+        handler: Handler | None = None,
+        *,
+        began: Began | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """Take part in transactions of others from now on; returns when the broker knows it.
 
         `handler(invitation, tx)` is awaited for every invitation, and does its part with `tx`; it
-        refuses by raising. Steps of plans are done without asking; `began` is called with each
-        subscription that has begun by one.
+        refuses by raising. Steps of plans the broker does without asking, even while there is no
+        connection; `began` is called with each subscription that has begun by one.
         """
-        part = self._conversation.participation
-        part.handler, part.began, part.willing = handler, began, True
+        talk = self._conversation
+        talk.participation.handler, talk.participation.began = handler, began
+        await talk.ask(ConsentRequest(0, checked_time(timeout)))
 
     async def outcome(self, tx_id: str, *, timeout: float = 10.0) -> str:
         """What became of a transaction: committed, aborted, in progress or expired."""

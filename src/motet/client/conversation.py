@@ -84,7 +84,6 @@ class Conversation(Wishes):
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
         self._answers: dict[int, asyncio.Future[Resolved]] = {}
-        self._following: dict[int, tuple[Sequence[int], Sequence[Standing]]] = {}
         self._request_slots = asyncio.Semaphore(MAX_REQUESTS)
         self._first_welcome: asyncio.Future[None] = self._loop.create_future()
         self._offline = asyncio.Event()
@@ -358,9 +357,7 @@ class Conversation(Wishes):
                     self._horizon = happening.upto + self.machine.window
             case Resolved(handle):
                 answer = self._answers.get(handle)
-                if answer is None:
-                    self._followed(happening)
-                elif not answer.done():
+                if answer is not None and not answer.done():
                     answer.set_result(happening)
             case Called(invited):
                 self.participation.called(invited)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from motet.client.operation import Operation
 from motet.protocol.frames import Frame
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import Invited, Refusal
@@ -98,7 +99,7 @@ class Lapsed(NamedTuple):
 
 
 class Called(NamedTuple):
-    """We are to take part in a transaction, by an event or by the steps of a plan."""
+    """We are to take part in a transaction, by an event."""
 
     invited: Invited
 
@@ -111,6 +112,10 @@ class Concluded(NamedTuple):
     number: int
     committed: bool | None
     reason: str
+    began: tuple[Operation, ...] = ()
+    """What our broker has put in force for us, in a plan."""
+    ended: tuple[int, ...] = ()
+    """Handles of what has ended, and may still be owed events."""
 
 
 class Finished(NamedTuple):

@@ -17,6 +17,7 @@ leave in the order in which the application made the calls.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
@@ -47,6 +48,7 @@ from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.session.messages import (
     ClientHello,
+    ConsentRequest,
     Decided,
     Deliver,
     Done,
@@ -113,6 +115,8 @@ class ClientMachine(Transacting):
         self._streams = Streams(self._routes, cursors)
         self._incomplete: list[Delivered] = []
         """Frames that belong to one that has not come."""
+        self._early: deque[list[Delivered]] = deque()
+        """Frames that have come before the word of what they are for."""
         self._dropped = 0
 
     # ── what the driver may ask ──────────────────────────────────────────────────────────
@@ -237,12 +241,15 @@ class ClientMachine(Transacting):
         )
         self._effects.send.append(hello)
 
-    def _take_together(self) -> list[Delivered]:
-        frames, self._incomplete = self._incomplete, []
-        return frames
+    def _take_early(self) -> None:
+        """Frames that belong together, as long as we have heard of all that they are for."""
+        while self._early and not any(map(self._is_unheard_of, self._early[0])):
+            for each in self._early.popleft():
+                self._effects.happened.extend(self._streams.take(each))
 
     def closed(self) -> None:
         self._incomplete.clear()  # they will come again, all of them
+        self._early.clear()
         self._move("closed")
 
     def received(self, frame: Frame) -> None:
@@ -255,8 +262,9 @@ class ClientMachine(Transacting):
                 self._blames = 0
                 self._incomplete.append(frame)
                 if not frame.more:
-                    for each in self._take_together():
-                        self._effects.happened.extend(self._streams.take(each))
+                    self._early.append(self._incomplete)
+                    self._incomplete = []
+                    self._take_early()
             case HowFar() if self.state == "open":
                 self._effects.happened.append(Hurried())
             case Beat():
@@ -285,6 +293,7 @@ class ClientMachine(Transacting):
                 self._on_invited(frame)
             case Decided():
                 self._on_decided(frame)
+                self._take_early()
             case Over():
                 self._on_over(frame)
 
@@ -394,22 +403,23 @@ class ClientMachine(Transacting):
                     self._number(operation)
         undone = {each.target for each in unanswered if each.tag is None}
         for operation in unanswered:
-            if operation.kind == "ask" or operation.tag is not None or operation in void:
+            asks = operation.asks
+            is_void = asks is not None and not isinstance(asks, ConsentRequest)
+            if is_void or operation.tag is not None or operation in void:
                 self._resolve(operation, gone[operation.handle])
             elif operation.target is not None:
                 self._resolve(operation, None)  # it went with the session
             elif operation in undone or operation.gone:
                 self._resolve(operation, Failure("Withdrawn", "taken back before the answer"))
             elif operation.handle not in self._standing:
-                self._detach(operation)  # what would have answered for it is gone
                 self._number(operation)
+        self._renew_consent()
 
     def _send_everything_open(self) -> None:
         self._shown = self._sequences
         for operation in self._unanswered.values():
             self._effects.send.extend(self._window.send(operation.after))
-            if operation.carrier is None:
-                self._effects.send.append(operation.frame())
+            self._effects.send.append(operation.frame())
         self._effects.send.extend(self._window.send(self.made))
         if self._ready and self._careful:
             self._effects.send.append(Ready())

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from motet.model import Filter
 from motet.protocol.session.messages import (
     AdvertiseRequest,
-    FollowRequest,
     Request,
     SubscribeRequest,
     Tag,
@@ -49,9 +48,6 @@ class Operation:
     gone: bool = False
     """Ended by a transaction, or aborted with it: no answer that comes later puts it in force."""
     asks: TxRequest | None = None
-    carries: list[Operation] = field(default_factory=list)
-    """What it puts in force besides, numbered right before it."""
-    carrier: Operation | None = None
 
     def frame(self) -> Request:
         match self.kind:
@@ -68,9 +64,6 @@ class Operation:
                 return undo(*what_of, self.tag)
             case "ask":
                 assert self.asks is not None
-                if isinstance(self.asks, FollowRequest):
-                    count = len(self.carries)
-                    return replace(self.asks, sequence=self.sequence, additions=count)
                 return replace(self.asks, sequence=self.sequence)
 
 

@@ -7,7 +7,7 @@ the life of the client; its number is the one of the session it is sent in.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from motet import errors
@@ -132,7 +132,6 @@ class Requests(ABC):
         since: Mapping[str, int] = MappingProxyType({}),
         tag: Tag | None = None,
         asks: TxRequest | None = None,
-        carries: Sequence[Operation] = (),
     ) -> Operation:
         self._handles += 1
         operation = Operation(
@@ -140,9 +139,6 @@ class Requests(ABC):
         )
         operation.name, operation.since = name, dict(since)
         operation.tag, operation.asks = tag, asks
-        for carried in carries:
-            operation.carries.append(carried)
-            carried.carrier = operation
         self._number(operation)
         if self.state == "open":
             self._shown = self._sequences
@@ -196,11 +192,6 @@ class Requests(ABC):
         operation = self._answered(frame.sequence)
         if operation is None:
             return
-        for carried in operation.carries:
-            carried.carrier = None  # asked for anew, it goes on its own
-            self._unanswered.pop(carried.sequence, None)
-            if not carried.gone:
-                self._standing[carried.handle] = carried
         if operation.kind == "ask" or (operation.tag is not None and operation.target is not None):
             pass  # what is taken back in a transaction goes when that commits
         elif operation.target is not None:
@@ -214,9 +205,6 @@ class Requests(ABC):
         if operation is None:
             return
         failure = Failure(frame.error, frame.text, frame.missing)
-        for carried in operation.carries:
-            self._unanswered.pop(carried.sequence, None)
-            self._forget(carried)
         if frame.error == errors.InTransaction.__name__ and operation.target is not None:
             if not operation.target.gone:
                 self._standing[operation.target.handle] = operation.target  # it stays
@@ -265,26 +253,23 @@ class Requests(ABC):
             if operation is not None and operation.filter != each.filter:
                 text = f"{each.name!r} stands already, with the filter {each.filter}"
                 asked.remove(operation)
-                self._detach(operation)
                 self._resolve(operation, Failure("NameTaken", text))
                 operation = None
             if operation is None:
-                self._handles += 1
-                operation = Operation(
-                    self._handles, each.kind, each.filter, None, True, RENEWED_TIMEOUT_S, 0, False
-                )
-                operation.name = each.name
+                operation = self._found(each)
             else:
                 asked.remove(operation)
-                self._detach(operation)
             self._install(operation, each)
         for operation in asked:
             self._number(operation)
 
-    def _detach(self, operation: Operation) -> None:
-        if operation.carrier is not None:
-            operation.carrier.carries.remove(operation)
-            operation.carrier = None
+    def _found(self, stands: Stands) -> Operation:
+        """Something is in force that we have not asked for."""
+        self._handles += 1
+        what = (stands.kind, stands.filter, None, True, RENEWED_TIMEOUT_S, 0, False)
+        operation = Operation(self._handles, *what)
+        operation.name = stands.name
+        return operation
 
     def _install(self, operation: Operation, stands: Stands) -> None:
         operation.sequence = stands.sequence

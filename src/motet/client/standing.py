@@ -23,7 +23,9 @@ class Standing:
     def __init__(self, wanted: Filter, withdraw: Withdraw, name: str = "") -> None:
         self.filter = wanted
         self.name = name or str(wanted)
-        """How a later process of a durable client finds it again."""
+        """How a plan, or a later process of a durable client, finds it."""
+        self.chosen_name = name
+        """Empty if it is called by its filter."""
         self.taken_up = True
         """False while it stands only because an earlier process of the client has left it."""
         self.handle = 0

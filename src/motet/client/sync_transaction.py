@@ -149,7 +149,11 @@ class SyncTransacting(ABC):
         return told
 
     def participate(
-        self, handler: SyncHandler | None = None, *, began: SyncBegan | None = None
+        self,
+        handler: SyncHandler | None = None,
+        *,
+        began: SyncBegan | None = None,
+        timeout: float = 10.0,
     ) -> None:
         """As `Client.participate`; both are called in threads of their own, and may block."""
 
@@ -163,12 +167,13 @@ class SyncTransacting(ABC):
             own = SyncSubscription(entry, self._in_order, self._thread.check_process)
             asyncio.get_running_loop().run_in_executor(None, _say, began, own)
 
-        async def told() -> None:
+        self._in_order(
             self._client.participate(
-                None if handler is None else handle, began=None if began is None else begin
+                None if handler is None else handle,
+                began=None if began is None else begin,
+                timeout=timeout,
             )
-
-        self._thread.call(told())
+        )
 
 
 def _say(began: SyncBegan, subscription: SyncSubscription) -> None:

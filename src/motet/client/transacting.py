@@ -6,26 +6,28 @@ that it was owed. Nothing of an open transaction outlives its session.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from motet.client.happenings import Called, Concluded, Failure, Finished, Lapsed
 from motet.client.operation import Kind, Operation
-from motet.client.requests import Requests
+from motet.client.requests import RENEWED_TIMEOUT_S, Requests
 from motet.model import Filter
+from motet.protocol.delivery.messages import Delivered
 from motet.protocol.session.messages import (
+    ConsentRequest,
     Decided,
     EndRequest,
     ExecuteRequest,
     Failed,
-    FollowRequest,
     Invited,
     Over,
+    Stands,
     Tag,
     TxRequest,
 )
+from motet.protocol.session.state import GRANTED
 
 GONE = Failure("Aborted", "the session was lost, and the transaction with it")
 
@@ -39,12 +41,6 @@ class Share:
     """What it takes back, if the transaction commits."""
 
 
-Addition = tuple[Kind, Filter, str]
-"""Advertise or subscribe, to this filter, under this name."""
-Ending = tuple[Kind, int]
-"""Unadvertise or unsubscribe what has this handle."""
-
-
 class Transacting(Requests):
     epoch: str | None
 
@@ -54,12 +50,18 @@ class Transacting(Requests):
         self._ending: dict[int, Operation] = {}
         """By sequence: subscriptions that a transaction has ended, and that are owed events."""
         self._called: dict[tuple[str, str], None] = {}
+        self._consents = False
+        """Our broker may do our part of plans."""
+        self._planning = False
+        """It may have done so, or be about to."""
 
     # ── asking ───────────────────────────────────────────────────────────────────────────
 
     def ask(self, request: TxRequest) -> int:
         """Send a request about a transaction; its number is put in here. Returns its handle."""
         self._check_asking("ask")
+        self._consents = self._consents or isinstance(request, ConsentRequest)
+        self._planning = self._planning or isinstance(request, ConsentRequest | ExecuteRequest)
         operation = self._issue("ask", None, None, True, request.timeout_s, asks=request)
         return operation.handle
 
@@ -111,30 +113,6 @@ class Transacting(Requests):
             share.ended.append(undone)
         return operation.handle
 
-    def follow(
-        self, tx: str, added: Sequence[Addition], ended: Sequence[Ending], wait_s: float
-    ) -> list[int]:
-        """Do a client's part of a plan in one request. Returns the handles of what it adds, and
-        its own behind them."""
-        self._check_asking("ask")
-        share = self._shares.setdefault(tx, Share())
-        targets = [self._taken_back_in(share, kind, handle) for kind, handle in ended]
-        request = FollowRequest(0, tx, targets=tuple(o.sequence for o in targets), timeout_s=wait_s)
-        tag = Tag(tx, "")
-        made: list[Operation] = []
-        for kind, wanted, name in added:
-            self._handles += 1
-            operation = Operation(
-                self._handles, kind, wanted, None, True, wait_s, self.made, awaited=False
-            )
-            operation.name, operation.tag = name, tag
-            self._number(operation)
-            made.append(operation)
-        share.added += made
-        share.ended += targets
-        follow = self._issue("ask", None, None, True, wait_s, asks=request, carries=made)
-        return [*(operation.handle for operation in made), follow.handle]
-
     def _taken_back_in(self, share: Share, kind: Kind, target: int) -> Operation:
         for operation in share.added:
             if operation.handle == target and operation not in share.ended:
@@ -161,16 +139,10 @@ class Transacting(Requests):
 
     def _leave_out(self, refused: Operation) -> None:
         """What was refused is no part of its transaction, however that ends."""
-        asks, tag, target = refused.asks, refused.tag, refused.target
-        ended: tuple[int, ...] = () if target is None else (target.sequence,)
-        added = [refused]
-        tx = tag.tx if tag is not None else ""
-        if isinstance(asks, FollowRequest):
-            tx, added, ended = asks.tx, refused.carries, asks.targets
-        share = self._shares.get(tx)
+        share = self._shares.get(refused.tag.tx) if refused.tag is not None else None
         if share is not None:
-            share.added = [each for each in share.added if each not in added]
-            share.ended = [each for each in share.ended if each.sequence not in ended]
+            share.added = [each for each in share.added if each is not refused]
+            share.ended = [each for each in share.ended if each is not refused.target]
 
     def _on_invited(self, frame: Invited) -> None:
         key = (frame.tx, str(frame.op))
@@ -180,10 +152,13 @@ class Transacting(Requests):
 
     def _on_decided(self, frame: Decided) -> None:
         share = self._shares.pop(frame.tx, Share())
-        self._called = {key: None for key in self._called if key[0] != frame.tx}
+        if self._called:
+            self._called = {key: None for key in self._called if key[0] != frame.tx}
         if frame.committed:
             for operation in share.added:
                 operation.tag = None  # renewed in another session, it is like any other
+            share.ended += [o for number in frame.ended if (o := self._known(number)) is not None]
+        began = self._begin_planned(frame.added)
         gone = share.ended if frame.committed else share.added
         for operation in gone:
             operation.gone = True
@@ -193,12 +168,59 @@ class Transacting(Requests):
             else:
                 self._forget(operation)
         reason = "" if frame.committed else frame.reason
-        concluded = Concluded(frame.tx, frame.number, frame.committed, reason)
+        ended = tuple(operation.handle for operation in gone) if frame.committed else ()
+        concluded = Concluded(frame.tx, frame.number, frame.committed, reason, began, ended)
         self._effects.happened.append(concluded)
         if not frame.committed:
             for operation in share.added:
                 failure = Failure("Aborted", frame.reason)
                 self._effects.happened.append(Lapsed(operation.handle, failure))
+
+    def _known(self, sequence: int) -> Operation | None:
+        """What is in force under a number, or about to be, and not ended yet."""
+        operation = self._subscribed.get(sequence)
+        if operation is None:
+            all_others = (*self._standing.values(), *self._unanswered.values())
+            operation = next((o for o in all_others if o.sequence == sequence), None)
+        return None if operation is None or operation.gone else operation
+
+    def _is_unheard_of(self, frame: Delivered) -> bool:
+        """It has events for what a plan has put in force, and has overtaken the word of that."""
+        known, routes = self._subscribed, self._routes
+        return self._planning and any(
+            number > GRANTED and number not in known
+            for each in (frame.every, *frame.each)
+            if each not in routes
+            for number in each
+        )
+
+    def _renew_consent(self) -> None:
+        """A new session does not know of it."""
+        asked = any(isinstance(o.asks, ConsentRequest) for o in self._unanswered.values())
+        if self._consents and not asked:
+            self._handles += 1
+            wait_s = RENEWED_TIMEOUT_S
+            operation = Operation(self._handles, "ask", None, None, True, wait_s, 0, False)
+            operation.asks = ConsentRequest(0, RENEWED_TIMEOUT_S)
+            self._number(operation)
+
+    def _begin_planned(self, added: tuple[Stands, ...]) -> tuple[Operation, ...]:
+        """Our broker has put this in force for us, in a plan. Of what it tells again, because the
+        connection broke, we know some."""
+        began: list[Operation] = []
+        undone = {o.target.sequence for o in self._unanswered.values() if o.target is not None}
+        for each in added:
+            number = each.sequence
+            if number in self._subscribed or number in undone or self._known(number) is not None:
+                continue
+            operation = self._found(each)
+            self._install(operation, each)
+            began.append(operation)
+        return tuple(began)
+
+    def _forget(self, operation: Operation) -> None:
+        self._ending.pop(operation.sequence, None)
+        super()._forget(operation)
 
     def _on_over(self, frame: Over) -> None:
         operation = self._ending.pop(frame.sequence, None)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import Raw
 
@@ -36,12 +36,11 @@ from motet.client.subscription import DEFAULT_BUFFER, Callback, OnLoss, Subscrip
 from motet.errors import (
     Aborted,
     MisuseError,
-    NameTaken,
     NoSuchOperation,
     PlanError,
     TransactionOver,
 )
-from motet.model import Event, Filter, OpId, as_filter, decode_attributes, decode_body
+from motet.model import Event, Filter, as_filter, decode_attributes, decode_body
 from motet.protocol.session.messages import (
     AnswerRequest,
     EndRequest,
@@ -248,10 +247,8 @@ class Participation:
         self._talk = talk
         self.handler: Handler | None = None
         self.began: Began | None = None
-        self.willing = False
         self.open: dict[str, Transaction] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._planned: dict[str, list[Subscription]] = {}
         self.past: list[Shape] = []
         """What the last transactions of this client looked like."""
 
@@ -259,38 +256,16 @@ class Participation:
         self.past = [*self.past, shape_of(made)][-REMEMBERED:]
 
     def called(self, invited: Invited) -> None:
-        if invited.op is not None:
-            self._keep(self._take_part(invited))
-        elif refusal := self._follow(invited):
-            self._keep(self._answer(invited, refusal))
-
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(self._take_part(invited))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _follow(self, invited: Invited) -> str:
-        """Do what a plan wants: no application has to be asked, so nobody waits. Returns why it
-        cannot be done; what our broker finds wrong with it, it tells the others itself."""
-        try:
-            self._talk.follow(invited, *self._parts(invited))
-        except Exception as problem:  # whatever goes wrong here, the others must not wait for us
-            self._planned.pop(invited.tx, None)
-            return self._as_refusal(problem)
-        return ""
 
     async def _take_part(self, invited: Invited) -> None:
         refusal = ""
         try:
             await self._handle(invited)
         except Exception as problem:
-            refusal = self._as_refusal(problem)
-        await self._answer(invited, refusal)
-
-    def _as_refusal(self, problem: Exception) -> str:
-        return f"{self._talk.machine.client}: {type(problem).__name__}: {problem}"
-
-    async def _answer(self, invited: Invited, refusal: str) -> None:
+            refusal = f"{self._talk.machine.client}: {type(problem).__name__}: {problem}"
         answer = AnswerRequest(0, invited.tx, invited.op, refusal, invited.timeout_s)
         with suppress(TransactionOver, Aborted):  # decided meanwhile
             await self._talk.ask(answer)
@@ -301,36 +276,8 @@ class Participation:
         tx = Transaction(self._talk, invited.tx, invited.timeout_s, invited.order)
         self.open[invited.tx] = tx
         attributes, payload = decode_body(Raw(invited.body))
-        op = invited.op or OpId("", "", 0)
-        event = Event.delivered(attributes, payload, op.client, op.sequence)
+        event = Event.delivered(attributes, payload, invited.op.client, invited.op.sequence)
         await self.handler(Invitation(event, invited.tx), tx)
-
-    def _parts(self, invited: Invited) -> tuple[list[Standing], list[Standing]]:
-        """What a plan adds here, and what it ends; its events are known to our broker."""
-        if not self.willing:
-            raise MisuseError("takes part in no transactions; client.participate lets it")
-        talk = self._talk
-        added: list[Standing] = []
-        ended: list[Standing] = []
-        for step in invited.steps:
-            if step.kind == "advertise" and step.filter is not None:
-                added.append(Advertisement(step.filter, talk.withdraw, step.name))
-            elif step.kind == "subscribe" and step.filter is not None:
-                entry = Subscription(step.filter, talk.withdraw, step.name, progress=talk.progress)
-                self._planned.setdefault(invited.tx, []).append(entry)
-                added.append(entry)
-            elif step.kind in ("unadvertise", "unsubscribe"):
-                found = talk.find(step.kind.removeprefix("un"), step.name)
-                if found is None:
-                    raise NoSuchOperation(f"nothing called {step.name!r} is in force")
-                ended.append(found)
-            elif step.kind != "publish":
-                raise MisuseError(f"a step of the kind {step.kind!r}")
-        for each in added if talk.machine.durable else ():
-            standing = talk.find(each.kind, each.name)
-            if standing is not None and standing not in ended and not standing.ends_in:
-                raise NameTaken(f"{each.name!r} stands already: choose another name")
-        return added, ended
 
     def concluded(self, news: Concluded) -> None:
         tx = self.open.pop(news.tx, None)
@@ -341,8 +288,13 @@ class Participation:
                 each.begins_in = ""
             if each.ends_in == news.tx and not news.committed:
                 each.ends_in = ""
-        for entry in self._planned.pop(news.tx, []):
-            if news.committed and self.began is not None:
+        for handle in news.ended:
+            ended = self._talk.entries.get(handle)
+            if ended is not None:
+                ended.ends_in = news.tx
+        for operation in news.began:
+            entry = self._talk.begin_planned(operation)
+            if self.began is not None and isinstance(entry, Subscription):
                 try:
                     self.began(entry)
                 except Exception:  # the application's, which must not end our session

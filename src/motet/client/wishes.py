@@ -15,7 +15,7 @@ from motet.client.checks import checked
 from motet.client.failures import error_of
 from motet.client.happenings import Resolved
 from motet.client.machine import ClientMachine
-from motet.client.operation import INVERSE
+from motet.client.operation import INVERSE, Operation
 from motet.client.progress import Progress
 from motet.client.standing import Advertisement, Standing
 from motet.client.subscription import Subscription, finish
@@ -33,10 +33,9 @@ from motet.model import Filter
 from motet.protocol.session.messages import (
     AnswerRequest,
     BeginRequest,
+    ConsentRequest,
     EndRequest,
     ExecuteRequest,
-    FollowRequest,
-    Invited,
     InviteRequest,
     OutcomeRequest,
     StageRequest,
@@ -51,7 +50,7 @@ VERBS: dict[type, str] = {
     StageRequest: "publish in a transaction",
     InviteRequest: "invite to a transaction",
     AnswerRequest: "take part in a transaction",
-    FollowRequest: "take part in a plan",
+    ConsentRequest: "take part in plans",
     EndRequest: "end a transaction",
     OutcomeRequest: "ask for an outcome",
 }
@@ -102,7 +101,7 @@ class Wishes(ABC):
             self._flush()
             waits = True
             if not self._is_left(entry):
-                name = entry.name if self.machine.durable else ""
+                name = entry.name if self.machine.durable else entry.chosen_name
                 entry.handle = self.machine.request(
                     entry.kind,
                     entry.filter,
@@ -238,37 +237,19 @@ class Wishes(ABC):
                 entry.ends_in = ""
                 raise
 
-    def follow(
-        self, invited: Invited, added: Sequence[Standing], ended: Sequence[Standing]
-    ) -> None:
-        """All that a plan wants of this client, in one request; what has come in a frame also
-        leaves in one. Nobody waits for the answer: see `_followed`."""
-        self.check_open()
-        self._flush()
-        *handles, own = self.machine.follow(
-            invited.tx,
-            [(entry.kind, entry.filter, entry.name) for entry in added],
-            [(INVERSE[entry.kind], entry.handle) for entry in ended],
-            invited.timeout_s,
-        )
-        for handle, entry in zip(handles, added, strict=True):
-            entry.handle, entry.begins_in = handle, invited.tx
-            self.arrivals.hear(entry)
-            self.entries[handle] = entry
-        for entry in ended:
-            entry.ends_in = invited.tx
-        self.touched.setdefault(invited.tx, []).extend((*added, *ended))
-        self._following[own] = (handles, ended)
-        self._carry_out()
-
-    def _followed(self, news: Resolved) -> None:
-        """If our broker does not let us, nothing of it has happened."""
-        handles, ended = self._following.pop(news.handle, ((), ()))
-        if news.failure is not None:
-            for handle in handles:
-                self.entries.pop(handle, None)
-            for entry in ended:
-                entry.ends_in = ""
+    def begin_planned(self, operation: Operation) -> Standing:
+        """A plan has put something in force here."""
+        assert operation.filter is not None
+        what = (operation.filter, self.withdraw, operation.name)
+        entry: Standing
+        if operation.kind == "subscribe":
+            entry = Subscription(*what, progress=self.progress)
+        else:
+            entry = Advertisement(*what)
+        entry.handle = operation.handle
+        self.arrivals.hear(entry)
+        self.entries[entry.handle] = entry
+        return entry
 
     # ── answers ──────────────────────────────────────────────────────────────────────────
 

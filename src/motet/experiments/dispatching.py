@@ -85,10 +85,10 @@ class Cast:
             self.agents.append(await client(f"A{number}", place))
         await self.environment.advertise(f"process = '{self.process}'")
         await self.dispatcher.advertise(f"of = '{self.process}'")
-        self.environment.participate()
-        self.dispatcher.participate(self._dispatch)
+        await self.environment.participate()
+        await self.dispatcher.participate(self._dispatch)
         for number, agent in enumerate(self.agents):
-            agent.participate(self._take_on, began=partial(self._begun, agent))
+            await agent.participate(self._take_on, began=partial(self._begun, agent))
             filter = f"of = '{self.process}' and assign = {number}"
             await agent.subscribe(filter, callback=partial(self._assigned, agent))
             await agent.advertise(f"done = '{self.process}'")

@@ -29,8 +29,8 @@ from motet.client.machine import ClientMachine, Kind
 from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError, TooLate
 from motet.model import Filter, Value, encode_event
 from motet.protocol.frames import Frame
-from motet.protocol.session.messages import Deliver, Welcome
-from motet.testing import arrivals, recording
+from motet.protocol.session.messages import Decided, Deliver, Welcome
+from motet.testing import arrivals, recording, transacting
 from motet.testing.dealers import Dealer
 from motet.testing.durables import Application, Process
 from motet.testing.history import Call, Event, Fencing, Loss, Operation, Session
@@ -94,10 +94,11 @@ class SimulatedClient:
         self.published: list[Event] = []
         self.settled = 0
         self.dealer: Dealer | None = None
-        if cluster.plan.deal_s:
-            self.dealer = Dealer(self, Random(f"deals {cluster.seed} {instance}"))
         self._trouble = cluster.history.disturbed[instance]
         self._trouble.begin(cluster.agenda.now)
+        if cluster.plan.deal_s:
+            self.dealer = Dealer(self, Random(f"deals {cluster.seed} {instance}"))
+            self.dealer.consent()
 
     # ── the connection ───────────────────────────────────────────────────────────────────
 
@@ -157,6 +158,8 @@ class SimulatedClient:
             return
         if type(frame) is Welcome:
             self._welcomed(frame)
+        elif type(frame) is Decided:
+            transacting.begun(self)
         if self.process is not None:
             self.process.settle()
         self._carry(f"hears {type(frame).__name__}", frame)

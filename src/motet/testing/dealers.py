@@ -1,6 +1,6 @@
 """What an application does in transactions: the twin of `motet.client.transaction`.
 
-It begins some and ends them, or forgets to; it takes part in those of others, does the steps of
+It begins some and ends them, or forgets to; it takes part in those of others, mostly consents to
 plans, refuses now and then, and sometimes never answers. What it is to do, `dealing` has drawn.
 """
 
@@ -16,12 +16,12 @@ from msgspec import Raw
 from motet.client.happenings import Called, Concluded, Resolved
 from motet.client.operation import Kind
 from motet.client.plan import Plan
-from motet.client.transacting import Addition, Ending
 from motet.errors import MotetError
 from motet.model import Filter, Value, decode_body, encode_event
 from motet.protocol.session.messages import (
     AnswerRequest,
     BeginRequest,
+    ConsentRequest,
     EndRequest,
     ExecuteRequest,
     Invited,
@@ -31,7 +31,6 @@ from motet.protocol.session.messages import (
     Tag,
     TxRequest,
 )
-from motet.protocol.transactions.messages import Step
 from motet.testing.history import Event
 from motet.testing.workload import filters, inside, points
 
@@ -44,8 +43,8 @@ SILENT = 0.04
 PAUSE_S = 0.3
 """How long an application thinks at most between two steps, if it does."""
 THINKS = 0.15
-IN_ONE = 0.7
-"""How often a part of a plan is done in one request."""
+WILLING = 0.95
+"""How many let their broker do their part of plans."""
 DEEPEST = 3
 """Invitations that follow from invitations, and so on."""
 OWN_STEPS = ("subscribe", "unsubscribe", "publish", "publish", "advertise", "unadvertise", "invite")
@@ -84,8 +83,10 @@ class Dealer:
         """By plan: which places must come before which."""
         self.open: dict[str, None] = {}
         """Transactions that it takes part in, as far as it knows."""
-        self.plans: dict[str, tuple[Step, ...]] = {}
-        """By transaction: what is asked for in one request."""
+
+    def consent(self) -> None:
+        if self._random.random() < WILLING:
+            self._ask(ConsentRequest(0), "consent", _ignore)
 
     # ── asking ───────────────────────────────────────────────────────────────────────────
 
@@ -152,8 +153,6 @@ class Dealer:
             return
         if chance < SILENT + REFUSES:
             self._answer(invited, "it does not want to")
-        elif invited.op is None:
-            self._follow(invited)
         else:
             depth = invited.order.count("/")
             kinds = OWN_STEPS if depth < DEEPEST else INVITED_STEPS
@@ -297,101 +296,6 @@ class Dealer:
         body = encode_event(event.attributes, str(event.number).encode())
         self._client.cluster.bodies[body] = event
         return body
-
-    # ── plans ────────────────────────────────────────────────────────────────────────────
-
-    def _follow(self, invited: Invited) -> None:
-        """In one request, or step by step, as who writes another client might do it."""
-        if self._random.random() < IN_ONE:
-            self._follow_in_one(invited)
-        else:
-            self._follow_in_steps(invited)
-
-    def _follow_in_one(self, invited: Invited) -> None:
-        self.plans[invited.tx] = invited.steps
-        machine = self._client.machine
-        added: list[Addition] = []
-        ended: list[Ending] = []
-        for step in invited.steps:
-            kind = step.kind.removeprefix("un")
-            found = self._find(kind, step.name)
-            if step.kind != kind:
-                ended.append((step.kind, found))  # type: ignore[arg-type]
-            elif step.filter is not None:
-                if found and self._client.process is not None:
-                    self._answer(invited, "it stands already")
-                    return
-                added.append((kind, step.filter, step.name))  # type: ignore[arg-type]
-        try:
-            *handles, own = machine.follow(invited.tx, added, ended, invited.timeout_s)
-        except MotetError as problem:
-            self._answer(invited, type(problem).__name__)
-            return
-        del handles  # they are answered with it
-        self._answers[own] = _ignore
-        self._client._called(own, "follow")
-
-    def _follow_in_steps(self, invited: Invited) -> None:
-        """All steps are asked for at once; when all are done, so is our part."""
-        left = {step.order: step for step in invited.steps}
-        problems: list[str] = []
-
-        def finished(order: str, problem: str) -> None:
-            del left[order]
-            if problem:
-                problems.append(problem)
-            if not left:
-                self._answer(invited, problems[0] if problems else "")
-
-        for step in invited.steps:
-            self._follow_one(invited, step, finished)
-
-    def _follow_one(
-        self, invited: Invited, step: Step, finished: Callable[[str, str], None]
-    ) -> None:
-        def answered(answer: Resolved) -> None:
-            failure = answer.failure
-            finished(step.order, "" if failure is None else f"{failure.error}: {failure.text}")
-
-        tag, machine, handle = Tag(invited.tx, step.order), self._client.machine, 0
-        try:
-            if step.kind == "publish":
-                request = StageRequest(0, tag, Raw(step.body), invited.timeout_s)
-                self._ask(request, "publish", answered)
-                return
-            if step.kind in ("advertise", "subscribe"):
-                if step.kind == "subscribe" and machine.total_order:
-                    finished(step.order, "in total order")
-                    return
-                if self._client.process is not None and self._find(step.kind, step.name):
-                    finished(step.order, "it stands already")
-                    return
-                handle = machine.request_in(
-                    tag,
-                    step.kind,  # type: ignore[arg-type]
-                    step.filter,
-                    timeout_s=invited.timeout_s,
-                    name=step.name,
-                )
-            else:
-                target = self._find(step.kind.removeprefix("un"), step.name)
-                handle = machine.request_in(
-                    tag,
-                    step.kind,  # type: ignore[arg-type]
-                    target=target,
-                    timeout_s=invited.timeout_s,
-                )
-        except MotetError as problem:
-            finished(step.order, type(problem).__name__)
-            return
-        self._answers[handle] = answered
-        self._client._called(handle, step.kind)
-
-    def _find(self, kind: str, name: str) -> int:
-        for each in self._client.machine.standing():
-            if each.kind == kind and str(each.filter) == name:
-                return each.handle
-        return 0
 
 
 def _ignore(answer: Resolved) -> None:

@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from motet.model import OpId, Value
+from motet.protocol.transactions.messages import Step
 
 if TYPE_CHECKING:
     from motet.testing.history import Event, History, Operation, Session
@@ -31,12 +32,12 @@ class Told(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A client was asked to take part; by an event, or, if `op` is None, by a plan."""
+    """A client was asked to take part, by an event."""
 
     at: float
     client: str
     epoch: str
-    op: OpId | None
+    op: OpId
     subscriptions: tuple[int, ...] = ()
     """Because of which of its subscriptions."""
 
@@ -63,6 +64,10 @@ class Deed:
     """An invitation inside what its client had advertised, effectively, before the transaction."""
     answer: str = ""
     concluded: bool = False
+    planned: bool = False
+    """The broker does it: its client hears of it when it is decided."""
+    candidates: list[Operation] = field(default_factory=list)
+    """Until then, what a plan may take back: all that its client calls so."""
 
     @property
     def op(self) -> OpId:
@@ -86,6 +91,8 @@ class Deal:
     """Of a plan: pairs of places of which the first must come before the second."""
     cast: tuple[str, ...] = ()
     """Of a plan: the clients in it."""
+    steps: dict[str, tuple[Step, ...]] = field(default_factory=dict)
+    """And what each is to do."""
     commit_at: float = inf
     """When its coordinator asked for the commit."""
     abort_at: float = inf
@@ -93,8 +100,6 @@ class Deal:
     """When its coordinator was told that it is committed."""
     deeds: list[Deed] = field(default_factory=list)
     called: list[Called] = field(default_factory=list)
-    done: dict[str, float] = field(default_factory=dict)
-    """By client: when it first said that its part is done."""
     told: list[Told] = field(default_factory=list)
     heirs: dict[tuple[str, str], None] = field(default_factory=dict)
     """Sessions, as client and epoch, that have heard how it ended."""
@@ -122,9 +127,7 @@ class Deal:
     @property
     def ready_at(self) -> float:
         """Before this nobody can have committed it: somebody had not done its part yet."""
-        if self.kind != "static":
-            return self.commit_at
-        return max((self.done.get(client, inf) for client in self.cast), default=inf)
+        return self.at if self.kind == "static" else self.commit_at
 
     def __str__(self) -> str:
         return f"transaction {self.id} ({self.kind})"
@@ -142,8 +145,6 @@ class Asking(NamedTuple):
     at: float
     deed: Deed | None = None
     tx: str = ""
-    deeds: tuple[Deed, ...] = ()
-    """Of a part of a plan that is done in one request."""
 
 
 # ── what follows from what was told ──────────────────────────────────────────────────────
@@ -152,6 +153,10 @@ class Asking(NamedTuple):
 def tell(deal: Deal, told: Told, session: Session | None = None) -> None:
     """Somebody was told; what its own operations in it come to, it knows now, too."""
     deal.told.append(told)
+    if told.outcome == ABORTED:
+        for deed in deal.deeds:
+            if deed.planned:  # who was to do it never hears of it
+                release(deed)
     if session is None or told.outcome not in (COMMITTED, ABORTED):
         return
     if (session.client, session.epoch) in deal.heirs:
@@ -160,6 +165,27 @@ def tell(deal: Deal, told: Told, session: Session | None = None) -> None:
     for deed in deal.deeds:
         if deed.session is session:
             conclude(deed, told.outcome == COMMITTED, session)
+
+
+def doubt(deed: Deed, operation: Operation) -> None:
+    """A plan may take it back, or may have done so already."""
+    session = operation.session
+    deed.candidates.append(operation)
+    operation.doubts |= {deed.sequence}
+    operation.ended_at = min(operation.ended_at, max(deed.at, operation.requested_at))
+    operation.doubted_position = min(operation.doubted_position, session.sent)
+
+
+def release(deed: Deed, but: Operation | None = None) -> None:
+    """A plan has not taken these back."""
+    for operation in deed.candidates:
+        if operation is but:
+            continue
+        operation.doubts -= {deed.sequence}
+        stays = not (operation.doubts or operation.gone or operation.is_being_removed)
+        if stays and operation.session.ended_at == inf:
+            operation.ended_at = inf
+    deed.candidates = []
 
 
 def conclude(deed: Deed, committed: bool, session: Session) -> None:

@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from motet.protocol.session.messages import Welcome
+from motet.protocol.session.state import GRANTED
 from motet.testing.history import ADDITIONS, DONE, UNHEARD, Delivery, Event, Operation, Session
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Process:
             del session.asks[sequence]
         standing = {each.sequence for each in frame.standing}
         for sequence, operation in list(session.operations.items()):
-            if sequence > frame.requests:  # the next request will have this number
+            if frame.requests < sequence < GRANTED:  # the next request will have this number
                 session.forgotten.append(session.operations.pop(sequence))
             if operation.kind not in ADDITIONS:
                 continue
@@ -135,7 +136,7 @@ class Process:
                 deed.at
                 for deal in self._history.deals.values()
                 for deed in deal.deeds
-                if deed.operation is operation
+                if (deed.operation is operation or operation in deed.candidates)
                 and deed.kind.startswith("un")
                 and deed.answer in ("", DONE)
                 and not deed.concluded

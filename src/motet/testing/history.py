@@ -17,7 +17,7 @@ from motet.model import Filter, Hop, OpId, Value
 from motet.testing.topology import Edge, Tree, edge_of
 
 if TYPE_CHECKING:
-    from motet.testing.deals import Asking, Deal
+    from motet.testing.deals import Asking, Deal, Deed
 
 ADDITIONS = ("advertise", "subscribe")
 DONE = "Done"
@@ -341,6 +341,8 @@ class History:
     """What applications of durable clients are done with."""
     deals: dict[str, Deal] = field(default_factory=dict)
     """Transactions, by name."""
+    planned: dict[tuple[str, str, str], list[Deed]] = field(default_factory=dict)
+    """Removals by plans: by client, kind, and what the client calls it."""
     ends: dict[tuple[OpId, str], int] = field(default_factory=dict)
     """By subscription and pubend: the last tick that it is owed."""
     root: str = ""

@@ -105,6 +105,7 @@ def request(client: SimulatedClient, frame: RoutingRequest) -> None:
         transacting.noted(session, deal, frame.tag, operation, client.instance)
     if kind in ADDITIONS:
         client.operations[handle] = operation
+        transacting.expect_end(client.cluster.history, operation)
 
 
 def events(client: SimulatedClient, frame: Publish) -> None:

@@ -10,12 +10,12 @@ from motet.protocol.frames import Frame
 from motet.protocol.session.messages import (
     AnswerRequest,
     BeginRequest,
+    ConsentRequest,
     Decided,
     Done,
     EndRequest,
     ExecuteRequest,
     Failed,
-    FollowRequest,
     Invited,
     InviteRequest,
     OutcomeRequest,
@@ -24,14 +24,25 @@ from motet.protocol.session.messages import (
     Tag,
     TxRequest,
 )
+from motet.protocol.session.state import GRANTED
 from motet.protocol.transactions.effects import op_of
-from motet.protocol.transactions.messages import Step
-from motet.testing.deals import ABORTED, COMMITTED, Asking, Called, Deal, Deed, Told, tell
+from motet.testing.deals import (
+    ABORTED,
+    COMMITTED,
+    Asking,
+    Called,
+    Deal,
+    Deed,
+    Told,
+    doubt,
+    release,
+    tell,
+)
 from motet.testing.history import DONE, ENDLESS, Operation
 
 if TYPE_CHECKING:
     from motet.testing.clients import SimulatedClient
-    from motet.testing.history import Session
+    from motet.testing.history import History, Session
 
 SPREADING = "StillSpreading"
 """It is committed, but nobody says that it is effective: somebody is away."""
@@ -76,10 +87,11 @@ def ask(client: SimulatedClient, frame: TxRequest) -> None:
             session.asks[sequence] = Asking("begin", deal, now, tx=deal.id)
         case ExecuteRequest(sequence, parts, _, key):
             deal = _begin(client, session, sequence, "static", key)
-            deal.cast = tuple(name for name, _ in parts)
+            deal.steps = dict(parts)
+            deal.cast = tuple(deal.steps)
             if client.dealer is not None:
                 deal.before = client.dealer.before.get(parts, frozenset())
-            _publishes(client, session, deal, sequence, dict(parts).get(session.client, ()))
+            _plan(client, session, deal)
             session.asks[sequence] = Asking("execute", deal, now, tx=deal.id)
         case StageRequest(sequence, tag, body) | InviteRequest(sequence, tag, body):
             found = history.deals.get(tag.tx)
@@ -89,16 +101,10 @@ def ask(client: SimulatedClient, frame: TxRequest) -> None:
                 found.deeds.append(deed)
                 _describe(client, deed, bytes(body))
                 session.asks[sequence] = Asking(kind, found, now, deed, found.id)
-        case AnswerRequest(sequence, tx, op, refusal):
-            found = history.deals.get(tx)
-            if found is not None and not refusal:
-                found.done.setdefault(session.client, now)
-            session.asks[sequence] = Asking("answer", found, now, tx=tx)
-            del op
-        case FollowRequest(sequence, tx):
-            found = history.deals.get(tx)
-            deeds = _followed(client, session, found, frame) if found is not None else ()
-            session.asks[sequence] = Asking("follow", found, now, tx=tx, deeds=deeds)
+        case AnswerRequest(sequence, tx):
+            session.asks[sequence] = Asking("answer", history.deals.get(tx), now, tx=tx)
+        case ConsentRequest(sequence):
+            session.asks[sequence] = Asking("consent", None, now)
         case EndRequest(sequence, tx, commit):
             found = history.deals.get(tx)
             if found is not None and commit:
@@ -110,53 +116,92 @@ def ask(client: SimulatedClient, frame: TxRequest) -> None:
             session.asks[sequence] = Asking("outcome", history.deals.get(tx), now, tx=tx)
 
 
-def _publishes(
-    client: SimulatedClient, session: Session, deal: Deal, sequence: int, steps: tuple[Step, ...]
-) -> None:
-    """Who executes a plan and only publishes in it is not asked."""
-    if not steps or any(step.kind != "publish" for step in steps):
-        return
-    now = client.cluster.agenda.now
-    deal.done.setdefault(session.client, now)
-    for step in steps:
-        deed = Deed(deal, step.kind, step.order, session, sequence, now, client.instance)
-        deed.answer = "Done"
-        _describe(client, deed, step.body)
-        deal.deeds.append(deed)
+def _plan(client: SimulatedClient, session: Session, deal: Deal) -> None:
+    """What brokers will do for the clients of a plan, in sessions that these have now, unless they
+    get others meanwhile."""
+    history, now = client.cluster.history, client.cluster.agenda.now
+    mark = -len(history.deals)
+    for name, steps in deal.steps.items():
+        found = [s for s in history.sessions if s.client == name and s.ended_at == inf]
+        theirs = session if name == session.client else found[-1] if found else None
+        for step in steps:
+            where = theirs or session
+            deed = Deed(deal, step.kind, step.order, where, mark, now, where.instance, planned=True)
+            if step.kind == "publish":
+                deed.answer = DONE
+                _describe(client, deed, step.body)
+                deal.deeds.append(deed)
+            elif step.kind.startswith("un"):
+                deal.deeds.append(deed)
+                history.planned.setdefault((name, step.kind, step.name), []).append(deed)
+                for operation in theirs.operations.values() if theirs is not None else ():
+                    _doubt(deed, operation)
 
 
-def _followed(
-    client: SimulatedClient, session: Session, deal: Deal, frame: FollowRequest
-) -> tuple[Deed, ...]:
-    """A client does its part of a plan: its additions have the numbers before the request's."""
-    assert client.dealer is not None
-    now, process = client.cluster.agenda.now, client.instance
-    deal.done.setdefault(session.client, now)
-    number, targets = frame.sequence - frame.additions, iter(frame.targets)
-    deeds: list[Deed] = []
-    for step in client.dealer.plans[deal.id]:
-        deed = Deed(deal, step.kind, step.order, session, frame.sequence, now, process)
-        if step.kind == "publish":
-            _describe(client, deed, step.body)
-        elif step.kind.startswith("un"):
-            deed.operation = session.operations[next(targets)]
-            deed.operation.ended_at = min(deed.operation.ended_at, now)
-            doubted = min(deed.operation.doubted_position, session.sent)
-            deed.operation.doubted_position = doubted
-            deed.operation.doubts |= {frame.sequence}
-        else:
-            handle = client.machine._unanswered[number].handle
-            deed.operation = Operation(
-                *(session, number, handle, step.kind, step.filter, None, False, frame.timeout_s),
-                *(session.sent, now),
+def _doubt(deed: Deed, operation: Operation) -> None:
+    if f"un{operation.kind}" == deed.kind and not operation.gone:
+        names = [s.name for s in deed.deal.steps[operation.session.client] if s.order == deed.order]
+        if str(operation.filter) in names:
+            doubt(deed, operation)
+
+
+def expect_end(history: History, operation: Operation) -> None:
+    """It is new; a plan that is under way may take it back."""
+    where = (operation.session.client, f"un{operation.kind}", str(operation.filter))
+    for deed in history.planned.get(where, ()):
+        if deed.operation is None and not deed.deal.told:
+            doubt(deed, operation)
+
+
+def _fulfil(client: SimulatedClient, session: Session, deal: Deal, frame: Decided) -> None:
+    """A client hears what its broker has done for it."""
+    history, now = client.cluster.history, client.cluster.agenda.now
+    mine = deal.steps.get(session.client, ())
+    deeds = {d.order: d for d in deal.deeds if d.planned}
+    known = session.operations
+    ended = {
+        kind: [known[n] for n in frame.ended if n in known and f"un{known[n].kind}" == kind]
+        for kind in ("unsubscribe", "unadvertise")
+    }
+    for step in mine:
+        deed = deeds.get(step.order)
+        if deed is None:
+            deed = Deed(deal, step.kind, step.order, session, -1, now, client.instance)
+            deed.planned = True
+            deal.deeds.append(deed)
+        deed.session, deed.process = session, client.instance
+        if deed.event is not None:
+            deed.event.session = session
+        if step.kind in ended and ended[step.kind] and deed.operation is None:
+            deed.operation, deed.answer = ended[step.kind].pop(0), DONE
+            if deed.operation not in deed.candidates:
+                doubt(deed, deed.operation)
+            release(deed, but=deed.operation)
+        added = [s for s in frame.added if (s.kind, s.name) == (step.kind, step.name)]
+        for stands in added if deed.operation is None else ():
+            operation = Operation(
+                *(session, stands.sequence, 0, stands.kind, stands.filter, None, False, 10.0),
+                *(session.sent, deal.at),
                 ended_at=session.ended_at,
                 deal=deal,
             )
-            session.operations[number] = client.operations[handle] = deed.operation
-            number += 1
-        deeds.append(deed)
-    deal.deeds += deeds
-    return tuple(deeds)
+            operation.answered(DONE, now)
+            deed.operation, deed.answer = operation, DONE
+            known[stands.sequence] = operation
+            expect_end(history, operation)
+
+
+def begun(client: SimulatedClient) -> None:
+    """The machine knows by now what a plan has put in force."""
+    if client.session is None:
+        return
+    machine = client.machine
+    for operation in (*machine.standing(), *machine._ending.values()):
+        if operation.sequence > GRANTED and operation.handle not in client.operations:
+            known = client.session.operations.get(operation.sequence)
+            if known is not None:
+                known.handle = operation.handle
+                client.operations[operation.handle] = known
 
 
 def _begin(client: SimulatedClient, session: Session, sequence: int, kind: str, key: str) -> Deal:
@@ -212,6 +257,8 @@ def heard(client: SimulatedClient, frame: Frame) -> None:
         case Decided(tx, number, committed):
             deal = history.deals.get(tx)
             if deal is not None:
+                if deal.kind == "static" and committed:
+                    _fulfil(client, session, deal, frame)
                 outcome = COMMITTED if committed else ABORTED
                 told = Told(now, inf, client.title, outcome, number)
                 tell(deal, told, session)
@@ -232,17 +279,12 @@ def _answered(
     history, now = client.cluster.history, client.cluster.agenda.now
     deal, deed = asking.deal, asking.deed
     failed = isinstance(frame, Failed)
-    for each in asking.deeds if deed is None else (deed,):
-        each.answer = each.answer or (frame.error if isinstance(frame, Failed) else DONE)
-        if failed and each.event is not None and not each.event.fate:
-            each.event.fate = "void"
-        if failed and each.kind.startswith("un") and each.operation is not None:
-            _unmark(client, each, session)
-        elif each.operation is not None and each.operation.deal is each.deal and deed is None:
-            odd = each.operation.answered(each.answer, now)
-            if odd:
-                history.odd("answers", odd)
     if deed is not None:
+        deed.answer = deed.answer or (frame.error if isinstance(frame, Failed) else DONE)
+        if failed and deed.event is not None and not deed.event.fate:
+            deed.event.fate = "void"
+        if failed and deed.kind.startswith("un") and deed.operation is not None:
+            _unmark(client, deed, session)
         return
     if deal is None:
         return

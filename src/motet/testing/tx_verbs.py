@@ -7,7 +7,7 @@ in T1 bob subscribe x > 1  what a client does in it; and: unsubscribe 2, adverti
 answer bob T1 [words]      bob has done its part; with words, it refuses
 commit alice T1            and: abort alice T1 [words]
 plan T1 bob subscribe x > 1   one more step of a plan; play alice T1: do all of it
-follow bob T1              bob does its steps of a plan, and answers
+consent bob                its broker may do bob's part of plans
 outcome alice T1           what became of it?
 read bob                   bob is done with all that it was given
 open A                     what a broker knows of transactions that are not over
@@ -141,16 +141,8 @@ def _play(stage: Scenario, text: str) -> None:
     _ask(stage, client, session.ExecuteRequest, told, **settings)
 
 
-def _follow(stage: Scenario, text: str) -> None:
-    client, name = text.split()
-    tx = stage.book.names[name]
-    for step in stage.book.invited[client, tx][-1].steps:
-        tag = session.Tag(tx, step.order)
-        if step.kind == "publish":
-            _ask(stage, client, session.StageRequest, tag, Raw(step.body))
-        else:
-            _operate(stage, client, step.kind, step.name, tag)
-    _answer(stage, text)
+def _consent(stage: Scenario, client: str) -> None:
+    _ask(stage, client, session.ConsentRequest)
 
 
 def _outcome(stage: Scenario, text: str) -> None:
@@ -208,7 +200,7 @@ TX_VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "abort": lambda stage, text: _end(stage, text, commit=False),
     "plan": _plan,
     "play": _play,
-    "follow": _follow,
+    "consent": _consent,
     "outcome": _outcome,
     "read": _read,
     "open": _open,

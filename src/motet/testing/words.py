@@ -10,6 +10,7 @@ from motet.protocol.delivery.spans import CutRecord, Record
 from motet.protocol.link import messages as link
 from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
+from motet.protocol.session.state import GRANTED
 from motet.protocol.transactions import messages as transactions
 
 
@@ -129,15 +130,16 @@ def _tell_transaction(frame: object) -> str:
             return f"echo {what} {tx_of(tx)}" + (objection and f": {objection}")
         case transactions.Settle(tx):
             return f"{tx_of(tx)} is settled"
-        case session.Invited(tx, _, _, op, body, _, steps):
-            if op is not None:
-                return f"invited to {tx_of(tx)} by {event_of(Raw(body))}"
-            return f"asked by {tx_of(tx)}: {'; '.join(map(_step_of, steps))}"
-        case session.Decided(tx, number, committed, reason):
+        case session.Invited(tx, _, _, _, body):
+            return f"invited to {tx_of(tx)} by {event_of(Raw(body))}"
+        case session.Decided(tx, number, committed, reason, added, ended):
             told = "committed" if committed else "aborted"
-            return f"{tx_of(tx)} is {told} as {number}" + (reason and f": {reason}")
+            what = [f"{number_of(s.sequence)} {s.kind} {s.filter} begins" for s in added]
+            what += [f"{number_of(each)} ends" for each in ended]
+            text = reason or ", ".join(what)
+            return f"{tx_of(tx)} is {told} as {number}" + (text and f": {text}")
         case session.Over(sequence):
-            return f"{sequence} is over"
+            return f"{number_of(sequence)} is over"
         case session.HowFar():
             return "how far are you?"
     return repr(frame)
@@ -147,10 +149,8 @@ def _tell_letter(body: transactions.LetterBody) -> str:
     match body:
         case transactions.Engage(tx, client, steps):
             return f"{client} is to do, in {tx_of(tx)}: {'; '.join(map(_step_of, steps))}"
-        case transactions.Engaged(tx, client, contribution, refusal):
-            if contribution is None or refusal:
-                return f"{client} does nothing in {tx_of(tx)}: {refusal}"
-            return f"in {tx_of(tx)} {_part_of(contribution)}"
+        case transactions.Engaged(tx, contribution, _, cast):
+            return f"in {tx_of(tx)}, of {' and '.join(cast)}, {_part_of(contribution)}"
         case transactions.Open(tx):
             return f"open {tx_of(tx)}"
         case transactions.Submit(tx, contributions, key, isolated):
@@ -178,8 +178,8 @@ def _step_of(step: transactions.Step) -> str:
 
 
 def _part_of(part: transactions.Contribution) -> str:
-    what = [f"begins {each.op.sequence}" for each in part.begun]
-    what += [f"ends {each.op.sequence}" for each in part.ended]
+    what = [f"begins {number_of(each.op.sequence)}" for each in part.begun]
+    what += [f"ends {number_of(each.op.sequence)}" for each in part.ended]
     what += [f"publishes {part.events} in {part.pubend}"] * bool(part.events)
     what += [f"invites {len(part.invited)}"] * bool(part.invited)
     return f"{part.client}: {', '.join(what) or 'nothing'}"
@@ -201,7 +201,12 @@ def _switch_of(op: OpId, tick: int, ended: bool) -> str:
 
 
 def op_of(op: OpId) -> str:
-    return f"{op.client or op.epoch}/{op.sequence}"
+    return f"{op.client or op.epoch}/{number_of(op.sequence)}"
+
+
+def number_of(sequence: int) -> str:
+    """What a broker has numbered for its client has a sign."""
+    return f"+{sequence - GRANTED}" if sequence > GRANTED else str(sequence)
 
 
 def tx_of(tx: str) -> str:

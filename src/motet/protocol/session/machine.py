@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from motet.errors import InvariantError, ProtocolError
 from motet.model.epochs import broker_of, life_of, make_epoch, number_of
-from motet.protocol.session.messages import Done, Failed, FollowRequest, Request
+from motet.protocol.session.messages import Done, Failed, Request
 from motet.protocol.session.state import Session
 
 LAST_RANK = 2**53
@@ -24,6 +24,8 @@ class Sessions:
         self.issued = 0
         """The highest number of an epoch issued or heard of."""
         self._sessions: dict[str, Session] = {}
+        self._named: dict[str, dict[str, dict[int, None]]] = {}
+        """By client that was asked for something by its name: by name, the numbers."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -67,6 +69,37 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         del self._sessions[session.client]
+        self._named.pop(session.client, None)
+
+    # ── names ────────────────────────────────────────────────────────────────────────────
+
+    def name(self, session: Session, sequence: int, name: str) -> None:
+        """What its client calls an advertisement or subscription."""
+        session.names[sequence] = name
+        index = self._named.get(session.client)
+        if index is not None:
+            index.setdefault(name, {})[sequence] = None
+
+    def named(self, session: Session, name: str) -> list[int]:
+        """The numbers of what its client calls so."""
+        index = self._named.get(session.client)
+        if index is None:
+            index = self._named[session.client] = {}
+            for sequence, each in session.names.items():
+                index.setdefault(each, {})[sequence] = None
+        return list(index.get(name, ()))
+
+    def forget(self, session: Session, sequence: int) -> None:
+        """An advertisement or subscription is over."""
+        name = session.names.pop(sequence, None)
+        session.done.pop(sequence, None)
+        session.since.pop(sequence, None)
+        index = self._named.get(session.client)
+        if name is not None and index is not None:
+            same = index[name]
+            del same[sequence]
+            if not same:
+                del index[name]
 
     def forgotten(self, client: str, resume: str | None, answered: int) -> str:
         """What a client that comes back has from us, and we do not know of. Everything that we
@@ -90,14 +123,10 @@ class Sessions:
 
     def is_new(self, session: Session, request: Request) -> bool:
         """Whether this request must take effect; an old one only wants its answer again."""
-        first = request.sequence
-        if type(request) is FollowRequest and request.sequence > session.requests:
-            first -= request.additions
-        if not 0 < first <= session.requests + 1:
-            raise ProtocolError(f"request {first} of {session.client} follows {session.requests}")
-        if request.sequence > session.requests >= first:
-            raise ProtocolError(f"request {first} of {session.client} is numbered anew")
-        return first == session.requests + 1
+        number = request.sequence
+        if not 0 < number <= session.requests + 1:
+            raise ProtocolError(f"request {number} of {session.client} follows {session.requests}")
+        return number == session.requests + 1
 
     def accept(self, session: Session, request: Request) -> None:
         session.requests = request.sequence

@@ -132,23 +132,19 @@ class InviteRequest(Struct, tag="tx-invite", array_like=True, frozen=True):
 
 class AnswerRequest(Struct, tag="tx-answer", array_like=True, frozen=True):
     """The part of a client that was invited is complete with what it has asked for before; or it
-    will take no part. `op` is the invitation; None: that of the plan."""
+    will take no part. `op` is the invitation."""
 
     sequence: int
     tx: str
-    op: OpId | None = None
+    op: OpId
     refusal: str = ""
     timeout_s: float = 10.0
 
 
-class FollowRequest(Struct, tag="tx-follow", array_like=True, frozen=True):
-    """A client does its part of a plan, all of it at once. What it adds has the `additions` numbers
-    before this one, in the order of the steps; `targets` are the numbers of what it takes back."""
+class ConsentRequest(Struct, tag="tx-consent", array_like=True, frozen=True):
+    """From now on, the broker may do this client's part of any plan."""
 
     sequence: int
-    tx: str
-    additions: int = 0
-    targets: tuple[int, ...] = ()
     timeout_s: float = 10.0
 
 
@@ -177,7 +173,7 @@ TxRequest = (
     | StageRequest
     | InviteRequest
     | AnswerRequest
-    | FollowRequest
+    | ConsentRequest
     | EndRequest
     | OutcomeRequest
 )
@@ -309,26 +305,29 @@ class Deliver(Struct, tag="events", array_like=True, frozen=True):
 
 
 class Invited(Struct, tag="invited", array_like=True, frozen=True):
-    """A client is to take part in a transaction: because of an event that an application has sent
-    (`op` and `body`), or with the steps of a plan. Operations that it adds come behind `order`.
-    Sent again to who comes back without having answered."""
+    """A client is to take part in a transaction, because of an event that an application has sent.
+    Operations that it adds come behind `order`. Sent again to who comes back without having
+    answered."""
 
     tx: str
     timeout_s: float
-    order: str = ""
-    op: OpId | None = None
-    body: bytes = b""
+    order: str
+    op: OpId
+    body: bytes
     subscriptions: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = ()
 
 
 class Decided(Struct, tag="decided", array_like=True, frozen=True):
-    """A transaction in which a client takes part is over."""
+    """A transaction in which a client takes part is over. If its broker has done its part of a
+    plan, `added` is what that has put in force, and `ended` what it has ended; an event for what
+    was added may overtake this."""
 
     tx: str
     number: int
     committed: bool
     reason: str = ""
+    added: tuple[Stands, ...] = ()
+    ended: tuple[int, ...] = ()
 
 
 class Over(Struct, tag="over", array_like=True, frozen=True):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from motet.protocol.session.messages import Decided, Done, Failed, Over
 
 MOST_NEWS = 256
+GRANTED = 1 << 40
+"""What a broker puts in force for a client, in a plan, it numbers from here on: no client has made
+so many requests."""
 
 
 class Session(Struct):
@@ -46,6 +50,10 @@ class Session(Struct):
     news: list[Decided | Over] = field(default_factory=list)
     """The last words about transactions: told again to who comes back, since they may have been
     on their way when the connection broke. Who knows them already is not harmed."""
+    willing: bool = False
+    """Its broker may do its part of plans."""
+    granted: int = 0
+    """How much its broker has put in force for it."""
 
     @property
     def durable(self) -> bool:
@@ -63,8 +71,15 @@ class Session(Struct):
         self.news.append(told)
         del self.news[:-MOST_NEWS]
 
-    def forget(self, sequence: int) -> None:
-        """An advertisement or subscription is over."""
-        self.names.pop(sequence, None)
-        self.done.pop(sequence, None)
-        self.since.pop(sequence, None)
+    def retold(self) -> list[Decided | Over]:
+        """The same again, without what has ended since."""
+        return [
+            replace(told, added=tuple(s for s in told.added if s.sequence in self.names))
+            if isinstance(told, Decided) and told.added
+            else told
+            for told in self.news
+        ]
+
+    def grant(self) -> int:
+        self.granted += 1
+        return GRANTED + self.granted

@@ -14,14 +14,13 @@ from motet.protocol.session.messages import (
     Done,
     EndRequest,
     ExecuteRequest,
-    FollowRequest,
     OutcomeRequest,
 )
 from motet.protocol.transactions.effects import is_tx, op_of
 from motet.protocol.transactions.following import Following
-from motet.protocol.transactions.messages import Ask, Engage, Engaged, Open, Step, Submit, Tell
+from motet.protocol.transactions.messages import Ask, Engage, Open, Submit, Tell
 from motet.protocol.transactions.participating import QUESTION, newest, too_large
-from motet.protocol.transactions.state import Coordination, Local, Part
+from motet.protocol.transactions.state import Coordination, Part
 
 COMMITTED, ABORTED, RUNNING, EXPIRED = "committed", "aborted", "in progress", "expired"
 
@@ -64,45 +63,13 @@ class Collecting(Following):
             self._fail(op, "UnknownClient", text)
             return
         tx = str(op)
-        engaged = dict.fromkeys(homes, False)
-        plan = Coordination(tx, "static", request.key, engaged, op.sequence)
-        self.state.coordinations[tx] = plan
+        self.state.coordinations[tx] = Coordination(tx, "static", request.key, op.sequence)
         self._local(tx, request.timeout_s)
-        own: tuple[Step, ...] = ()
         for client, steps in request.parts:
-            if (client, homes[client]) == op[:2] and all(s.kind == "publish" for s in steps):
-                own = steps
-                continue
-            letter = Engage(tx, client, steps, request.timeout_s)
+            letter = Engage(tx, client, steps, request.timeout_s, tuple(homes), request.key)
             self._post(broker_of(homes[client] or ""), letter)
-        if own:
-            self._publish_own(op, self.state.locals[tx], own)
-
-    def _publish_own(self, op: OpId, local: Local, steps: tuple[Step, ...]) -> None:
-        """Whoever executes a plan need not be asked what it publishes in it: that has no numbers of
-        its own, and nothing that only its client knows."""
-        request = FollowRequest(op.sequence, local.tx)
-        part = local.parts.setdefault(op.client, Part(op.epoch))
-        problem = self._unable(op, request, part, steps)
-        if problem is not None:
-            refusal = f"{op.client}: {problem[0]}: {problem[1]}"
-            self._engaged(Engaged(local.tx, op.client, None, refusal))
-            return
-        self._do(op, request, part, steps)
-        self._engaged(Engaged(local.tx, op.client, self.contribution(local, op.client)))
-
-    def _engaged(self, letter: Engaged) -> None:
-        plan = self.state.coordinations.get(letter.tx)
-        local = self.state.locals.get(letter.tx)
-        if plan is None or local is None or plan.submitted:
-            return
-        if letter.contribution is None or letter.refusal:
-            self.give_up(local, letter.refusal or f"{letter.client} did not take part")
-            return
-        newest(local.gathered, letter.contribution)
-        plan.engaged[letter.client] = True
-        if all(plan.engaged.values()):
-            self._submit(plan)
+            if tx not in self.state.locals:
+                return  # it was refused, and we are the root
 
     def end(self, op: OpId, request: EndRequest) -> None:
         """Commit or abort what a client of ours has begun."""
@@ -132,9 +99,7 @@ class Collecting(Following):
         coordination.submitted = True
         local = self.state.locals[coordination.tx]
         known = dict(local.gathered)
-        own = op_of(coordination.tx).client
-        if coordination.kind != "static":
-            newest(known, self.contribution(local, own))
+        newest(known, self.contribution(local, op_of(coordination.tx).client))
         large = too_large(known.values())
         if large:
             coordination.submitted = False
@@ -171,7 +136,9 @@ class Collecting(Following):
         found = self.state.outcomes.get(tx)
         if found is not None:
             return COMMITTED if found.committed else ABORTED
-        if tx in self.state.bases or any(each.tx == tx for each in self.state.queue):
+        if tx in self.state.bases or tx in self.state.gatherings:
+            return RUNNING
+        if any(each.tx == tx for each in self.state.queue):
             return RUNNING
         return EXPIRED
 

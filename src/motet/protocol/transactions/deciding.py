@@ -21,6 +21,7 @@ from motet.protocol.transactions.messages import (
     Echoed,
     Effective,
     Ended,
+    Engaged,
     Open,
     Opening,
     Prepare,
@@ -32,11 +33,12 @@ from motet.protocol.transactions.messages import (
     Verdict,
     Withdraw,
 )
-from motet.protocol.transactions.participating import GRACE_S
+from motet.protocol.transactions.participating import GRACE_S, LATE, too_large
 from motet.protocol.transactions.state import (
     Active,
     Coordination,
     Flood,
+    Gathering,
     Local,
     Outcome,
     Submission,
@@ -68,7 +70,11 @@ class Deciding(Collecting):
         """Nobody has submitted an isolated transaction, or withdrawn it; or somebody who is away
         was asked whether it still holds, and all that it holds back waits for that."""
         found = [each for each in self.state.queue if each.tx == tx]
-        if not found:
+        gathering = self.state.gatherings.get(tx)
+        if gathering is not None:
+            text = f"{', '.join(gathering.missing)} did not answer"
+            self._decide_now(tx, (), False, text)
+        elif not found:
             self._decide_now(tx, (), False, "nothing was heard of its coordinator any more")
         elif not found[0].asked:
             self._watch(tx)
@@ -86,13 +92,42 @@ class Deciding(Collecting):
                 verdict = Verdict(letter.tx, known.number, known.committed, known.reason)
                 self._post(self._home(letter.tx), verdict)
             return
-        reason = self._same(letter.tx, letter.key) or _too_large(letter.contributions)
+        reason = (
+            self._same(letter.tx, letter.key)
+            or _too_large(letter.contributions)
+            or too_large(letter.contributions)
+        )
         if reason:
             self._decide_now(letter.tx, (), False, reason)
             return
         told = Submission(letter.tx, letter.contributions, letter.key, letter.isolated)
         self.state.queue.append(told)
         self._review()
+
+    def _engaged(self, letter: Engaged) -> None:
+        """One more part of a plan is done. The root collects them, so that nobody has to send them
+        on to it."""
+        tx, state = letter.tx, self.state
+        known = state.outcomes.get(tx)
+        if known is not None:
+            if tx not in state.active:
+                verdict = Verdict(tx, known.number, known.committed, known.reason)
+                self._post(letter.contribution.broker, verdict)
+            return
+        gathering = state.gatherings.get(tx)
+        if gathering is None:
+            gathering = Gathering(letter.cast, letter.key, letter.timeout_s)
+            state.gatherings[tx] = gathering
+            if tx not in state.locals:
+                at = self.now + letter.timeout_s + 2 * GRACE_S
+                self._effects.timers.append(SetTimer(("transaction", tx), at))
+        gathering.contributions[letter.contribution.client] = letter.contribution
+        if not gathering.missing:
+            del state.gatherings[tx]
+            if tx not in state.locals:
+                self._effects.timers.append(CancelTimer(("transaction", tx)))
+            done = tuple(gathering.contributions.values())
+            self._submitted(Submit(tx, done, gathering.key))
 
     def _same(self, tx: str, key: str) -> str:
         """Why another one with the same key was enough; empty if there is none."""
@@ -103,9 +138,11 @@ class Deciding(Collecting):
         known = self.state.outcomes.get(letter.tx)
         if known is None:
             self.state.queue = [each for each in self.state.queue if each.tx != letter.tx]
-            self._decide_now(
-                letter.tx, (), False, self._same(letter.tx, letter.key) or letter.reason
-            )
+            reason = letter.reason
+            gathering = self.state.gatherings.get(letter.tx)
+            if gathering is not None and reason.startswith(LATE):
+                reason += f": {', '.join(gathering.missing)} did not answer"
+            self._decide_now(letter.tx, (), False, self._same(letter.tx, letter.key) or reason)
             self._review()
         elif letter.tx not in self.state.active:
             verdict = Verdict(letter.tx, known.number, known.committed, known.reason)
@@ -164,6 +201,8 @@ class Deciding(Collecting):
         number = state.number + 1
         state.remember(tx, Outcome(number, committed, reason, self.now, key if committed else ""))
         state.opened.pop(tx, None)
+        if state.gatherings.pop(tx, None) is not None and tx not in state.locals:
+            self._effects.timers.append(CancelTimer(("transaction", tx)))
         self._forget_old()
         self._decide(Decide(tx, number, committed, reason, begun, ended, pubends, brokers), "")
 

@@ -10,6 +10,7 @@ from motet.protocol.contract import CancelTimer, SetTimer
 from motet.protocol.routing.messages import RoutingMessage
 from motet.protocol.routing.starts import HERE, broker_of_pubend
 from motet.protocol.routing.state import RoutingState
+from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over
 from motet.protocol.transactions.messages import Letter, LetterBody, TxMessage
 from motet.protocol.transactions.state import Block, Held, TxState
@@ -35,8 +36,9 @@ class TxEffects:
     def __init__(self) -> None:
         self.messages: list[tuple[str, TxMessage]] = []
         self.routes: list[tuple[RoutingMessage, Hop]] = []
-        self.followed: list[tuple[str, OpId]] = []
-        """Parts of plans that are complete once the routes above are in the tables."""
+        self.followed: list[tuple[str, str]] = []
+        """By transaction and client: parts of plans that are complete once the routes above are in
+        the tables."""
         self.made: list[tuple[OpId, str, str]] = []
         """What clients of ours have added by a plan: which, its kind, its name."""
         self.answers: list[tuple[OpId, Done | Failed]] = []
@@ -82,10 +84,11 @@ def is_tx(name: str) -> bool:
 class Office:
     """The part of the machine that knows where everybody is."""
 
-    def __init__(self, name: str, root: str, routing: RoutingState) -> None:
+    def __init__(self, name: str, root: str, routing: RoutingState, sessions: Sessions) -> None:
         self.name = name
         self.root = root
         self.routing = routing
+        self.sessions = sessions
         self.state = TxState()
         self.now = 0.0
         self._effects = TxEffects()

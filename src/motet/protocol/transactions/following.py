@@ -1,77 +1,160 @@
-"""A client's part of a plan, done in one step: all of it, or none.
+"""The parts of our clients in plans, done by us: all of a part, or none of it.
 
-The broker knows the steps since it has called the client, so the client only says which numbers its
-own operations have. Nobody waits for subscriptions to be effective: a pubend cuts only when all
-that begin there have come, and the decision is echoed only behind the cut. What an advertisement
-attracts must have come before, so that is waited for.
+Who consents to plans need not be asked: what a plan takes back it calls by name, and we know the
+names; what it adds gets numbers that no request has. So a client hears of its part only when it is
+decided, and a part of a client that is away is done as well.
+
+Nobody waits for subscriptions to be effective: a pubend cuts only when all that begin there have
+come, and the decision is echoed only behind the cut. What an advertisement attracts must have come
+before, so that is waited for.
 """
 
 from __future__ import annotations
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from motet.model import Filter, Hop, OpId
 from motet.protocol.routing.messages import Advertise, Subscribe
-from motet.protocol.session.messages import FollowRequest
+from motet.protocol.routing.state import Table
+from motet.protocol.session.messages import ConsentRequest, Done
+from motet.protocol.session.state import MOST_NEWS, Session
+from motet.protocol.transactions.effects import op_of
 from motet.protocol.transactions.inviting import Inviting
-from motet.protocol.transactions.messages import Step
+from motet.protocol.transactions.messages import Engage, Engaged, Step, Withdraw
 from motet.protocol.transactions.participating import (
     MOST_BYTES,
     MOST_OPERATIONS,
     Problem,
     attributes_of,
 )
-from motet.protocol.transactions.state import Invitation, Local, Part
+from motet.protocol.transactions.state import Held, Local, Part
 
 
 class Following(Inviting):
-    def follow(self, op: OpId, request: FollowRequest) -> None:
-        local = self.state.locals.get(request.tx)
-        invitation = self._planned(local, op) if local is not None else None
-        if local is None or invitation is None:
-            text = f"{op.client} has no open invitation to transaction {request.tx}"
-            self._fail(op, "NotInvited" if local is not None else "TransactionOver", text)
-            return
-        part = self._own(local, op.client, op.epoch)
-        problem = self._unable(op, request, part, invitation.steps)
-        if problem is not None:
-            invitation.refusal = f"{op.client}: {problem[0]}: {problem[1]}"
-            self._fail(op, *problem)
-            self._complete(local, invitation)
-            return
-        self._do(op, request, part, invitation.steps)
-        invitation.answer = part.follow = op.sequence
-        self._effects.followed.append((request.tx, op))
+    def consent(self, op: OpId, request: ConsentRequest) -> None:
+        session = self.sessions.current(op.client, op.epoch)
+        assert session is not None
+        session.willing = True
+        self._answer(op, Done(request.sequence))
 
-    def followed(self, tx: str, op: OpId) -> None:
+    def engage(self, letter: Engage) -> None:
+        """A client of ours has part in a plan."""
+        if letter.tx in self.state.active:
+            return  # the decision has overtaken it
+        session = self.sessions.get(letter.client)
+        problem = self._away(letter, session)
+        if session is None or problem:
+            self._refuse(letter, problem)
+            return
+        targets, missing = self._targets(session, letter)
+        if missing is None and self._must_wait(letter, session, targets):
+            return
+        local = self._local(letter.tx, letter.timeout_s)
+        part = self._own(local, session.client, session.epoch)
+        wrong = missing or self._unable(session, letter, part, targets)
+        if wrong is not None:
+            self._refuse(letter, f"{letter.client}: {wrong[0]}: {wrong[1]}")
+            return
+        part.plan = replace(letter, steps=())
+        self._do(session, letter, part, targets)
+        self._effects.followed.append((letter.tx, letter.client))
+
+    def followed(self, tx: str, client: str) -> None:
         """What a client has added by a plan is in the tables."""
         local = self.state.locals.get(tx)
-        for invitation in list(local.invitations) if local is not None else ():
-            done = (invitation.client, invitation.epoch, invitation.answer) == op
-            if local is not None and done and not local.parts[op.client].pending:
-                self._complete(local, invitation)
+        part = local.parts.get(client) if local is not None else None
+        if local is not None and part is not None:
+            part.placed = True
+            self._engaged_in(local, client)
 
-    def _planned(self, local: Local, op: OpId) -> Invitation | None:
-        for each in local.invitations:
-            if each.op is None and (each.client, each.epoch) == op[:2] and not each.answer:
-                return each
-        return None
+    def _engaged_in(self, local: Local, client: str) -> None:
+        """If all of it is effective, the root may know."""
+        part = local.parts[client]
+        plan = part.plan
+        if plan is not None and part.placed and not part.pending:
+            done = self.contribution(local, client)
+            self._post(self.root, Engaged(local.tx, done, plan.timeout_s, plan.cast, plan.key))
 
-    def _unable(
-        self, op: OpId, request: FollowRequest, part: Part, steps: tuple[Step, ...]
-    ) -> Problem:
+    def _refuse(self, letter: Engage, reason: str) -> None:
+        self._post(self.root, Withdraw(letter.tx, self.name, reason, letter.key))
+
+    def _away(self, letter: Engage, session: Session | None) -> str:
+        """Why nothing can be done for a client."""
+        if session is None:
+            return f"{letter.client} is not connected to {self.name}"
+        executes = op_of(letter.tx)[:2] == (session.client, session.epoch)
+        if not session.willing and not executes:
+            return f"{letter.client} takes part in no plans: client.participate lets it"
+        if session.left_at is not None and len(session.news) >= MOST_NEWS:
+            return f"{letter.client} has been away for too many transactions"
+        return ""
+
+    # ── what a plan calls by name ────────────────────────────────────────────────────────
+
+    def _targets(self, session: Session, letter: Engage) -> tuple[list[int], Problem]:
+        """The numbers of what is taken back, in the order of the steps; or what is not there."""
+        found: list[int] = []
+        for step in letter.steps:
+            if step.kind in ("unadvertise", "unsubscribe"):
+                known = self._called(session, step.kind, step.name)
+                here = [each for each in known if each not in found]
+                if not here:
+                    what = "is taken back twice" if known else "is not in force"
+                    return found, ("NoSuchOperation", f"{step.kind}: {step.name!r} {what}")
+                found.append(here[0])
+        return found, None
+
+    def _called(self, session: Session, kind: str, name: str) -> list[int]:
+        """What a client calls so. One that ends with a transaction, or perhaps begins with one, may
+        have the same name: it comes last. What was given no name is called by its filter."""
+        table = self._table(kind)
+        ops = [
+            OpId(session.client, session.epoch, number)
+            for number in self.sessions.named(session, name)
+        ]
+        if not any(op in table for op in ops):
+            own = table.from_source(Hop.client(session.client))
+            ops = [
+                entry.id
+                for entry in own
+                if not session.names.get(entry.id.sequence) and str(entry.filter) == name
+            ]
+        gone = (self.routing.retired, self.routing.forsaken)
+        there = [
+            op
+            for op in ops
+            if (entry := table.get(op)) is not None
+            and not (entry.ended or any(op in each for each in gone))
+        ]
+        there.sort(key=lambda op: (op in self.routing.unsettled, bool(self._holder(op)), op))
+        return [op.sequence for op in there]
+
+    def _table(self, kind: str) -> Table:
+        routing = self.routing
+        return routing.advertisements if kind.endswith("advertise") else routing.subscriptions
+
+    def _must_wait(self, letter: Engage, session: Session, targets: list[int]) -> bool:
+        """It takes back what begins with a transaction that is not settled."""
+        waits_for = self._beginning(OpId(session.client, session.epoch, n) for n in targets)
+        if waits_for:
+            self._local(letter.tx, letter.timeout_s)
+            op = OpId(session.client, session.epoch, 0)
+            self.state.held.append(Held(waits_for, op, letter))
+        return bool(waits_for)
+
+    # ── all of it, or none ───────────────────────────────────────────────────────────────
+
+    def _unable(self, session: Session, letter: Engage, part: Part, targets: list[int]) -> Problem:
         """Why it cannot be done, whatever of it."""
-        if part.epoch != op.epoch:
-            text = f"an earlier session of {op.client}, which had part in it, is over"
-            return ("TransactionOver", f"transaction {request.tx} is given up: {text}")
-        additions = sum(step.kind in ("advertise", "subscribe") for step in steps)
-        removals = sum(step.kind in ("unadvertise", "unsubscribe") for step in steps)
-        if (additions, removals) != (request.additions, len(request.targets)):
-            return ("MisuseError", "these are not the steps of the plan")
+        op = OpId(session.client, session.epoch, 0)
+        steps = letter.steps
+        if part.version:
+            return ("TransactionOver", "it has done its part before, or an earlier session of it")
         if len(steps) > MOST_OPERATIONS or size_of(steps) > MOST_BYTES:
             text = f"what a client does in one transaction has at most {MOST_OPERATIONS:,} steps"
             return ("MisuseError", f"{text} and {MOST_BYTES:,} bytes: make several plans of it")
-        targets = iter(request.targets)
+        left = iter(targets)
         added: list[Filter] = []
         given_up: set[int] = set()
         for step in steps:
@@ -81,20 +164,28 @@ class Following(Inviting):
             if problem is not None:
                 return problem
             if step.kind == "publish":
-                problem = self._outside(op, request.tx, step.body, part, added, given_up)
-            elif step.kind == "advertise" and step.filter is not None:
-                added.append(step.filter)
+                problem = self._outside(op, letter.tx, step.body, part, added, given_up)
+            elif step.kind in ("advertise", "subscribe") and step.filter is not None:
+                problem = self._name_taken(session, step, targets)
+                if step.kind == "advertise":
+                    added.append(step.filter)
             elif step.kind in ("unadvertise", "unsubscribe"):
-                target = next(targets)
-                place = OpId(op.client, op.epoch, target)
-                problem = self._not_in_force(place, step.kind, request.tx)
-                if target in given_up:
-                    problem = ("NoSuchOperation", f"{step.kind}: {step.name!r} is taken back twice")
-                given_up.add(target)
-            elif step.kind != "subscribe" or step.filter is None:
+                target = OpId(session.client, session.epoch, next(left))
+                problem = self._held(target, letter.tx)
+                given_up.add(target.sequence)
+            else:
                 problem = ("MisuseError", f"a step of the kind {step.kind!r}")
             if problem is not None:
                 return problem
+        return None
+
+    def _name_taken(self, session: Session, step: Step, targets: list[int]) -> Problem:
+        """In a durable session, a later process finds things by their names."""
+        if not session.durable:
+            return None
+        for number in self._called(session, step.kind, step.name):
+            if number not in targets:
+                return ("NameTaken", f"{step.name!r} stands already: choose another name")
         return None
 
     def _outside(
@@ -111,38 +202,29 @@ class Following(Inviting):
             return problem
         return self._not_advertised(op, tx, attributes, {*part.unadvertised, *given_up})
 
-    def _not_in_force(self, target: OpId, kind: str, tx: str) -> Problem:
-        routing = self.routing
-        table = routing.advertisements if kind == "unadvertise" else routing.subscriptions
-        if target not in table or target in routing.retired:
-            text = f"operation {target.sequence} of {target.client} is not in force"
-            return ("NoSuchOperation", f"{kind}: {text}")
-        return self._held(target, tx)
-
-    def _do(self, op: OpId, request: FollowRequest, part: Part, steps: tuple[Step, ...]) -> None:
-        number, targets = op.sequence - request.additions, iter(request.targets)
-        source = Hop.client(op.client)
-        part.version += len(steps)
-        part.size_bytes += size_of(steps)
-        for step in steps:
+    def _do(self, session: Session, letter: Engage, part: Part, targets: list[int]) -> None:
+        left = iter(targets)
+        source = Hop.client(session.client)
+        part.version += len(letter.steps)
+        part.size_bytes += size_of(letter.steps)
+        for step in letter.steps:
             if step.kind == "publish":
                 part.staged.append((step.order, Raw(step.body)))
             elif step.kind == "unadvertise":
-                part.unadvertised[next(targets)] = step.order
+                part.unadvertised[next(left)] = step.order
             elif step.kind == "unsubscribe":
-                part.ended[next(targets)] = step.order
+                part.ended[next(left)] = step.order
             elif step.filter is not None:
-                made = OpId(op.client, op.epoch, number)
-                number += 1
+                made = OpId(session.client, session.epoch, session.grant())
                 self._effects.made.append((made, step.kind, step.name))
                 if step.kind == "advertise":
                     part.advertised[made.sequence] = step.order
                     part.pending[made.sequence] = None
-                    told = Advertise(made, step.filter, echo=True, tx=request.tx)
+                    told = Advertise(made, step.filter, echo=True, tx=letter.tx)
                     self._effects.routes.append((told, source))
                 else:
                     part.begun[made.sequence] = step.order
-                    wanted = Subscribe(made, step.filter, tx=request.tx)
+                    wanted = Subscribe(made, step.filter, tx=letter.tx)
                     self._effects.routes.append((wanted, source))
 
 

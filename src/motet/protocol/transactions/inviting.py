@@ -9,7 +9,7 @@ from __future__ import annotations
 from motet.model import Hop, OpId, Value
 from motet.protocol.routing.state import Entry
 from motet.protocol.session.messages import AnswerRequest, Done, Invited, InviteRequest
-from motet.protocol.transactions.messages import Engage, Engaged, Invite, Reply
+from motet.protocol.transactions.messages import Invite, Reply
 from motet.protocol.transactions.participating import (
     Participating,
     attributes_of,
@@ -82,20 +82,6 @@ class Inviting(Participating):
         told = Invited(invite.tx, invite.timeout_s, order, invite.op, body, subscriptions)
         self._effects.tell.append((client, told))
 
-    def _engage(self, letter: Engage) -> None:
-        """A client of ours is to do its part of a plan."""
-        epoch = self.routing.clients.newest(letter.client)
-        hop = self.routing.clients.get((letter.client, epoch)) if epoch else None
-        if epoch is None or hop != Hop.client(letter.client):
-            refusal = f"{letter.client} is not connected to {self.name}"
-            self._post(self._home(letter.tx), Engaged(letter.tx, letter.client, None, refusal))
-            return
-        local = self._local(letter.tx, letter.timeout_s)
-        self._own(local, letter.client, epoch)
-        local.invitations.append(Invitation(letter.client, epoch, steps=letter.steps))
-        told = Invited(letter.tx, letter.timeout_s, steps=letter.steps)
-        self._effects.tell.append((letter.client, told))
-
     def answer(self, op: OpId, request: AnswerRequest) -> None:
         """A client has done its part, or will not do it."""
         local = self.state.locals.get(request.tx)
@@ -120,15 +106,10 @@ class Inviting(Participating):
         local.invitations.remove(invitation)
         invitation.refusal = invitation.refusal or local.refused
         client = invitation.client
-        answer = OpId(client, invitation.epoch, invitation.answer)
-        part = local.parts.get(client)
-        if invitation.answer and (part is None or part.follow != invitation.answer):
+        if invitation.answer:
+            answer = OpId(client, invitation.epoch, invitation.answer)
             self._answer(answer, Done(answer.sequence))
         own = self.contribution(local, client)
-        if invitation.op is None:
-            told = Engaged(local.tx, client, own, invitation.refusal)
-            self._post(self._home(local.tx), told)
-            return
         asked = self.state.asked.get(str(invitation.op))
         if asked is None:
             return
@@ -177,7 +158,7 @@ class Inviting(Participating):
         return [
             Invited(
                 *(local.tx, local.timeout_s, each.order, each.op),
-                *(each.body, each.subscriptions, each.steps),
+                *(each.body, each.subscriptions),
             )
             for local in self.state.locals.values()
             for each in local.invitations

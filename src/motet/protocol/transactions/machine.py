@@ -19,9 +19,9 @@ from motet.protocol.contract import SetTimer
 from motet.protocol.session.messages import (
     AnswerRequest,
     BeginRequest,
+    ConsentRequest,
     EndRequest,
     ExecuteRequest,
-    FollowRequest,
     InviteRequest,
     OutcomeRequest,
     StageRequest,
@@ -112,6 +112,8 @@ class Transactions(Cutting):
         open_ones = {local.tx: local.timeout_s for local in self.state.locals.values()}
         asked = {f"{QUESTION}{op}": wait_s for op, wait_s in self.state.questions.items()}
         opened = {tx: wait_s + 2 * GRACE_S for tx, wait_s in self.state.opened.items()}
+        for tx, gathering in self.state.gatherings.items():
+            opened[tx] = gathering.timeout_s + 2 * GRACE_S
         waiting = (*self.state.coordinations, *self._awaited())
         decided = {tx: GRACE_S for tx in waiting if tx not in open_ones}
         return [
@@ -134,7 +136,7 @@ REQUESTS: dict[type, Callable[[Transactions, OpId, Any], None]] = {
     StageRequest: Transactions.stage,
     InviteRequest: Transactions.invite,
     AnswerRequest: Transactions.answer,
-    FollowRequest: Transactions.follow,
+    ConsentRequest: Transactions.consent,
     EndRequest: Transactions.end,
     OutcomeRequest: Transactions.ask,
 }
@@ -151,7 +153,7 @@ MOVES: dict[type, Callable[[Transactions, Any, Hop], None]] = {
 }
 
 LETTERS: dict[type, Callable[[Transactions, Any], None]] = {
-    Engage: Transactions._engage,
+    Engage: Transactions.engage,
     Engaged: Transactions._engaged,
     Open: Transactions._open,
     Submit: Transactions._submitted,

@@ -64,21 +64,26 @@ class Step(Struct, array_like=True, frozen=True):
 
 
 class Engage(Struct, tag="engage", array_like=True, frozen=True):
-    """To the broker of a client: it is to do its part of a plan."""
+    """To the broker of a client: it is to do that client's part of a plan. `cast` has all clients
+    in it."""
 
     tx: str
     client: str
     steps: tuple[Step, ...]
     timeout_s: float
+    cast: tuple[str, ...] = ()
+    key: str = ""
 
 
 class Engaged(Struct, tag="engaged", array_like=True, frozen=True):
-    """To the coordinator's broker: a client has done its part, or will not."""
+    """To the root: one client's part of a plan is done. When those of the whole cast are, it can be
+    decided."""
 
     tx: str
-    client: str
-    contribution: Contribution | None
-    refusal: str = ""
+    contribution: Contribution
+    timeout_s: float
+    cast: tuple[str, ...]
+    key: str = ""
 
 
 class Open(Struct, tag="open", array_like=True, frozen=True):

@@ -8,6 +8,7 @@ publishes is kept here. All of it takes effect, or is withdrawn, when the decisi
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from typing import Literal
 
 from msgspec import Raw
 
@@ -21,12 +22,12 @@ from motet.protocol.session.messages import (
     AdvertiseRequest,
     Decided,
     Done,
-    FollowRequest,
     InviteRequest,
     Over,
     Request,
     RoutingRequest,
     StageRequest,
+    Stands,
     SubscribeRequest,
     Tag,
     UnadvertiseRequest,
@@ -38,6 +39,7 @@ from motet.protocol.transactions.messages import (
     Contribution,
     Decide,
     Ended,
+    Engage,
     Query,
     Withdraw,
 )
@@ -56,10 +58,12 @@ may send to each other, events apart: a decision must fit into a frame."""
 GRACE_S = 5.0
 """How much longer than the coordinator a participant's broker waits before it gives up."""
 
+LATE = "not complete within"
+"""How the reason of what has taken too long begins."""
+
 QUESTION = "? "
 """Before a request, where a timer would name a transaction: it asks for an outcome."""
 
-Retraction = UnadvertiseRequest | UnsubscribeRequest | FollowRequest
 Problem = tuple[str, str] | None
 """An error, and its text."""
 TagRequest = RoutingRequest | StageRequest | InviteRequest
@@ -151,41 +155,34 @@ class Participating(Office):
                     number in each for each in (part.advertised, part.unadvertised)
                 ):
                     return local.tx
-        for held in self.state.held:  # a part of a plan that waits will add what it asked for
-            request = held.request
-            if isinstance(request, FollowRequest) and held.op[:2] == target[:2]:
-                last = held.op.sequence
-                if last - request.additions <= target.sequence < last:
-                    return request.tx
         return ""
 
     def hold(self, op: OpId, request: Request) -> bool:
         """Whether a request must wait: it takes back a subscription that begins with a transaction
         which is not settled. Pubends may wait for that one, so it must not go before it has
         come."""
-        if isinstance(request, UnadvertiseRequest | UnsubscribeRequest):
-            targets: tuple[int, ...] = (request.target,)
-        elif isinstance(request, FollowRequest):
-            targets = request.targets
-        else:
+        if not isinstance(request, UnadvertiseRequest | UnsubscribeRequest):
             return False
-        if not targets or not self.state.active:
+        tx = self._beginning((OpId(op.client, op.epoch, request.target),))
+        if not tx:
             return False
-        ops = {OpId(op.client, op.epoch, target) for target in targets}
-        for active in self.state.active.values():
-            if any(begun.op in ops for begun in active.decide.begun):
-                self.state.held.append(Held(active.decide.tx, op, request))
-                self._await(op, request)
-                return True
-        return False
-
-    def _await(self, op: OpId, request: Retraction) -> None:
-        """Its own transaction, if it is part of one, is not complete before it is answered."""
-        tag = None if isinstance(request, FollowRequest) else request.tag
-        local = self.state.locals.get(tag.tx) if tag is not None else None
+        self.state.held.append(Held(tx, op, request))
+        # Its own transaction, if it is part of one, is not complete before it is answered.
+        local = self.state.locals.get(request.tag.tx) if request.tag is not None else None
         part = local.parts.get(op.client) if local is not None else None
         if part is not None and part.epoch == op.epoch:
             part.pending[op.sequence] = None
+        return True
+
+    def _beginning(self, ops: Iterable[OpId]) -> str:
+        """The transaction, decided but not settled, that one of these begins with."""
+        if not self.state.active:
+            return ""
+        wanted = set(ops)
+        for tx, active in self.state.active.items():
+            if any(begun.op in wanted for begun in active.decide.begun):
+                return tx
+        return ""
 
     def _release(self, tx: str) -> None:
         """A transaction is settled: what has waited for that goes on."""
@@ -235,6 +232,7 @@ class Participating(Office):
                 part.begun.pop(op.sequence, None)
                 part.advertised.pop(op.sequence, None)
             if not part.pending:
+                self._engaged_in(local, op.client)
                 for invitation in list(local.invitations):
                     if invitation.client == op.client and invitation.answer:
                         self._complete(local, invitation)
@@ -300,6 +298,12 @@ class Participating(Office):
     def _complete(self, local: Local, invitation: Invitation) -> None:
         raise NotImplementedError
 
+    def _engaged_in(self, local: Local, client: str) -> None:
+        raise NotImplementedError
+
+    def _refuse(self, letter: Engage, reason: str) -> None:
+        raise NotImplementedError
+
     # ── ends ─────────────────────────────────────────────────────────────────────────────
 
     def left(self, client: str, epoch: str) -> None:
@@ -325,9 +329,12 @@ class Participating(Office):
         for question in list(self.state.questions):
             if op_of(question)[:2] == (client, epoch):
                 del self.state.questions[question]
-        self.state.held = [
-            each for each in self.state.held if each.op[:2] != (client, epoch) or each.forsaken
-        ]
+        if self.state.held:
+            gone = [each for each in self.state.held if each.op[:2] == (client, epoch)]
+            self.state.held = [h for h in self.state.held if h not in gone or h.forsaken]
+            for held in gone:
+                if isinstance(held.request, Engage):
+                    self._refuse(held.request, f"{client} has gone")
 
     def give_up(self, local: Local, reason: str) -> None:
         """Ask the root to abort, if it has not decided."""
@@ -347,7 +354,7 @@ class Participating(Office):
         if local is None:
             if coordination is not None:  # decided, and somebody is not there to obey
                 self._report(coordination, effective=False)
-            if tx in self.state.opened:
+            if tx in self.state.opened or tx in self.state.gatherings:
                 self._forsaken(tx)
             if tx in self._awaited():
                 self._post(self.root, Query(tx, self.name))
@@ -362,7 +369,7 @@ class Participating(Office):
             return
         local.withdrawn = False
         missing = self._unfinished(local)
-        self.give_up(local, f"not complete within {local.timeout_s:g} s{missing}")
+        self.give_up(local, f"{LATE} {local.timeout_s:g} s{missing}")
 
     def _unanswered(self, op: OpId) -> None:
         waited_s = self.state.questions.pop(str(op), None)
@@ -383,10 +390,7 @@ class Participating(Office):
         raise NotImplementedError
 
     def _unfinished(self, local: Local) -> str:
-        coordination = self.state.coordinations.get(local.tx)
-        engaged = coordination.engaged if coordination is not None else {}
-        waiting = [client for client, done in engaged.items() if not done]
-        waiting += [each.client for each in local.invitations]
+        waiting = [each.client for each in local.invitations]
         for asked in self.state.asked.values():
             if asked.tx == local.tx:
                 waiting += [*asked.clients, *(f"those behind {n}" for n in asked.neighbours)]
@@ -402,6 +406,10 @@ class Participating(Office):
                 self._withdraw(client, part)
         told = Decided(decide.tx, decide.number, decide.committed, decide.reason)
         for client, part in local.parts.items():
+            if part.plan is not None:
+                if decide.committed:
+                    self._effects.tell.append((client, self._with_changes(told, client, part)))
+                continue  # else it has never heard of it
             self._effects.tell.append((client, told))
             if not decide.committed:  # for a process that does not know what an earlier one did
                 gone = (*part.begun, *part.advertised)
@@ -410,15 +418,32 @@ class Participating(Office):
         for each in local.invitations:
             if each.answer:  # what it has done was not effective yet
                 self._fail(OpId(each.client, each.epoch, each.answer), "Aborted", over)
-                if (unfinished := local.parts.get(each.client)) is not None:
-                    unfinished.follow = 0
-        for client, part in local.parts.items():
-            if part.follow:
-                self._answer(OpId(client, part.epoch, part.follow), Done(part.follow))
+        if self.state.held:
+            self.state.held = [
+                each
+                for each in self.state.held
+                if not isinstance(each.request, Engage) or each.request.tx != decide.tx
+            ]
         for asked in [each for each in self.state.asked.values() if each.tx == decide.tx]:
             if not asked.requester:
                 self._fail(asked.op, "Aborted", over)
         self._effects.timers.append(CancelTimer(("transaction", decide.tx)))
+
+    def _with_changes(self, told: Decided, client: str, part: Part) -> Decided:
+        """What a client must know of its part, which we have done."""
+        session = self.sessions.current(client, part.epoch)
+        added: list[Stands] = []
+        for number in sorted((*part.begun, *part.advertised)) if session is not None else ():
+            op = OpId(client, part.epoch, number)
+            kind: Literal["advertise", "subscribe"] = "advertise"
+            entry = self.routing.advertisements.get(op)
+            if number in part.begun:
+                kind, entry = "subscribe", self.routing.subscriptions.get(op)
+            if session is not None and entry is not None:
+                name = session.names.get(number, "")
+                added.append(Stands(number, kind, name, entry.filter))
+        ended = (*part.ended, *part.unadvertised)
+        return Decided(told.tx, told.number, True, "", tuple(added), ended)
 
     def _take_effect(self, client: str, part: Part) -> None:
         for number in part.unadvertised:

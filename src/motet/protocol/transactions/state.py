@@ -8,6 +8,7 @@
 | the same, if it is isolated | `Read`: whom it reached | it is decided |
 | every broker | `Active`: a decision whose effects are not complete | it is settled |
 | a pubend's broker | `Block`: its cut, until the log has it | it is logged |
+| the root | `Gathering`: parts of a plan | all are done |
 | the root | `outcomes`, `keys`, the last `number` | retention |
 """
 
@@ -16,12 +17,8 @@ from __future__ import annotations
 from msgspec import Raw, Struct, field
 
 from motet.model import OpId
-from motet.protocol.session.messages import (
-    FollowRequest,
-    UnadvertiseRequest,
-    UnsubscribeRequest,
-)
-from motet.protocol.transactions.messages import Contribution, Decide, Step
+from motet.protocol.session.messages import UnadvertiseRequest, UnsubscribeRequest
+from motet.protocol.transactions.messages import Contribution, Decide, Engage
 
 
 class Part(Struct):
@@ -40,20 +37,20 @@ class Part(Struct):
     """Requests that are not effective yet."""
     size_bytes: int = 0
     """Of everything that it has asked for."""
-    follow: int = 0
-    """The request by which it has done its part of a plan: answered with the decision, since
-    nobody waits for less."""
+    plan: Engage | None = None
+    """The letter that asked for it, without its steps; None if its client does it itself."""
+    placed: bool = False
+    """All that the plan adds is in the tables."""
 
 
 class Invitation(Struct):
-    """A client of ours was asked to take part: by an event (`op`), or by a plan (`steps`)."""
+    """A client of ours was asked to take part, by an event."""
 
     client: str
     epoch: str
-    order: str = ""
-    op: OpId | None = None
+    order: str
+    op: OpId
     body: bytes = b""
-    steps: tuple[Step, ...] = ()
     subscriptions: tuple[int, ...] = ()
     """Of the client, because of which it was asked."""
     answer: int = 0
@@ -84,8 +81,6 @@ class Coordination(Struct):
     kind: str
     """static, isolated or open."""
     key: str = ""
-    engaged: dict[str, bool] = field(default_factory=dict)
-    """By client of a plan: whether it has done its part."""
     request: int = 0
     """Which request of the coordinator is answered when it is over; 0: none yet."""
     submitted: bool = False
@@ -183,12 +178,12 @@ class Block(Struct, frozen=True):
 
 
 class Held(Struct, array_like=True, frozen=True):
-    """A request of a client of ours that takes back what a transaction begins: it waits until that
-    is settled, since pubends may still expect what it begins."""
+    """A request of a client of ours, or its part of a plan, that takes back what a transaction
+    begins: it waits until that is settled, since pubends may still expect what it begins."""
 
     tx: str
     op: OpId
-    request: UnadvertiseRequest | UnsubscribeRequest | FollowRequest
+    request: UnadvertiseRequest | UnsubscribeRequest | Engage
 
     @property
     def forsaken(self) -> OpId | None:
@@ -218,6 +213,19 @@ class Submission(Struct):
     """Everybody was asked whether what it has read still holds."""
 
 
+class Gathering(Struct):
+    """At the root: the parts of a plan that are done."""
+
+    cast: tuple[str, ...]
+    key: str
+    timeout_s: float
+    contributions: dict[str, Contribution] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[str]:
+        return [client for client in self.cast if client not in self.contributions]
+
+
 class TxState(Struct):
     """Changed only by `Transactions`, and only while a journaled fact is applied."""
 
@@ -244,6 +252,7 @@ class TxState(Struct):
     """The last decision that we have heard of."""
     opened: dict[str, float] = field(default_factory=dict)
     """Isolated ones that are not decided, each with how long it may take."""
+    gatherings: dict[str, Gathering] = field(default_factory=dict)
     queue: list[Submission] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)

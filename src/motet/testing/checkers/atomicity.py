@@ -89,6 +89,8 @@ def _check_audience(history: History, deal: Deal, verdict: Verdict) -> None:
     if deal.outcome == UNKNOWN:
         return
     deeds = [deed for deed in deal.deeds if deed.answer not in ("TransactionOver", "NotInvited")]
+    if deal.outcome == ABORTED:  # who was to do something in a plan never hears of it
+        deeds = [deed for deed in deeds if not deed.planned]
     for session, process in dict.fromkeys((deed.session, deed.process) for deed in deeds):
         if session in history.living and process in history.present:
             verdict.expect(
