@@ -120,6 +120,8 @@ class Carrying:
                 self._route(change, source)
             for tx, client in effects.followed:
                 self.transactions.followed(tx, client)
+            for letter in effects.refused:
+                self.transactions.refused(letter)
             for op, reply in effects.answers:
                 self._answer(op, reply)
             for client, told in effects.tell:

@@ -206,7 +206,9 @@ def conclude(deed: Deed, committed: bool, session: Session) -> None:
     if committed:
         operation.gone = operation.dealt = True
         operation.ended_position = min(operation.ended_position, session.sent + 1)
-    elif session.ended_at == inf and not operation.gone and not operation.is_being_removed:
+    elif session.ended_at == inf and not (
+        operation.gone or operation.doubts or operation.is_being_removed
+    ):
         operation.ended_at = inf
 
 

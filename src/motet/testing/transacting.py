@@ -181,7 +181,7 @@ def _fulfil(client: SimulatedClient, session: Session, deal: Deal, frame: Decide
         for stands in added if deed.operation is None else ():
             operation = Operation(
                 *(session, stands.sequence, 0, stands.kind, stands.filter, None, False, 10.0),
-                *(session.sent, deal.at),
+                *(0, deal.at),  # whatever its client had sent may have come behind it
                 ended_at=session.ended_at,
                 deal=deal,
             )
@@ -321,6 +321,8 @@ def _unmark(client: SimulatedClient, deed: Deed, session: Session) -> None:
     if operation is None:
         return
     operation.doubts -= {deed.sequence}
+    if operation.doubts:
+        return
     for deal in client.cluster.history.deals.values():
         for each in deal.deeds:
             is_mark = each.operation is operation and each.kind.startswith("un")

@@ -68,8 +68,6 @@ class Collecting(Following):
         for client, steps in request.parts:
             letter = Engage(tx, client, steps, request.timeout_s, tuple(homes), request.key)
             self._post(broker_of(homes[client] or ""), letter)
-            if tx not in self.state.locals:
-                return  # it was refused, and we are the root
 
     def end(self, op: OpId, request: EndRequest) -> None:
         """Commit or abort what a client of ours has begun."""

@@ -12,7 +12,7 @@ from motet.protocol.routing.starts import HERE, broker_of_pubend
 from motet.protocol.routing.state import RoutingState
 from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over
-from motet.protocol.transactions.messages import Letter, LetterBody, TxMessage
+from motet.protocol.transactions.messages import Letter, LetterBody, TxMessage, Withdraw
 from motet.protocol.transactions.state import Block, Held, TxState
 
 
@@ -26,6 +26,7 @@ class TxEffects:
         "followed",
         "made",
         "messages",
+        "refused",
         "released",
         "routes",
         "settled",
@@ -39,6 +40,8 @@ class TxEffects:
         self.followed: list[tuple[str, str]] = []
         """By transaction and client: parts of plans that are complete once the routes above are in
         the tables."""
+        self.refused: list[Withdraw] = []
+        """What the root hears after that."""
         self.made: list[tuple[OpId, str, str]] = []
         """What clients of ours have added by a plan: which, its kind, its name."""
         self.answers: list[tuple[OpId, Done | Failed]] = []
@@ -65,6 +68,7 @@ class TxEffects:
             or self.blocks
             or self.ending
             or self.followed
+            or self.refused
             or self.settled
             or self.released
         )

@@ -77,7 +77,12 @@ class Following(Inviting):
             self._post(self.root, Engaged(local.tx, done, plan.timeout_s, plan.cast, plan.key))
 
     def _refuse(self, letter: Engage, reason: str) -> None:
-        self._post(self.root, Withdraw(letter.tx, self.name, reason, letter.key))
+        """If we are the root, it is aborted at once: not before what others have added is in the
+        tables, or it would stay there."""
+        self._effects.refused.append(Withdraw(letter.tx, self.name, reason, letter.key))
+
+    def refused(self, letter: Withdraw) -> None:
+        self._post(self.root, letter)
 
     def _away(self, letter: Engage, session: Session | None) -> str:
         """Why nothing can be done for a client."""
