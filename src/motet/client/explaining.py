@@ -187,7 +187,7 @@ def explain_plan(steps: Sequence[tuple[str, str]], sketch: Sketch | None) -> Exp
     summary = f"static transaction: {_count(steps, 'operation')} of {_count(clients, 'client')}"
     hints: list[str] = []
     if sketch is None:
-        bare = [Phase(name, what) for name, what in PLAN_PHASES]
+        bare = [Phase(name, what) for name, what in (*PLAN_PHASES, *END_PHASES[1:])]
         return Explanation("static", summary, tuple(bare), ("ask client.explain for numbers",))
     away = [name for name in clients if name in sketch.homes and sketch.homes[name] is None]
     if away:
@@ -197,24 +197,26 @@ def explain_plan(steps: Sequence[tuple[str, str]], sketch: Sketch | None) -> Exp
     here = sketch.broker
     homes = {name: sketch.homes.get(name) or here for name in clients}
     ways = [sketch.distance(here, home) for home in homes.values()]
-    letters, farthest = sum(ways), max(ways)
+    backs = [sketch.distance(home, sketch.root or here) for home in homes.values()]
     added = [homes[client] for client, kind in steps if kind in FLOODS]
     edges = len(sketch.links)
     operate = 2 * edges * len(added)
     operating = max((2 * sketch.depth(home) for home in added), default=0)
-    counts = [(letters, farthest), (operate, operating), (letters, farthest)]
+    counts = [(sum(ways), max(ways)), (operate, operating), (sum(backs), max(backs))]
     phases = [
         Phase(name, what, *count, at_most=name == "operate" and bool(added))
-        for (name, what), count in zip(PLAN_PHASES[:3], counts, strict=True)
+        for (name, what), count in zip(PLAN_PHASES, counts, strict=True)
     ]
-    phases += _ending(sketch)
+    phases += _ending(sketch, submits=False)
     return Explanation("static", _on(summary, sketch), tuple(phases), tuple(hints), _hop_s(sketch))
 
 
 PLAN_PHASES = (
     ("engage", "a letter to the broker of each client: its part of the plan"),
     ("operate", "all at once: additions go where they matter and back, the rest is only noted"),
-    ("report", "a letter from each of these brokers: done"),
+    ("report", "a letter from each of these brokers to the root: done"),
+)
+END_PHASES = (
     ("submit", "a letter to the root: all that is to take effect"),
     ("decide", "the root decides, tells everybody, and hears that whoever is concerned has cut"),
     ("settle", "the root tells everybody that it is effective everywhere"),
@@ -240,7 +242,7 @@ def explain_transaction(
         phases.append(_opening(sketch))
     phases += [_operation(each, sketch) for each in operations]
     if sketch is None:
-        phases += [Phase(name, what) for name, what in PLAN_PHASES[3:]]
+        phases += [Phase(name, what) for name, what in END_PHASES]
     else:
         phases += _ending(sketch, validated=validated)
         summary = _on(summary, sketch)
@@ -287,11 +289,11 @@ def _hints(
     return ()
 
 
-def _ending(sketch: Sketch, *, validated: bool = False) -> list[Phase]:
+def _ending(sketch: Sketch, *, submits: bool = True, validated: bool = False) -> list[Phase]:
     edges, deep = len(sketch.links), _deep(sketch)
     way = sketch.distance(sketch.broker, sketch.root)
-    told = dict(PLAN_PHASES)
-    found = [Phase("submit", told["submit"], way, way)]
+    told = dict(END_PHASES)
+    found = [Phase("submit", told["submit"], way, way)] if submits else []
     if validated:
         what = "the root asks everybody whether what was read still holds"
         found.append(Phase("validate", what, 2 * edges, 2 * deep))

@@ -59,9 +59,10 @@ class Map:
         # The answer waits for the brokers of those who take part; who advertises is among them.
         decision = 2 * max(from_root[each] for each in (coordinator, dispatcher, place))
         if approach == "S-TX":
-            # The plan to our broker, every part to its client and back; then the decision.
-            calls = 2 * max(far[dispatcher], far[place])
-            return Path(1 + calls + 2 + to_root + decision + to_root + 1, 2)
+            # The plan to our broker, every part to its own and from there to the root; then the
+            # decision.
+            parts = max(far[each] + from_root[each] for each in (coordinator, dispatcher, place))
+            return Path(1 + parts + decision + to_root + 1, 1)
         # Every await of a client is a round trip: E begins, invites, publishes, commits; D invites
         # and unsubscribes, A subscribes, and both answer.
         hops, to_clients = 0, 0
