@@ -29,6 +29,7 @@ from motet.protocol.session.messages import (
 )
 from motet.protocol.session.state import GRANTED
 
+MOST_PAST = 1024
 GONE = Failure("Aborted", "the session was lost, and the transaction with it")
 
 
@@ -54,6 +55,8 @@ class Transacting(Requests):
         """Our broker may do our part of plans."""
         self._planning = False
         """It may have done so, or be about to."""
+        self._past: dict[int, None] = {}
+        """What a plan has put in force and is over: events for it may still be on their way."""
 
     # ── asking ───────────────────────────────────────────────────────────────────────────
 
@@ -186,9 +189,9 @@ class Transacting(Requests):
 
     def _is_unheard_of(self, frame: Delivered) -> bool:
         """It has events for what a plan has put in force, and has overtaken the word of that."""
-        known, routes = self._subscribed, self._routes
+        known, past, routes = self._subscribed, self._past, self._routes
         return self._planning and any(
-            number > GRANTED and number not in known
+            number > GRANTED and number not in known and number not in past
             for each in (frame.every, *frame.each)
             if each not in routes
             for number in each
@@ -211,7 +214,8 @@ class Transacting(Requests):
         undone = {o.target.sequence for o in self._unanswered.values() if o.target is not None}
         for each in added:
             number = each.sequence
-            if number in self._subscribed or number in undone or self._known(number) is not None:
+            known = number in self._subscribed or number in self._past or number in undone
+            if known or self._known(number) is not None:
                 continue
             operation = self._found(each)
             self._install(operation, each)
@@ -219,7 +223,12 @@ class Transacting(Requests):
         return tuple(began)
 
     def _forget(self, operation: Operation) -> None:
-        self._ending.pop(operation.sequence, None)
+        number = operation.sequence
+        self._ending.pop(number, None)
+        if number > GRANTED:
+            self._past[number] = None
+            if len(self._past) > MOST_PAST:
+                del self._past[next(iter(self._past))]
         super()._forget(operation)
 
     def _on_over(self, frame: Over) -> None:
@@ -245,6 +254,7 @@ class Transacting(Requests):
         for operation in self._ending.values():
             self._effects.happened.append(Finished(operation.handle))
         self._shares.clear()
+        self._past.clear()
         self._ending.clear()
         self._called.clear()
         return added

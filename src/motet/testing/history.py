@@ -62,6 +62,8 @@ class Operation:
     """From here on a transaction may have ended it at any moment."""
     doubts: frozenset[int] = frozenset()
     """Requests that take it back in transactions which may yet commit."""
+    stayed: bool = False
+    """Its client took it back, and that was refused."""
     dealt: bool = False
     """A transaction has taken it back, or never added it."""
     finished_at: float = inf
@@ -96,6 +98,7 @@ class Operation:
 
     def stays(self) -> None:
         """It was not taken back after all."""
+        self.stayed = True
         self.ended_position = ENDLESS
         if not self.doubts and self.session.ended_at == inf:
             self.ended_at = inf
