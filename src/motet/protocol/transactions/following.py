@@ -17,8 +17,13 @@ from msgspec.structs import replace
 from motet.model import Filter, Hop, OpId
 from motet.protocol.routing.messages import Advertise, Subscribe
 from motet.protocol.routing.state import Table
-from motet.protocol.session.messages import ConsentRequest, Done
-from motet.protocol.session.state import MOST_NEWS, Session
+from motet.protocol.session.messages import (
+    AdvertiseRequest,
+    ConsentRequest,
+    Done,
+    SubscribeRequest,
+)
+from motet.protocol.session.state import GRANTED, MOST_NEWS, Session
 from motet.protocol.transactions.effects import op_of
 from motet.protocol.transactions.inviting import Inviting
 from motet.protocol.transactions.messages import Engage, Engaged, Step, Withdraw
@@ -186,11 +191,21 @@ class Following(Inviting):
 
     def _name_taken(self, session: Session, step: Step, targets: list[int]) -> Problem:
         """In a durable session, a later process finds things by their names."""
-        if not session.durable:
+        if session.durable and any(
+            number not in targets for number in self._called(session, step.kind, step.name)
+        ):
+            return ("NameTaken", f"{step.name!r} stands already: choose another name")
+        return None
+
+    def _taken_by_plan(self, op: OpId, request: AdvertiseRequest | SubscribeRequest) -> Problem:
+        """A client does not know yet what a plan has put in force for it, or perhaps will."""
+        session = self.sessions.current(op.client, op.epoch)
+        if session is None or not session.durable or not session.granted:
             return None
-        for number in self._called(session, step.kind, step.name):
-            if number not in targets:
-                return ("NameTaken", f"{step.name!r} stands already: choose another name")
+        kind = "advertise" if isinstance(request, AdvertiseRequest) else "subscribe"
+        if any(number > GRANTED for number in self._called(session, kind, request.name)):
+            text = f"a plan has put something called {request.name!r} in force, or is about to"
+            return ("NameTaken", f"{text}: choose another name")
         return None
 
     def _outside(

@@ -81,7 +81,7 @@ class Participating(Office):
             if problem is not None:
                 return problem
         if isinstance(request, AdvertiseRequest | SubscribeRequest):
-            return None
+            return self._taken_by_plan(op, request)
         tx = request.tag.tx if request.tag is not None else ""
         return self._held(OpId(op.client, op.epoch, request.target), tx)
 
@@ -296,6 +296,9 @@ class Participating(Office):
         return local
 
     def _complete(self, local: Local, invitation: Invitation) -> None:
+        raise NotImplementedError
+
+    def _taken_by_plan(self, op: OpId, request: AdvertiseRequest | SubscribeRequest) -> Problem:
         raise NotImplementedError
 
     def _engaged_in(self, local: Local, client: str) -> None:
