@@ -69,7 +69,7 @@ class Cutting(Deciding):
             if entry.tx and (entry.tx != tx or entry.id not in read.own):
                 continue
             if not entry.source.is_broker:
-                if read.source or entry.source.name != op_client(tx):
+                if read.op is None or entry.id[:2] != read.op[:2]:
                     clients[entry.source.name] = None
             elif entry.source.name != read.source:
                 neighbours[entry.source.name] = None
@@ -248,7 +248,3 @@ class Cutting(Deciding):
 
 def _ended_by(entry: Entry, base: int) -> bool:
     return entry.ended and entry.ended_at <= base
-
-
-def op_client(tx: str) -> str:
-    return tx.rsplit("/", 2)[0]

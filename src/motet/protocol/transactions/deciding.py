@@ -33,7 +33,12 @@ from motet.protocol.transactions.messages import (
     Verdict,
     Withdraw,
 )
-from motet.protocol.transactions.participating import GRACE_S, LATE, too_large
+from motet.protocol.transactions.participating import (
+    GRACE_S,
+    LATE,
+    WATCH,
+    too_large,
+)
 from motet.protocol.transactions.state import (
     Active,
     Coordination,
@@ -63,14 +68,21 @@ class Deciding(Collecting):
 
     def _watch(self, tx: str) -> None:
         """Its coordinator's broker sees to it, unless that has lost its state."""
-        at = self.now + self.state.opened[tx] + 2 * GRACE_S
-        self._effects.timers.append(SetTimer(("transaction", tx), at))
+        gathering = self.state.gatherings.get(tx)
+        wait_s = self.state.opened[tx] if gathering is None else gathering.timeout_s
+        at = self.now + wait_s + 2 * GRACE_S
+        self._effects.timers.append(SetTimer(("transaction", f"{WATCH}{tx}"), at))
+
+    def _unwatch(self, tx: str) -> None:
+        self._effects.timers.append(CancelTimer(("transaction", f"{WATCH}{tx}")))
 
     def _forsaken(self, tx: str) -> None:
         """Nobody has submitted an isolated transaction, or withdrawn it; or somebody who is away
         was asked whether it still holds, and all that it holds back waits for that."""
         found = [each for each in self.state.queue if each.tx == tx]
         gathering = self.state.gatherings.get(tx)
+        if tx not in self.state.opened and gathering is None:
+            return
         if gathering is not None:
             text = f"{', '.join(gathering.missing)} did not answer"
             self._decide_now(tx, (), False, text)
@@ -119,13 +131,12 @@ class Deciding(Collecting):
             gathering = Gathering(letter.cast, letter.key, letter.timeout_s)
             state.gatherings[tx] = gathering
             if tx not in state.locals:
-                at = self.now + letter.timeout_s + 2 * GRACE_S
-                self._effects.timers.append(SetTimer(("transaction", tx), at))
+                self._watch(tx)
         gathering.contributions[letter.contribution.client] = letter.contribution
         if not gathering.missing:
             del state.gatherings[tx]
             if tx not in state.locals:
-                self._effects.timers.append(CancelTimer(("transaction", tx)))
+                self._unwatch(tx)
             done = tuple(gathering.contributions.values())
             self._submitted(Submit(tx, done, gathering.key))
 
@@ -200,9 +211,9 @@ class Deciding(Collecting):
         brokers = tuple(dict.fromkeys(one.broker for one in contributions if one.broker))
         number = state.number + 1
         state.remember(tx, Outcome(number, committed, reason, self.now, key if committed else ""))
-        state.opened.pop(tx, None)
-        if state.gatherings.pop(tx, None) is not None and tx not in state.locals:
-            self._effects.timers.append(CancelTimer(("transaction", tx)))
+        watched = state.opened.pop(tx, None) is not None
+        if watched | (state.gatherings.pop(tx, None) is not None):
+            self._unwatch(tx)
         self._forget_old()
         self._decide(Decide(tx, number, committed, reason, begun, ended, pubends, brokers), "")
 

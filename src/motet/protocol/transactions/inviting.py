@@ -1,7 +1,7 @@
 """Invitations: whom they reach, who has answered, and what all of them have contributed.
 
-An invitation travels like an event, at once, whatever is decided later; a plan's goes to each
-client by letter. Replies are nested: who has passed one on replies when everybody behind it has.
+An invitation travels like an event, at once, whatever is decided later. Replies are nested: who has
+passed one on replies when everybody behind it has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from motet.protocol.transactions.state import Asked, Invitation, Local, Read
 class Inviting(Participating):
     def invite(self, op: OpId, request: InviteRequest) -> None:
         tx = request.tag.tx
-        problem = self._stranger(op, request.tag, request) or attributes_of(request.body)[1]
+        problem = self._stranger(op, request.tag, request) or self._unfit(op, request)
         if problem is not None:
             self._fail(op, *problem)
             return
@@ -54,7 +54,7 @@ class Inviting(Participating):
                 clients.setdefault(entry.source.name, []).append(entry.id.sequence)
         if invite.isolated:
             hops = (*sorted(neighbours), *(f"client {name}" for name in sorted(clients)))
-            read = Read(invite.body, source, hops, tuple(own))
+            read = Read(invite.body, source, hops, tuple(own), invite.op)
             self.state.reads.setdefault(invite.tx, []).append(read)
         gone = [name for name in neighbours if name not in self.routing.bits.neighbours]
         for name in gone:  # it was one in the snapshot

@@ -50,7 +50,7 @@ from motet.protocol.transactions.messages import (
     Verdict,
     Withdraw,
 )
-from motet.protocol.transactions.participating import GRACE_S, QUESTION
+from motet.protocol.transactions.participating import GRACE_S, QUESTION, WATCH
 
 
 class Transactions(Cutting):
@@ -111,14 +111,16 @@ class Transactions(Cutting):
         """Timers after a restart: time begins again in full."""
         open_ones = {local.tx: local.timeout_s for local in self.state.locals.values()}
         asked = {f"{QUESTION}{op}": wait_s for op, wait_s in self.state.questions.items()}
-        opened = {tx: wait_s + 2 * GRACE_S for tx, wait_s in self.state.opened.items()}
-        for tx, gathering in self.state.gatherings.items():
-            opened[tx] = gathering.timeout_s + 2 * GRACE_S
+        waits_s = {tx: each.timeout_s for tx, each in self.state.gatherings.items()}
+        watched = {
+            f"{WATCH}{tx}": wait_s + 2 * GRACE_S
+            for tx, wait_s in (self.state.opened | waits_s).items()
+        }
         waiting = (*self.state.coordinations, *self._awaited())
         decided = {tx: GRACE_S for tx in waiting if tx not in open_ones}
         return [
             SetTimer(("transaction", tx), now + wait_s)
-            for tx, wait_s in (opened | open_ones | decided | asked).items()
+            for tx, wait_s in (watched | open_ones | decided | asked).items()
         ]
 
     def validate(self) -> None:

@@ -58,6 +58,9 @@ may send to each other, events apart: a decision must fit into a frame."""
 GRACE_S = 5.0
 """How much longer than the coordinator a participant's broker waits before it gives up."""
 
+WATCH = "! "
+"""The same: the root waits for a transaction, besides whoever else waits for it there."""
+
 LATE = "not complete within"
 """How the reason of what has taken too long begins."""
 
@@ -246,8 +249,9 @@ class Participating(Office):
         part.staged.append((request.tag.order, request.body))
         self._answer(op, Done(op.sequence))
 
-    def _unfit(self, op: OpId, request: StageRequest) -> Problem:
-        """Does an event lie inside what its client has advertised, before or in here?"""
+    def _unfit(self, op: OpId, request: StageRequest | InviteRequest) -> Problem:
+        """Does an event lie inside what its client has advertised, before or in here? Only then
+        subscriptions to it were attracted, so an invitation must, too."""
         attributes, problem = attributes_of(request.body)
         if problem is not None:
             return problem
@@ -352,13 +356,14 @@ class Participating(Office):
         if tx.startswith(QUESTION):
             self._unanswered(op_of(tx.removeprefix(QUESTION)))
             return
+        if tx.startswith(WATCH):
+            self._forsaken(tx.removeprefix(WATCH))
+            return
         coordination = self.state.coordinations.get(tx)
         local = self.state.locals.get(tx)
         if local is None:
             if coordination is not None:  # decided, and somebody is not there to obey
                 self._report(coordination, effective=False)
-            if tx in self.state.opened or tx in self.state.gatherings:
-                self._forsaken(tx)
             if tx in self._awaited():
                 self._post(self.root, Query(tx, self.name))
                 self._effects.timers.append(SetTimer(("transaction", tx), self.now + GRACE_S))
@@ -367,8 +372,6 @@ class Participating(Office):
         self._effects.timers.append(SetTimer(("transaction", tx), at))
         if coordination is not None and coordination.submitted:
             self._submit(coordination)  # the letter may be lost
-            if tx in self.state.opened:  # we are the root, too
-                self._forsaken(tx)
             return
         local.withdrawn = False
         missing = self._unfinished(local)

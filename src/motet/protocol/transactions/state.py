@@ -111,6 +111,8 @@ class Read(Struct):
     hops: tuple[str, ...]
     own: tuple[OpId, ...] = ()
     """Subscriptions of the same transaction that it met."""
+    op: OpId | None = None
+    """Which invitation: its own client it does not reach."""
 
 
 class Active(Struct):
