@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from motet.broker import facts
 from motet.broker.interests import Interests
@@ -355,6 +356,9 @@ class Streams:
         starts = self._core.durable.routing.state.starts
         # What has gone again in the same step must not be learnt as if only the stream knew it.
         started = [each for each in then.started if each.pubend in starts.get(each.op, ())]
+        if then.switched:  # a cut that has come with a start says where it is
+            cuts = {(s.op, s.pubend): s.tick for s in then.switched if not s.ended}
+            started = [replace(s, tick=cuts.get((s.op, s.pubend), s.tick)) for s in started]
         for each in started:
             self._start(each.op, each.pubend, each.tick, effects, now)
         for each in started:
