@@ -130,7 +130,7 @@ class Carrying:
             self._then.blocks += effects.blocks
             self._then.ending += effects.ending
             self._then.settled += effects.settled
-            self._then.released = self._then.released or bool(effects.tell)
+            self._then.released = self._then.released or effects.moved_on
             for op in effects.settled:
                 self.routing.settle(op)
             for held in effects.released:

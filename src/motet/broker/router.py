@@ -49,8 +49,9 @@ class Router:
 
     def _heard(self, client: str, subscriptions: tuple[int, ...]) -> tuple[int, ...]:
         """Those that best-effort events are for: not what belongs to a transaction that is not
-        decided, nor what was ended by one."""
-        quiet = {op.sequence for op in self._state.unsettled if op.client == client}
+        decided, nor what was ended by one, or was taken back before all knew of it."""
+        marked = (*self._state.unsettled, *self._state.forsaken)
+        quiet = {op.sequence for op in marked if op.client == client}
         return tuple(each for each in subscriptions if each not in quiet)
 
     # ── in ───────────────────────────────────────────────────────────────────────────────
@@ -149,7 +150,7 @@ class Router:
 
     def _deliver(self, client: str, batch: list[Delivery], out: Output) -> None:
         soft = self._clients[client]
-        if self._state.unsettled:
+        if self._state.unsettled or self._state.forsaken:
             heard = ((self._heard(client, each.subscriptions), each) for each in batch)
             batch = [Delivery(subs, each.publication) for subs, each in heard if subs]
             if not batch:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
-from motet.broker.facts import NeighbourLost, SessionDropped, SessionEnded, SessionOpened
+from motet.broker.facts import (
+    ControlReceived,
+    NeighbourLost,
+    SessionDropped,
+    SessionEnded,
+    SessionOpened,
+)
 from motet.broker.rebuild import Snapshot, core_of, founding, picture, rebuild
 from motet.broker.records import FOUNDED, MACHINE_VERSION, encode
 from motet.model import OpId, Value
@@ -37,6 +43,7 @@ from motet.protocol.frames import Frame
 from motet.protocol.session.messages import ClientHello, Deliver, Done, Goodnight
 from motet.runtime.journal import LoggedJournal
 from motet.runtime.outbox import is_soft
+from motet.testing import recording
 from motet.testing.clock import Timers, VirtualClock
 from motet.testing.history import Cut
 from motet.testing.log import SimulatedLog
@@ -283,6 +290,8 @@ class SimulatedBroker:
                 cluster.given_up(self.name, fact.body.neighbour)
             elif isinstance(fact.body, SessionOpened | SessionDropped | SessionEnded):
                 cluster.lasting.noted(self.name, fact.now, fact.body)
+            elif type(fact.body) is ControlReceived:
+                recording.withdrawn(cluster.history, core, fact.body.control)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from motet.broker.carrying import NOWHERE
 from motet.client.happenings import (
     Arrived,
     Brought,
@@ -376,7 +375,7 @@ class SimulatedClient:
                     self._process_soon(happened.pubend, happened.upto)
                 case Missed(pubend, first, last):
                     heirs = self.session.instance if self.session else self.instance
-                    loss = Loss(heirs, pubend, first, last, self._is_withdrawn(pubend))
+                    loss = Loss(heirs, pubend, first, last, self._is_withdrawn(pubend, last))
                     cluster.history.losses.append(loss)
                     # The gap that a lost session leaves has no end, but a cursor has.
                     known = self.machine.horizons.get(pubend, last)
@@ -395,12 +394,10 @@ class SimulatedClient:
                 case Parted(failure) | Ended(failure):
                     self._dismissed(failure)
 
-    def _is_withdrawn(self, pubend: str) -> bool:
-        """Does a subscription of ours reach back there no more, as its broker knows?"""
-        core = self.cluster.brokers[self.home].core
-        session = core.durable.sessions.get(self.name) if core is not None else None
-        wishes = session.since.values() if session is not None else ()
-        return any(since.get(pubend) == NOWHERE for since in wishes)
+    def _is_withdrawn(self, pubend: str, last: int) -> bool:
+        """Was this a past that a subscription of ours wanted, and could not have any more?"""
+        known = self.cluster.history.withdrawn_upto
+        return last <= known.get((self.name, self.machine.epoch or "", pubend), 0)
 
     def _validate(self, what: str) -> None:
         self.cluster.validated += 1

@@ -324,6 +324,9 @@ class History:
     """By pubend: up to which tick its log has let go what somebody was still owed."""
     trimmed_upto: dict[str, int] = field(default_factory=dict)
     """By pubend: up to which tick its log has let go of anything."""
+    withdrawn_upto: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """By client, epoch and pubend: up to which tick the past that a subscription wants, or wanted
+    until it was taken back, cannot be read any more, as the client's broker knows."""
     disturbed: Places = field(default_factory=Places)
     """Where frames could be lost or late, or nobody was there."""
     amnesia: Places = field(default_factory=Places)

@@ -5,9 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from motet.broker.carrying import NOWHERE
+from motet.broker.core import BrokerCore
 from motet.client.happenings import Settled
 from motet.client.operation import Kind
+from motet.model import OpId
 from motet.protocol.frames import Frame
+from motet.protocol.link.messages import Control
+from motet.protocol.routing.messages import Unadvertise
 from motet.protocol.session.messages import (
     AdvertiseRequest,
     Decided,
@@ -24,7 +29,7 @@ from motet.protocol.session.messages import (
     UnsubscribeRequest,
 )
 from motet.testing import transacting
-from motet.testing.history import ADDITIONS, DONE, Operation
+from motet.testing.history import ADDITIONS, DONE, History, Operation
 
 if TYPE_CHECKING:
     from motet.testing.clients import SimulatedClient
@@ -139,3 +144,17 @@ def settle(client: SimulatedClient, settled: Settled) -> None:
         event.fate = event.fate or fate
         event.settled_at = client.cluster.agenda.now
     client.settled = settled.upto
+
+
+def withdrawn(history: History, core: BrokerCore, control: Control) -> None:
+    """A broker hears that nobody advertises something any more: those of its clients who wanted
+    the past of it hear that it is lost, perhaps only when they have taken that wish back."""
+    if not any(isinstance(message, Unadvertise) for message in control.messages):
+        return
+    lapsed_upto, known = core.durable.routing.state.lapsed_upto, history.withdrawn_upto
+    for session in core.durable.sessions:
+        for sequence, since in session.since.items():
+            op = OpId(session.client, session.epoch, sequence)
+            for pubend in (p for p, tick in since.items() if tick == NOWHERE):
+                place = (op.client, op.epoch, pubend)
+                known[place] = max(known.get(place, 0), lapsed_upto(op, pubend))

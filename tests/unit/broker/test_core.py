@@ -280,3 +280,17 @@ def test_a_refusal_is_short_whatever_was_refused() -> None:
     published = replies(out)[-1]
     assert isinstance(published, session.Published)
     assert len(published.refused[0].text) < 1100
+
+
+def test_what_was_taken_back_gets_no_event_though_it_has_to_stay_in_the_tables() -> None:
+    core = BrokerCore(BrokerConfig("A"))
+    core.step(Received(CLIENT, session.ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
+    core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"))), 0.0)
+    core.step(Received(CLIENT, session.SubscribeRequest(2, Filter.parse("true"))), 0.0)
+    (entry,) = core.durable.routing.state.subscriptions
+    for number, came in ((1, True), (2, False)):
+        event = session.Publish(number, [Raw(encode_event({"x": 1}, b""))], sure=False)
+        told = core.step(Received(CLIENT, event), 0.0).deliver
+        assert any(isinstance(frame, session.Deliver) for _, frame in told) == came
+        # It waits for all to know the transaction that it came with.
+        core.durable.routing.forsake(entry.id)

@@ -26,6 +26,7 @@ class TxEffects:
         "followed",
         "made",
         "messages",
+        "moved_on",
         "refused",
         "released",
         "routes",
@@ -56,6 +57,8 @@ class TxEffects:
 
         self.released: list[Held] = []
         """Requests of our clients that have waited for a transaction to settle."""
+        self.moved_on = False
+        """What had to stay because of a transaction may go, whoever hears of it."""
 
     @property
     def is_empty(self) -> bool:
@@ -71,6 +74,7 @@ class TxEffects:
             or self.refused
             or self.settled
             or self.released
+            or self.moved_on
         )
 
 

@@ -412,6 +412,8 @@ class Participating(Office):
                 self._withdraw(client, part)
         told = Decided(decide.tx, decide.number, decide.committed, decide.reason)
         for client, part in local.parts.items():
+            if self.sessions.current(client, part.epoch) is None:
+                continue  # the numbers of a session before are those of other operations now
             if part.plan is not None:
                 if decide.committed:
                     self._effects.tell.append((client, self._with_changes(told, client, part)))
@@ -434,6 +436,7 @@ class Participating(Office):
             if not asked.requester:
                 self._fail(asked.op, "Aborted", over)
         self._effects.timers.append(CancelTimer(("transaction", decide.tx)))
+        self._effects.moved_on = True
 
     def _with_changes(self, told: Decided, client: str, part: Part) -> Decided:
         """What a client must know of its part, which we have done."""

@@ -1,0 +1,73 @@
+"""A session ends while a transaction that it has part in does not: what the next one hears."""
+
+from __future__ import annotations
+
+from motet.broker.config import BrokerConfig
+from motet.broker.core import BrokerCore
+from motet.broker.remembered import Remembered
+from motet.model import Filter
+from motet.protocol.contract import Received
+from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.link.messages import Control, LinkHello
+from motet.protocol.routing.messages import Complete, PubendHere
+from motet.protocol.session.messages import (
+    BeginRequest,
+    ClientHello,
+    Decided,
+    Over,
+    SubscribeRequest,
+    Tag,
+    Welcome,
+)
+from motet.protocol.transactions.messages import Decide
+
+B, FIRST, SECOND = 1, 2, 3
+X = Filter.parse("x > 1")
+
+
+class Stage:
+    """A, whose root is its neighbour B."""
+
+    def __init__(self) -> None:
+        self.core = BrokerCore(BrokerConfig("A", ("B",), incarnation=1, root="B"))
+        self.core.recover(0.0, Remembered())
+        self.hear(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0))
+        self.hear(B, Control(1, (PubendHere("B.1", ("B",)), Complete(True))))
+
+    def hear(self, connection: int, frame: Frame) -> list[Frame]:
+        """What clients are told then."""
+        return [told for _, told in self.core.step(Received(connection, frame), 0.0).deliver]
+
+    def connect(self, connection: int, resume: str | None = None) -> str:
+        hello = ClientHello(PROTOCOL_VERSION, "alice", resume)
+        (epoch,) = (f.epoch for f in self.hear(connection, hello) if isinstance(f, Welcome))
+        return epoch
+
+    def subscribes_in_transaction(self, epoch: str) -> str:
+        tx = f"alice/{epoch}/1"
+        self.hear(FIRST, BeginRequest(1, isolated=False))
+        self.hear(FIRST, SubscribeRequest(2, X, tag=Tag(tx, "00000001")))
+        (entry,) = self.core.durable.routing.state.subscriptions
+        assert entry.tx == tx
+        return tx
+
+
+def test_what_a_session_has_added_is_over_for_it_when_that_is_aborted() -> None:
+    stage = Stage()
+    epoch = stage.connect(FIRST)
+    tx = stage.subscribes_in_transaction(epoch)
+    assert stage.connect(SECOND, epoch) == epoch
+    told = stage.hear(B, Control(3, (Decide(tx, 5, False, "no"),)))
+    assert told[-2:] == [Decided(tx, 5, False, "no"), Over(2)]
+
+
+def test_the_next_session_does_not_take_it_for_its_own() -> None:
+    for committed in (False, True):
+        stage = Stage()
+        epoch = stage.connect(FIRST)
+        tx = stage.subscribes_in_transaction(epoch)
+        assert stage.connect(SECOND) != epoch
+        stage.hear(SECOND, SubscribeRequest(1, X))
+        stage.hear(SECOND, SubscribeRequest(2, X))
+        told = stage.hear(B, Control(3, (Decide(tx, 5, committed, "no"),)))
+        assert not any(isinstance(each, Decided | Over) for each in told)
