@@ -57,11 +57,11 @@ class Following(Inviting):
             return
         local = self._local(letter.tx, letter.timeout_s)
         part = self._own(local, session.client, session.epoch)
+        part.plan = replace(letter, steps=())
         wrong = missing or self._unable(session, letter, part, targets)
         if wrong is not None:
             self._refuse(letter, f"{letter.client}: {wrong[0]}: {wrong[1]}")
             return
-        part.plan = replace(letter, steps=())
         self._do(session, letter, part, targets)
         self._effects.followed.append((letter.tx, letter.client))
 

@@ -457,6 +457,7 @@ class Participating(Office):
     def _take_effect(self, client: str, part: Part) -> None:
         for number in part.unadvertised:
             target = OpId(client, part.epoch, number)
+            self._forget_name(target)
             if target in self.routing.advertisements and target not in self.routing.retired:
                 self._effects.routes.append((Unadvertise(target), Hop.client(client)))
         for number in part.ended:
@@ -468,10 +469,16 @@ class Participating(Office):
         source = Hop.client(client)
         for number in sorted((*part.begun, *part.advertised), reverse=True):
             target = OpId(client, part.epoch, number)
+            self._forget_name(target)
             if target in self.routing.subscriptions:
                 self._effects.routes.append((Unsubscribe(target), source))
             elif target in self.routing.advertisements and target not in self.routing.retired:
                 self._effects.routes.append((Unadvertise(target), source))
+
+    def _forget_name(self, target: OpId) -> None:
+        session = self.sessions.current(target.client, target.epoch)
+        if session is not None:
+            self.sessions.forget(session, target.sequence)
 
 
 def _size_of(request: TagRequest) -> int:
