@@ -220,7 +220,7 @@ def test_what_another_transaction_holds_is_not_taken_back() -> None:
     office.gets(plan(END, tx="carl/B-1.1/1"))
     assert ended(office) == [HELD]
     office.gets(plan(END))
-    assert refusal(office).startswith("bob: InTransaction: ")
+    assert refusal(office).startswith("bob: InTransaction: 'held' of bob is part of transaction")
 
 
 # ── or none ──────────────────────────────────────────────────────────────────────────────

@@ -181,7 +181,7 @@ class Following(Inviting):
                     added.append(step.filter)
             elif step.kind in ("unadvertise", "unsubscribe"):
                 target = OpId(session.client, session.epoch, next(left))
-                problem = self._held(target, letter.tx)
+                problem = self._held(target, letter.tx, repr(step.name))
                 given_up.add(target.sequence)
             else:
                 problem = ("MisuseError", f"a step of the kind {step.kind!r}")
