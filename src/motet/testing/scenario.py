@@ -60,7 +60,7 @@ from motet.protocol.session import messages as session
 from motet.testing.clock import Agenda
 from motet.testing.pubend import SimulatedPubend
 from motet.testing.tx_verbs import TX_VERBS, Book, body_of
-from motet.testing.words import hop_of, op_of, tell
+from motet.testing.words import hop_of, number_from, op_of, tell
 
 
 class Scenario:
@@ -256,7 +256,7 @@ class Scenario:
         client, _, rest = text.partition(" ")
         self.counters[client] += 1
         removal = kind in (session.UnadvertiseRequest, session.UnsubscribeRequest)
-        what = int(rest) if removal else Filter.parse(rest)
+        what = number_from(rest) if removal else Filter.parse(rest)
         self._from_client(client, kind(self.counters[client], what))
 
     def publish(self, text: str) -> None:

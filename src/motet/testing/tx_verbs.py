@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from motet.model import Filter, Value, encode_event
+from motet.model import Filter, OpId, Value, encode_event
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.session import messages as session
 from motet.protocol.transactions.messages import Step
-from motet.testing.words import op_of, tx_of
+from motet.testing.words import number_from, op_of, tx_of
 
 if TYPE_CHECKING:
     from motet.testing.scenario import Scenario
@@ -96,7 +96,7 @@ def _in(stage: Scenario, text: str) -> None:
 
 def _operate(stage: Scenario, client: str, verb: str, rest: str, tag: session.Tag) -> None:
     if verb in ROUTING:
-        what = int(rest) if verb.startswith("un") else Filter.parse(rest)
+        what = number_from(rest) if verb.startswith("un") else Filter.parse(rest)
         _ask(stage, client, ROUTING[verb], what, tag=tag)
         return
     kind = {"publish": session.StageRequest, "invite": session.InviteRequest}[verb]
@@ -107,7 +107,8 @@ def _answer(stage: Scenario, text: str) -> None:
     client, name, *words = text.split(maxsplit=2)
     tx = stage.book.names[name]
     invited = stage.book.invited.get((client, tx), [])
-    op, refusal = invited[-1].op if invited else None, "".join(words)
+    op = invited[-1].op if invited else OpId("", "", 0)  # it answers what nobody has asked
+    refusal = "".join(words)
     _ask(stage, client, session.AnswerRequest, tx, op, refusal)
 
 
@@ -169,6 +170,8 @@ def _open(stage: Scenario, broker: str) -> None:
         stage.lines.append(f"{op_of(asked.op)} asked: {missing}")
     for flood in state.floods.values():
         stage.lines.append(f"{tx_of(flood.tx)} {flood.what}, waits for {' '.join(flood.missing)}")
+    for tx, gathering in state.gatherings.items():
+        stage.lines.append(f"{tx_of(tx)} waits for the parts of {' '.join(gathering.missing)}")
     for submission in state.queue:
         stage.lines.append(f"{tx_of(submission.tx)} submitted" + ", asked" * submission.asked)
     for tx, active in state.active.items():

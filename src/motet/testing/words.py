@@ -209,6 +209,11 @@ def number_of(sequence: int) -> str:
     return f"+{sequence - GRANTED}" if sequence > GRANTED else str(sequence)
 
 
+def number_from(text: str) -> int:
+    """The same, read back."""
+    return GRANTED + int(text) if text.startswith("+") else int(text)
+
+
 def tx_of(tx: str) -> str:
     """A transaction is called like the request that began it."""
     client, _, number = tx.rsplit("/", 2)

@@ -21,6 +21,7 @@ from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link import messages as link
 from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
+from motet.protocol.transactions.state import Held, Invitation, Local, Part
 
 CONFIG = BrokerConfig("A", ("B", "C"), incarnation=100)
 B, C, ALICE, BOB, CAROL = 1, 2, 3, 4, 5
@@ -189,6 +190,28 @@ def test_a_snapshot_of_version_2_is_taken_in() -> None:
     assert not after.unsettled
     assert again.transactions.state.number == CONFIG.incarnation
     BrokerCore(CONFIG, again).validate()
+
+
+def test_a_snapshot_of_version_3_has_no_open_plans_any_more() -> None:
+    """Clients did their parts of plans themselves: what they were asked for then, nobody does."""
+    core = BrokerCore(CONFIG)
+    transactions = core.durable.transactions.state
+    local = transactions.locals["x/A-1.1/1"] = Local("x/A-1.1/1", 5.0)
+    local.parts["x"] = Part("A-1.1")
+    asked = Invitation("x", "A-1.1", "1", OpId("y", "A-1.2", 3))
+    planned = {**msgspec.to_builtins(asked), "op": None, "steps": [["subscribe", "1"]]}
+    undo = Held(local.tx, OpId("x", "A-1.1", 2), session.UnsubscribeRequest(2, 1))
+    follow = [local.tx, ["x", "A-1.1", 4], ["tx-follow", 4, "y/A-1.2/3", 1, [1], 5.0]]
+    founded, *parts = map(msgspec.msgpack.decode, snapshot_of(core.durable).payloads)
+    (state,) = (part[1] for part in parts if part[0] == "transactions")
+    state["locals"][local.tx]["invitations"] = [planned, msgspec.to_builtins(asked)]
+    state["locals"][local.tx]["parts"]["x"]["follow"] = 4
+    state["held"] = [msgspec.to_builtins(undo), follow]
+    old = [msgspec.msgpack.encode(part) for part in (founded, *parts)]
+    again = rebuild(CONFIG, Snapshot(3, old), []).transactions.state
+    assert again.locals[local.tx].invitations == [asked]
+    assert again.held == [undo]
+    assert again.locals[local.tx].parts["x"].plan is None
 
 
 def _rows_cut(part: list[Any]) -> list[Any]:

@@ -1,84 +1,341 @@
-"""The client's machine does its part of a plan in one request."""
+"""The client's machine lets its broker do its part of plans, and hears what that has done."""
 
 from __future__ import annotations
 
-from motet.client.happenings import Lapsed, Resolved
+from msgspec import Raw
+
+from motet.client.happenings import Brought, Called, Concluded, Finished, Resolved
+from motet.client.machine import ClientMachine
+from motet.client.operation import Operation
+from motet.protocol.delivery.messages import Delivered
+from motet.protocol.publication import Publication
 from motet.protocol.session.messages import (
+    ConsentRequest,
     Decided,
     Done,
+    ExecuteRequest,
     Failed,
-    FollowRequest,
+    Over,
+    Stands,
     SubscribeRequest,
     UnsubscribeRequest,
+    Welcome,
 )
+from motet.protocol.session.state import GRANTED
 from tests.unit.client.test_machine import F, G, happened, opened, reopen, sent, welcome
 
-TX = "zoe/B1-9/1"
+TX, T2 = "zoe/B1-9/1", "zoe/B1-9/2"
+FIRST = GRANTED + 1
+BEGUN = Stands(FIRST, "subscribe", "g", G)
+OFFER = Stands(GRANTED + 2, "advertise", "offer", F)
 
 
-def test_additions_have_the_numbers_before_it() -> None:
+def willing() -> ClientMachine:
+    """Its broker may do its part; one subscription is in force, as number 2."""
     machine = opened()
-    held = machine.request("subscribe", F)
+    machine.ask(ConsentRequest(0, 5.0))
+    machine.request("subscribe", F)
+    for number in (1, 2):
+        machine.received(Done(number))
+    machine.take()
+    return machine
+
+
+def delivered(*ticks: int, number: int = FIRST) -> Delivered:
+    batch = [Publication("p", tick, Raw(b"")) for tick in ticks]
+    return Delivered("P.1", ticks[-1], list(ticks), batch, (number,))
+
+
+def brought(machine: ClientMachine) -> list[tuple[int, ...]]:
+    """The ticks that have arrived, each with the handles that it is for."""
+    told = [each for each in happened(machine) if isinstance(each, Brought)]
+    return [(tick, *each.every) for each in told for tick in each.ticks]
+
+
+def standing(machine: ClientMachine) -> list[tuple[str, int]]:
+    return [(each.kind, each.sequence) for each in machine.standing()]
+
+
+def begun(machine: ClientMachine) -> list[Operation]:
+    told = [each for each in happened(machine) if isinstance(each, Concluded)]
+    return [operation for each in told for operation in each.began]
+
+
+# ── consent ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_consent_is_a_request_like_any_other() -> None:
+    machine = opened()
+    handle = machine.ask(ConsentRequest(0, 5.0))
+    assert sent(machine) == [ConsentRequest(1, 5.0)]
+    machine.received(Done(1))
+    assert happened(machine) == [Resolved(handle, None)]
+    assert machine.standing() == []
+
+
+def test_a_new_session_is_told_behind_what_is_renewed() -> None:
+    again, _ = reopen(willing(), welcome("B1-2"))
+    assert [type(frame) for frame in again] == [SubscribeRequest, ConsentRequest]
+    assert [frame.sequence for frame in again] == [1, 2]
+
+
+def test_nobody_waits_for_a_consent_that_is_renewed() -> None:
+    machine = willing()
+    reopen(machine, welcome("B1-2"))
     machine.received(Done(1))
     machine.take()
-    added, own = machine.follow(TX, [("subscribe", G, "g")], [("unsubscribe", held)], 5.0)
-    assert sent(machine) == [FollowRequest(3, TX, 1, (1,), 5.0)]
-    # One answer is for all of it
-    machine.received(Done(3))
-    assert happened(machine) == [Resolved(own, None)]
-    assert [each.handle for each in machine.standing()] == [held, added]
-    # And the decision ends what was to end
-    machine.received(Decided(TX, 1, True))
-    assert [each.handle for each in machine.standing()] == [added]
-    # What was added is taken back by its own number
-    machine.take()
-    machine.request("unsubscribe", target=added)
-    assert sent(machine) == [UnsubscribeRequest(4, 2, True, 10.0)]
+    machine.received(Done(2))
+    assert happened(machine) == []
+    again, _ = reopen(machine, welcome("B1-3"))
+    assert [type(frame) for frame in again] == [SubscribeRequest, ConsentRequest]
 
 
-def test_what_is_refused_was_never_added() -> None:
+def test_the_same_session_knows_of_it() -> None:
+    again, _ = reopen(willing(), welcome(resumed=True))
+    assert again == []
+
+
+def test_a_consent_under_way_is_sent_again_once_and_answered() -> None:
     machine = opened()
-    *_, own = machine.follow(TX, [("subscribe", F, "f"), ("advertise", G, "g")], [], 5.0)
-    machine.received(Failed(3, "NotOffered", "no"))
-    (resolved,) = happened(machine)
-    assert resolved.handle == own
-    assert resolved.failure.error == "NotOffered"
-    assert machine.standing() == []
-
-
-def test_it_is_sent_again_as_one() -> None:
-    machine = opened()
-    machine.follow(TX, [("subscribe", F, "f")], [], 5.0)
-    machine.request("subscribe", G)
-    machine.take()
-    again, _ = reopen(machine, welcome(resumed=True))
-    assert [type(frame) for frame in again] == [FollowRequest, SubscribeRequest]
-    assert [frame.sequence for frame in again] == [2, 3]
-
-
-def test_with_the_session_it_is_void() -> None:
-    machine = opened()
-    added, own = machine.follow(TX, [("subscribe", F, "f")], [], 5.0)
+    handle = machine.ask(ConsentRequest(0, 5.0))
     machine.take()
     again, told = reopen(machine, welcome("B1-2"))
-    assert again == []
-    assert machine.standing() == []
-    assert [each.handle for each in told if isinstance(each, Lapsed)] == [added]
-    assert [each.handle for each in told if isinstance(each, Resolved)] == [own]
+    assert again == [ConsentRequest(1, 5.0)]
+    assert not [each for each in told if isinstance(each, Resolved)]
+    machine.received(Done(1))
+    assert happened(machine) == [Resolved(handle, None)]
 
 
-def test_what_has_committed_before_the_answer_is_asked_for_in_the_next_session() -> None:
+def test_who_has_not_consented_asks_for_nothing() -> None:
     machine = opened()
-    machine.follow(TX, [("subscribe", F, "f")], [], 5.0)
-    machine.received(Decided(TX, 1, True))
+    machine.request("subscribe", F)
     machine.take()
     again, _ = reopen(machine, welcome("B1-2"))
-    assert again == [SubscribeRequest(1, F, True, 5.0, "f")]
+    assert [type(frame) for frame in again] == [SubscribeRequest]
 
 
-def test_what_has_aborted_before_the_answer_does_not_stand() -> None:
+# ── what a plan has put in force ─────────────────────────────────────────────────────────
+
+
+def test_what_has_begun_is_in_force_under_the_number_that_the_broker_gave() -> None:
+    machine = willing()
+    machine.received(Decided(TX, 7, True, "", (BEGUN, OFFER)))
+    (told,) = happened(machine)
+    assert isinstance(told, Concluded)
+    assert (told.tx, told.number, told.committed) == (TX, 7, True)
+    assert [(each.kind, each.filter, each.name) for each in told.began] == [
+        ("subscribe", G, "g"),
+        ("advertise", F, "offer"),
+    ]
+    assert standing(machine) == [("subscribe", 2), ("subscribe", FIRST), ("advertise", FIRST + 1)]
+    machine.received(delivered(5))
+    assert brought(machine) == [(5, told.began[0].handle)]
+
+
+def test_it_is_taken_back_by_that_number() -> None:
+    machine = willing()
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    (operation,) = begun(machine)
+    machine.request("unsubscribe", target=operation.handle)
+    assert sent(machine) == [UnsubscribeRequest(3, FIRST, True, 10.0)]
+    machine.received(Done(3))
+    assert standing(machine) == [("subscribe", 2)]
+
+
+def test_in_another_session_it_is_asked_for_like_any_other() -> None:
+    machine = willing()
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    machine.take()
+    again, _ = reopen(machine, welcome("B1-2"))
+    assert [type(frame) for frame in again] == [SubscribeRequest, SubscribeRequest, ConsentRequest]
+    assert (again[1].filter, again[1].name) == (G, "g")
+
+
+def test_what_is_told_again_after_a_reconnect_changes_nothing() -> None:
+    machine = willing()
+    told = Decided(TX, 7, True, "", (BEGUN, OFFER), (2,))
+    machine.received(told)
+    assert len(begun(machine)) == 2
+    before = standing(machine)
+    reopen(machine, welcome(resumed=True))
+    machine.received(told)
+    assert begun(machine) == []
+    assert standing(machine) == before == [("subscribe", FIRST), ("advertise", FIRST + 1)]
+
+
+def test_what_is_being_taken_back_does_not_begin_again() -> None:
+    machine = willing()
+    told = Decided(TX, 7, True, "", (BEGUN, OFFER))
+    machine.received(told)
+    subscription, offer = begun(machine)
+    machine.request("unsubscribe", target=subscription.handle)
+    machine.request("unadvertise", target=offer.handle)
+    machine.take()
+    reopen(machine, welcome(resumed=True))
+    machine.received(told)
+    assert begun(machine) == []
+    assert standing(machine) == [("subscribe", 2)]
+
+
+def test_what_was_under_way_when_the_connection_broke_is_told_again() -> None:
+    machine = willing()
+    reopen(machine, welcome(resumed=True))
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    assert [operation.sequence for operation in begun(machine)] == [FIRST]
+
+
+# ── what a plan has ended ────────────────────────────────────────────────────────────────
+
+
+def test_what_has_ended_is_ours_until_the_broker_says_that_it_is_over() -> None:
+    machine = willing()
+    (held,) = machine.standing()
+    machine.received(Decided(TX, 7, True, "", (), (2,)))
+    (told,) = happened(machine)
+    assert isinstance(told, Concluded)
+    assert told.ended == (held.handle,)
+    assert machine.standing() == []
+    machine.received(delivered(5, number=2))  # it was owed
+    assert brought(machine) == [(5, held.handle)]
+    machine.received(Over(2))
+    assert happened(machine) == [Finished(held.handle)]
+    machine.received(Over(2))
+    assert happened(machine) == []
+
+
+def test_what_a_plan_has_begun_another_ends() -> None:
+    machine = willing()
+    machine.received(Decided(TX, 7, True, "", (BEGUN, OFFER)))
+    subscription, offer = begun(machine)
+    machine.received(Decided(T2, 8, True, "", (), (FIRST, FIRST + 1)))
+    (told,) = happened(machine)
+    assert told.ended == (subscription.handle, offer.handle)
+    assert standing(machine) == [("subscribe", 2)]
+    machine.received(Over(FIRST))
+    assert happened(machine) == [Finished(subscription.handle)]
+
+
+def test_what_is_over_before_its_decision_is_told_again_does_not_end_twice() -> None:
+    machine = willing()
+    told = Decided(TX, 7, True, "", (), (2,))
+    machine.received(told)
+    machine.received(Over(2))
+    machine.take()
+    reopen(machine, welcome(resumed=True))
+    machine.received(told)
+    machine.received(Over(2))
+    assert happened(machine) == [Concluded(TX, 7, True, "")]
+
+
+def test_what_has_ended_before_the_answer_to_it_came_stands_no_more() -> None:
     machine = opened()
-    machine.follow(TX, [("subscribe", F, "f")], [], 5.0)
-    machine.received(Decided(TX, 1, False, "no"))
+    machine.ask(ConsentRequest(0))
+    machine.request("subscribe", F)
+    machine.received(Done(1))
+    machine.received(Decided(TX, 7, True, "", (), (2,)))
     machine.received(Done(2))
     assert machine.standing() == []
+
+
+def test_who_takes_back_what_a_plan_takes_back_hears_so() -> None:
+    machine = willing()
+    (held,) = machine.standing()
+    machine.request("unsubscribe", target=held.handle)
+    machine.received(Decided(TX, 7, True, "", (), (2,)))
+    machine.received(Failed(3, "InTransaction", "a transaction ends it"))
+    assert machine.standing() == []
+
+
+# ── deliveries that overtake the decision ────────────────────────────────────────────────
+
+
+def test_a_delivery_that_overtakes_the_decision_waits_for_it() -> None:
+    machine = willing()
+    machine.received(delivered(5))
+    machine.received(delivered(6))
+    assert brought(machine) == []
+    assert machine.horizons.get("P.1", 0) == 0
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    (_, handle) = (o.handle for o in machine.standing())
+    assert brought(machine) == [(5, handle), (6, handle)]
+
+
+def test_the_decision_is_heard_before_the_events() -> None:
+    machine = willing()
+    machine.received(delivered(5))
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    assert [type(each) for each in happened(machine)] == [Concluded, Brought]
+
+
+def test_what_comes_behind_one_that_waits_waits_too() -> None:
+    machine = willing()
+    (held,) = machine.standing()
+    machine.received(delivered(5))
+    machine.received(delivered(6, number=2))
+    assert brought(machine) == []
+    machine.received(Decided(T2, 6, True))  # another one
+    assert brought(machine) == []
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    assert [tick for tick, _ in brought(machine)] == [5, 6]
+    machine.received(delivered(7, number=2))
+    assert brought(machine) == [(7, held.handle)]
+
+
+def test_frames_that_belong_together_wait_together() -> None:
+    machine = willing()
+    first = delivered(5, number=2)
+    machine.received(Delivered("P.1", 5, first.ticks, first.batch, (2,), more=True))
+    machine.received(delivered(6))
+    assert brought(machine) == []
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    assert [tick for tick, _ in brought(machine)] == [5, 6]
+
+
+def test_what_waits_when_the_connection_breaks_comes_again() -> None:
+    machine = willing()
+    machine.received(delivered(5))
+    reopen(machine, welcome(resumed=True))
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    assert brought(machine) == []
+    machine.received(delivered(5))
+    assert [tick for tick, _ in brought(machine)] == [5]
+
+
+def test_who_executes_a_plan_waits_too() -> None:
+    machine = opened()
+    machine.ask(ExecuteRequest(0, (("alice", ()),)))
+    machine.received(delivered(5))
+    assert brought(machine) == []
+    machine.received(Decided("alice/B1-1/1", 7, True, "", (BEGUN,)))
+    assert [tick for tick, _ in brought(machine)] == [5]
+
+
+def test_what_it_has_taken_back_itself_is_not_waited_for() -> None:
+    machine = willing()
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    (operation,) = begun(machine)
+    machine.request("unsubscribe", target=operation.handle)
+    machine.received(delivered(5))
+    assert brought(machine) == [(5, operation.handle)]
+
+
+# ── a later process of a durable client ──────────────────────────────────────────────────
+
+
+def test_a_later_process_finds_what_a_plan_has_left() -> None:
+    machine = ClientMachine("alice", instance="two", keep_s=60.0)
+    machine.opened()
+    left = Welcome("B1", "B1-1", True, 0, 30.0, requests=4, standing=(BEGUN,))
+    machine.received(left)
+    machine.take()
+    assert standing(machine) == [("subscribe", FIRST)]
+    machine.received(Decided(TX, 7, True, "", (BEGUN,)))
+    assert begun(machine) == []
+    machine.ask(ConsentRequest(0, 5.0))
+    assert sent(machine) == [ConsentRequest(5, 5.0)]
+
+
+def test_nobody_is_called_for_a_plan() -> None:
+    machine = willing()
+    machine.received(Decided(TX, 7, True, "", (BEGUN,), (2,)))
+    assert not [each for each in happened(machine) if isinstance(each, Called)]

@@ -16,9 +16,11 @@ from motet.protocol.routing.messages import (
     RoutingMessage,
     Subscribe,
 )
+from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import (
     AnswerRequest,
     BeginRequest,
+    ConsentRequest,
     Decided,
     Done,
     EndRequest,
@@ -32,6 +34,7 @@ from motet.protocol.session.messages import (
     Tag,
     TxRequest,
 )
+from motet.protocol.session.state import Session
 from motet.protocol.transactions.effects import TxEffects
 from motet.protocol.transactions.machine import Transactions
 from motet.protocol.transactions.messages import (
@@ -79,7 +82,8 @@ class Office:
         self.state.next_tick = 1
         for pubend, neighbour in (("B.1", "B"), ("C.1", "C"), ("D.1", "B"), ("E.1", "B")):
             self.routing.apply(PubendHere(pubend), Hop.broker(neighbour))
-        self.machine = Transactions("A", root, self.state)
+        self.sessions = Sessions("A", 1)
+        self.machine = Transactions("A", root, self.state, self.sessions)
         self.said: list[tuple[str, TxMessage]] = []
         self.answers: list[tuple[OpId, Done | Failed]] = []
         self.told: list[tuple[str, Invited | Decided | Over]] = []
@@ -92,6 +96,19 @@ class Office:
     def arrives(self, client: str, broker: str = "A") -> None:
         source = Hop.client(client) if broker == "A" else Hop.broker("B")
         self.routing.apply(ClientHere(client, f"{broker}-1.1"), source)
+        if broker == "A":
+            self.sessions.restore(Session(client, "A-1.1"))
+
+    def session(self, client: str) -> Session:
+        session = self.sessions.get(client)
+        assert session is not None
+        return session
+
+    def consents(self, client: str) -> None:
+        self.asks(op(client, 1), ConsentRequest(1))
+
+    def names(self, what: OpId, name: str) -> None:
+        self.sessions.name(self.session(what.client), what.sequence, name)
 
     def subscribes(self, wish: OpId, filter: Filter = SPACE, tx: str = "") -> None:
         source = Hop.client(wish.client) if wish.epoch.startswith("A") else Hop.broker("B")
@@ -127,7 +144,7 @@ class Office:
     def invites(self, who: OpId, tx: str, event: Raw, order: str = "00000001") -> None:
         self.asks(who, InviteRequest(who.sequence, Tag(tx, order), event))
 
-    def replies(self, who: OpId, tx: str, invitation: OpId | None, refusal: str = "") -> None:
+    def replies(self, who: OpId, tx: str, invitation: OpId, refusal: str = "") -> None:
         self.asks(who, AnswerRequest(who.sequence, tx, invitation, refusal))
 
     def ends(self, who: OpId, tx: str, *, commit: bool = True) -> None:
@@ -156,13 +173,18 @@ class Office:
                 self.timers[timer.key] = timer.at
             elif isinstance(timer, CancelTimer):
                 self.timers.pop(timer.key, None)
+        for what, _, name in self.last.made:
+            self.names(what, name)
         for message, source in self.last.routes:
             self.routing.apply(message, source)
             self.routed.append(message)
         self.machine.validate()
-        if followed := self.last.followed:
-            for tx, who in followed:
-                self.machine.followed(tx, who)
+        followed, refused = self.last.followed, self.last.refused
+        for tx, client in followed:
+            self.machine.followed(tx, client)
+        for letter in refused:
+            self.machine.refused(letter)
+        if followed or refused:
             self.carry()
 
     # ── what came of it ──────────────────────────────────────────────────────────────────

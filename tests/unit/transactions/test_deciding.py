@@ -14,13 +14,10 @@ from motet.protocol.transactions.messages import (
     Decide,
     Echoed,
     Effective,
-    Engage,
-    Engaged,
     Open,
     Opening,
     Prepare,
     Settle,
-    Step,
     Submit,
     Tell,
     Verdict,
@@ -310,37 +307,6 @@ def test_where_there_is_no_root_or_no_way_to_it_nothing_begins() -> None:
     far.asks(op("alice", 1), BeginRequest(1))
     assert "no way to the root Z now" in far.error(op("alice", 1))[1]
     assert not far.machine.state.coordinations
-
-
-def test_a_plan_is_given_to_everybody_at_once_and_submitted_when_all_have_done_it() -> None:
-    office = Office()
-    for client, broker in (("alice", "A"), ("dora", "D"), ("erik", "E")):
-        office.arrives(client, broker)
-    steps = (Step("publish", "1", body=bytes(body(x=1))),)
-    request = ExecuteRequest(1, (("dora", steps), ("erik", steps)))
-    office.asks(op("alice", 1), request)
-    assert office.letters() == [
-        ("D", Engage("alice/A-1.1/1", "dora", steps, 10.0)),
-        ("E", Engage("alice/A-1.1/1", "erik", steps, 10.0)),
-    ]
-    tx = "alice/A-1.1/1"
-    office.gets(Engaged(tx, "erik", part("erik", events=1, pubend="E.1")))
-    assert decided(office) == []
-    office.gets(Engaged(tx, "dora", part("dora", events=1, pubend="D.1")))
-    told = [each for each in office.to("C") if isinstance(each, Decide)]
-    assert [each.pubends for each in told] == [("E.1", "D.1")]
-
-
-def test_a_plan_that_somebody_refuses_is_aborted_with_its_words() -> None:
-    office = Office()
-    office.arrives("alice")
-    office.arrives("dora", "D")
-    steps = (Step("unsubscribe", "1", "never"),)
-    office.asks(op("alice", 1), ExecuteRequest(1, (("dora", steps),)))
-    office.gets(Engaged("alice/A-1.1/1", "dora", None, "dora: nothing called 'never'"))
-    assert office.error(op("alice", 1)) == ("Aborted", "dora: nothing called 'never'")
-    office.gets(Engaged("alice/A-1.1/1", "dora", part("dora")))  # late
-    assert office.outcome("alice/A-1.1/1") == "aborted"
 
 
 def test_a_plan_names_clients_that_are_there() -> None:

@@ -5,21 +5,27 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from motet.model import Filter
-from motet.protocol.session.messages import Done, FollowRequest, Tag, UnsubscribeRequest
+from motet.protocol.session.messages import Done, OutcomeRequest, Tag, UnsubscribeRequest
 from motet.protocol.transactions.messages import (
     Begun,
     Decide,
     Echoed,
     Effective,
     Ended,
+    Engage,
+    Engaged,
     Letter,
     Settle,
+    Step,
+    Withdraw,
 )
+from motet.protocol.transactions.state import Held
 from tests.unit.transactions.office import SPACE, Office, body, op, part
 
 TX = "dora/D-1.1/1"
 ELSEWHERE = Filter.parse("x < 0")
 WISH = op("dora", 5, "D")
+TX_OF_ALICE = "alice/A-1.1/1"
 
 
 def effective(office: Office) -> bool:
@@ -189,22 +195,48 @@ def test_a_transaction_is_not_complete_while_part_of_it_waits() -> None:
     assert any("before all of its operations" in str(body) for _, body in office.letters())
 
 
-def test_a_plan_waits_for_what_it_ends() -> None:
-    office, tx = beginning()
-    request = FollowRequest(9, "carl/B-1.1/1", 0, (2,))
-    assert office.machine.hold(op("alice", 9), request)
-    office.machine.left("alice", "A-1.1")
-    office.hears(Settle(tx))
-    assert not office.last.released  # she has gone
-
-
-def test_what_a_waiting_plan_will_add_is_not_taken_back_before() -> None:
+def waiting() -> tuple[Office, Engage]:
+    """A plan of carl ends what begins with a transaction of alice that is not settled."""
     office, _ = beginning()
-    other = "carl/B-1.1/1"
-    assert office.machine.hold(op("alice", 9), FollowRequest(9, other, 2, (2,)))
-    for number, error in ((6, None), (7, "InTransaction"), (8, "InTransaction"), (9, None)):
-        problem = office.machine.objection(op("alice", 10), UnsubscribeRequest(10, number))
-        assert (problem and problem[0]) == error
+    office.names(op("alice", 2), "wish")
+    office.session("alice").willing = True
+    steps = (Step("unsubscribe", "1", "wish"),)
+    plan = Engage("carl/B-1.1/1", "alice", steps, 10.0, ("alice",))
+    office.letters()
+    office.gets(plan)
+    return office, plan
+
+
+def test_a_plan_waits_for_what_it_ends() -> None:
+    office, plan = waiting()
+    assert office.letters() == []
+    assert office.machine.state.held == [Held(TX_OF_ALICE, op("alice", 0), plan)]
+    office.hears(Settle(TX_OF_ALICE))
+    assert [each.request for each in office.last.released] == [plan]
+    office.machine.engage(plan)
+    office.carry()
+    ((broker, told),) = office.letters()
+    assert broker == "B"
+    assert isinstance(told, Engaged)
+    assert [each.op for each in told.contribution.ended] == [op("alice", 2)]
+
+
+def test_a_plan_that_waits_is_refused_when_its_client_goes() -> None:
+    office, plan = waiting()
+    office.machine.left("alice", "A-1.1")
+    office.carry()
+    assert ("B", Withdraw(plan.tx, "A", "alice has gone")) in office.letters()
+    office.hears(Settle(TX_OF_ALICE))
+    assert not office.last.released
+
+
+def test_a_plan_that_was_aborted_waits_for_nothing() -> None:
+    office, plan = waiting()
+    office.hears(Decide(plan.tx, 2, False, "too late"))
+    assert not office.machine.state.held
+    office.hears(Settle(TX_OF_ALICE))
+    assert not office.last.released
+    assert plan.tx not in office.machine.state.locals
 
 
 def test_a_coordinator_that_waits_too_long_hears_that_it_is_committed_and_no_more() -> None:
@@ -253,4 +285,4 @@ def test_what_a_client_has_taken_back_goes_even_if_its_process_has_gone() -> Non
 def test_what_stood_before_waits_for_nothing() -> None:
     office, _ = beginning()
     assert not office.machine.hold(op("alice", 3), UnsubscribeRequest(3, 77))
-    assert not office.machine.hold(op("alice", 3), FollowRequest(3, TX))
+    assert not office.machine.hold(op("alice", 3), OutcomeRequest(3, TX))

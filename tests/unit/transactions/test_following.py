@@ -1,20 +1,14 @@
-"""A client's part of a plan, in one request: all of it, or a refusal and nothing."""
+"""A client's part of a plan, done by its broker: all of it, or a refusal and nothing."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from motet.errors import ProtocolError
 from motet.model import Filter, OpId
-from motet.protocol.session.machine import Sessions
-from motet.protocol.session.messages import (
-    Done,
-    ExecuteRequest,
-    Failed,
-    FollowRequest,
-    Invited,
-)
+from motet.protocol.routing.messages import Unadvertise
+from motet.protocol.session.messages import Decided, Done, ExecuteRequest, Over, Stands
+from motet.protocol.session.state import GRANTED, MOST_NEWS
 from motet.protocol.transactions.messages import (
     Begun,
     Contribution,
@@ -22,217 +16,319 @@ from motet.protocol.transactions.messages import (
     Engage,
     Engaged,
     Step,
-    Submit,
+    Verdict,
     Withdraw,
 )
-from motet.protocol.transactions.participating import MOST_OPERATIONS
+from motet.protocol.transactions.participating import GRACE_S, MOST_OPERATIONS
 from tests.unit.transactions.office import SPACE, Office, body, op
 
 TX = "alice/B-1.1/1"
 HELD = op("bob", 1)
 OFFER = op("bob", 2)
+FIRST = op("bob", GRANTED + 1)
+ELSEWHERE = Filter.parse("y > 0")
 
 SUBSCRIBE = Step("subscribe", "1", "s", SPACE)
+ADVERTISE = Step("advertise", "1", "a", ELSEWHERE)
 PUBLISH = Step("publish", "2", body=bytes(body(x=1)))
 END = Step("unsubscribe", "3", "held")
 
 
-def engaged(*steps: Step, advertises: bool = True) -> Office:
-    """bob, at A, is called to do these for alice, at B, who decides; he has subscribed before."""
+def at_home(*, willing: bool = True) -> Office:
+    """bob, at A, has an advertisement and a subscription; B is the root."""
     office = Office(root="B")
     office.arrives("bob")
     office.subscribes(HELD)
-    if advertises:
-        office.advertises(OFFER)
-    office.gets(Engage(TX, "bob", steps, 10.0))
-    assert office.told == [("bob", Invited(TX, 10.0, steps=steps))]
-    office.letters()
+    office.names(HELD, "held")
+    office.advertises(OFFER)
+    if willing:
+        office.consents("bob")
     return office
 
 
-def follow(office: Office, additions: int = 0, targets: tuple[int, ...] = ()) -> OpId:
-    who = op("bob", 10 + additions)
-    office.asks(who, FollowRequest(who.sequence, TX, additions, targets))
-    return who
+def plan(*steps: Step, tx: str = TX) -> Engage:
+    return Engage(tx, "bob", steps, 10.0, ("alice", "bob"), "once")
+
+
+def engaged(*steps: Step) -> Office:
+    """bob is to do these for alice, at B."""
+    office = at_home()
+    office.gets(plan(*steps))
+    return office
 
 
 def contribution(office: Office) -> Contribution:
     ((broker, letter),) = office.letters()
     assert broker == "B"
     assert isinstance(letter, Engaged)
-    assert letter.refusal == ""
-    assert letter.contribution is not None
+    assert (letter.timeout_s, letter.cast, letter.key) == (10.0, ("alice", "bob"), "once")
     return letter.contribution
 
 
 def refusal(office: Office) -> str:
-    ((_, letter),) = office.letters()
+    ((broker, letter),) = office.letters()
+    assert broker == "B"
+    assert isinstance(letter, Withdraw)
+    assert (letter.tx, letter.broker, letter.key) == (TX, "A", "once")
+    return letter.reason
+
+
+# ── consent ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_consents_is_answered_at_once() -> None:
+    office = at_home(willing=False)
+    office.consents("bob")
+    assert office.answer(op("bob", 1)) == Done(1)
+    assert office.session("bob").willing
+
+
+def test_nothing_is_done_for_who_has_not_consented() -> None:
+    office = at_home(willing=False)
+    office.gets(plan(SUBSCRIBE))
+    assert refusal(office) == "bob takes part in no plans: client.participate lets it"
+    assert [entry.id for entry in office.state.subscriptions] == [HELD]
+    assert not office.machine.state.locals
+
+
+def test_who_executes_a_plan_has_consented_to_it() -> None:
+    office = at_home(willing=False)
+    office.asks(op("bob", 3), ExecuteRequest(3, (("bob", (SUBSCRIBE, PUBLISH)),)))
+    ((broker, letter),) = office.letters()
+    assert broker == "B"
     assert isinstance(letter, Engaged)
-    return letter.refusal
+    assert (letter.contribution.client, letter.contribution.events) == ("bob", 1)
+    assert office.told == []
 
 
-def test_all_of_it_is_done_at_once_and_told() -> None:
+def test_who_is_not_here_has_no_part() -> None:
+    office = Office(root="B")
+    office.gets(plan(SUBSCRIBE))
+    assert refusal(office) == "bob is not connected to A"
+
+
+def test_a_part_of_who_is_away_is_done_until_too_much_waits_for_it() -> None:
+    office = at_home()
+    session = office.session("bob")
+    session.left_at = 0.0
+    office.gets(plan(SUBSCRIBE))
+    assert contribution(office).begun == (Begun(FIRST, SPACE, "1"),)
+    session.news += [Over(1)] * MOST_NEWS
+    office.gets(replace(plan(SUBSCRIBE), tx="alice/B-1.1/2"))
+    ((_, letter),) = office.letters()
+    assert isinstance(letter, Withdraw)
+    assert letter.reason == "bob has been away for too many transactions"
+
+
+# ── all of it ────────────────────────────────────────────────────────────────────────────
+
+
+def test_all_of_it_is_done_at_once_and_the_root_hears_of_it() -> None:
     office = engaged(SUBSCRIBE, PUBLISH, END)
-    follow(office, additions=1, targets=(1,))
     told = contribution(office)
-    added = op("bob", 10)  # the number before its own
-    assert told.begun == (Begun(added, SPACE, "1"),)
+    assert told.begun == (Begun(FIRST, SPACE, "1"),)
     assert [each.op for each in told.ended] == [HELD]
     assert (told.events, told.pubend) == (1, "A.1")
-    entry = office.state.subscriptions.get(added)
+    entry = office.state.subscriptions.get(FIRST)
     assert entry is not None
     assert entry.tx == TX
+    assert office.told == []  # bob hears of it when it is decided
+
+
+def test_what_is_added_has_numbers_that_no_request_has() -> None:
+    office = engaged(SUBSCRIBE, replace(SUBSCRIBE, order="2", name="t"))
+    numbers = [each.op.sequence for each in contribution(office).begun]
+    assert numbers == [GRANTED + 1, GRANTED + 2]
+    office.gets(plan(SUBSCRIBE, tx="alice/B-1.1/2"))
+    assert [each.op.sequence for each in contribution(office).begun] == [GRANTED + 3]
 
 
 def test_nobody_waits_for_a_subscription_but_for_what_an_advertisement_attracts() -> None:
-    office = engaged(Step("advertise", "1", "a", SPACE), advertises=False)
-    office.asks(op("bob", 11), FollowRequest(11, TX, 1))
+    office = engaged(ADVERTISE)
     assert office.letters() == []
-    assert office.answer(op("bob", 11)) is None
-    office.machine.effective(op("bob", 10), failed=False)
+    office.machine.effective(FIRST, failed=False)
     office.carry()
     assert contribution(office).version == 1
 
 
-@pytest.mark.parametrize("committed", [True, False])
-def test_it_is_answered_with_the_decision(committed: bool) -> None:
-    office = engaged(SUBSCRIBE)
-    who = follow(office, additions=1)
-    assert office.answer(who) is None
-    office.hears(Decide(TX, 1, committed))
-    assert office.answer(who) == Done(who.sequence)
-
-
-def test_what_was_not_effective_when_it_was_decided_is_answered_once() -> None:
-    office = engaged(Step("advertise", "1", "a", SPACE), advertises=False)
-    office.asks(op("bob", 11), FollowRequest(11, TX, 1))
-    office.hears(Decide(TX, 1, False, "too late"))
-    assert [reply for who, reply in office.answers if who == op("bob", 11)] == [
-        Failed(11, "Aborted", "too late")
-    ]
-
-
 def test_an_event_may_rest_on_an_advertisement_of_the_same_part() -> None:
-    advertise = Step("advertise", "1", "a", Filter.parse("y > 0"))
-    inside = Step("publish", "2", body=bytes(body(y=1)))
-    office = engaged(advertise, inside)
-    who = follow(office, additions=1)
-    assert office.answer(who) is None  # it is under way
+    office = engaged(ADVERTISE, Step("publish", "2", body=bytes(body(y=1))))
+    office.machine.effective(FIRST, failed=False)
+    office.carry()
+    assert contribution(office).events == 1
 
 
-@pytest.mark.parametrize(
-    ("steps", "additions", "targets", "error"),
-    [
-        ((PUBLISH,), 1, (), "MisuseError"),
-        ((END,), 0, (), "MisuseError"),
-        ((END,), 0, (7,), "NoSuchOperation"),
-        ((END, replace(END, order="4")), 0, (1, 1), "NoSuchOperation"),
-        ((Step("publish", "1", body=bytes(body(z=1))),), 0, (), "NotAdvertised"),
-        ((Step("publish", "1", body=b"\xc1"),), 0, (), "FrameError"),
-        ((Step("dance", "1"),), 0, (), "MisuseError"),
-        ((PUBLISH,) * (MOST_OPERATIONS + 1), 0, (), "MisuseError"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_and_nothing_is_left(
-    steps: tuple[Step, ...], additions: int, targets: tuple[int, ...], error: str
-) -> None:
-    office = engaged(SUBSCRIBE, *steps)
-    who = follow(office, additions=1 + additions, targets=targets)
-    assert office.error(who)[0] == error
-    assert refusal(office).startswith(f"bob: {error}: ")
-    assert [entry.id for entry in office.state.subscriptions] == [HELD]
-    assert office.machine.state.locals[TX].parts["bob"].version == 0
+# ── what it takes back ───────────────────────────────────────────────────────────────────
 
 
-def test_who_reads_in_total_order_begins_nothing_in_a_plan() -> None:
-    office = engaged(SUBSCRIBE)
-    office.state.merging["bob"] = None
-    who = follow(office, additions=1)
-    assert office.error(who)[0] == "NotOffered"
-    assert "total order" in refusal(office)
+def ended(office: Office) -> list[OpId]:
+    return [each.op for each in contribution(office).ended]
+
+
+def test_what_has_no_name_is_called_by_its_filter() -> None:
+    office = at_home()
+    nameless = op("bob", 3)
+    office.subscribes(nameless, ELSEWHERE)
+    office.gets(plan(Step("unsubscribe", "1", str(ELSEWHERE))))
+    assert ended(office) == [nameless]
+
+
+def test_what_has_a_name_is_not_called_by_its_filter() -> None:
+    assert "NoSuchOperation" in refusal(engaged(Step("unsubscribe", "1", str(SPACE))))
+
+
+def test_an_advertisement_and_a_subscription_may_have_the_same_name() -> None:
+    office = at_home()
+    office.names(OFFER, "held")
+    office.gets(plan(Step("unadvertise", "1", "held"), replace(END, order="2")))
+    assert ended(office) == [HELD]
+    assert office.machine.state.locals[TX].parts["bob"].unadvertised == {OFFER.sequence: "1"}
+
+
+def test_two_of_one_name_are_taken_back_one_after_the_other() -> None:
+    office = at_home()
+    twin = op("bob", 3)
+    office.subscribes(twin, ELSEWHERE)
+    office.names(twin, "held")
+    office.gets(plan(END, replace(END, order="4")))
+    assert ended(office) == [HELD, twin]
+
+
+def test_of_two_of_one_name_the_one_that_no_transaction_holds_is_taken_back() -> None:
+    office = at_home()
+    twin = op("bob", 3)
+    office.subscribes(twin)
+    office.names(twin, "held")
+    office.gets(plan(END, tx="carl/B-1.1/1"))
+    assert ended(office) == [HELD]
+    office.gets(plan(END))
+    assert ended(office) == [twin]
+
+
+def test_of_another_client_nothing_is_taken_back() -> None:
+    office = at_home()
+    office.arrives("carl")
+    other = op("carl", 7)
+    office.subscribes(other)
+    office.names(other, "his")
+    office.gets(plan(Step("unsubscribe", "1", "his")))
+    assert refusal(office) == "bob: NoSuchOperation: unsubscribe: 'his' is not in force"
 
 
 def test_what_another_transaction_holds_is_not_taken_back() -> None:
-    office = engaged(END)
-    follow(office, targets=(1,))
-    office.letters()
-    other = replace(Engage(TX, "bob", (END,), 10.0), tx="carl/B-1.1/1")
-    office.gets(other)
-    who = op("bob", 20)
-    office.asks(who, FollowRequest(20, other.tx, 0, (1,)))
-    assert office.error(who)[0] == "InTransaction"
+    office = at_home()
+    office.gets(plan(END, tx="carl/B-1.1/1"))
+    assert ended(office) == [HELD]
+    office.gets(plan(END))
+    assert refusal(office).startswith("bob: InTransaction: 'held' of bob is part of transaction")
 
 
-def test_only_who_was_called_follows_and_once() -> None:
-    office = engaged(PUBLISH)
-    stranger = op("carl", 3)
-    office.asks(stranger, FollowRequest(3, TX))
-    assert office.error(stranger)[0] == "NotInvited"
-    follow(office)
-    again = op("bob", 30)
-    office.asks(again, FollowRequest(30, TX))
-    assert office.error(again)[0] == "NotInvited"
-    late = op("bob", 31)
-    office.asks(late, FollowRequest(31, "alice/B-1.1/9"))
-    assert office.error(late)[0] == "TransactionOver"
+# ── or none ──────────────────────────────────────────────────────────────────────────────
 
 
-class TestNumbers:
-    def test_it_has_the_numbers_of_what_it_adds(self) -> None:
-        sessions = Sessions("A", 1)
-        session = sessions.open("bob")
-        request = FollowRequest(3, TX, 2)
-        assert sessions.is_new(session, request)
-        sessions.accept(session, request)
-        assert session.requests == 3
-        assert not sessions.is_new(session, request)
-
-    @pytest.mark.parametrize("request_", [FollowRequest(3, TX, 1), FollowRequest(1, TX, 1)])
-    def test_numbers_have_no_gap(self, request_: FollowRequest) -> None:
-        sessions = Sessions("A", 1)
-        session = sessions.open("bob")
-        with pytest.raises(ProtocolError):
-            sessions.is_new(session, request_)
-
-    def test_no_number_is_used_again(self) -> None:
-        sessions = Sessions("A", 1)
-        session = sessions.open("bob")
-        sessions.accept(session, FollowRequest(2, TX, 1))
-        with pytest.raises(ProtocolError):
-            sessions.is_new(session, FollowRequest(3, TX, 2))
-
-    def test_a_negative_count_is_refused(self) -> None:
-        sessions = Sessions("A", 1)
-        session = sessions.open("bob")
-        with pytest.raises(ProtocolError):
-            sessions.is_new(session, FollowRequest(1, TX, -1))
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [
+        ((replace(END, name="never"),), "NoSuchOperation: unsubscribe: 'never' is not in force"),
+        ((Step("unadvertise", "3", "held"),), "NoSuchOperation: unadvertise: 'held' is not in"),
+        ((END, replace(END, order="4")), "NoSuchOperation: unsubscribe: 'held' is taken back"),
+        ((Step("publish", "1", body=bytes(body(z=1))),), "NotAdvertised"),
+        ((Step("publish", "1", body=b"\xc1"),), "FrameError"),
+        ((Step("dance", "1"),), "MisuseError"),
+        ((Step("subscribe", "2", "no filter"),), "MisuseError"),
+        ((PUBLISH,) * (MOST_OPERATIONS + 1), "MisuseError"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_nothing_is_left(
+    steps: tuple[Step, ...], error: str
+) -> None:
+    office = engaged(SUBSCRIBE, *steps)
+    assert refusal(office).startswith(f"bob: {error}")
+    assert [entry.id for entry in office.state.subscriptions] == [HELD]
+    office.hears(Decide(TX, 1, False, "refused"))
+    assert office.told == []  # bob has never heard of it
+    assert not office.machine.state.locals
 
 
-def test_who_executes_a_plan_is_not_asked_what_it_publishes() -> None:
-    office = Office(root="B")
-    office.arrives("alice")
-    office.advertises(op("alice", 1))
-    office.asks(op("alice", 2), ExecuteRequest(2, (("alice", (PUBLISH,)),)))
-    assert office.told == []
-    ((broker, letter),) = office.letters()
-    assert broker == "B"
-    assert isinstance(letter, Submit)
-    assert [(each.client, each.events) for each in letter.contributions] == [("alice", 1)]
+def test_who_reads_in_total_order_begins_nothing_in_a_plan() -> None:
+    office = at_home()
+    office.state.merging["bob"] = None
+    office.gets(plan(SUBSCRIBE))
+    why = refusal(office)
+    assert why.startswith("bob: NotOffered: ")
+    assert "total order" in why
 
 
-def test_what_it_may_not_publish_is_not_submitted() -> None:
-    office = Office(root="B")
-    office.arrives("alice")
-    office.asks(op("alice", 2), ExecuteRequest(2, (("alice", (PUBLISH,)),)))
-    ((_, letter),) = office.letters()
-    assert isinstance(letter, Withdraw)
-    assert letter.reason.startswith("alice: NotAdvertised: ")
+def test_in_a_durable_session_no_name_is_taken_twice() -> None:
+    office = at_home()
+    office.session("bob").keep_s = 60.0
+    again = replace(SUBSCRIBE, name="held")
+    office.gets(plan(again))
+    assert refusal(office) == "bob: NameTaken: 'held' stands already: choose another name"
+    office.hears(Decide(TX, 1, False, "refused"))
+    office.gets(plan(END, again, tx="alice/B-1.1/2"))  # unless it goes with the same plan
+    assert len(contribution(office).begun) == 1
 
 
-def test_who_executes_a_plan_and_does_more_is_asked() -> None:
-    office = Office(root="B")
-    office.arrives("alice")
-    office.advertises(op("alice", 1))
-    office.asks(op("alice", 2), ExecuteRequest(2, (("alice", (PUBLISH, SUBSCRIBE)),)))
-    assert [type(told) for _, told in office.told] == [Invited]
+def test_a_part_is_done_once() -> None:
+    office = engaged(SUBSCRIBE)
+    contribution(office)
+    office.gets(plan(SUBSCRIBE))
+    assert refusal(office).startswith("bob: TransactionOver: it has done its part before")
+    assert [entry.id for entry in office.state.subscriptions] == [HELD, FIRST]
+
+
+def test_a_letter_that_the_decision_has_overtaken_does_nothing() -> None:
+    office = at_home()
+    office.hears(Decide(TX, 1, False, "too late"))
+    office.gets(plan(SUBSCRIBE, END))
     assert office.letters() == []
+    assert not office.machine.state.locals
+
+
+def test_a_letter_that_comes_when_all_is_settled_is_undone_by_the_verdict() -> None:
+    office = engaged(SUBSCRIBE, END)
+    assert office.timers[("transaction", TX)] == 10.0 + GRACE_S
+    office.letters()
+    office.gets(Verdict(TX, 3, False, "it was aborted long ago"))
+    assert [entry.id for entry in office.state.subscriptions] == [HELD]
+    assert not office.machine.state.locals
+    assert not office.timers
+
+
+# ── how it ends ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_commit_tells_its_client_what_has_begun_and_what_has_ended() -> None:
+    office = engaged(SUBSCRIBE, END, Step("unadvertise", "4", str(SPACE)))
+    begun = contribution(office).begun
+    office.hears(Decide(TX, 3, True, begun=begun, brokers=("A",)))
+    added = (Stands(FIRST.sequence, "subscribe", "s", SPACE),)
+    assert office.told == [("bob", Decided(TX, 3, True, "", added, (1, 2)))]
+    assert office.last.ending == [HELD]
+    assert office.routed[-1] == Unadvertise(OFFER)
+
+
+def test_of_an_abort_its_client_hears_nothing_and_nothing_is_left() -> None:
+    office = engaged(SUBSCRIBE, END, replace(ADVERTISE, order="4"))
+    office.hears(Decide(TX, 3, False, "no"))
+    assert office.told == []
+    assert [entry.id for entry in office.state.subscriptions] == [HELD]
+    assert [*office.state.retired] == [op("bob", GRANTED + 2)]  # until others have let go of it
+    assert office.session("bob").names == {HELD.sequence: "held"}
+    office.gets(plan(END, tx="alice/B-1.1/2"))
+    assert ended(office) == [HELD]
+
+
+def test_what_a_plan_has_added_the_next_one_takes_back_by_its_name() -> None:
+    office = engaged(replace(ADVERTISE, filter=ELSEWHERE))
+    office.machine.effective(FIRST, failed=False)
+    office.carry()
+    office.letters()
+    office.hears(Decide(TX, 1, True, brokers=("A",)))
+    second = "alice/B-1.1/2"
+    office.gets(plan(Step("unadvertise", "1", "a"), tx=second))
+    assert contribution(office).version == 1
+    office.hears(Decide(second, 2, True, brokers=("A",)))
+    assert office.told[-1] == ("bob", Decided(second, 2, True, "", (), (FIRST.sequence,)))
+    assert FIRST.sequence not in office.session("bob").names

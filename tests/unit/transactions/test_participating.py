@@ -18,11 +18,8 @@ from motet.protocol.transactions.messages import (
     Contribution,
     Decide,
     Echoed,
-    Engage,
-    Engaged,
     Invite,
     Reply,
-    Step,
     Withdraw,
 )
 from motet.protocol.transactions.participating import (
@@ -203,15 +200,6 @@ def test_an_answer_waits_for_what_was_asked_before_it() -> None:
     office.carry()
     assert office.answer(op("bob", 3)) == Done(3)
     assert office.answer(op("alice", 2)) == Done(2, "1")
-
-
-def test_a_plans_part_for_who_is_not_here_is_refused() -> None:
-    office = office_of("alice")
-    steps = (Step("publish", "1"),)
-    office.gets(Engage("dora/D-1.1/1", "zoe", steps, 5.0))
-    assert office.letters() == [
-        ("D", Engaged("dora/D-1.1/1", "zoe", None, "zoe is not connected to A"))
-    ]
 
 
 # ── ends ─────────────────────────────────────────────────────────────────────────────────

@@ -57,11 +57,11 @@ class Following(Inviting):
             return
         local = self._local(letter.tx, letter.timeout_s)
         part = self._own(local, session.client, session.epoch)
+        part.plan = replace(letter, steps=())
         wrong = missing or self._unable(session, letter, part, targets)
         if wrong is not None:
             self._refuse(letter, f"{letter.client}: {wrong[0]}: {wrong[1]}")
             return
-        part.plan = replace(letter, steps=())
         self._do(session, letter, part, targets)
         self._effects.followed.append((letter.tx, letter.client))
 
@@ -181,7 +181,7 @@ class Following(Inviting):
                     added.append(step.filter)
             elif step.kind in ("unadvertise", "unsubscribe"):
                 target = OpId(session.client, session.epoch, next(left))
-                problem = self._held(target, letter.tx)
+                problem = self._held(target, letter.tx, repr(step.name))
                 given_up.add(target.sequence)
             else:
                 problem = ("MisuseError", f"a step of the kind {step.kind!r}")

@@ -88,21 +88,22 @@ class Participating(Office):
         tx = request.tag.tx if request.tag is not None else ""
         return self._held(OpId(op.client, op.epoch, request.target), tx)
 
-    def _held(self, target: OpId, tx: str) -> Problem:
+    def _held(self, target: OpId, tx: str, called: str = "") -> Problem:
         """Why it cannot be taken back, in this transaction or in none."""
         holder = self._holder(target)
         if not holder:
             return None
         number, client = target.sequence, target.client
+        called = called or f"operation {number}"
         if holder == tx and tx in self.state.locals:
             part = self.state.locals[holder].parts[client]
             if number not in part.ended and number not in part.unadvertised:
                 return None
-            text = f"operation {number} of {client} was taken back in {holder} before"
+            text = f"{called} of {client} was taken back in {holder} before"
             return ("NoSuchOperation", text)
         return (
             "InTransaction",
-            f"operation {number} of {client} is part of transaction {holder}, which is "
+            f"{called} of {client} is part of transaction {holder}, which is "
             "not decided: wait for it, or do it in that transaction",
         )
 
@@ -457,6 +458,7 @@ class Participating(Office):
     def _take_effect(self, client: str, part: Part) -> None:
         for number in part.unadvertised:
             target = OpId(client, part.epoch, number)
+            self._forget_name(target)
             if target in self.routing.advertisements and target not in self.routing.retired:
                 self._effects.routes.append((Unadvertise(target), Hop.client(client)))
         for number in part.ended:
@@ -468,10 +470,16 @@ class Participating(Office):
         source = Hop.client(client)
         for number in sorted((*part.begun, *part.advertised), reverse=True):
             target = OpId(client, part.epoch, number)
+            self._forget_name(target)
             if target in self.routing.subscriptions:
                 self._effects.routes.append((Unsubscribe(target), source))
             elif target in self.routing.advertisements and target not in self.routing.retired:
                 self._effects.routes.append((Unadvertise(target), source))
+
+    def _forget_name(self, target: OpId) -> None:
+        session = self.sessions.current(target.client, target.epoch)
+        if session is not None:
+            self.sessions.forget(session, target.sequence)
 
 
 def _size_of(request: TagRequest) -> int:
