@@ -84,6 +84,7 @@ class Conversation(Wishes):
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
         self._answers: dict[int, asyncio.Future[Resolved]] = {}
+        self._leaving: dict[int, Standing] = {}
         self._request_slots = asyncio.Semaphore(MAX_REQUESTS)
         self._first_welcome: asyncio.Future[None] = self._loop.create_future()
         self._offline = asyncio.Event()
@@ -355,10 +356,8 @@ class Conversation(Wishes):
                 self.ledger.settle(happening)
                 if not self._stalled and self.error is None:
                     self._horizon = happening.upto + self.machine.window
-            case Resolved(handle):
-                answer = self._answers.get(handle)
-                if answer is not None and not answer.done():
-                    answer.set_result(happening)
+            case Resolved():
+                self._resolved(happening)
             case Called(invited):
                 self.participation.called(invited)
             case Concluded():

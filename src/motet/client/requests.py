@@ -89,6 +89,8 @@ class Requests(ABC):
         operation = self._standing.get(handle) or self._awaited(handle)
         if operation is None:
             return
+        if operation.target is not None and operation.tag is None:
+            return  # whoever holds what it takes back must hear whether that is over
         operation.awaited = False
         if operation.kind not in INVERSE or self._being_undone(operation):
             return

@@ -34,13 +34,20 @@ class Standing:
         """The undecided transaction that it is to begin with."""
         self.ends_in = ""
         """The transaction that it ends, or has ended, with."""
+        self.leaving = False
+        """It was asked to be taken back; it stays if an undecided transaction holds it."""
         self._withdraw = withdraw
         self._error: MotetError | None = None
         self._over = False
 
     @property
     def in_force(self) -> bool:
-        return not self._over
+        return not self._over and not self.leaving
+
+    @property
+    def over(self) -> bool:
+        """Nothing more comes."""
+        return self._over
 
     @property
     def error(self) -> MotetError | None:

@@ -122,7 +122,7 @@ class SyncSubscription(SyncStanding[Subscription]):
             self._waiting += 1
             try:
                 while True:
-                    over = not self._entry.in_force
+                    over = self._entry.over
                     event = self._entry.get_nowait()
                     if event is not None:
                         return event

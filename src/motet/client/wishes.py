@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from motet.client.arrivals import Arrivals
 from motet.client.checks import checked
@@ -23,6 +23,7 @@ from motet.client.transacting import how_to_know
 from motet.errors import (
     ClosedError,
     Disconnected,
+    InTransaction,
     MisuseError,
     MotetError,
     NameTaken,
@@ -72,8 +73,8 @@ class Wishes(ABC):
     """By open transaction: what begins or ends in it."""
     _loop: asyncio.AbstractEventLoop
     _answers: dict[int, asyncio.Future[Resolved]]
-    _following: dict[int, tuple[Sequence[int], Sequence[Standing]]]
-    """By request that does our part of a plan: what it adds, and what it ends."""
+    _leaving: dict[int, Standing]
+    """By request that takes it back."""
     _request_slots: asyncio.Semaphore
 
     @abstractmethod
@@ -181,11 +182,23 @@ class Wishes(ABC):
             self._flush()
             kind = INVERSE[entry.kind]
             handle = self.machine.request(kind, target=entry.handle, wait=wait, timeout_s=timeout_s)
-            entry.end(None)
-            try:
-                await self._answer(handle, kind, timeout_s)
-            finally:
+            entry.leaving = True
+            self._leaving[handle] = entry
+            await self._answer(handle, kind, timeout_s)
+
+    def _resolved(self, news: Resolved) -> None:
+        """A request is answered, whether or not somebody still waits for that. Only now is it known
+        whether what was taken back is over: our broker may hold it for a plan."""
+        entry = self._leaving.pop(news.handle, None)
+        if entry is not None:
+            entry.leaving = False
+            refused = news.failure is not None and news.failure.error == InTransaction.__name__
+            if not refused:
+                entry.end(None)
                 self.entries.pop(entry.handle, None)
+        answer = self._answers.get(news.handle)
+        if answer is not None and not answer.done():
+            answer.set_result(news)
 
     # ── in a transaction ─────────────────────────────────────────────────────────────────
 
