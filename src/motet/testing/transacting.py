@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from motet.testing.clients import SimulatedClient
     from motet.testing.history import History, Session
 
+MOST_STEPS = 1000
 SPREADING = "StillSpreading"
 """It is committed, but nobody says that it is effective: somebody is away."""
 
@@ -120,13 +122,14 @@ def _plan(client: SimulatedClient, session: Session, deal: Deal) -> None:
     """What brokers will do for the clients of a plan, in sessions that these have now, unless they
     get others meanwhile."""
     history, now = client.cluster.history, client.cluster.agenda.now
-    mark = -len(history.deals)
+    marks = count(-MOST_STEPS * len(history.deals))
     for name, steps in deal.steps.items():
         found = [s for s in history.sessions if s.client == name and s.ended_at == inf]
         theirs = session if name == session.client else found[-1] if found else None
         for step in steps:
             where = theirs or session
-            deed = Deed(deal, step.kind, step.order, where, mark, now, where.instance, planned=True)
+            deed = Deed(deal, step.kind, step.order, where, next(marks), now, where.instance)
+            deed.planned = True
             if step.kind == "publish":
                 deed.answer = DONE
                 _describe(client, deed, step.body)
