@@ -320,6 +320,7 @@ class ClientMachine(Transacting):
             self._given = {}
             self._window.take_over(frame)
             self._take_over(frame.requests, frame.standing)
+            self._planning = True  # of the process before
         elif frame.resumed:
             how = "resumed"
             self._resume(frame)
