@@ -5,11 +5,17 @@ from __future__ import annotations
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.remembered import Remembered
-from motet.model import Filter
+from motet.model import Filter, OpId
 from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link.messages import Control, LinkHello
-from motet.protocol.routing.messages import Complete, PubendHere
+from motet.protocol.routing.messages import (
+    Advertise,
+    Complete,
+    PubendHere,
+    Started,
+    Switched,
+)
 from motet.protocol.session.messages import (
     BeginRequest,
     ClientHello,
@@ -19,7 +25,7 @@ from motet.protocol.session.messages import (
     Tag,
     Welcome,
 )
-from motet.protocol.transactions.messages import Decide
+from motet.protocol.transactions.messages import Begun, Decide
 
 B, FIRST, SECOND = 1, 2, 3
 X = Filter.parse("x > 1")
@@ -71,3 +77,18 @@ def test_the_next_session_does_not_take_it_for_its_own() -> None:
         stage.hear(SECOND, SubscribeRequest(2, X))
         told = stage.hear(B, Control(3, (Decide(tx, 5, committed, "no"),)))
         assert not any(isinstance(each, Decided | Over) for each in told)
+
+
+def test_a_start_and_its_cut_may_be_told_together() -> None:
+    """B was away: what it says of a subscription comes all at once, and only the cut counts."""
+    stage = Stage()
+    epoch = stage.connect(FIRST)
+    stage.hear(B, Control(3, (Advertise(OpId("bob", "B-1.1", 1), X),)))
+    tx = stage.subscribes_in_transaction(epoch)
+    op = OpId("alice", epoch, 2)
+    begun = (Begun(op, X, "00000001"),)
+    decide = Decide(tx, 5, True, "", begun, brokers=("A",))
+    news = (Started(op, "B.1", 10, True), decide, Switched(op, "B.1", 20, False))
+    stage.hear(B, Control(4, news))
+    position = stage.core.streams.machine._stream("B.1").subend.positions["alice"]
+    assert [tick for tick in (5, 15, 20, 21) if position.is_owed(2, tick)] == [21]
