@@ -100,8 +100,9 @@ class BrokerCore(Greeting):
         """A new broker; or, with what a journal gave back, one that goes on."""
         self.durable = durable or Durable(config)
         self.config = replace(config, neighbours=tuple(self.durable.ledgers))
+        root = self.durable.transactions.root
         self.links = {
-            name: Link(config.name, ledger) for name, ledger in self.durable.ledgers.items()
+            name: Link(config.name, ledger, root) for name, ledger in self.durable.ledgers.items()
         }
         self.clients = {
             session.client: ClientSoft(session.epoch, forgot=True)

@@ -95,6 +95,11 @@ class Linking(ABC):
                 f"{hello.broker!r} is not a neighbour of {self.config.name} (it has: {known}); "
                 "add the link to the topology of both"
             )
+        if hello.root and link.root and hello.root != link.root:
+            raise ProtocolError(
+                f"{hello.broker} takes {hello.root} for the root of the overlay, "
+                f"{self.config.name} takes {link.root}: give both the same one"
+            )
         if peer is not None and peer.name != hello.broker:
             raise ProtocolError(f"dialled {peer.name}, but {hello.broker} answered")
         if peer is None and connection < link.soft.connection:
@@ -259,7 +264,8 @@ class Linking(ABC):
         known = dict(self.links)
         self.links.clear()  # not replaced: others hold this very table
         for name, ledger in self.durable.ledgers.items():
-            self.links[name] = known.get(name) or Link(self.config.name, ledger)
+            root = self.durable.transactions.root
+            self.links[name] = known.get(name) or Link(self.config.name, ledger, root)
         self.config = replace(self.config, neighbours=tuple(neighbours))
         for name in removed:
             self.streams.gone(name, out, now)

@@ -92,3 +92,11 @@ def test_a_start_and_its_cut_may_be_told_together() -> None:
     stage.hear(B, Control(4, news))
     position = stage.core.streams.machine._stream("B.1").subend.positions["alice"]
     assert [tick for tick in (5, 15, 20, 21) if position.is_owed(2, tick)] == [21]
+
+
+def test_two_roots_do_not_link() -> None:
+    core = BrokerCore(BrokerConfig("A", ("B",), incarnation=1, root="A"))
+    core.recover(0.0, Remembered())
+    out = core.step(Received(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0, root="B")), 0.0)
+    assert "takes B for the root of the overlay, A takes A" in out.close[0].text
+    assert not out.send

@@ -131,8 +131,9 @@ class Ledger:
 class Link:
     """The soft half: one neighbour's current connection."""
 
-    def __init__(self, broker: str, ledger: Ledger) -> None:
+    def __init__(self, broker: str, ledger: Ledger, root: str = "") -> None:
         self.ledger = ledger
+        self.root = root
         sent = ledger.record.sent
         self.soft = LinkSoft(kept_from=sent, offered=sent)
         self.neighbour = ledger.record.neighbour
@@ -189,6 +190,7 @@ class Link:
             record.incarnation,
             record.received,
             heard,
+            root=self.root,
         )
         out.send.append((self.soft.connection, hello))
         if not heard:

@@ -24,7 +24,8 @@ class LinkHello(Struct, tag="link", array_like=True, frozen=True):
     `incarnation` is the sender's life on this link: it grows when the sender has lost its state,
     or has given the receiver up. `known` is the life of the receiver that the sender remembers
     (0: none), and `received` how much control it has from it in this pair of lives.
-    `heard` is true in an answer, which is never answered itself.
+    `heard` is true in an answer, which is never answered itself. `root` is who decides
+    transactions, as far as the sender knows.
     """
 
     version: int
@@ -34,6 +35,7 @@ class LinkHello(Struct, tag="link", array_like=True, frozen=True):
     received: int
     heard: bool = False
     credentials: bytes = b""
+    root: str = ""
 
 
 class Control(Struct, tag="ctl", array_like=True, frozen=True):
