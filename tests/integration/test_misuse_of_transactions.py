@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import motet
-from motet import Client, LocalOverlay
-from motet.errors import InTransaction
+from motet import Client, Invitation, LocalOverlay, Transaction
+from motet.client.checks import MAX_REASON_CHARS
+from motet.errors import InTransaction, InvitationRefused, MisuseError
 from tests.integration.durable_broker import SOON_S
 
 STREAM = "process = 'p1'"
@@ -79,3 +81,59 @@ async def test_a_refusal_that_nobody_waits_for_changes_nothing(alice: Client) ->
     assert entry.in_force
     await alice.unsubscribe(entry)
     assert not entry.in_force
+
+
+# ── what is no argument ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("reason", [ValueError("no"), 3, None])
+async def test_a_wrong_reason_is_refused_and_the_transaction_stays_open(
+    alice: Client, reason: Any
+) -> None:
+    tx = await alice.transaction()
+    with pytest.raises(MisuseError, match="a reason is text"):
+        await tx.abort(reason)
+    await tx.publish({"process": "p1"})
+    await tx.commit()
+    assert tx.committed
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "no", "x" * 10_000, "half a pair \ud800/e/1"])
+async def test_a_wrong_name_of_a_transaction_is_refused(alice: Client, name: Any) -> None:
+    with pytest.raises(MisuseError, match="is not the name of a transaction") as raised:
+        await alice.outcome(name)
+    assert len(str(raised.value)) < 200
+    assert alice.connected
+
+
+async def test_the_outcome_of_a_transaction_is_asked_for_by_it_or_by_its_id(alice: Client) -> None:
+    async with alice.transaction() as tx:
+        await tx.publish({"process": "p1"})
+    assert await alice.outcome(tx) == await alice.outcome(tx.id) == "committed"
+
+
+async def test_long_reasons_are_cut(overlay: LocalOverlay, alice: Client) -> None:
+    long = "half a pair \ud800" + "x" * (9 << 20)
+
+    async def refuse(invitation: Invitation, tx: Transaction) -> None:
+        del invitation, tx
+        raise ValueError(long)
+
+    async with overlay.connect("bob") as bob:
+        await bob.participate(refuse)
+        await bob.subscribe("call = 1")
+        tx = await alice.transaction()
+        with pytest.raises(InvitationRefused, match="bob: ValueError: half") as raised:
+            await tx.invite({"call": 1})
+        assert len(str(raised.value)) < 2 * MAX_REASON_CHARS
+        await tx.abort(long)
+        with pytest.raises(ValueError, match="half"):
+            async with alice.transaction():
+                raise ValueError(long)
+        assert (alice.connected, bob.connected) == (True, True)
+
+
+@pytest.mark.parametrize("wrong", [{"handler": 3}, {"began": 3}])
+async def test_who_takes_part_gives_functions(alice: Client, wrong: Any) -> None:
+    with pytest.raises(MisuseError, match="must be callable"):
+        await alice.participate(**wrong)

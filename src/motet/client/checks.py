@@ -10,6 +10,10 @@ from motet.model.limits import MAX_KEEP_S
 from motet.model.ticks import LAST_TICK, TICKS_PER_S
 from motet.model.values import show_timestamp
 
+MAX_REASON_CHARS = 400
+"""Of why a transaction is aborted, or an invitation refused: it is told to everybody in it."""
+MAX_TX_CHARS = 1024
+SHOWN_CHARS = 60
 Since = str | datetime | Mapping[str, int]
 MAX_NAME_CHARS = 1024
 CLOCKS_DIFFER = timedelta(seconds=1)
@@ -46,6 +50,51 @@ def checked_keep(durable: bool, keep_s: float, client_id: str | None) -> float:
     return float(keep_s)
 
 
+def shown(value: object) -> str:
+    """What somebody has given us, short enough for the text of an error."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
+
+
+def is_text(value: object) -> bool:
+    """Whether it is text that can be sent: half a surrogate pair cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def checked_reason(reason: str) -> str:
+    """Why a transaction is aborted: as much of it as somebody would read."""
+    if not isinstance(reason, str):
+        raise MisuseError(f"a reason is text, not {shown(reason)}")
+    return cut(reason)
+
+
+def reason_of(problem: BaseException) -> str:
+    """Why a transaction is aborted, if this was raised in it."""
+    kind = type(problem).__name__
+    try:
+        text = str(problem)
+    except Exception:  # whoever wrote it has made a second mistake
+        text = ""
+    return cut(f"{kind}: {text}" if text else kind)
+
+
+def cut(text: str) -> str:
+    text = text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}…"
+    return text.encode(errors="replace").decode()
+
+
+def checked_tx(name: str) -> str:
+    if not is_text(name) or not 0 < len(name) <= MAX_TX_CHARS:
+        raise MisuseError(f"{shown(name)} is not the name of a transaction: tx.id has it")
+    return name
+
+
 def checked_cursors(cursors: Mapping[str, int] | None) -> dict[str, int] | None:
     if cursors is None:
         return None
@@ -62,8 +111,8 @@ def checked_cursors(cursors: Mapping[str, int] | None) -> dict[str, int] | None:
 def checked_name(name: str | None) -> str:
     if name is None:
         return ""
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
-        raise MisuseError(f"a name is text of 1 to {MAX_NAME_CHARS} characters, not {name!r}")
+    if not is_text(name) or not 0 < len(name) <= MAX_NAME_CHARS:
+        raise MisuseError(f"a name is text of 1 to {MAX_NAME_CHARS} characters, not {shown(name)}")
     return name
 
 

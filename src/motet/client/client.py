@@ -23,6 +23,7 @@ from motet.client.checks import (
     checked_cursors,
     checked_name,
     checked_time,
+    checked_tx,
     reach_of,
 )
 from motet.client.conversation import Conversation
@@ -296,13 +297,17 @@ class Client(About):
         refuses by raising. Steps of plans the broker does without asking, even while there is no
         connection; `began` is called with each subscription that has begun by one.
         """
+        for what, called in (("handler", handler), ("`began`", began)):
+            if called is not None and not callable(called):
+                raise MisuseError(f"a {what} must be callable, not a {type(called).__name__}")
         talk = self._conversation
         talk.participation.handler, talk.participation.began = handler, began
         await talk.ask(ConsentRequest(0, checked_time(timeout)))
 
-    async def outcome(self, tx_id: str, *, timeout: float = 10.0) -> str:
+    async def outcome(self, tx_id: str | Transaction, *, timeout: float = 10.0) -> str:
         """What became of a transaction: committed, aborted, in progress or expired."""
-        return await self._conversation.ask(OutcomeRequest(0, tx_id, checked_time(timeout)))
+        name = checked_tx(tx_id.id if isinstance(tx_id, Transaction) else tx_id)
+        return await self._conversation.ask(OutcomeRequest(0, name, checked_time(timeout)))
 
     # ── being done with events ───────────────────────────────────────────────────────────
 

@@ -144,8 +144,9 @@ class SyncTransacting(ABC):
         told: Explanation = self._in_order(self._client.explain(own, timeout=timeout))
         return told
 
-    def outcome(self, tx_id: str, *, timeout: float = 10.0) -> str:
-        told: str = self._in_order(self._client.outcome(tx_id, timeout=timeout))
+    def outcome(self, tx_id: str | SyncTransaction, *, timeout: float = 10.0) -> str:
+        name = tx_id.id if isinstance(tx_id, SyncTransaction) else tx_id
+        told: str = self._in_order(self._client.outcome(name, timeout=timeout))
         return told
 
     def participate(

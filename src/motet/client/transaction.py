@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import Raw
 
-from motet.client.checks import checked_name
+from motet.client.checks import checked_name, checked_reason, is_text, reason_of, shown
 from motet.client.explaining import (
     REMEMBERED,
     Explanation,
@@ -199,10 +199,11 @@ class Transaction:
 
     async def abort(self, reason: str = "") -> None:
         """Nothing of it takes effect. Twice is harmless."""
+        told = checked_reason(reason)
         if self._closed:
             return
         with suppress(Aborted):
-            await self._finish(commit=False, reason=reason)
+            await self._finish(commit=False, reason=told)
 
     async def _finish(self, *, commit: bool, reason: str = "") -> None:
         if not self._coordinates:
@@ -233,7 +234,7 @@ class Transaction:
         if error is None:
             await self.commit()
         else:
-            await self.abort(f"{type(error).__name__}: {error}")
+            await self.abort(reason_of(error))
 
     def __repr__(self) -> str:
         state = {True: "committed", False: "aborted", None: "open"}[self.committed]
@@ -265,7 +266,7 @@ class Participation:
         try:
             await self._handle(invited)
         except Exception as problem:
-            refusal = f"{self._talk.machine.client}: {type(problem).__name__}: {problem}"
+            refusal = f"{self._talk.machine.client}: {reason_of(problem)}"
         answer = AnswerRequest(0, invited.tx, invited.op, refusal, invited.timeout_s)
         with suppress(TransactionOver, Aborted):  # decided meanwhile
             await self._talk.ask(answer)
@@ -307,19 +308,22 @@ class Participation:
 
 def checked_isolation(isolation: str) -> bool:
     if isolation not in ("serializable", "none"):
-        raise MisuseError(f"isolation is 'serializable' or 'none', not {isolation!r}")
+        raise MisuseError(f"isolation is 'serializable' or 'none', not {shown(isolation)}")
     return isolation == "serializable"
 
 
 def checked_key(key: str) -> str:
-    if not isinstance(key, str) or len(key) > MAX_KEY_CHARS:
-        raise MisuseError(f"a key is text of at most {MAX_KEY_CHARS} characters, not {key!r}")
+    if not is_text(key) or len(key) > MAX_KEY_CHARS:
+        raise MisuseError(f"a key is text of at most {MAX_KEY_CHARS} characters, not {shown(key)}")
     return key
 
 
 def check_plan(steps: int, request: ExecuteRequest) -> None:
     """Before it has a number: one that is numbered and cannot be sent would block all others."""
-    size_bytes = len(encode(request))
+    try:
+        size_bytes = len(encode(request))
+    except Exception as problem:
+        raise PlanError(f"this plan cannot be sent: {problem}") from problem
     if size_bytes > MAX_PLAN_BYTES:
         raise PlanError(
             f"a plan of {steps} steps and {size_bytes:,} bytes is above the limit of "

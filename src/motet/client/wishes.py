@@ -44,6 +44,7 @@ from motet.protocol.session.messages import (
     TxRequest,
 )
 from motet.runtime.codec import encode
+from motet.runtime.transport import MAX_FRAME_BYTES
 
 VERBS: dict[type, str] = {
     BeginRequest: "begin a transaction",
@@ -206,6 +207,7 @@ class Wishes(ABC):
         """A request about a transaction, and the value of its answer."""
         async with self._request_slots:
             self.check_open()
+            _check_sendable(request)
             self._flush()
             handle = self.machine.ask(request)
             tx = self.machine.commits(handle)
@@ -294,6 +296,17 @@ class Wishes(ABC):
     def _abandon(self, handle: int) -> None:
         self.machine.abandon(handle)
         self._carry_out()
+
+
+def _check_sendable(request: TxRequest) -> None:
+    """Before it has a number, as below; whoever made it has better words for what is wrong."""
+    try:
+        length = len(encode(request))
+    except Exception as problem:
+        raise MisuseError(f"cannot {VERBS[type(request)]}: {problem}") from problem
+    if length > MAX_FRAME_BYTES:
+        text = f"a request of {length} bytes is above the limit of {MAX_FRAME_BYTES}"
+        raise MisuseError(f"cannot {VERBS[type(request)]}: {text}")
 
 
 def _check_travels(wanted: Filter) -> None:
