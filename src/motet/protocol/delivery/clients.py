@@ -140,6 +140,11 @@ class Clients:
                 op, tick = record.op, record.tick
                 if tick <= self._interest.lapsed(op, stream.pubend):
                     continue
+                position = stream.subend.positions.get(op.client)
+                if record.tentative and position is not None and position.is_over(op, tick):
+                    if position.switch(op.sequence, tick, ended=True):
+                        out.switched.append(Switched(op, stream.pubend, tick, True))
+                    continue
                 self.begin(stream, op.client, op, tick, out, record.tentative)
 
     def passed_cut(self, stream: Stream, cut: tuple[int, int], now: float, out: Effects) -> None:
@@ -157,13 +162,7 @@ class Clients:
         position = stream.subend.positions.get(op.client)
         if position is None or op.sequence not in position.starts:
             return None
-        above, upto = position.windows.get(op.sequence, (0, LAST_TICK))
-        window = (above, min(tick, upto)) if ended else (min(tick, above), upto)
-        if window == (above, upto):
-            return False
-        position.windows[op.sequence] = window
-        position.idle = position.idle and ended
-        return True
+        return position.switch(op.sequence, tick, ended)
 
     def passed(self, op: OpId, pubends: Iterable[str]) -> bool | None:
         """Has a subscription been given, and its client acknowledged, all up to where it ends in

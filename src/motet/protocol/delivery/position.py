@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from motet.model import OpId
+from motet.model.ticks import LAST_TICK
 from motet.protocol.delivery.merge import Merge
 from motet.protocol.delivery.ranges import Range
 from motet.protocol.delivery.together import Together
@@ -100,6 +102,23 @@ class Position:
             return True
         above, upto = self.windows[subscription]
         return above < tick <= upto
+
+    def switch(self, subscription: int, tick: int, ended: bool) -> bool:
+        """It begins, or ends, with a cut at this tick. False: that is known."""
+        above, upto = self.windows.get(subscription, (0, LAST_TICK))
+        window = (above, min(tick, upto)) if ended else (min(tick, above), upto)
+        if window == (above, upto):
+            return False
+        self.windows[subscription] = window
+        self.idle = self.idle and ended
+        return True
+
+    def is_over(self, op: OpId, tick: int) -> bool:
+        """The stream shows one that has begun as if it had yet to begin: nobody advertised there
+        what it wants when a transaction ended it, so there is no cut, and this is its end."""
+        above, _ = self.windows.get(op.sequence, (0, LAST_TICK))
+        known = op.sequence in self.starts and above < LAST_TICK
+        return known and tick > self.origins.get(op.sequence, tick)
 
     def begin(self, subscription: int, tick: int, tentative: bool = False) -> None:
         self.starts[subscription] = tick
