@@ -117,8 +117,7 @@ class Position:
         """The stream shows one that has begun as if it had yet to begin: nobody advertised there
         what it wants when a transaction ended it, so there is no cut, and this is its end."""
         above, _ = self.windows.get(op.sequence, (0, LAST_TICK))
-        known = op.sequence in self.starts and above < LAST_TICK
-        return known and tick > self.origins.get(op.sequence, tick)
+        return op.sequence in self.starts and tick > max(above, self.origins.get(op.sequence, tick))
 
     def begin(self, subscription: int, tick: int, tentative: bool = False) -> None:
         self.starts[subscription] = tick
