@@ -7,7 +7,8 @@ import pytest
 from motet.model import Filter
 from motet.protocol.session.messages import BeginRequest, Done, ExecuteRequest, OutcomeRequest
 from motet.protocol.transactions import deciding
-from motet.protocol.transactions.deciding import KEPT_S, SAME_KEY
+from motet.protocol.transactions.collecting import SAME_KEY
+from motet.protocol.transactions.deciding import KEPT_S
 from motet.protocol.transactions.messages import (
     Ask,
     Begun,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from motet.protocol.session.messages import ExecuteRequest
-from motet.protocol.transactions.deciding import SAME_KEY
+from motet.protocol.transactions.collecting import SAME_KEY
 from motet.protocol.transactions.messages import (
     Decide,
     Echoed,

@@ -17,11 +17,11 @@ from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Subscribe
 from motet.protocol.session.state import Session
 from motet.protocol.transactions import deciding
+from motet.protocol.transactions.concluding import Concluding
 from motet.protocol.transactions.cutting import Cutting
 from motet.protocol.transactions.deciding import Deciding
 from motet.protocol.transactions.machine import LETTERS, MOVES, Transactions
 from motet.protocol.transactions.messages import Decide, Withdraw
-from motet.protocol.transactions.participating import Participating
 from motet.testing.bugs.catalogue import Maker, mutation, nothing
 from motet.testing.patches import Patch
 
@@ -237,4 +237,4 @@ def best_effort_events_reach_what_has_not_begun() -> list[Patch]:
 @bug("routing", "convergence", "exactly-once", "soundness")
 def an_abort_takes_nothing_back() -> list[Patch]:
     """What an aborted transaction has added stays in the tables."""
-    return [Patch(Participating, "_withdraw", nothing)]
+    return [Patch(Concluding, "_withdraw", nothing)]
