@@ -22,6 +22,7 @@ from motet.protocol.transactions.cutting import Cutting
 from motet.protocol.transactions.deciding import Deciding
 from motet.protocol.transactions.machine import LETTERS, MOVES, Transactions
 from motet.protocol.transactions.messages import Decide, Withdraw
+from motet.protocol.transactions.state import Gathering
 from motet.testing.bugs.catalogue import Maker, mutation, nothing
 from motet.testing.patches import Patch
 
@@ -212,6 +213,12 @@ def a_late_withdrawal_counts() -> list[Patch]:
         self._decide_now(letter.tx, (), False, letter.reason)
 
     return [Patch(LETTERS, Withdraw, obedient)]
+
+
+@bug("atomicity", "convergence", "routing", "transaction-order", "settles", "handover")
+def the_root_does_not_wait_for_the_whole_cast() -> list[Patch]:
+    """A plan is decided when the first part of it has come."""
+    return [Patch(Gathering, "missing", property(lambda _: []))]
 
 
 # ── clients ──────────────────────────────────────────────────────────────────────────────
