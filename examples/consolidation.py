@@ -25,14 +25,14 @@ async def main() -> None:
         agents = []
         for (name, instances), broker in zip(AGENTS.items(), ("B4", "B5"), strict=True):
             agent = Handler(await overlay.connect(name, broker=broker))
-            agent.client.participate()
+            await agent.client.participate()
             await agent.client.advertise(f"moved is not null and by = '{name}'")
             for instance in instances:
                 updates = await agent.client.subscribe(updates_of(instance), name=instance)
                 agent.handle(updates)
             agents.append(agent)
         consolidator = Handler(await overlay.connect("C", broker="B3"))
-        consolidator.client.participate(began=consolidator.handle)
+        await consolidator.client.participate(began=consolidator.handle)
         news = await consolidator.client.subscribe("moved is not null")
 
         environment = Environment(e1, INSTANCES)

@@ -56,7 +56,7 @@ async def be_ready(agent: Handler) -> None:
         instance = str(invitation.event["instance"])
         agent.handle(await tx.subscribe(updates_of(instance), name=instance))
 
-    agent.client.participate(take_over)
+    await agent.client.participate(take_over)
     await agent.client.subscribe(f"assign = '{agent.client.client_id}'")
 
 

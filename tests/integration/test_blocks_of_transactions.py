@@ -19,7 +19,7 @@ async def publishers(overlay: LocalOverlay) -> dict[str, Client]:
     for name, broker in zip(PUBLISHERS, ("B1", "B2"), strict=True):
         found[name] = await overlay.connect(name, broker=broker)
         await found[name].advertise(f"kind = 'move' and by = '{name}'")
-        found[name].participate()
+        await found[name].participate()
     return found
 
 
@@ -141,7 +141,7 @@ async def test_more_events_than_a_block_can_have_are_refused() -> None:
         for name in ("a", "b", "c"):
             client = await overlay.connect(name)
             await client.advertise("n >= 0")
-            client.participate()
+            await client.participate()
             for n in range(900):
                 plan.publish(name, {"n": n})
         with pytest.raises(motet.Aborted, match="2700 events"):

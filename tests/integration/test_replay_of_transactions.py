@@ -22,7 +22,7 @@ async def cast(overlay: LocalOverlay) -> tuple[Client, Client, Client]:
     source = await overlay.connect("source", broker="B1")
     await source.advertise(STREAM)
     await source.advertise("assign is not null")
-    source.participate()
+    await source.participate()
     handlers = []
     for name, broker in (("one", "B2"), ("two", "B3")):
         client = await overlay.connect(name, broker=broker)
@@ -33,7 +33,7 @@ async def cast(overlay: LocalOverlay) -> tuple[Client, Client, Client]:
             else:
                 await tx.unsubscribe("x")
 
-        client.participate(act)
+        await client.participate(act)
         await client.subscribe(f"assign = '{name}'")
         handlers.append(client)
     await handlers[0].subscribe(STREAM, name="x")

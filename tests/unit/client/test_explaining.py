@@ -36,13 +36,12 @@ def test_a_plan_costs_letters_echoes_and_two_floods() -> None:
     assert found == {
         "engage": (3, 3, False),
         "operate": (16, 6, True),
-        "report": (3, 3, False),
-        "submit": (1, 1, False),
+        "report": (3, 2, False),
         "decide": (12, 4, True),
         "settle": (4, 1, False),
     }
-    assert (told.messages, told.hops) == (39, 18)
-    assert told.expected_s == pytest.approx((18 * 0.0015, 18 * 0.003))
+    assert (told.messages, told.hops) == (38, 16)
+    assert told.expected_s == pytest.approx((16 * 0.0015, 16 * 0.003))
     assert "5 brokers, root B3, coordinated at B1" in str(told)
     assert told.as_dict()["phases"][0]["name"] == "engage"
 

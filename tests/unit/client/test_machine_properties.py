@@ -102,6 +102,8 @@ class Fates(RuleBasedStateMachine):
         self.asked: set[int] = set()
         self.resolved: set[int] = set()
         self.abandoned: set[int] = set()
+        self.removals: set[int] = set()
+        """Answered even if nobody waits: whoever holds what they take back must hear of it."""
         self.settled = 0
         self.made = 0
         self.sure: dict[int, bool] = {}
@@ -120,14 +122,16 @@ class Fates(RuleBasedStateMachine):
     def take_back(self, data: st.DataObject) -> None:
         operation = self.client._standing[data.draw(st.sampled_from(self.client.in_force()))]
         kind = "unadvertise" if operation.kind == "advertise" else "unsubscribe"
-        self.asked.add(self.client.request(kind, target=operation.handle))  # type: ignore[arg-type]
+        handle = self.client.request(kind, target=operation.handle)  # type: ignore[arg-type]
+        self.asked.add(handle)
+        self.removals.add(handle)
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
     def abandon(self, data: st.DataObject) -> None:
         """Also what is resolved: its caller may be gone before he reads the answer."""
         handle = data.draw(st.sampled_from(sorted(self.asked)))
-        if handle not in self.resolved:
+        if handle not in self.resolved | self.removals:
             self.abandoned.add(handle)
         self.client.abandon(handle)
         assert handle not in self.client.in_force()

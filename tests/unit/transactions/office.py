@@ -142,6 +142,10 @@ class Office:
         self.asks(who, StageRequest(who.sequence, Tag(tx, order), event))
 
     def invites(self, who: OpId, tx: str, event: Raw, order: str = "00000001") -> None:
+        """Within what it has advertised long before."""
+        offer = op(who.client, 90)
+        if offer not in self.state.advertisements:
+            self.advertises(offer)
         self.asks(who, InviteRequest(who.sequence, Tag(tx, order), event))
 
     def replies(self, who: OpId, tx: str, invitation: OpId, refusal: str = "") -> None:

@@ -7,7 +7,8 @@ import pytest
 from motet.model import Filter
 from motet.protocol.session.messages import BeginRequest, Done, ExecuteRequest, OutcomeRequest
 from motet.protocol.transactions import deciding
-from motet.protocol.transactions.deciding import KEPT_S, SAME_KEY
+from motet.protocol.transactions.collecting import SAME_KEY
+from motet.protocol.transactions.deciding import KEPT_S
 from motet.protocol.transactions.messages import (
     Ask,
     Begun,
@@ -23,6 +24,7 @@ from motet.protocol.transactions.messages import (
     Verdict,
     Withdraw,
 )
+from motet.protocol.transactions.participating import WATCH
 from tests.unit.transactions.office import SPACE, Office, body, op, part
 
 T1, T2, T3 = (f"dora/D-1.1/{number}" for number in (1, 2, 3))
@@ -270,10 +272,10 @@ def test_a_validation_does_not_wait_for_ever_for_who_is_away() -> None:
     office.goes_on(19.0)
     office.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
     office.submits(T2, part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")]))
-    assert office.timers[("transaction", T1)] == 39.0  # it has just been asked
+    assert office.timers[("transaction", f"{WATCH}{T1}")] == 39.0  # it has just been asked
     office.hears(Echoed(T1, "prepare"), "C")
     office.goes_on(20.0)
-    office.machine.overdue(T1)
+    office.machine.overdue(f"{WATCH}{T1}")
     office.carry()
     assert decided(office) == [(T1, 1, False), (T2, 2, True)]
     assert "B, or somebody behind" in office.machine.state.outcomes[T1].reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from motet.protocol.session.messages import ExecuteRequest
-from motet.protocol.transactions.deciding import SAME_KEY
+from motet.protocol.transactions.collecting import SAME_KEY
 from motet.protocol.transactions.messages import (
     Decide,
     Echoed,
@@ -15,7 +15,7 @@ from motet.protocol.transactions.messages import (
     Verdict,
     Withdraw,
 )
-from motet.protocol.transactions.participating import GRACE_S, LATE, MOST_BYTES
+from motet.protocol.transactions.participating import GRACE_S, LATE, MOST_BYTES, WATCH
 from tests.unit.transactions.office import Office, body, op, part
 from tests.unit.transactions.test_deciding import decided
 
@@ -60,7 +60,7 @@ def test_the_root_decides_when_the_parts_of_the_whole_cast_are_done() -> None:
     office.gets(engaged("erik"))
     assert decided(office) == []
     assert office.outcome(PLAN) == "in progress"
-    assert office.timers[("transaction", PLAN)] == 10.0 + 2 * GRACE_S
+    assert office.timers[("transaction", f"{WATCH}{PLAN}")] == 10.0 + 2 * GRACE_S
     office.gets(engaged("dora"))
     told = [each for each in office.to("C") if isinstance(each, Decide)]
     assert [(each.committed, each.pubends) for each in told] == [(True, ("E.1", "D.1"))]
@@ -106,7 +106,7 @@ def test_a_plan_whose_parts_do_not_come_is_given_up_with_the_names_of_those() ->
     office = Office()
     office.gets(engaged("erik", ("dora", "erik", "frank")))
     office.goes_on(10.0 + 2 * GRACE_S)
-    office.machine.overdue(PLAN)
+    office.machine.overdue(f"{WATCH}{PLAN}")
     office.carry()
     (told,) = [each for each in office.to("C") if isinstance(each, Decide)]
     assert told == Decide(PLAN, 1, False, "dora, frank did not answer")
@@ -127,7 +127,7 @@ def test_after_a_restart_the_root_waits_again_for_the_parts_that_are_missing() -
     office.timers.clear()
     office.goes_on(3.0)
     again = {timer.key: timer.at for timer in office.machine.recover(3.0)}
-    assert again == {("transaction", PLAN): 3.0 + 10.0 + 2 * GRACE_S}
+    assert again == {("transaction", f"{WATCH}{PLAN}"): 3.0 + 10.0 + 2 * GRACE_S}
     office.gets(engaged("dora"))
     assert decided(office) == [(PLAN, 1, True)]
 

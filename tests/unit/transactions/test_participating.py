@@ -8,6 +8,7 @@ from motet.protocol.session.messages import (
     Decided,
     Done,
     Invited,
+    InviteRequest,
     Over,
     StageRequest,
     SubscribeRequest,
@@ -157,6 +158,16 @@ def test_nobody_invites_itself_and_nobody_may_be_there() -> None:
     office.begins(ALICE)
     office.invites(op("alice", 2), TX, body(x=1))
     assert office.answer(op("alice", 2)) == Done(2, "0")
+
+
+def test_an_invitation_lies_inside_what_was_advertised() -> None:
+    """Only then the subscriptions to it are known where it begins."""
+    office = office_of("alice", "bob")
+    office.subscribes(BOB)
+    office.begins(ALICE)
+    office.asks(op("alice", 2), InviteRequest(2, Tag(TX, "00000001"), body(x=1)))
+    assert office.error(op("alice", 2))[0] == "NotAdvertised"
+    assert office.told == []
 
 
 def test_a_refusal_reaches_who_has_invited() -> None:

@@ -1,7 +1,8 @@
 """Transactions of several clients: all of their operations take effect, in one order, or none.
 
 Lives here: `messages` (what brokers say), `state` (what each keeps), `effects` (what follows, and
-where everybody is), `participating` (clients of ours), `inviting` (whom they invite), `following`
+where everybody is), `concluding` (what clients of ours hear in the end),
+`participating` (what they ask for), `inviting` (whom they invite), `following`
 (their parts of a plan), `collecting` (their coordinators), `deciding` (the root), `cutting`
 (versions of the tables, cuts of our pubend), `machine` (the doors, tables of moves).
 May import: `motet.model`, `motet.errors`, the messages and state of routing and sessions, timers.

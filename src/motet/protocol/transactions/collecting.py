@@ -18,11 +18,12 @@ from motet.protocol.session.messages import (
 )
 from motet.protocol.transactions.effects import is_tx, op_of
 from motet.protocol.transactions.following import Following
-from motet.protocol.transactions.messages import Ask, Engage, Open, Submit, Tell
+from motet.protocol.transactions.messages import Ask, Effective, Engage, Open, Submit, Tell
 from motet.protocol.transactions.participating import QUESTION, newest, too_large
 from motet.protocol.transactions.state import Coordination, Part
 
 COMMITTED, ABORTED, RUNNING, EXPIRED = "committed", "aborted", "in progress", "expired"
+SAME_KEY = "committed before as "
 
 
 class Collecting(Following):
@@ -106,6 +107,29 @@ class Collecting(Following):
         isolated = coordination.kind == "isolated"
         told = Submit(coordination.tx, tuple(known.values()), coordination.key, isolated)
         self._post(self.root, told)
+
+    def _effective(self, letter: Effective) -> None:
+        coordination = self.state.coordinations.get(letter.tx)
+        if coordination is not None and coordination.outcome:
+            self._report(coordination)
+
+    def _report(self, coordination: Coordination, *, effective: bool = True) -> None:
+        """The coordinator hears how it went: when it is effective wherever it concerns anybody, or
+        has been committed for so long that somebody must be away, which is told apart."""
+        del self.state.coordinations[coordination.tx]
+        self._effects.timers.append(CancelTimer(("transaction", coordination.tx)))
+        client, epoch, begin = op_of(coordination.tx)
+        op = OpId(client, epoch, coordination.request or begin)
+        if coordination.outcome == COMMITTED and not effective:
+            text = f"transaction {coordination.tx} is committed, but somebody whom it concerns is"
+            self._fail(op, "StillSpreading", f"{text} away: it takes effect there later")
+        elif coordination.outcome == COMMITTED:
+            self._answer(op, Done(op.sequence, coordination.tx))
+        elif coordination.reason.startswith(SAME_KEY):
+            known = coordination.reason.removeprefix(SAME_KEY)
+            self._answer(op, Done(op.sequence, known))
+        else:
+            self._fail(op, "Aborted", coordination.reason)
 
     def ask(self, op: OpId, request: OutcomeRequest) -> None:
         if not is_tx(request.tx):

@@ -11,8 +11,13 @@ from __future__ import annotations
 from motet.model import Filter, Hop, OpId, decode_attributes
 from motet.protocol.contract import CancelTimer, SetTimer
 from motet.protocol.routing.messages import Confirmed
-from motet.protocol.session.messages import Done
-from motet.protocol.transactions.collecting import ABORTED, COMMITTED, RUNNING, Collecting
+from motet.protocol.transactions.collecting import (
+    ABORTED,
+    COMMITTED,
+    RUNNING,
+    SAME_KEY,
+    Collecting,
+)
 from motet.protocol.transactions.effects import op_of
 from motet.protocol.transactions.messages import (
     Begun,
@@ -41,7 +46,6 @@ from motet.protocol.transactions.participating import (
 )
 from motet.protocol.transactions.state import (
     Active,
-    Coordination,
     Flood,
     Gathering,
     Local,
@@ -417,29 +421,6 @@ class Deciding(Collecting):
         if coordination is not None:
             self._report(coordination)
 
-    def _effective(self, letter: Effective) -> None:
-        coordination = self.state.coordinations.get(letter.tx)
-        if coordination is not None and coordination.outcome:
-            self._report(coordination)
-
-    def _report(self, coordination: Coordination, *, effective: bool = True) -> None:
-        """The coordinator hears how it went: when it is effective wherever it concerns anybody, or
-        has been committed for so long that somebody must be away, which is told apart."""
-        del self.state.coordinations[coordination.tx]
-        self._effects.timers.append(CancelTimer(("transaction", coordination.tx)))
-        client, epoch, begin = op_of(coordination.tx)
-        op = OpId(client, epoch, coordination.request or begin)
-        if coordination.outcome == COMMITTED and not effective:
-            text = f"transaction {coordination.tx} is committed, but somebody whom it concerns is"
-            self._fail(op, "StillSpreading", f"{text} away: it takes effect there later")
-        elif coordination.outcome == COMMITTED:
-            self._answer(op, Done(op.sequence, coordination.tx))
-        elif coordination.reason.startswith(SAME_KEY):
-            known = coordination.reason.removeprefix(SAME_KEY)
-            self._answer(op, Done(op.sequence, known))
-        else:
-            self._fail(op, "Aborted", coordination.reason)
-
     def _verdict(self, letter: Verdict) -> None:
         """Decided and settled while we were away."""
         tx = letter.tx
@@ -475,9 +456,6 @@ class Deciding(Collecting):
         self._effects.routes += added
         active.cutting = self._is_touched(decide)
         self.progress(active)
-
-
-SAME_KEY = "committed before as "
 
 
 def _too_large(contributions: tuple[Contribution, ...]) -> str:

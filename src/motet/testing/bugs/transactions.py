@@ -17,11 +17,12 @@ from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Subscribe
 from motet.protocol.session.state import Session
 from motet.protocol.transactions import deciding
+from motet.protocol.transactions.concluding import Concluding
 from motet.protocol.transactions.cutting import Cutting
 from motet.protocol.transactions.deciding import Deciding
 from motet.protocol.transactions.machine import LETTERS, MOVES, Transactions
 from motet.protocol.transactions.messages import Decide, Withdraw
-from motet.protocol.transactions.participating import Participating
+from motet.protocol.transactions.state import Gathering
 from motet.testing.bugs.catalogue import Maker, mutation, nothing
 from motet.testing.patches import Patch
 
@@ -214,6 +215,12 @@ def a_late_withdrawal_counts() -> list[Patch]:
     return [Patch(LETTERS, Withdraw, obedient)]
 
 
+@bug("atomicity", "convergence", "routing", "transaction-order", "settles", "handover")
+def the_root_does_not_wait_for_the_whole_cast() -> list[Patch]:
+    """A plan is decided when the first part of it has come."""
+    return [Patch(Gathering, "missing", property(lambda _: []))]
+
+
 # ── clients ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -237,4 +244,4 @@ def best_effort_events_reach_what_has_not_begun() -> list[Patch]:
 @bug("routing", "convergence", "exactly-once", "soundness")
 def an_abort_takes_nothing_back() -> list[Patch]:
     """What an aborted transaction has added stays in the tables."""
-    return [Patch(Participating, "_withdraw", nothing)]
+    return [Patch(Concluding, "_withdraw", nothing)]
