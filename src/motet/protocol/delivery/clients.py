@@ -132,9 +132,11 @@ class Clients:
                     stream.last_cut = max(stream.last_cut, (record.number, record.last))
                 for op, tick, ended in record.switches:
                     news = self.switch(stream, op, tick, ended) if self._is_ours(op) else False
+                    if news is None and ended:  # it is known before its start is
+                        news = self._interest.end_of(op, stream.pubend) == LAST_TICK
                     if news:
                         out.switched.append(Switched(op, stream.pubend, tick, ended))
-                    elif news is None and not ended:
+                    elif news is None:
                         self.begin(stream, op.client, op, tick, out)
             elif self._is_ours(record.op):
                 op, tick = record.op, record.tick
@@ -154,8 +156,7 @@ class Clients:
             self.holding.release(now, out)
 
     def _is_ours(self, op: OpId) -> bool:
-        mask = self._interest.op_mask(op)
-        return bool(mask) and mask == self._interest.client_bit(op.client)
+        return 0 != self._interest.op_mask(op) == self._interest.client_bit(op.client)
 
     def switch(self, stream: Stream, op: OpId, tick: int, ended: bool) -> bool | None:
         """A subscription begins, or ends, with a cut. False: that is known; None: no start is."""
