@@ -35,6 +35,7 @@ from motet.protocol.session.messages import (
 )
 from motet.protocol.transactions.effects import Office, op_of
 from motet.protocol.transactions.messages import (
+    MOST_OPERATIONS,
     Begun,
     Contribution,
     Decide,
@@ -51,7 +52,6 @@ from motet.protocol.transactions.state import (
     Part,
 )
 
-MOST_OPERATIONS = 1000
 MOST_BYTES = 4 << 20
 """Of one client in one transaction: filters, invitations, and events. And what all of them together
 may send to each other, events apart: a decision must fit into a frame."""
