@@ -11,7 +11,7 @@ import pytest
 import motet
 from motet import Client, Invitation, LocalOverlay, Transaction
 from motet.client.checks import MAX_REASON_CHARS
-from motet.errors import InTransaction, InvitationRefused, MisuseError
+from motet.errors import Aborted, InTransaction, InvitationRefused, MisuseError, TransactionOver
 from tests.integration.durable_broker import SOON_S
 
 STREAM = "process = 'p1'"
@@ -137,3 +137,57 @@ async def test_long_reasons_are_cut(overlay: LocalOverlay, alice: Client) -> Non
 async def test_who_takes_part_gives_functions(alice: Client, wrong: Any) -> None:
     with pytest.raises(MisuseError, match="must be callable"):
         await alice.participate(**wrong)
+
+
+# ── one that others have ended ───────────────────────────────────────────────────────────
+
+
+async def overdue(client: Client) -> Transaction:
+    """One that is aborted because it took too long."""
+    tx = await client.transaction(timeout=0.01)
+    await asyncio.wait_for(asyncio.shield(tx.outcome), SOON_S)
+    return tx
+
+
+async def test_who_goes_on_after_the_deadline_hears_why_that_is_in_vain(alice: Client) -> None:
+    tx = await overdue(alice)
+    for go_on in (lambda: tx.publish({"process": "p1"}), lambda: tx.subscribe(STREAM), tx.commit):
+        with pytest.raises(Aborted, match=r"not complete within 0\.01 s"):
+            await go_on()
+    await tx.abort("that is harmless")
+    with pytest.raises(Aborted, match="not complete within"):
+        async with await overdue(alice):
+            pass
+    with pytest.raises(Aborted, match="not complete within"):
+        async with await overdue(alice) as tx:
+            await tx.publish({"process": "p1"})
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), asyncio.CancelledError("mine")])
+async def test_what_a_block_raises_is_what_comes_out_of_it(
+    alice: Client, error: BaseException
+) -> None:
+    with pytest.raises(type(error), match="mine"):
+        async with await overdue(alice):
+            raise error
+
+
+async def test_own_ends_are_told_apart(alice: Client) -> None:
+    tx = await alice.transaction()
+    await tx.abort("mine")
+    for go_on in (lambda: tx.publish({"process": "p1"}), tx.commit):
+        with pytest.raises(TransactionOver):
+            await go_on()
+
+
+async def test_a_block_that_raises_does_not_wait_long_for_the_abort(
+    alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(request: object) -> str:
+        await asyncio.Event().wait()
+        return str(request)
+
+    tx = await alice.transaction()
+    monkeypatch.setattr(tx._talk, "ask", silent)
+    mine = ValueError("mine")
+    await asyncio.wait_for(tx.__aexit__(ValueError, mine, None), SOON_S)

@@ -387,6 +387,7 @@ class Conversation(Wishes):
             self._line.keep_pace(news.heartbeat_s)
         if news.how == "lost":
             self.lost_sessions += 1
+            self.participation.lose_session()
             log.warning(
                 "the session of %s was lost; a new one (%s) has all its filters again, "
                 "but events may have been missed",

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Literal
 
-from motet.client.checks import checked_name
+from motet.client.checks import checked_name, shown
 from motet.client.explaining import Explanation, Sketch, explain_plan
 from motet.client.outgoing import Outgoing, Publishable
 from motet.errors import MisuseError, PlanError
 from motet.model import Filter, as_filter
-from motet.protocol.transactions.messages import Step
+from motet.protocol.transactions.messages import MOST_OPERATIONS, Step
 
 StepKind = Literal["advertise", "unadvertise", "subscribe", "unsubscribe", "publish"]
 
@@ -45,6 +46,11 @@ class Plan:
     def __init__(self) -> None:
         self.steps: list[Planned] = []
         self._before: dict[int, set[int]] = {}
+        self._last: set[int] = set()
+        """Steps that no other is behind: whoever is behind all of them is behind every step."""
+        self._counts: dict[str, int] = {}
+        self._added: set[tuple[str, str, str]] = set()
+        """What the plan puts in force: by client, kind and name."""
         self._body = Outgoing().body
 
     @staticmethod
@@ -85,6 +91,9 @@ class Plan:
         """One more dependency. What goes round in a circle is refused when the plan is executed."""
         self._check_ours((first, then))
         self._before[then.index].add(first.index)
+        self._last.discard(first.index)
+        if not self._last:  # a circle: every step is behind another
+            self._last = {then.index}
 
     def _add(
         self,
@@ -97,21 +106,37 @@ class Plan:
     ) -> Planned:
         if not isinstance(client, str) or not client:
             raise MisuseError(f"a step names its client by id, not {client!r}")
-        if wanted is not None and any(
-            (each.client, each.kind, each.name) == (client, kind, name) for each in self.steps
-        ):
-            text = f"{client} is to {kind} {name!r} twice: leave one of them out, or name it"
-            raise MisuseError(text)
+        if self._counts.get(client, 0) >= MOST_OPERATIONS:
+            text = f"a plan has at most {MOST_OPERATIONS:,} steps of one client"
+            raise PlanError(f"{text}, and {shown(client)} has them: make several plans of it")
+        self._check_once(client, kind, name, wanted)
         step = Planned(len(self.steps), client, kind, name, wanted, body)
-        if after is None:
-            before = set(range(step.index))
-        else:
-            found = list(after)
-            self._check_ours(found)
-            before = {each.index for each in found}
+        before = set(self._last) if after is None else self._indices(after)
         self.steps.append(step)
         self._before[step.index] = before
+        self._last -= before
+        self._last.add(step.index)
+        self._counts[client] = self._counts.get(client, 0) + 1
+        if wanted is not None:
+            self._added.add((client, kind, name))
         return step
+
+    def _check_once(self, client: str, kind: StepKind, name: str, wanted: Filter | None) -> None:
+        if wanted is not None and (client, kind, name) in self._added:
+            text = f"{client} is to {kind} {name!r} twice: leave one of them out, or name it"
+            raise MisuseError(text)
+        if (client, kind.removeprefix("un"), name) in self._added and kind.startswith("un"):
+            raise PlanError(
+                f"{client} is to {kind} {name!r}, which this plan adds itself: leave both out; or "
+                "if an older one of this name is meant, let the plan take that one back first"
+            )
+
+    def _indices(self, after: Iterable[Planned]) -> set[int]:
+        if not isinstance(after, Iterable):
+            raise MisuseError(f"`after` takes steps of this plan, in a list, not {shown(after)}")
+        found = list(after)
+        self._check_ours(found)
+        return {each.index for each in found}
 
     def _check_ours(self, steps: Iterable[Planned]) -> None:
         for each in steps:
@@ -127,7 +152,7 @@ class Plan:
         return list(dict.fromkeys(step.client for step in self.steps))
 
     def dependencies(self, step: Planned) -> list[Planned]:
-        """The steps that come directly before one."""
+        """The steps that come directly before one; it is behind all that these are behind, too."""
         self._check_ours((step,))
         return [self.steps[index] for index in sorted(self._before[step.index])]
 
@@ -135,15 +160,22 @@ class Plan:
         """One order that obeys all dependencies: of those that could come next, the one that was
         made first. `PlanError` if there is none."""
         left = {index: set(before) for index, before in self._before.items()}
+        behind: dict[int, list[int]] = {index: [] for index in left}
+        for index, before in left.items():
+            for each in before:
+                behind[each].append(index)
+        ready = [index for index, before in left.items() if not before]  # sorted, so a heap
         found: list[Planned] = []
-        while left:
-            ready = [index for index, before in left.items() if not before]
-            if not ready:
-                raise PlanError(f"the plan goes round in a circle: {self._circle(left)}")
-            found.append(self.steps[ready[0]])
-            del left[ready[0]]
-            for before in left.values():
-                before.discard(ready[0])
+        while ready:
+            first = heappop(ready)
+            found.append(self.steps[first])
+            del left[first]
+            for index in behind[first]:
+                left[index].discard(first)
+                if not left[index]:
+                    heappush(ready, index)
+        if left:
+            raise PlanError(f"the plan goes round in a circle: {self._circle(left)}")
         return found
 
     def _circle(self, left: dict[int, set[int]]) -> str:

@@ -26,6 +26,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from motet.client.checks import shown
 from motet.client.plan import Plan, Planned
 from motet.errors import MotetError, PlanError
 
@@ -37,7 +38,8 @@ NEEDED = {
     "publish": ("event",),
 }
 """By what is to be done, the keys that it needs."""
-ALLOWED = {"id", "client", "do", "filter", "name", "event", "payload", "after"}
+OPTIONAL = {"advertise": ("name",), "subscribe": ("name",), "publish": ("payload",)}
+ALWAYS = ("id", "client", "do", "after")
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -75,6 +77,8 @@ def _add(plan: Plan, step: Any, known: dict[str, Planned]) -> Planned:
     if not isinstance(step, dict):
         raise PlanError("a step is a table")
     _check_keys(step)
+    if step.get("id") in known:
+        raise PlanError(f"a step before it has the id {step['id']!r} already")
     after = None
     if "after" in step:
         names = step["after"] if isinstance(step["after"], list) else [step["after"]]
@@ -93,19 +97,23 @@ def _add(plan: Plan, step: Any, known: dict[str, Planned]) -> Planned:
         case "unsubscribe":
             return plan.unsubscribe(client, step["name"], after=after)
         case _:
-            payload = str(step.get("payload", "")).encode()
+            payload = step.get("payload", "").encode()
             return plan.publish(client, step["event"], payload, after=after)
 
 
 def _check_keys(step: dict[str, Any]) -> None:
-    odd = sorted(set(step) - ALLOWED)
-    if odd:
-        raise PlanError(f"a step has no {', '.join(odd)}; it has {', '.join(sorted(ALLOWED))}")
     kind = step.get("do")
-    if kind not in NEEDED:
-        raise PlanError(f"`do` is one of {', '.join(NEEDED)}, not {kind!r}")
+    if not isinstance(kind, str) or kind not in NEEDED:
+        raise PlanError(f"`do` is one of {', '.join(NEEDED)}, not {shown(kind)}")
+    allowed = (*ALWAYS, *NEEDED[kind], *OPTIONAL.get(kind, ()))
+    odd = sorted(set(step) - set(allowed))
+    if odd:
+        text = f"a step that is to {kind} has no {', '.join(odd)}"
+        raise PlanError(f"{text}; it has {', '.join(sorted(allowed))}")
     missing = [key for key in ("client", *NEEDED[kind]) if key not in step]
     if missing:
         raise PlanError(f"{kind} needs {', '.join(missing)}")
     if "id" in step and not isinstance(step["id"], str):
-        raise PlanError(f"an id is text, not {step['id']!r}")
+        raise PlanError(f"an id is text, not {shown(step['id'])}")
+    if not isinstance(step.get("payload", ""), str):
+        raise PlanError(f"a payload is text, not {shown(step['payload'])}")

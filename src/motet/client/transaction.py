@@ -33,9 +33,11 @@ from motet.client.happenings import Concluded
 from motet.client.outgoing import Outgoing, Publishable
 from motet.client.standing import Advertisement, Standing
 from motet.client.subscription import DEFAULT_BUFFER, Callback, OnLoss, Subscription
+from motet.client.transacting import GONE
 from motet.errors import (
     Aborted,
     MisuseError,
+    MotetError,
     NoSuchOperation,
     PlanError,
     TransactionOver,
@@ -59,6 +61,8 @@ log = logging.getLogger("motet.client")
 
 MAX_KEY_CHARS = 1024
 MAX_PLAN_BYTES = 4 << 20
+LEAVE_S = 1.0
+"""How long a block that has raised waits to hear that its transaction is aborted."""
 
 Isolation = Literal["serializable", "none"]
 Handler = Callable[["Invitation", "Transaction"], Awaitable[object]]
@@ -90,6 +94,8 @@ class Transaction:
         self._body = Outgoing().body
         self._coordinates = not order
         self._closed = False
+        self._ended_here = False
+        """We have aborted it ourselves."""
         self.isolated = False
         self.made: list[Made] = []
         """What this client has done in it, and how long that took."""
@@ -170,9 +176,14 @@ class Transaction:
 
     @contextmanager
     def _noted(self, kind: str, what: str = "") -> Iterator[Made]:
-        """What was done, for `explain`; what failed was not."""
+        """What was done, for `explain`; what failed was not. If the transaction was aborted by
+        others meanwhile, that is why."""
         made, began_s = Made(kind, what), time.perf_counter()
-        yield made
+        try:
+            yield made
+        except TransactionOver:
+            self._check_lasts()
+            raise
         made.seconds = time.perf_counter() - began_s
         self.made.append(made)
 
@@ -181,7 +192,13 @@ class Transaction:
         messages and hops that is depends on the overlay: `await client.explain(tx)` asks it."""
         return explain_transaction(self.made, self.isolated, sketch, self._talk.participation.past)
 
+    def _check_lasts(self) -> None:
+        """`Aborted`, with the reason, if others have aborted it, or its session is lost."""
+        if self.outcome.done() and not self.committed and not self._ended_here:
+            raise Aborted(self.outcome.result().reason or "it was aborted")
+
     def _tag(self) -> Tag:
+        self._check_lasts()
         if self._closed or self.outcome.done():
             raise TransactionOver(
                 f"transaction {self.id} is over: operations belong into one that is open"
@@ -211,9 +228,13 @@ class Transaction:
                 "only who began a transaction ends it; who was invited returns from its handler, "
                 "or raises to refuse"
             )
+        if not self._closed:
+            self._closed = self.outcome.done()
+            self._check_lasts()
         if self._closed:
             raise TransactionOver(f"transaction {self.id} is over")
         self._closed = True
+        self._ended_here = not commit
         self._talk.participation.remember(self.made)
         request = EndRequest(0, self.id, commit, reason, self.timeout_s)
         with self._noted("commit" if commit else "abort"):
@@ -233,8 +254,13 @@ class Transaction:
             return
         if error is None:
             await self.commit()
-        else:
-            await self.abort(reason_of(error))
+            return
+        # What the block has raised matters more than how the abort goes.
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self.abort(reason_of(error))
+        except (MotetError, TimeoutError) as problem:
+            log.info("transaction %s, aborted by its block: %s", self.id, problem)
 
     def __repr__(self) -> str:
         state = {True: "committed", False: "aborted", None: "open"}[self.committed]
@@ -300,6 +326,11 @@ class Participation:
                     self.began(entry)
                 except Exception:  # the application's, which must not end our session
                     log.exception("the application failed when %r began", entry)
+
+    def lose_session(self) -> None:
+        """What was open in it is void; nobody may be able to say more."""
+        for tx in list(self.open):
+            self.concluded(Concluded(tx, 0, None, GONE.text))
 
     def close(self) -> None:
         for task in self._tasks:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.client.plan import Plan
 from motet.errors import EventError, FilterError, MisuseError, PlanError
+from motet.protocol.transactions.messages import MOST_OPERATIONS
 
 S = "process = 'p1'"
 
@@ -127,3 +130,44 @@ def test_steps_that_cannot_be(wrong: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         wrong(plan)
     assert plan.steps == []
+
+
+def test_a_step_is_behind_all_before_it_and_waits_for_the_last_ones_only() -> None:
+    """However many there are: whoever is behind the last is behind all that it is behind."""
+    plan = Plan()
+    first = plan.publish("a", {"n": 1})
+    aside = plan.publish("a", {"n": 2}, after=[])
+    both = plan.publish("a", {"n": 3})
+    last = plan.publish("a", {"n": 4})
+    assert plan.dependencies(both) == [first, aside]
+    assert plan.dependencies(last) == [both]
+    assert plan.in_order() == [first, aside, both, last]
+
+
+def test_a_plan_is_as_long_as_its_steps() -> None:
+    plan = Plan()
+    for number in range(6000):
+        plan.publish(f"client {number // MOST_OPERATIONS}", {"n": number})
+    assert sum(len(plan.dependencies(step)) for step in plan.steps) == 5999
+    assert plan.in_order() == plan.steps
+    with pytest.raises(PlanError, match="at most 1,000 steps of one client"):
+        plan.publish("client 0", {"n": 0})
+    assert len(plan.steps) == 6000
+
+
+def test_a_plan_does_not_take_back_what_it_adds() -> None:
+    plan = Plan()
+    plan.unsubscribe("a", "x")
+    plan.subscribe("a", "n > 1", name="x")  # another filter for it: that one can be
+    plan.unsubscribe("b", "x")
+    plan.advertise("a", "m > 1", name="y")
+    with pytest.raises(PlanError, match="a is to unadvertise 'y', which this plan adds itself"):
+        plan.unadvertise("a", "y")
+    with pytest.raises(PlanError, match="a is to unsubscribe 'x', which this plan adds itself"):
+        plan.unsubscribe("a", "x")
+
+
+@pytest.mark.parametrize("after", [3, "x", Plan().publish("a", {})])
+def test_after_takes_steps(after: Any) -> None:
+    with pytest.raises(MisuseError, match="`after` takes steps of this plan"):
+        Plan().subscribe("a", "true", after=after)

@@ -38,7 +38,7 @@ name = "moves"
 [[step]]
 client = "a"
 do = "unadvertise"
-name = "moves"
+name = "older moves"
 """
 
 
@@ -55,7 +55,7 @@ def test_a_file_says_what_a_program_would(tmp_path: Path) -> None:
     ]
     assert plan.dependencies(plan.steps[1]) == []
     assert plan.dependencies(plan.steps[2]) == [plan.steps[0]]
-    assert plan.dependencies(plan.steps[3]) == plan.steps[:3]
+    assert plan.dependencies(plan.steps[3]) == plan.steps[1:3]  # the first is before these
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,23 @@ def test_what_is_wrong_is_named(text: str, problem: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="cannot read"):
         Plan.load(tmp_path / "nothing.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('client = "a"\ndo = ["x"]', "`do` is one of"),
+        ('client = "a"\ndo = "publish"\nevent = {}\nfilter = "n > 1"', "publish has no filter"),
+        ('client = "a"\ndo = "publish"\nevent = {}\npayload = [1]', "a payload is text, not"),
+        ('client = "a"\ndo = "unsubscribe"\nname = "x"\nevent = {}', "unsubscribe has no event"),
+    ],
+)
+def test_every_key_is_one_that_its_step_has(text: str, problem: str) -> None:
+    with pytest.raises(PlanError, match=f"step 1: .*{problem}"):
+        parse_plan(f"[[step]]\n{text}")
+
+
+def test_an_id_is_given_once() -> None:
+    step = '[[step]]\nid = "x"\nclient = "a"\ndo = "publish"\nevent = { n = 1 }\n'
+    with pytest.raises(PlanError, match="step 2: a step before it has the id 'x' already"):
+        parse_plan(step + step)

@@ -26,10 +26,9 @@ from motet.protocol.session.messages import (
 from motet.protocol.session.state import GRANTED, MOST_NEWS, Session
 from motet.protocol.transactions.effects import op_of
 from motet.protocol.transactions.inviting import Inviting
-from motet.protocol.transactions.messages import Engage, Engaged, Step, Withdraw
+from motet.protocol.transactions.messages import MOST_OPERATIONS, Engage, Engaged, Step, Withdraw
 from motet.protocol.transactions.participating import (
     MOST_BYTES,
-    MOST_OPERATIONS,
     Problem,
     attributes_of,
 )

@@ -13,6 +13,9 @@ from msgspec import Raw, Struct
 
 from motet.model import Filter, OpId
 
+MOST_OPERATIONS = 1000
+"""Of one client in one transaction."""
+
 
 class Begun(Struct, array_like=True, frozen=True):
     """A subscription that begins with a transaction; `order` is its place among the operations."""

@@ -31,6 +31,7 @@ from motet.protocol.session.messages import (
 from motet.protocol.transactions.concluding import Concluding
 from motet.protocol.transactions.effects import op_of
 from motet.protocol.transactions.messages import (
+    MOST_OPERATIONS,
     Begun,
     Contribution,
     Ended,
@@ -46,7 +47,6 @@ from motet.protocol.transactions.state import (
     Part,
 )
 
-MOST_OPERATIONS = 1000
 MOST_BYTES = 4 << 20
 """Of one client in one transaction: filters, invitations, and events. And what all of them together
 may send to each other, events apart: a decision must fit into a frame."""
