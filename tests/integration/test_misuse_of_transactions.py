@@ -191,3 +191,21 @@ async def test_a_block_that_raises_does_not_wait_long_for_the_abort(
     monkeypatch.setattr(tx._talk, "ask", silent)
     mine = ValueError("mine")
     await asyncio.wait_for(tx.__aexit__(ValueError, mine, None), SOON_S)
+
+
+async def test_who_tries_again_with_the_same_key_has_the_first_one(alice: Client) -> None:
+    seen = await alice.subscribe(STREAM)
+    names = []
+    for number in range(3):
+        async with alice.transaction(key="once") as tx:
+            own = tx.id
+            await tx.publish({"process": "p1", "n": number})
+        assert tx.committed
+        assert await alice.outcome(tx) == "committed"
+        assert (tx.id == own) is (number == 0)
+        names.append(tx.id)
+        with pytest.raises(TransactionOver):
+            await tx.publish({"process": "p1"})
+    assert len(set(names)) == 1
+    await alice.publish({"process": "p1", "n": 3})
+    assert [(await asyncio.wait_for(anext(seen), SOON_S))["n"] for _ in range(2)] == [0, 3]

@@ -15,6 +15,7 @@ from motet.protocol.session.messages import Done
 from motet.protocol.transactions.collecting import ABORTED, COMMITTED, RUNNING, Collecting
 from motet.protocol.transactions.effects import op_of
 from motet.protocol.transactions.messages import (
+    SAME_KEY,
     Begun,
     Contribution,
     Decide,
@@ -475,9 +476,6 @@ class Deciding(Collecting):
         self._effects.routes += added
         active.cutting = self._is_touched(decide)
         self.progress(active)
-
-
-SAME_KEY = "committed before as "
 
 
 def _too_large(contributions: tuple[Contribution, ...]) -> str:
