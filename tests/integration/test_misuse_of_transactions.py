@@ -209,3 +209,22 @@ async def test_who_tries_again_with_the_same_key_has_the_first_one(alice: Client
     assert len(set(names)) == 1
     await alice.publish({"process": "p1", "n": 3})
     assert [(await asyncio.wait_for(anext(seen), SOON_S))["n"] for _ in range(2)] == [0, 3]
+
+
+async def test_who_is_invited_twice_hears_the_end_twice(
+    overlay: LocalOverlay, alice: Client
+) -> None:
+    handles: list[Transaction] = []
+
+    async def keep(invitation: Invitation, tx: Transaction) -> None:
+        del invitation
+        handles.append(tx)
+
+    async with overlay.connect("bob") as bob:
+        await bob.participate(keep)
+        await bob.subscribe("call is not null")
+        async with alice.transaction() as tx:
+            assert [await tx.invite({"call": n}) for n in range(2)] == [1, 1]
+        for each in handles:
+            await asyncio.wait_for(asyncio.shield(each.outcome), SOON_S)
+        assert [each.committed for each in (tx, *handles)] == [True] * 3

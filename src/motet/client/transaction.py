@@ -290,13 +290,17 @@ class Participation:
         self._talk = talk
         self.handler: Handler | None = None
         self.began: Began | None = None
-        self.open: dict[str, Transaction] = {}
+        self._open: dict[str, list[Transaction]] = {}
+        """All handles on it: whoever is invited twice has two."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.past: list[Shape] = []
         """What the last transactions of this client looked like."""
 
     def remember(self, made: list[Made]) -> None:
         self.past = [*self.past, shape_of(made)][-REMEMBERED:]
+
+    def opened(self, tx: Transaction) -> None:
+        self._open.setdefault(tx.id, []).append(tx)
 
     def called(self, invited: Invited) -> None:
         task = asyncio.get_running_loop().create_task(self._take_part(invited))
@@ -317,15 +321,15 @@ class Participation:
         if self.handler is None:
             raise MisuseError("takes part in no transactions; client.participate lets it")
         tx = Transaction(self._talk, invited.tx, invited.timeout_s, invited.order)
-        self.open[invited.tx] = tx
+        self.opened(tx)
         attributes, payload = decode_body(Raw(invited.body))
         event = Event.delivered(attributes, payload, invited.op.client, invited.op.sequence)
         await self.handler(Invitation(event, invited.tx), tx)
 
     def concluded(self, news: Concluded) -> None:
-        tx = self.open.pop(news.tx, None)
-        if tx is not None and not tx.outcome.done():
-            tx.outcome.set_result(news)
+        for tx in self._open.pop(news.tx, []):
+            if not tx.outcome.done():
+                tx.outcome.set_result(news)
         for each in self._talk.touched.pop(news.tx, []):
             if each.begins_in == news.tx:
                 each.begins_in = ""
@@ -345,7 +349,7 @@ class Participation:
 
     def lose_session(self) -> None:
         """What was open in it is void; nobody may be able to say more."""
-        for tx in list(self.open):
+        for tx in list(self._open):
             self.concluded(Concluded(tx, 0, None, GONE.text))
 
     def close(self) -> None:
