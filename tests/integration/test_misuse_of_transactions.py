@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import motet
-from motet import Client, Invitation, LocalOverlay, Transaction
+from motet import Client, Invitation, LocalOverlay, Plan, Transaction
 from motet.client.checks import MAX_REASON_CHARS
 from motet.errors import Aborted, InTransaction, InvitationRefused, MisuseError, TransactionOver
 from tests.integration.durable_broker import SOON_S
@@ -228,3 +228,23 @@ async def test_who_is_invited_twice_hears_the_end_twice(
         for each in handles:
             await asyncio.wait_for(asyncio.shield(each.outcome), SOON_S)
         assert [each.committed for each in (tx, *handles)] == [True] * 3
+
+
+# ── plans ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_who_executes_a_plan_needs_no_consent_and_others_are_told_how(
+    overlay: LocalOverlay, alice: Client
+) -> None:
+    plan = Plan()
+    plan.advertise("alice", "kind = 'order'")
+    plan.subscribe("alice", STREAM, name="updates")
+    plan.publish("alice", {"kind": "order"})
+    await alice.execute(plan)
+    assert "updates" in {entry.name for entry in alice.standing}
+    await (await alice.publish({"kind": "order"}))
+    async with overlay.connect("bob"):
+        plan = Plan()
+        plan.subscribe("bob", STREAM)
+        with pytest.raises(Aborted, match=r"client\.participate lets it, or motet sub --partic"):
+            await alice.execute(plan)

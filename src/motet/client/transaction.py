@@ -319,7 +319,7 @@ class Participation:
 
     async def _handle(self, invited: Invited) -> None:
         if self.handler is None:
-            raise MisuseError("takes part in no transactions; client.participate lets it")
+            raise MisuseError("takes part in no transactions: client.participate(handler) lets it")
         tx = Transaction(self._talk, invited.tx, invited.timeout_s, invited.order)
         self.opened(tx)
         attributes, payload = decode_body(Raw(invited.body))
