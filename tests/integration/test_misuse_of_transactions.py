@@ -11,7 +11,16 @@ import pytest
 import motet
 from motet import Client, Invitation, LocalOverlay, Plan, Transaction
 from motet.client.checks import MAX_REASON_CHARS
-from motet.errors import Aborted, InTransaction, InvitationRefused, MisuseError, TransactionOver
+from motet.errors import (
+    Aborted,
+    InTransaction,
+    InvitationRefused,
+    MisuseError,
+    NotEffective,
+    OutcomeUnknown,
+    TransactionOver,
+    UnavailableError,
+)
 from tests.integration.durable_broker import SOON_S
 
 STREAM = "process = 'p1'"
@@ -248,3 +257,19 @@ async def test_who_executes_a_plan_needs_no_consent_and_others_are_told_how(
         plan.subscribe("bob", STREAM)
         with pytest.raises(Aborted, match=r"client\.participate lets it, or motet sub --partic"):
             await alice.execute(plan)
+
+
+async def test_silence_is_the_roots(alice: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silence(handle: int, kind: str, timeout_s: float) -> str:
+        del handle
+        raise NotEffective(kind, ("B2",), timeout_s)
+
+    plan = Plan()
+    plan.publish("alice", {"process": "p1"})
+    tx = await alice.transaction()
+    monkeypatch.setattr(alice._conversation, "_answer", silence)
+    for asking in (tx.commit(), alice.execute(plan)):
+        with pytest.raises(OutcomeUnknown, match=r"the root, .* within 10 s; client\.outcome\("):
+            await asking
+    with pytest.raises(UnavailableError, match="begin a transaction: the root, which decides"):
+        await alice.transaction()
