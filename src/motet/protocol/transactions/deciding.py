@@ -431,8 +431,11 @@ class Deciding(Collecting):
         client, epoch, begin = op_of(coordination.tx)
         op = OpId(client, epoch, coordination.request or begin)
         if coordination.outcome == COMMITTED and not effective:
-            text = f"transaction {coordination.tx} is committed, but somebody whom it concerns is"
-            self._fail(op, "StillSpreading", f"{text} away: it takes effect there later")
+            active = self.state.active.get(coordination.tx)
+            late = ", ".join(active.concerned) if active is not None else ""
+            who = f"{late}, or a broker behind it," if late else "a broker that it concerns"
+            text = f"transaction {coordination.tx} is committed, but {who} is away"
+            self._fail(op, "StillSpreading", f"{text}: it takes effect there later")
         elif coordination.outcome == COMMITTED:
             self._answer(op, Done(op.sequence, coordination.tx))
         elif coordination.reason.startswith(SAME_KEY):
