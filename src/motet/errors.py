@@ -164,7 +164,9 @@ class OutcomeUnknown(UnavailableError):
 
 class StillSpreading(UnavailableError):
     """A transaction is committed, and nothing can undo that; but somebody whom it concerns is away.
-    It takes effect there when that one is back."""
+    It takes effect there when that one is back. `tx` is its id."""
+
+    tx = ""
 
 
 class InvitationRefused(UnavailableError):

@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 import motet
-from motet import Client, Invitation, LocalOverlay, Transaction
+from motet import Client, Invitation, LocalOverlay, Plan, Transaction
 from motet.client.checks import MAX_REASON_CHARS
-from motet.errors import Aborted, InTransaction, InvitationRefused, MisuseError, TransactionOver
+from motet.errors import (
+    Aborted,
+    InTransaction,
+    InvitationRefused,
+    MisuseError,
+    NotEffective,
+    OutcomeUnknown,
+    TransactionOver,
+    UnavailableError,
+)
 from tests.integration.durable_broker import SOON_S
 
 STREAM = "process = 'p1'"
@@ -191,3 +200,76 @@ async def test_a_block_that_raises_does_not_wait_long_for_the_abort(
     monkeypatch.setattr(tx._talk, "ask", silent)
     mine = ValueError("mine")
     await asyncio.wait_for(tx.__aexit__(ValueError, mine, None), SOON_S)
+
+
+async def test_who_tries_again_with_the_same_key_has_the_first_one(alice: Client) -> None:
+    seen = await alice.subscribe(STREAM)
+    names = []
+    for number in range(3):
+        async with alice.transaction(key="once") as tx:
+            own = tx.id
+            await tx.publish({"process": "p1", "n": number})
+        assert tx.committed
+        assert await alice.outcome(tx) == "committed"
+        assert (tx.id == own) is (number == 0)
+        names.append(tx.id)
+        with pytest.raises(TransactionOver):
+            await tx.publish({"process": "p1"})
+    assert len(set(names)) == 1
+    await alice.publish({"process": "p1", "n": 3})
+    assert [(await asyncio.wait_for(anext(seen), SOON_S))["n"] for _ in range(2)] == [0, 3]
+
+
+async def test_who_is_invited_twice_hears_the_end_twice(
+    overlay: LocalOverlay, alice: Client
+) -> None:
+    handles: list[Transaction] = []
+
+    async def keep(invitation: Invitation, tx: Transaction) -> None:
+        del invitation
+        handles.append(tx)
+
+    async with overlay.connect("bob") as bob:
+        await bob.participate(keep)
+        await bob.subscribe("call is not null")
+        async with alice.transaction() as tx:
+            assert [await tx.invite({"call": n}) for n in range(2)] == [1, 1]
+        for each in handles:
+            await asyncio.wait_for(asyncio.shield(each.outcome), SOON_S)
+        assert [each.committed for each in (tx, *handles)] == [True] * 3
+
+
+# ── plans ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_who_executes_a_plan_needs_no_consent_and_others_are_told_how(
+    overlay: LocalOverlay, alice: Client
+) -> None:
+    plan = Plan()
+    plan.advertise("alice", "kind = 'order'")
+    plan.subscribe("alice", STREAM, name="updates")
+    plan.publish("alice", {"kind": "order"})
+    await alice.execute(plan)
+    assert "updates" in {entry.name for entry in alice.standing}
+    await (await alice.publish({"kind": "order"}))
+    async with overlay.connect("bob"):
+        plan = Plan()
+        plan.subscribe("bob", STREAM)
+        with pytest.raises(Aborted, match=r"client\.participate lets it, or motet sub --partic"):
+            await alice.execute(plan)
+
+
+async def test_silence_is_the_roots(alice: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silence(handle: int, kind: str, timeout_s: float) -> str:
+        del handle
+        raise NotEffective(kind, ("B2",), timeout_s)
+
+    plan = Plan()
+    plan.publish("alice", {"process": "p1"})
+    tx = await alice.transaction()
+    monkeypatch.setattr(alice._conversation, "_answer", silence)
+    for asking in (tx.commit(), alice.execute(plan)):
+        with pytest.raises(OutcomeUnknown, match=r"the root, .* within 10 s; client\.outcome\("):
+            await asking
+    with pytest.raises(UnavailableError, match="begin a transaction: the root, which decides"):
+        await alice.transaction()

@@ -10,10 +10,11 @@ import typer
 
 from motet.cli.ending import FAILED, FINE
 from motet.cli.options import Json, Url
-from motet.cli.voice import say, say_json
+from motet.cli.voice import remark, say, say_json
 from motet.client.connecting import connect
 from motet.client.plan import Plan
 from motet.client.plan_file import load_plan
+from motet.errors import StillSpreading
 from motet.runtime.loop import run
 
 tx = typer.Typer(
@@ -44,6 +45,9 @@ def plan(
     --participate`, or `client.participate()` in Python. The file has one table per step, called
     step: client, do (advertise, unadvertise, subscribe, unsubscribe or publish) and, as the case
     may be, filter, name, event, payload; id and after, if the order is not that of the file.
+
+    Exit status 0 if it is committed, even if somebody whom it concerns is away and obeys later;
+    that is said, and with --json effective is false. 1 if it is not, or if nobody can say.
     """
     steps = load_plan(file)
     steps.in_order()  # a plan that cannot be is refused before anybody is asked
@@ -61,12 +65,18 @@ async def _plan(
             else:
                 say(str(told))
             return FINE
-        name = await client.execute(steps, timeout=timeout_s, key=key)
+        late: StillSpreading | None = None
+        try:
+            name = await client.execute(steps, timeout=timeout_s, key=key)
+        except StillSpreading as problem:
+            name, late = problem.tx, problem
     if json:
-        done = {"transaction": name, "outcome": "committed", "clients": steps.clients}
-        say_json({**done, "steps": len(steps.steps)})
+        done = {"transaction": name, "outcome": "committed", "effective": late is None}
+        say_json({**done, "clients": steps.clients, "steps": len(steps.steps)})
     else:
         say(f"committed: {name}")
+    if late is not None:
+        remark(f"not effective everywhere yet: {late}")
     return FINE
 
 

@@ -261,7 +261,7 @@ class Client(About):
         name = await talk.ask(BeginRequest(0, isolated, timeout_s, key))
         tx = Transaction(talk, name, timeout_s)
         tx.isolated = isolated
-        talk.participation.open[name] = tx
+        talk.participation.opened(tx)
         return tx
 
     async def execute(self, plan: Plan, *, timeout: float = 10.0, key: str = "") -> str:

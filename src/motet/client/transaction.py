@@ -52,6 +52,7 @@ from motet.protocol.session.messages import (
     StageRequest,
     Tag,
 )
+from motet.protocol.transactions.messages import SAME_KEY
 from motet.runtime.codec import encode
 
 if TYPE_CHECKING:
@@ -87,7 +88,10 @@ class Transaction:
     def __init__(self, talk: Conversation, tx: str, timeout_s: float, order: str = "") -> None:
         self._talk = talk
         self.id = tx
-        """How `client.outcome` knows it, in this process or another."""
+        """How `client.outcome` knows it, in this process or another. If another one with the same
+        key was committed before, it is the id of that one once this is committed."""
+        self._before = False
+        """Another one with the same key was committed before."""
         self.timeout_s = timeout_s
         self._order = order
         self._made = 0
@@ -104,6 +108,8 @@ class Transaction:
     @property
     def committed(self) -> bool | None:
         """None while it is open, or if nobody can say."""
+        if self._before:
+            return True
         return self.outcome.result().committed if self.outcome.done() else None
 
     # ── operations ───────────────────────────────────────────────────────────────────────
@@ -211,8 +217,18 @@ class Transaction:
 
     async def commit(self) -> None:
         """All of it takes effect; `Aborted` if it cannot. Returns when it is effective wherever it
-        concerns anybody; `StillSpreading` if one of them is away for longer than the timeout."""
-        await self._finish(commit=True)
+        concerns anybody; `StillSpreading` if one of them is away for longer than the timeout. If
+        one with the same key was committed before, that was enough: this has its id then, and
+        nothing that was done in here takes effect again."""
+        told = self.id
+        if not self._closed and self.outcome.done():
+            reason = self.outcome.result().reason
+            told = reason.removeprefix(SAME_KEY) if reason.startswith(SAME_KEY) else told
+        if told == self.id:
+            told = await self._finish(commit=True)
+        if told and told != self.id:
+            self._closed = self._before = True
+            self.id = told
 
     async def abort(self, reason: str = "") -> None:
         """Nothing of it takes effect. Twice is harmless."""
@@ -222,7 +238,7 @@ class Transaction:
         with suppress(Aborted):
             await self._finish(commit=False, reason=told)
 
-    async def _finish(self, *, commit: bool, reason: str = "") -> None:
+    async def _finish(self, *, commit: bool, reason: str = "") -> str:
         if not self._coordinates:
             raise MisuseError(
                 "only who began a transaction ends it; who was invited returns from its handler, "
@@ -238,7 +254,7 @@ class Transaction:
         self._talk.participation.remember(self.made)
         request = EndRequest(0, self.id, commit, reason, self.timeout_s)
         with self._noted("commit" if commit else "abort"):
-            await self._talk.ask(request)
+            return await self._talk.ask(request)
 
     async def __aenter__(self) -> Self:
         return self
@@ -274,13 +290,17 @@ class Participation:
         self._talk = talk
         self.handler: Handler | None = None
         self.began: Began | None = None
-        self.open: dict[str, Transaction] = {}
+        self._open: dict[str, list[Transaction]] = {}
+        """All handles on it: whoever is invited twice has two."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.past: list[Shape] = []
         """What the last transactions of this client looked like."""
 
     def remember(self, made: list[Made]) -> None:
         self.past = [*self.past, shape_of(made)][-REMEMBERED:]
+
+    def opened(self, tx: Transaction) -> None:
+        self._open.setdefault(tx.id, []).append(tx)
 
     def called(self, invited: Invited) -> None:
         task = asyncio.get_running_loop().create_task(self._take_part(invited))
@@ -299,17 +319,17 @@ class Participation:
 
     async def _handle(self, invited: Invited) -> None:
         if self.handler is None:
-            raise MisuseError("takes part in no transactions; client.participate lets it")
+            raise MisuseError("takes part in no transactions: client.participate(handler) lets it")
         tx = Transaction(self._talk, invited.tx, invited.timeout_s, invited.order)
-        self.open[invited.tx] = tx
+        self.opened(tx)
         attributes, payload = decode_body(Raw(invited.body))
         event = Event.delivered(attributes, payload, invited.op.client, invited.op.sequence)
         await self.handler(Invitation(event, invited.tx), tx)
 
     def concluded(self, news: Concluded) -> None:
-        tx = self.open.pop(news.tx, None)
-        if tx is not None and not tx.outcome.done():
-            tx.outcome.set_result(news)
+        for tx in self._open.pop(news.tx, []):
+            if not tx.outcome.done():
+                tx.outcome.set_result(news)
         for each in self._talk.touched.pop(news.tx, []):
             if each.begins_in == news.tx:
                 each.begins_in = ""
@@ -329,7 +349,7 @@ class Participation:
 
     def lose_session(self) -> None:
         """What was open in it is void; nobody may be able to say more."""
-        for tx in list(self.open):
+        for tx in list(self._open):
             self.concluded(Concluded(tx, 0, None, GONE.text))
 
     def close(self) -> None:

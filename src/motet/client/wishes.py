@@ -29,6 +29,8 @@ from motet.errors import (
     NameTaken,
     NotEffective,
     OutcomeUnknown,
+    StillSpreading,
+    UnavailableError,
 )
 from motet.model import Filter
 from motet.protocol.session.messages import (
@@ -57,6 +59,7 @@ VERBS: dict[type, str] = {
     OutcomeRequest: "ask for an outcome",
 }
 """What a request about a transaction is called when it fails."""
+AWAY = "the root, which decides, or a broker on the way to it, could not be reached"
 ANSWER_GRACE_S = 2.0
 """How much longer than the broker we wait before we take its silence for an answer."""
 MAX_FILTER_BYTES = 1024 * 1024
@@ -213,10 +216,19 @@ class Wishes(ABC):
             tx = self.machine.commits(handle)
             try:
                 return await self._answer(handle, VERBS[type(request)], request.timeout_s)
-            except (Disconnected, NotEffective) as problem:
+            except NotEffective as problem:
+                # Our broker is there: it waits for another one, in the end for the root.
+                text = f"{problem.operation}: {AWAY} within {problem.timeout_s:g} s"
+                if not tx:
+                    raise UnavailableError(text) from problem
+                raise OutcomeUnknown(f"{text}; {how_to_know(tx)}") from problem
+            except Disconnected as problem:
                 if not tx:
                     raise
                 raise OutcomeUnknown(f"{problem}; {how_to_know(tx)}") from problem
+            except StillSpreading as problem:
+                problem.tx = tx
+                raise
 
     async def put_in(self, tag: Tag, entry: Standing, timeout_s: float) -> None:
         """Advertise or subscribe, as part of a transaction."""

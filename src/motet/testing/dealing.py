@@ -168,6 +168,9 @@ class Dealing:
             if not standing or (kind == "unsubscribe" and who.machine.total_order):
                 return
             name = str(who.operations[random.choice(standing)].filter)
+            adds = kind.removeprefix("un")
+            if any((s.client, s.kind, s.name) == (who.name, adds, name) for s in plan.steps):
+                return  # refused: what the plan adds itself, or the other one?
             undo = plan.unsubscribe if kind == "unsubscribe" else plan.unadvertise
             undo(who.name, name, after=after)
 

@@ -16,7 +16,7 @@ from motet.cli import ending
 from motet.cli.ending import Misuse
 from motet.cli.main import app, run
 from motet.cli.sim import parse_seeds
-from motet.errors import Disconnected, FilterError
+from motet.errors import Disconnected, FilterError, StillSpreading
 
 CYCLE = """
 [brokers.B1]
@@ -219,3 +219,28 @@ def test_what_the_client_refuses_is_said_in_options(
 ) -> None:
     assert run(arguments) == ending.MISUSE
     assert problem in capsys.readouterr().err
+
+
+def test_a_plan_that_is_committed_but_not_effective_everywhere_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Coordinator:
+        async def __aenter__(self) -> Coordinator:
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        async def execute(self, *_: object, **__: object) -> str:
+            problem = StillSpreading("B3, or a broker behind it, is away")
+            problem.tx = "me/B1-1/1"
+            raise problem
+
+    monkeypatch.setattr("motet.cli.tx.connect", lambda *_, **__: Coordinator())
+    plan = tmp_path / "plan.toml"
+    plan.write_text('[[step]]\nclient = "me"\ndo = "publish"\nevent = { n = 1 }\n')
+    assert run(["tx", "plan", URL, str(plan)]) == 0
+    said = capsys.readouterr()
+    assert said.out == "committed: me/B1-1/1\n"
+    assert "not effective everywhere yet: B3" in said.err
+    assert run(["tx", "plan", URL, str(plan), "--json"]) == 0
+    assert '"effective": false' in capsys.readouterr().out

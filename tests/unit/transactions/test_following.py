@@ -86,7 +86,8 @@ def test_who_consents_is_answered_at_once() -> None:
 def test_nothing_is_done_for_who_has_not_consented() -> None:
     office = at_home(willing=False)
     office.gets(plan(SUBSCRIBE))
-    assert refusal(office) == "bob takes part in no plans: client.participate lets it"
+    told = "bob takes part in no plans: client.participate lets it, or motet sub --participate"
+    assert refusal(office) == told
     assert [entry.id for entry in office.state.subscriptions] == [HELD]
     assert not office.machine.state.locals
 

@@ -18,12 +18,19 @@ from motet.protocol.session.messages import (
 )
 from motet.protocol.transactions.effects import is_tx, op_of
 from motet.protocol.transactions.following import Following
-from motet.protocol.transactions.messages import Ask, Effective, Engage, Open, Submit, Tell
+from motet.protocol.transactions.messages import (
+    SAME_KEY,
+    Ask,
+    Effective,
+    Engage,
+    Open,
+    Submit,
+    Tell,
+)
 from motet.protocol.transactions.participating import QUESTION, newest, too_large
 from motet.protocol.transactions.state import Coordination, Part
 
 COMMITTED, ABORTED, RUNNING, EXPIRED = "committed", "aborted", "in progress", "expired"
-SAME_KEY = "committed before as "
 
 
 class Collecting(Following):
@@ -121,8 +128,11 @@ class Collecting(Following):
         client, epoch, begin = op_of(coordination.tx)
         op = OpId(client, epoch, coordination.request or begin)
         if coordination.outcome == COMMITTED and not effective:
-            text = f"transaction {coordination.tx} is committed, but somebody whom it concerns is"
-            self._fail(op, "StillSpreading", f"{text} away: it takes effect there later")
+            active = self.state.active.get(coordination.tx)
+            late = ", ".join(active.concerned) if active is not None else ""
+            who = f"{late}, or a broker behind it," if late else "a broker that it concerns"
+            text = f"transaction {coordination.tx} is committed, but {who} is away"
+            self._fail(op, "StillSpreading", f"{text}: it takes effect there later")
         elif coordination.outcome == COMMITTED:
             self._answer(op, Done(op.sequence, coordination.tx))
         elif coordination.reason.startswith(SAME_KEY):

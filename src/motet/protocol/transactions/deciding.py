@@ -11,15 +11,10 @@ from __future__ import annotations
 from motet.model import Filter, Hop, OpId, decode_attributes
 from motet.protocol.contract import CancelTimer, SetTimer
 from motet.protocol.routing.messages import Confirmed
-from motet.protocol.transactions.collecting import (
-    ABORTED,
-    COMMITTED,
-    RUNNING,
-    SAME_KEY,
-    Collecting,
-)
+from motet.protocol.transactions.collecting import ABORTED, COMMITTED, RUNNING, Collecting
 from motet.protocol.transactions.effects import op_of
 from motet.protocol.transactions.messages import (
+    SAME_KEY,
     Begun,
     Contribution,
     Decide,

@@ -94,7 +94,8 @@ class Following(Inviting):
             return f"{letter.client} is not connected to {self.name}"
         executes = op_of(letter.tx)[:2] == (session.client, session.epoch)
         if not session.willing and not executes:
-            return f"{letter.client} takes part in no plans: client.participate lets it"
+            text = f"{letter.client} takes part in no plans: client.participate lets it"
+            return f"{text}, or motet sub --participate"
         if session.left_at is not None and len(session.news) >= MOST_NEWS:
             return f"{letter.client} has been away for too many transactions"
         return ""

@@ -15,6 +15,8 @@ from motet.model import Filter, OpId
 
 MOST_OPERATIONS = 1000
 """Of one client in one transaction."""
+SAME_KEY = "committed before as "
+"""Before the name of a transaction: why one with the same key was aborted."""
 
 
 class Begun(Struct, array_like=True, frozen=True):
