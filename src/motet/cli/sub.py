@@ -119,6 +119,7 @@ async def _print_events(
         events: AsyncIterator[Event] = subscription
         if participate:
             events = Several(subscription)
+            await events.take_up(client)
             await client.participate(began=events.add)
         remark(f"{client.client_id} subscribed at {client.broker}, effective across the overlay")
         for other in client.standing:
@@ -158,6 +159,13 @@ class Several(AsyncIterator[Event]):
     def add(self, subscription: Subscription) -> None:
         self._wanted[subscription] = asyncio.ensure_future(anext(subscription))
         self._more.set()
+
+    async def take_up(self, client: Client) -> None:
+        """What plans have let begin while an earlier process of the client was there, or nobody."""
+        for left in client.standing:
+            if isinstance(left, Subscription) and not left.taken_up:
+                self.add(await client.subscribe(left.filter, name=left.name))
+                remark(f"{left.name} stands, too, and is printed; --forget would end it")
 
     async def __anext__(self) -> Event:
         while True:

@@ -1,0 +1,30 @@
+"""`motet sub --participate`: events of whatever plans have let begin, also before it came."""
+
+from __future__ import annotations
+
+import asyncio
+
+import motet
+from motet import Plan
+from motet.cli.sub import Several
+from tests.integration.durable_broker import SOON_S
+
+
+async def test_what_a_plan_let_begin_is_printed_by_the_next_process_too() -> None:
+    async with motet.local(2) as overlay:
+        source = await overlay.connect("source", broker="B1")
+        await source.advertise("n is not null")
+        plan = Plan()
+        plan.subscribe("reader", "n > 0", name="by plan")
+        async with overlay.connect("reader", broker="B2", durable=True) as reader:
+            await reader.subscribe("n = 0")
+            await reader.participate()
+            await source.execute(plan)
+        await source.publish({"n": 1})
+        await source.flush()
+        async with overlay.connect("reader", broker="B2", durable=True) as reader:
+            events = Several(await reader.subscribe("n = 0"))
+            await events.take_up(reader)
+            assert (await asyncio.wait_for(anext(events), SOON_S))["n"] == 1
+            assert all(entry.taken_up for entry in reader.standing)
+        await source.close()
