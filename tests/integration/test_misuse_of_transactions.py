@@ -273,3 +273,14 @@ async def test_silence_is_the_roots(alice: Client, monkeypatch: pytest.MonkeyPat
             await asking
     with pytest.raises(UnavailableError, match="begin a transaction: the root, which decides"):
         await alice.transaction()
+
+
+async def test_what_is_wrong_is_said_in_a_few_words(alice: Client) -> None:
+    with pytest.raises(MisuseError, match="a number of seconds, 0 or more, not -1"):
+        await alice.transaction(timeout=-1)
+    with pytest.raises(MisuseError, match="a key is text") as raised:
+        await alice.transaction(key="x" * 2000)
+    assert len(str(raised.value)) < 200
+    with pytest.raises(MisuseError, match="is not the name of a transaction") as raised:
+        await alice.outcome("x" * 1000)
+    assert len(str(raised.value)) < 200

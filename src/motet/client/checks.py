@@ -28,7 +28,7 @@ def checked(wait: str, timeout: float) -> tuple[bool, float]:
 
 def checked_time(timeout: float) -> float:
     if not is_time(timeout) or not 0 <= timeout < float("inf"):
-        raise MisuseError(f"timeout is a number of seconds, not {timeout!r}")
+        raise MisuseError(f"timeout is a number of seconds, 0 or more, not {shown(timeout)}")
     try:
         return float(timeout)
     except OverflowError:

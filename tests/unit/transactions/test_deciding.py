@@ -302,8 +302,8 @@ def test_where_there_is_no_root_or_no_way_to_it_nothing_begins() -> None:
     nowhere.asks(op("alice", 1), BeginRequest(1))
     assert nowhere.error(op("alice", 1)) == (
         "NotOffered",
-        "A offers no transactions: its overlay has no root, or has cells; name a root in the "
-        "topology",
+        "A offers no transactions: its overlay has no root. Those with cells or covering have "
+        "none; else name one in the topology",
     )
     far = Office(root="Z")
     far.asks(op("alice", 1), BeginRequest(1))

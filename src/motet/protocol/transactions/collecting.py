@@ -30,6 +30,7 @@ from motet.protocol.transactions.messages import (
 from motet.protocol.transactions.participating import QUESTION, newest, too_large
 from motet.protocol.transactions.state import Coordination, Part
 
+SHOWN_CHARS = 60
 COMMITTED, ABORTED, RUNNING, EXPIRED = "committed", "aborted", "in progress", "expired"
 
 
@@ -41,7 +42,8 @@ class Collecting(Following):
         if not self.routing.hosted:
             text += "it does not deliver exactly once"
         elif not self.root:
-            text += "its overlay has no root, or has cells; name a root in the topology"
+            text += "its overlay has no root. Those with cells or covering have none; else name one"
+            text += " in the topology"
         else:
             text += f"it has no way to the root {self.root} now"
         self._fail(op, "NotOffered", text)
@@ -143,7 +145,7 @@ class Collecting(Following):
 
     def ask(self, op: OpId, request: OutcomeRequest) -> None:
         if not is_tx(request.tx):
-            text = f"{request.tx!r} is not the name of a transaction: tx.id has it"
+            text = f"{request.tx[:SHOWN_CHARS]!r} is not the name of a transaction: tx.id has it"
             self._fail(op, "MisuseError", text)
         elif request.tx in self.state.coordinations or request.tx in self.state.locals:
             self._answer(op, Done(op.sequence, RUNNING))
