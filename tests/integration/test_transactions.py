@@ -233,7 +233,7 @@ async def test_who_takes_part_in_nothing_says_so(stage: Stage) -> None:
     with pytest.raises(Aborted, match="bob takes part in no plans"):
         await stage.alice.execute(plan)
     async with stage.alice.transaction(isolation="none") as tx:
-        with pytest.raises(InvitationRefused, match=r"client\.participate lets it"):
+        with pytest.raises(InvitationRefused, match=r"client\.participate\(handler\) lets it"):
             await tx.invite({"call": 1})
         await tx.abort()
 
