@@ -68,8 +68,8 @@ def durable_step_reads_the_link() -> list[Patch]:
     original, make = Ledger.enqueue, Link.__init__
     links: dict[int, Link] = {}
 
-    def remember(self: Any, broker: str, ledger: Ledger) -> None:
-        make(self, broker, ledger)
+    def remember(self: Any, broker: str, ledger: Ledger, *options: Any) -> None:
+        make(self, broker, ledger, *options)
         links[id(ledger)] = self
 
     def lazy(self: Any, message: Any, **options: Any) -> None:
