@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from motet.broker import facts
 from motet.broker.carrying import Carrying, deadline_key
@@ -192,8 +192,7 @@ class Durable(Carrying):
         if session is None:
             return
         if not isinstance(request, RoutingRequest):
-            if not self.transactions.hold(op, request):
-                self.transactions.request(op, request)
+            self.transactions.request(op, request)
             return
         source = Hop.client(session.client)
         message = self._as_message(op, request)
@@ -408,12 +407,13 @@ class Durable(Carrying):
         for sequence, name in session.names.items():
             op = OpId(session.client, session.epoch, sequence)
             answered = sequence not in session.unanswered
-            if sequence > GRANTED and (op in state.unsettled):
-                continue  # if it stays, the decision says so
-            if (entry := state.subscriptions.get(op)) is not None:
-                found.append(Stands(sequence, "subscribe", name, entry.filter, answered))
-            elif (entry := state.advertisements.get(op)) is not None and op not in state.retired:
-                found.append(Stands(sequence, "advertise", name, entry.filter, answered))
+            kind: Literal["advertise", "subscribe"] = "subscribe"
+            entry = state.subscriptions.get(op)
+            if entry is None and op not in state.retired:
+                kind, entry = "advertise", state.advertisements.get(op)
+            if entry is None or (entry.tx and sequence > GRANTED):
+                continue  # what a plan may put in force, the decision tells of
+            found.append(Stands(sequence, kind, name, entry.filter, answered))
         return tuple(found)
 
     def digest(self) -> str:

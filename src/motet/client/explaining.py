@@ -199,9 +199,10 @@ def explain_plan(steps: Sequence[tuple[str, str]], sketch: Sketch | None) -> Exp
     ways = [sketch.distance(here, home) for home in homes.values()]
     backs = [sketch.distance(home, sketch.root or here) for home in homes.values()]
     added = [homes[client] for client, kind in steps if kind in FLOODS]
+    awaited = [homes[client] for client, kind in steps if kind == "advertise"]
     edges = len(sketch.links)
-    operate = 2 * edges * len(added)
-    operating = max((2 * sketch.depth(home) for home in added), default=0)
+    operate = edges * (len(added) + len(awaited))
+    operating = max((2 * sketch.depth(home) for home in awaited), default=0)
     counts = [(sum(ways), max(ways)), (operate, operating), (sum(backs), max(backs))]
     phases = [
         Phase(name, what, *count, at_most=name == "operate" and bool(added))
@@ -213,7 +214,7 @@ def explain_plan(steps: Sequence[tuple[str, str]], sketch: Sketch | None) -> Exp
 
 PLAN_PHASES = (
     ("engage", "a letter to the broker of each client: its part of the plan"),
-    ("operate", "all at once: additions go where they matter and back, the rest is only noted"),
+    ("operate", "all at once: additions go where they matter, advertisements are waited for"),
     ("report", "a letter from each of these brokers to the root: done"),
 )
 END_PHASES = (

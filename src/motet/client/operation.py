@@ -40,7 +40,7 @@ class Operation:
     """Somebody wants the answer."""
     sequence: int = 0
     name: str = ""
-    """Of what is to be in force: how a later process of a durable client finds it."""
+    """Of what is to be in force: how plans, and later processes of a durable client, find it."""
     since: dict[str, int] = field(default_factory=dict)
     """How far a subscription reaches into the past, by pubend."""
     tag: Tag | None = None

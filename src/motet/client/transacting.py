@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from motet.client.happenings import Called, Concluded, Failure, Finished, Lapsed
 from motet.client.operation import Kind, Operation
 from motet.client.requests import RENEWED_TIMEOUT_S, Requests
@@ -262,7 +260,3 @@ class Transacting(Requests):
 
 def how_to_know(tx: str) -> str:
     return f"client.outcome({tx!r}) says what became of it"
-
-
-def numbered(request: TxRequest, sequence: int) -> TxRequest:
-    return replace(request, sequence=sequence)

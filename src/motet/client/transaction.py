@@ -36,9 +36,12 @@ from motet.client.subscription import DEFAULT_BUFFER, Callback, OnLoss, Subscrip
 from motet.client.transacting import GONE
 from motet.errors import (
     Aborted,
+    ClosedError,
+    Disconnected,
     MisuseError,
     MotetError,
     NoSuchOperation,
+    NotInvited,
     PlanError,
     TransactionOver,
 )
@@ -314,12 +317,15 @@ class Participation:
         except Exception as problem:
             refusal = f"{self._talk.machine.client}: {reason_of(problem)}"
         answer = AnswerRequest(0, invited.tx, invited.op, refusal, invited.timeout_s)
-        with suppress(TransactionOver, Aborted):  # decided meanwhile
+        # Decided meanwhile, or nobody is there to hear it: then it is over for us.
+        with suppress(TransactionOver, NotInvited, Aborted, Disconnected, ClosedError):
             await self._talk.ask(answer)
 
     async def _handle(self, invited: Invited) -> None:
         if self.handler is None:
-            raise MisuseError("takes part in no transactions: client.participate(handler) lets it")
+            raise MisuseError(
+                "takes part in no transactions: await client.participate(handler) lets it"
+            )
         tx = Transaction(self._talk, invited.tx, invited.timeout_s, invited.order)
         self.opened(tx)
         attributes, payload = decode_body(Raw(invited.body))

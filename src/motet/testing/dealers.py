@@ -223,6 +223,13 @@ class Dealer:
             return part.filter is not None and self._take_out(part, "subscribe", part.filter)
         if kind in ("unsubscribe", "unadvertise"):
             return self._take_out(part, kind.removeprefix("un"))
+        if kind == "read":
+            assert part.filter is not None
+            body = Raw(encode_event(dict(inside(part.filter)[0]), b""))
+            self._ask(
+                InviteRequest(0, part.tag(), body, part.timeout_s), "invite", self._then(part)
+            )
+            return True
         attributes = self._draw(part, kind)
         if kind == "publish":
             event = self.event(attributes)

@@ -50,11 +50,14 @@ class Dealing:
         if not able:
             return
         who = self._random.choice(able)
-        what = self._random.choices(("execute", "begin", "ask"), (5.0, 5.0, 1.5))[0]
+        kinds = ("execute", "begin", "ask", "skew")
+        what = self._random.choices(kinds, (5.0, 5.0, 1.5, 0.7))[0]
         if what == "execute":
             self._execute(who, able)
         elif what == "begin":
             self._begin(who)
+        elif what == "skew":
+            self._skew(who, able)
         else:
             self._ask(who)
 
@@ -89,6 +92,23 @@ class Dealing:
         ending = random.choices(("commit", "abort", ""), (8.0, 1.0, 0.7))[0]
         isolated = random.random() < 0.6
         who.dealer.begin(isolated, self._timeout_s(), self._key(), steps, wanted, ending)
+
+    def _skew(self, who: SimulatedClient, able: list[SimulatedClient]) -> None:
+        """Two at once, each of which reads what the other changes: one of them must not commit."""
+        common = {
+            (other, space): None
+            for other in able
+            for one in who.standing("advertise")
+            for own in other.standing("advertise")
+            if (space := who.operations[one].filter) == other.operations[own].filter
+            and other.name != who.name
+        }
+        if not common:
+            return
+        other, space = self._random.choice(list(common))
+        for each in (who, other):
+            assert each.dealer is not None
+            each.dealer.begin(True, 10.0, "", ["read", "take"], space, "commit")
 
     def _timeout_s(self) -> float:
         return self._random.choice(TIMEOUTS_S)

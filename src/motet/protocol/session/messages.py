@@ -52,7 +52,7 @@ class Tag(Struct, array_like=True, frozen=True):
 
 class AdvertiseRequest(Struct, tag="+adv", array_like=True, frozen=True):
     """`wait`: answer when effective across the overlay; else as soon as it holds here. `name` is
-    what the client calls it, for a later process that goes on with the session."""
+    what the client calls it, for plans, and for a later process that goes on with the session."""
 
     sequence: int
     filter: Filter

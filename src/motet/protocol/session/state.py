@@ -48,8 +48,9 @@ class Session(Struct):
     uncounted: bool = False
     """Nobody but its client knows how many of its publications were in a destroyed log."""
     news: list[Decided | Over] = field(default_factory=list)
-    """The last words about transactions: told again to who comes back, since they may have been
-    on their way when the connection broke. Who knows them already is not harmed."""
+    """The last words about transactions, and all that tell what plans have put in force: told again
+    to who comes back, since they may have been on their way when the connection broke. Who knows
+    them already is not harmed."""
     willing: bool = False
     """Its broker may do its part of plans."""
     granted: int = 0
@@ -69,7 +70,13 @@ class Session(Struct):
 
     def hear(self, told: Decided | Over) -> None:
         self.news.append(told)
-        del self.news[:-MOST_NEWS]
+        if len(self.news) >= 2 * MOST_NEWS and len(self.news) % MOST_NEWS == 0:
+            older, last = self.news[:-MOST_NEWS], self.news[-MOST_NEWS:]
+            self.news = [each for each in older if self._stands_by(each)] + last
+
+    def _stands_by(self, told: Decided | Over) -> bool:
+        """It tells of something that is in force: who has not heard of that must hear it."""
+        return isinstance(told, Decided) and any(s.sequence in self.names for s in told.added)
 
     def retold(self) -> list[Decided | Over]:
         """The same again, without what has ended since."""

@@ -1,4 +1,5 @@
-"""The coordinator's broker: it collects what everybody has contributed, and submits it to the root.
+"""The coordinator's broker: it spreads a plan, whose parts the root collects; what everybody has
+contributed to a dynamic transaction it collects itself, and submits it to the root.
 
 What became of a transaction is asked here too: the broker of its coordinator knows whether it is
 still open, the root how it ended.
@@ -154,15 +155,19 @@ class Collecting(Following):
             at = self.now + request.timeout_s
             self._effects.timers.append(SetTimer(("transaction", f"{QUESTION}{op}"), at))
             home = self._home(request.tx)
-            first = self.root if self._neighbour_towards(home) in ("", None) else home
-            self._post(first, Ask(request.tx, op, self.name))
+            towards = self._neighbour_towards(home)
+            asked = Ask(request.tx, op, self.name, reached=towards is not None)
+            self._post(home if towards else self.root, asked)
 
     def _asked(self, letter: Ask) -> None:
         """The coordinator's broker knows whether it is still open, the root how it ended."""
         if letter.tx in self.state.coordinations or letter.tx in self.state.locals:
             self._post(letter.broker, Tell(letter.op, RUNNING))
         elif self.root == self.name:
-            self._post(letter.broker, Tell(letter.op, self._outcome(letter.tx)))
+            outcome = self._outcome(letter.tx)
+            if outcome == EXPIRED and not letter.reached:  # there it may still be open
+                outcome = ""
+            self._post(letter.broker, Tell(letter.op, outcome))
         else:
             self._post(self.root, letter)
 
@@ -180,4 +185,8 @@ class Collecting(Following):
         if self.state.questions.pop(str(letter.op), None) is not None:
             key = ("transaction", f"{QUESTION}{letter.op}")
             self._effects.timers.append(CancelTimer(key))
+        if not letter.outcome:
+            text = "the root does not know it, and the broker of its coordinator cannot be reached"
+            self._fail(letter.op, "UnavailableError", f"{text}: ask again later")
+            return
         self._answer(letter.op, Done(letter.op.sequence, letter.outcome))

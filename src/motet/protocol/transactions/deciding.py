@@ -1,8 +1,8 @@
 """The root: what is decided, and in which order; and how everybody hears of it.
 
-What a coordinator's broker has collected, the root decides: it is the one place whose absence may
-keep a transaction undecided, and the order in which it decides is the order of all transactions, in
-every log. An isolated transaction is validated first; as long as that takes, nothing is decided
+What a coordinator's broker has collected, or of a plan the root itself, the root decides: it is the
+one place whose absence may keep a transaction undecided, and the order in which it decides is the
+order of all transactions, in every log. An isolated transaction is validated first; as long as that takes, nothing is decided
 that could change what it has read.
 """
 
@@ -306,10 +306,8 @@ class Deciding(Collecting):
         active.reported = not message.committed or not (here or active.concerned)
         self.state.active[tx] = active
         self._conclude(message)
-        if message.committed and self._is_touched(message):
-            active.cutting = True
-            self.routing.uncut |= {each.op: None for each in message.begun}
-            self.routing.unended |= {each.op: None for each in message.ended}
+        if message.committed:
+            self._cut_if_touched(active)
         self.progress(active)
 
     def _concerned(self, message: Decide) -> set[str]:
@@ -449,8 +447,15 @@ class Deciding(Collecting):
         active = self.state.active[local.tx] = Active(decide, "", late=True)
         self._conclude(decide)
         self._effects.routes += added
-        active.cutting = self._is_touched(decide)
+        self._cut_if_touched(active)
         self.progress(active)
+
+    def _cut_if_touched(self, active: Active) -> None:
+        """Our pubend has to cut: until then nothing begins there, or ends, for good."""
+        if self._is_touched(active.decide):
+            active.cutting = True
+            self.routing.uncut |= {each.op: None for each in active.decide.begun}
+            self.routing.unended |= {each.op: None for each in active.decide.ended}
 
 
 def _too_large(contributions: tuple[Contribution, ...]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from motet.model import Hop, OpId
 from motet.model.epochs import broker_of
 from motet.protocol.contract import CancelTimer, SetTimer
@@ -71,6 +69,7 @@ class TxEffects:
             or self.blocks
             or self.ending
             or self.followed
+            or self.made
             or self.refused
             or self.settled
             or self.released
@@ -155,6 +154,3 @@ class Office:
 
     def _fail(self, op: OpId, error: str, text: str) -> None:
         self._answer(op, Failed(op.sequence, error, text))
-
-    def _hop_bit(self, hop: Hop) -> Any:
-        return self.routing.bits.bit(hop)

@@ -23,7 +23,7 @@ from motet.protocol.session.messages import (
     Done,
     SubscribeRequest,
 )
-from motet.protocol.session.state import GRANTED, MOST_NEWS, Session
+from motet.protocol.session.state import GRANTED, Session
 from motet.protocol.transactions.effects import op_of
 from motet.protocol.transactions.inviting import Inviting
 from motet.protocol.transactions.messages import MOST_OPERATIONS, Engage, Engaged, Step, Withdraw
@@ -94,10 +94,8 @@ class Following(Inviting):
             return f"{letter.client} is not connected to {self.name}"
         executes = op_of(letter.tx)[:2] == (session.client, session.epoch)
         if not session.willing and not executes:
-            text = f"{letter.client} takes part in no plans: client.participate lets it"
+            text = f"{letter.client} takes part in no plans: await client.participate() lets it"
             return f"{text}, or motet sub --participate"
-        if session.left_at is not None and len(session.news) >= MOST_NEWS:
-            return f"{letter.client} has been away for too many transactions"
         return ""
 
     # ── what a plan calls by name ────────────────────────────────────────────────────────

@@ -1,9 +1,10 @@
 """The transaction machine of one broker: every door returns what follows.
 
-    clients of ours:  request, note, effective, left, open_invitations
-    neighbours:       receive (by the table `MOVES`), forget, join, dismiss
-    pubend:           due, cut, cut_told, logged
-    time:             overdue
+    clients of ours:  request, objection, hold, note, effective, left, open_invitations
+    plans:            engage, followed, refused
+    neighbours:       receive (by the table `MOVES`), normalised, forget, join, dismiss
+    pubend:           due, cut, cut_told, logged, staging
+    time:             overdue, recover
 
 One door: state changes only while a journaled fact is applied.
 """

@@ -54,7 +54,7 @@ class Contribution(Struct, array_like=True, frozen=True):
 
 
 class Step(Struct, array_like=True, frozen=True):
-    """One operation of a plan, for the client that is to do it."""
+    """One operation of a plan."""
 
     kind: str
     order: str
@@ -141,9 +141,14 @@ class Ask(Struct, tag="outcome?", array_like=True, frozen=True):
     tx: str
     op: OpId
     broker: str
+    reached: bool = True
+    """The coordinator's broker was asked before the root."""
 
 
 class Tell(Struct, tag="outcome", array_like=True, frozen=True):
+    """To the broker of a client that has asked something of the root: what became of a transaction;
+    empty: nobody can say now. Or that its own has been opened."""
+
     op: OpId
     outcome: str
 

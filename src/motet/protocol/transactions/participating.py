@@ -1,8 +1,9 @@
 """Clients of ours in transactions: what they ask for, invitations, and what they contribute.
 
 A client takes part in a transaction that it has begun, or to which it was invited and has not yet
-answered. What it adds is installed at once, tentatively; what it removes is only marked; what it
-publishes is kept here. All of it takes effect, or is withdrawn, when the decision comes.
+answered; or that has a plan which names it, and then we do its part (`following`). What it adds is
+installed at once, tentatively; what it removes is only marked; what it publishes is kept here. All
+of it takes effect, or is withdrawn, when the decision comes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from msgspec import Raw
 
 from motet.errors import MotetError
 from motet.model import Hop, OpId, Value, check_attributes, decode_attributes
-from motet.model.epochs import broker_of
 from motet.model.limits import MAX_EVENT_BYTES
 from motet.protocol.contract import SetTimer
 from motet.protocol.session.messages import (
@@ -53,14 +53,14 @@ may send to each other, events apart: a decision must fit into a frame."""
 GRACE_S = 5.0
 """How much longer than the coordinator a participant's broker waits before it gives up."""
 
+QUESTION = "? "
+"""Before a request, where a timer would name a transaction: it asks for an outcome."""
+
 WATCH = "! "
-"""The same: the root waits for a transaction, besides whoever else waits for it there."""
+"""Before a transaction: the root waits for it, besides whoever else waits for it there."""
 
 LATE = "not complete within"
 """How the reason of what has taken too long begins."""
-
-QUESTION = "? "
-"""Before a request, where a timer would name a transaction: it asks for an outcome."""
 
 Problem = tuple[str, str] | None
 """An error, and its text."""
@@ -432,7 +432,3 @@ def attributes_of(body: Raw | bytes) -> tuple[dict[str, Value], Problem]:
     if len(memoryview(body)) > MAX_EVENT_BYTES:
         return {}, ("EventError", f"an event has at most {MAX_EVENT_BYTES} bytes")
     return attributes, None
-
-
-def home_of(epoch: str) -> str:
-    return broker_of(epoch)

@@ -3,7 +3,7 @@
 | who | keeps | until |
 | --- | --- | --- |
 | the broker of a client that takes part | `Local`: what its clients do in it | it is decided |
-| the coordinator's broker | `Coordination` besides | it is settled |
+| the coordinator's broker | `Coordination` besides | its client has been answered |
 | a broker on an invitation's way | `Asked`: who has not replied | all have |
 | the same, if it is isolated | `Read`: whom it reached | it is decided |
 | every broker | `Active`: a decision whose effects are not complete | it is settled |
@@ -22,8 +22,8 @@ from motet.protocol.transactions.messages import Contribution, Decide, Engage
 
 
 class Part(Struct):
-    """What one client of ours does in a transaction. Operations are numbered by its requests; their
-    values are places in the order."""
+    """What one client of ours does in a transaction, by the numbers of its operations: of its
+    requests, or granted by us. Values are places in the order."""
 
     epoch: str
     version: int = 0
