@@ -2,8 +2,8 @@
 
 What a coordinator's broker has collected, or of a plan the root itself, the root decides: it is the
 one place whose absence may keep a transaction undecided, and the order in which it decides is the
-order of all transactions, in every log. An isolated transaction is validated first; as long as that takes, nothing is decided
-that could change what it has read.
+order of all transactions, in every log. An isolated transaction is validated first; as long as that
+takes, nothing is decided that could change what it has read.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def nobody_looks_at_what_was_read() -> list[Patch]:
     return [Patch(Cutting, "_stale", lambda *_: "")]
 
 
-@bug("serializability", first=111, **RIVALS)
+@bug("serializability", **RIVALS)
 def what_clashes_is_decided_meanwhile() -> list[Patch]:
     """While a transaction is validated, another one that changes what it has read is decided."""
     return [Patch(deciding, "_clash", lambda *_: False)]
