@@ -394,6 +394,8 @@ class SimulatedBroker:
         history.cuts.append(Cut(*place, now, cut.switches))
         for op, tick, ended in cut.switches:
             (history.ends if ended else history.starts)[op, name] = tick
+            if not ended:
+                history.first_starts.setdefault((op, name), tick)
 
     def _audience(self, attributes: dict[str, Value]) -> frozenset[OpId]:
         """Subscriptions that our pubend owes an event with these attributes."""

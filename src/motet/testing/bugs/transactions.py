@@ -111,7 +111,7 @@ def starts_are_not_tentative() -> list[Patch]:
     return [Patch(Clients, "begin", eager)]
 
 
-@bug("convergence", "handover", "routing", "settles", first=144)
+@bug("convergence", "exactly-once", "handover", "routing", "settles", first=158)
 def copies_do_not_know_that_they_have_ended() -> list[Patch]:
     """A subscription that has ended, and is attracted by a new advertisement, looks alive there."""
     send, known = Routing._send, Transactions.normalised
