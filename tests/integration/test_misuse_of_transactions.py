@@ -255,7 +255,7 @@ async def test_who_executes_a_plan_needs_no_consent_and_others_are_told_how(
     async with overlay.connect("bob"):
         plan = Plan()
         plan.subscribe("bob", STREAM)
-        with pytest.raises(Aborted, match=r"client\.participate lets it, or motet sub --partic"):
+        with pytest.raises(Aborted, match=r"participate\(\) lets it, or motet sub --partic"):
             await alice.execute(plan)
 
 

@@ -35,13 +35,13 @@ def test_a_plan_costs_letters_echoes_and_two_floods() -> None:
     found = {each.name: (each.messages, each.hops, each.at_most) for each in told.phases}
     assert found == {
         "engage": (3, 3, False),
-        "operate": (16, 6, True),
+        "operate": (8, 0, True),  # nobody waits for a plan's subscriptions
         "report": (3, 2, False),
         "decide": (12, 4, True),
         "settle": (4, 1, False),
     }
-    assert (told.messages, told.hops) == (38, 16)
-    assert told.expected_s == pytest.approx((16 * 0.0015, 16 * 0.003))
+    assert (told.messages, told.hops) == (30, 10)
+    assert told.expected_s == pytest.approx((10 * 0.0015, 10 * 0.003))
     assert "5 brokers, root B3, coordinated at B1" in str(told)
     assert told.as_dict()["phases"][0]["name"] == "engage"
 

@@ -86,8 +86,8 @@ def test_who_consents_is_answered_at_once() -> None:
 def test_nothing_is_done_for_who_has_not_consented() -> None:
     office = at_home(willing=False)
     office.gets(plan(SUBSCRIBE))
-    told = "bob takes part in no plans: client.participate lets it, or motet sub --participate"
-    assert refusal(office) == told
+    told = "bob takes part in no plans: await client.participate() lets it, or motet sub"
+    assert refusal(office) == f"{told} --participate"
     assert [entry.id for entry in office.state.subscriptions] == [HELD]
     assert not office.machine.state.locals
 
@@ -108,17 +108,24 @@ def test_who_is_not_here_has_no_part() -> None:
     assert refusal(office) == "bob is not connected to A"
 
 
-def test_a_part_of_who_is_away_is_done_until_too_much_waits_for_it() -> None:
+def test_a_part_of_who_is_away_is_done_and_is_told_when_it_comes_back() -> None:
     office = at_home()
     session = office.session("bob")
     session.left_at = 0.0
     office.gets(plan(SUBSCRIBE))
     assert contribution(office).begun == (Begun(FIRST, SPACE, "1"),)
-    session.news += [Over(1)] * MOST_NEWS
-    office.gets(replace(plan(SUBSCRIBE), tx="alice/B-1.1/2"))
-    ((_, letter),) = office.letters()
-    assert isinstance(letter, Withdraw)
-    assert letter.reason == "bob has been away for too many transactions"
+    session.names[FIRST.sequence] = "x"
+    stands = Stands(FIRST.sequence, "subscribe", "x", SPACE)
+    session.hear(Decided(TX, 1, True, "", (stands,)))
+    for number in range(5 * MOST_NEWS):  # it does not come back for long
+        session.hear(Over(number))
+    assert len(session.news) < 2 * MOST_NEWS
+    assert session.retold()[0] == Decided(TX, 1, True, "", (stands,))
+    del session.names[FIRST.sequence]  # it is over
+    assert session.retold()[0] == Decided(TX, 1, True)
+    for number in range(2 * MOST_NEWS):
+        session.hear(Over(number))
+    assert not any(isinstance(each, Decided) for each in session.news)
 
 
 # ── all of it ────────────────────────────────────────────────────────────────────────────
