@@ -66,10 +66,6 @@ class Transacting(Requests):
         operation = self._issue("ask", None, None, True, request.timeout_s, asks=request)
         return operation.handle
 
-    def sequence_of(self, handle: int) -> int:
-        """The number of a request that is not answered yet."""
-        return next(o.sequence for o in self._unanswered.values() if o.handle == handle)
-
     def commits(self, handle: int) -> str:
         """The transaction that a request is to commit; empty if it commits none."""
         for operation in self._unanswered.values():

@@ -47,8 +47,8 @@ WILLING = 0.95
 """How many let their broker do their part of plans."""
 DEEPEST = 3
 """Invitations that follow from invitations, and so on."""
-OWN_STEPS = ("subscribe", "unsubscribe", "publish", "publish", "advertise", "unadvertise", "invite")
-INVITED_STEPS = ("subscribe", "unsubscribe", "publish", "publish", "advertise", "unadvertise")
+STEPS = ("subscribe", "unsubscribe", "publish", "publish", "advertise", "unadvertise")
+OWN_STEPS = (*STEPS, "invite")
 OVER = ("Aborted", "TransactionOver", "ClosedError", "NotInvited")
 
 
@@ -155,7 +155,7 @@ class Dealer:
             self._answer(invited, "it does not want to")
         else:
             depth = invited.order.count("/")
-            kinds = OWN_STEPS if depth < DEEPEST else INVITED_STEPS
+            kinds = OWN_STEPS if depth < DEEPEST else STEPS
             steps = [random.choice(kinds) for _ in range(random.choice((0, 1, 1, 2, 3)))]
             _, payload = decode_body(Raw(invited.body))
             wanted = filters()[int(payload)] if payload else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from motet.client.plan import Plan, Planned
 from motet.model import Filter
-from motet.testing.dealers import OWN_STEPS
+from motet.testing.dealers import OWN_STEPS, STEPS
 from motet.testing.history import Operation
 from motet.testing.workload import filters, inside, points
 
@@ -24,7 +24,6 @@ PARTIAL = 0.3
 """The share of plans whose steps are not in one row."""
 KNOWN = 8
 """Questions are about one of the last so many transactions."""
-PLANNED = ("subscribe", "unsubscribe", "publish", "publish", "advertise", "unadvertise")
 
 
 class Dealing:
@@ -171,7 +170,7 @@ class Dealing:
         after: list[Planned] | None = None
         if loose:
             after = random.sample(plan.steps, random.randint(0, min(2, len(plan.steps))))
-        kind = random.choice(PLANNED)
+        kind = random.choice(STEPS)
         if kind == "publish":
             self._publish(plan, who, after)
         elif kind in ("advertise", "subscribe"):

@@ -89,13 +89,10 @@ class Deal:
     key: str = ""
     before: frozenset[tuple[str, str]] = frozenset()
     """Of a plan: pairs of places of which the first must come before the second."""
-    cast: tuple[str, ...] = ()
-    """Of a plan: the clients in it."""
     steps: dict[str, tuple[Step, ...]] = field(default_factory=dict)
-    """And what each is to do."""
+    """Of a plan: what each of its clients is to do."""
     commit_at: float = inf
     """When its coordinator asked for the commit."""
-    abort_at: float = inf
     answered_at: float = inf
     """When its coordinator was told that it is committed."""
     deeds: list[Deed] = field(default_factory=list)

@@ -90,7 +90,6 @@ def ask(client: SimulatedClient, frame: TxRequest) -> None:
         case ExecuteRequest(sequence, parts, _, key):
             deal = _begin(client, session, sequence, "static", key)
             deal.steps = dict(parts)
-            deal.cast = tuple(deal.steps)
             if client.dealer is not None:
                 deal.before = client.dealer.before.get(parts, frozenset())
             _plan(client, session, deal)
@@ -111,8 +110,6 @@ def ask(client: SimulatedClient, frame: TxRequest) -> None:
             found = history.deals.get(tx)
             if found is not None and commit:
                 found.commit_at = min(found.commit_at, now)
-            elif found is not None:
-                found.abort_at = min(found.abort_at, now)
             session.asks[sequence] = Asking("commit" if commit else "abort", found, now, tx=tx)
         case OutcomeRequest(sequence, tx):
             session.asks[sequence] = Asking("outcome", history.deals.get(tx), now, tx=tx)

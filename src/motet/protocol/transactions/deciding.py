@@ -105,7 +105,7 @@ class Deciding(Collecting):
             return
         reason = (
             self._same(letter.tx, letter.key)
-            or _too_large(letter.contributions)
+            or _too_many_events(letter.contributions)
             or too_large(letter.contributions)
         )
         if reason:
@@ -458,7 +458,7 @@ class Deciding(Collecting):
             self.routing.unended |= {each.op: None for each in active.decide.ended}
 
 
-def _too_large(contributions: tuple[Contribution, ...]) -> str:
+def _too_many_events(contributions: tuple[Contribution, ...]) -> str:
     events: dict[str, int] = {}
     for each in contributions:
         events[each.pubend] = events.get(each.pubend, 0) + each.events
