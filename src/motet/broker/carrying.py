@@ -82,7 +82,7 @@ class Carrying:
             if withdrawn:
                 text = f"operation {op.sequence} was taken back before it was effective"
                 self._answer(op, Failed(op.sequence, "Withdrawn", text))
-            else:
+            elif not self.transactions.postpone(op):
                 self._answer(op, Done(op.sequence))
 
     def _answer(self, op: OpId, reply: Done | Failed) -> None:

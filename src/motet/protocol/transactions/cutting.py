@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from motet.model import Filter, OpId, Value, decode_attributes
+from motet.model import Filter, OpId, Value, decode_attributes, overlap
 from motet.protocol.routing.messages import Advertise, RoutingMessage, Subscribe, Switched
 from motet.protocol.routing.starts import HERE
 from motet.protocol.routing.state import Entry
+from motet.protocol.session.messages import Done
 from motet.protocol.transactions.deciding import Deciding
 from motet.protocol.transactions.messages import Begun, Decide, Ended, Invite
 from motet.protocol.transactions.state import Active, Block, Read, Staged, Switch
@@ -187,6 +188,29 @@ class Cutting(Deciding):
         for switch in block.switches:
             told = Switched(switch.op, self.routing.hosted, switch.tick, switch.ended)
             self._effects.routes.append((told, HERE))
+        if self.state.postponed:
+            self._postponed_no_longer()
+
+    def postpone(self, op: OpId) -> bool:
+        """Everybody knows an advertisement of a client of ours. But subscriptions that were
+        committed meanwhile begin here only with our cut, and it is not effective before."""
+        waits = self._waits_for_cut(op)
+        if waits:
+            self.state.postponed.append(op)
+        return waits
+
+    def _waits_for_cut(self, op: OpId) -> bool:
+        entry = self.routing.advertisements.get(op) if self.routing.uncut else None
+        if entry is None or entry.source.is_broker:
+            return False
+        cutting = [each.decide for each in self.state.active.values() if each.cutting]
+        begun = [each.filter for decide in cutting for each in decide.begun]
+        return any(overlap(entry.filter, each) for each in begun)
+
+    def _postponed_no_longer(self) -> None:
+        for op in [op for op in self.state.postponed if not self._waits_for_cut(op)]:
+            self.state.postponed.remove(op)
+            self._answer(op, Done(op.sequence))
 
     def cut_told(self, tx: str) -> None:
         """Where subscriptions begin and end is on its way: now all behind us may be told that the

@@ -243,6 +243,8 @@ class TxState(Struct):
     floods: dict[str, Flood] = field(default_factory=dict)
     active: dict[str, Active] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
+    postponed: list[OpId] = field(default_factory=list)
+    """Requests of clients of ours that are done but for a cut of our pubend."""
     staged: dict[str, dict[str, list[tuple[str, Raw]]]] = field(default_factory=dict)
     """By committed transaction and client: events that are to be published with our cut."""
     blocks: dict[str, Block] = field(default_factory=dict)
