@@ -82,7 +82,9 @@ class Carrying:
             if withdrawn:
                 text = f"operation {op.sequence} was taken back before it was effective"
                 self._answer(op, Failed(op.sequence, "Withdrawn", text))
-            elif not self.transactions.postpone(op):
+            elif self.transactions.postpone(op):
+                self._forget_deadline(op)  # all that was asked of others is done
+            else:
                 self._answer(op, Done(op.sequence))
 
     def _answer(self, op: OpId, reply: Done | Failed) -> None:
