@@ -149,7 +149,8 @@ def expect_end(history: History, operation: Operation) -> None:
     """It is new; a plan that is under way may take it back."""
     where = (operation.session.client, f"un{operation.kind}", str(operation.filter))
     for deed in history.planned.get(where, ()):
-        if deed.operation is None and not deed.deal.told:
+        aborted = any(told.outcome == ABORTED for told in deed.deal.told)
+        if deed.operation is None and not aborted:  # or has, if its client has yet to hear of it
             doubt(deed, operation)
 
 
