@@ -100,7 +100,7 @@ class Operation:
         """It was not taken back after all."""
         self.stayed = True
         self.ended_position = ENDLESS
-        if not self.doubts and self.session.ended_at == inf:
+        if not (self.doubts or self.gone) and self.session.ended_at == inf:
             self.ended_at = inf
 
     def __str__(self) -> str:
