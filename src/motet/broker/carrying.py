@@ -120,6 +120,8 @@ class Carrying:
                 self._name_made(op, kind, name)
             for change, source in effects.routes:
                 self._route(change, source)
+            if effects.doubts:
+                self._carry(self.routing.reassure())
             for tx, client in effects.followed:
                 self.transactions.followed(tx, client)
             for letter in effects.refused:

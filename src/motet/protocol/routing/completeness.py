@@ -10,6 +10,7 @@ from __future__ import annotations
 from motet.model import Filter, Hop, OpId
 from motet.protocol.routing.joins import Joins
 from motet.protocol.routing.messages import Advertise, Complete, Subscribe
+from motet.protocol.routing.obligations import Effects
 from motet.protocol.routing.state import PROBES, Wait
 
 NOTHING = Filter()
@@ -47,6 +48,13 @@ class Completeness(Joins):
             self._probe("restore", source)
         else:
             self._whole(source)
+
+    def reassure(self) -> Effects:
+        """Somebody doubts whether what others want here still comes. When these probes are back,
+        all that had been there before them is here."""
+        for neighbour in self.state.bits.names(self.state.met):
+            self._probe("reassure", Hop.broker(neighbour))
+        return self._take_effects()
 
     def _probe(self, what: str, neighbour: Hop) -> None:
         state = self.state

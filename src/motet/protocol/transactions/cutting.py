@@ -164,6 +164,8 @@ class Cutting(Deciding):
                 first = active
         if first is None:
             return ""
+        if first.settled and not self.routing.unsure:
+            return first.decide.tx  # all is here that was anywhere when we heard of it
         table = self.routing.subscriptions
         missing = [b for b in first.decide.begun if b.op not in table]
         if any(self._is_coming(begun.op, begun.filter) for begun in missing):

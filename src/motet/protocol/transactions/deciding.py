@@ -209,12 +209,18 @@ class Deciding(Collecting):
         pubends = tuple(dict.fromkeys(one.pubend for one in contributions if one.pubend))
         brokers = tuple(dict.fromkeys(one.broker for one in contributions if one.broker))
         number = state.number + 1
-        state.remember(tx, Outcome(number, committed, reason, self.now, key if committed else ""))
+        outcome = Outcome(number, committed, reason, self.now, key if committed else "")
+        told = Decide(tx, number, committed, reason, begun, ended, pubends, brokers)
+        self._announce(told, outcome)
+
+    def _announce(self, message: Decide, outcome: Outcome) -> None:
+        tx, state = message.tx, self.state
+        state.remember(tx, outcome)
         watched = state.opened.pop(tx, None) is not None
         if watched | (state.gatherings.pop(tx, None) is not None):
             self._unwatch(tx)
         self._forget_old()
-        self._decide(Decide(tx, number, committed, reason, begun, ended, pubends, brokers), "")
+        self._decide(message, "")
 
     def _forget_old(self) -> None:
         outcomes = self.state.outcomes
@@ -287,7 +293,17 @@ class Deciding(Collecting):
     # ── decisions ────────────────────────────────────────────────────────────────────────
 
     def _decided(self, message: Decide, source: Hop) -> None:
-        self._decide(message, source.name)
+        if self.root != self.name:
+            self._decide(message, source.name)
+        elif message.tx not in self.state.outcomes:
+            self._recall(message)
+
+    def _recall(self, message: Decide) -> None:
+        """We have decided this, and lost it with our state; a neighbour has not."""
+        tx, state = message.tx, self.state
+        state.queue = [each for each in state.queue if each.tx != tx]
+        told = Outcome(message.number, message.committed, message.reason, self.now)
+        self._announce(message, told)
 
     def _decide(self, message: Decide, source: str) -> None:
         tx = message.tx
@@ -404,9 +420,11 @@ class Deciding(Collecting):
 
     def _settled_here(self, tx: str) -> None:
         """The decision has taken effect everywhere; but if nobody waited for us, we may have to
-        cut yet, and it is not effective before."""
+        cut yet, and it is not effective before. What begins may have ended meanwhile, elsewhere,
+        and never come: see `due`."""
         active = self.state.active.get(tx)
         if active is not None and active.cutting:
+            self._effects.doubts |= not active.settled
             active.settled = True
             return
         self._over(tx)

@@ -20,6 +20,7 @@ class TxEffects:
     __slots__ = (
         "answers",
         "blocks",
+        "doubts",
         "ending",
         "followed",
         "made",
@@ -55,6 +56,8 @@ class TxEffects:
 
         self.released: list[Held] = []
         """Requests of our clients that have waited for a transaction to settle."""
+        self.doubts = False
+        """Whether a subscription that has begun still comes here must be found out."""
         self.moved_on = False
         """What had to stay because of a transaction may go, whoever hears of it."""
 
@@ -73,6 +76,7 @@ class TxEffects:
             or self.refused
             or self.settled
             or self.released
+            or self.doubts
             or self.moved_on
         )
 

@@ -92,9 +92,12 @@ class Transactions(Cutting):
 
     def join(self, neighbour: str) -> None:
         """A link begins anew: decisions that are on their way are told again, and those that we
-        wait for from there are asked for. So is what we began to ask when the old one went."""
+        wait for from there are asked for. So is what we began to ask when the old one went. The
+        root hears what it has told us: it may have lost that."""
         for active in self.state.active.values():
-            if active.source != neighbour and not active.late:
+            if neighbour == self.root and not active.late:
+                self._send(neighbour, active.decide)
+            elif active.source != neighbour and not active.late:
                 active.missing[neighbour] = None
                 active.concerned[neighbour] = None
                 self._send(neighbour, active.decide)
