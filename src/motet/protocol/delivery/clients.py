@@ -95,11 +95,16 @@ class Clients:
             position.barrier = max(position.barrier, tick)
 
     def lift(self, stream: Stream, op: OpId, tick: int, now: float, out: Effects) -> None:
-        """A start moves up. Who stands below all of its starts goes on from the lowest one."""
+        """A start moves up."""
+        position = stream.subend.positions.get(op.client)
+        if position is not None and position.origins.get(op.sequence, tick) < tick:
+            self._raise(stream, position, op, tick, now, out)
+
+    def _raise(
+        self, stream: Stream, position: Position, op: OpId, tick: int, now: float, out: Effects
+    ) -> None:
+        """Who stands below all of its starts goes on from the lowest one."""
         subend = stream.subend
-        position = subend.positions.get(op.client)
-        if position is None or position.origins.get(op.sequence, tick) >= tick:
-            return
         position.origins[op.sequence] = tick
         position.starts[op.sequence] = max(tick, position.starts[op.sequence])
         position.barrier = max(position.barrier, tick)
@@ -205,7 +210,11 @@ class Clients:
         other there stands nowhere: what the pubend forgets meanwhile is no loss."""
         client = op.client
         position = stream.subend.positions.get(client)
-        if position is None or position.gone is not None or position.outstanding:
+        if position is None:
+            return
+        if position.given < position.deep_upto and op.sequence in position.origins:
+            self._raise(stream, position, op, position.origins[op.sequence], now, out)
+        if position.gone is not None or position.outstanding:
             return
         tick, tentative = position.again.pop(op.sequence, (0, False))
         position.reminded = 0
