@@ -6,8 +6,8 @@ is asked for, and when again), `outstream` (one per pubend and neighbour), `posi
 (one client, and all clients, in one pubend), `merge` (total order), `cuts` and `together` (where
 transactions are, and blocks of several pubends that are released as one), `state` (all that
 belongs to one pubend, limits, effects), `relay` (spans on their way down), `asking` and
-`acknowledging` (what travels up), `reader` and `clients` (who is here, in all pubends), `tally`
-(what has passed, for those who look in), `machine` (the doors).
+`acknowledging` (what travels up), `reader`, `giving` and `clients` (who is here, in all pubends,
+and is given what), `tally` (what has passed, for those who look in), `machine` (the doors).
 May import: `motet.model`, `motet.errors`, the contract of timers, publications.
 Must never: appear in a journaled fact; look into the body of a publication; delay knowledge
 because of a gap before it (only clients wait); say that a tick is empty because it was forgotten.

@@ -12,12 +12,12 @@ from motet.model import Hop, OpId
 from motet.protocol.contract import CancelTimer
 from motet.protocol.routing.messages import Unadvertise, Unsubscribe
 from motet.protocol.session.messages import Decided, Over, Stands
-from motet.protocol.transactions.effects import Office
+from motet.protocol.transactions.cutting import Cutting
 from motet.protocol.transactions.messages import Decide, Engage
 from motet.protocol.transactions.state import Local, Part
 
 
-class Concluding(Office):
+class Concluding(Cutting):
     def _finish(self, local: Local, decide: Decide) -> None:
         """What clients of ours did takes effect, or is withdrawn, last first."""
         for client, part in local.parts.items():

@@ -17,12 +17,12 @@ from motet.protocol.routing.messages import Advertise, RoutingMessage, Subscribe
 from motet.protocol.routing.starts import HERE
 from motet.protocol.routing.state import Entry
 from motet.protocol.session.messages import Done
-from motet.protocol.transactions.deciding import Deciding
+from motet.protocol.transactions.effects import Office
 from motet.protocol.transactions.messages import Begun, Decide, Ended, Invite
 from motet.protocol.transactions.state import Active, Block, Read, Staged, Switch
 
 
-class Cutting(Deciding):
+class Cutting(Office):
     # ── versions ─────────────────────────────────────────────────────────────────────────
 
     def _snapshot(self, tx: str) -> None:
@@ -213,15 +213,6 @@ class Cutting(Deciding):
         for op in [op for op in self.state.postponed if not self._waits_for_cut(op)]:
             self.state.postponed.remove(op)
             self._answer(op, Done(op.sequence))
-
-    def cut_told(self, tx: str) -> None:
-        """Where subscriptions begin and end is on its way: now all behind us may be told that the
-        cut is made. In this order, so that whoever hears that all are made knows all of them."""
-        active = self.state.active.get(tx)
-        if active is not None:
-            self.progress(active)
-        if active is not None and active.settled:
-            self._settled_here(tx)
 
     def _block(self, decide: Decide, tick: int) -> Block:
         staged = [

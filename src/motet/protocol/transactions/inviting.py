@@ -6,8 +6,7 @@ passed one on replies when everybody behind it has.
 
 from __future__ import annotations
 
-from motet.model import Hop, OpId, Value
-from motet.protocol.routing.state import Entry
+from motet.model import Hop, OpId
 from motet.protocol.session.messages import AnswerRequest, Done, Invited, InviteRequest
 from motet.protocol.transactions.messages import Invite, Reply
 from motet.protocol.transactions.participating import (
@@ -67,9 +66,6 @@ class Inviting(Participating):
             asked.reached += 1
             self._call_in(invite, client, tuple(subscriptions))
         self._conclude_asking(asked)
-
-    def _readable(self, invite: Invite, attributes: dict[str, Value]) -> list[Entry]:
-        raise NotImplementedError
 
     def _call_in(self, invite: Invite, client: str, subscriptions: tuple[int, ...]) -> None:
         epoch = self.routing.clients.newest(client) or ""

@@ -28,7 +28,7 @@ from motet.protocol.session.messages import (
     StageRequest,
     TxRequest,
 )
-from motet.protocol.transactions.cutting import Cutting
+from motet.protocol.transactions.deciding import Deciding
 from motet.protocol.transactions.messages import (
     Ask,
     Decide,
@@ -54,7 +54,7 @@ from motet.protocol.transactions.messages import (
 from motet.protocol.transactions.participating import GRACE_S, QUESTION, WATCH
 
 
-class Transactions(Cutting):
+class Transactions(Deciding):
     def request(self, op: OpId, request: TxRequest) -> None:
         REQUESTS[type(request)](self, op, request)
 
