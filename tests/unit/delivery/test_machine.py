@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from msgspec import msgpack
+from msgspec.structs import replace
 
 from motet.errors import MisuseError, ProtocolError
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.position import PATIENCE
-from motet.protocol.delivery.spans import Span, StartRecord
+from motet.protocol.delivery.spans import CutRecord, Span, StartRecord
 from motet.protocol.delivery.state import Limits, ReadWanted, SilenceWanted, Started
 from tests.unit.delivery.rig import (
     P,
@@ -530,6 +531,23 @@ def test_a_past_that_cannot_be_read_any_more_is_lost_also_to_who_is_away() -> No
         assert given(rig.told(span(151, 160, 155)), "c") == [155]
 
 
+def test_a_past_that_nobody_can_give_is_lost_also_to_who_was_given_nothing_yet() -> None:
+    # given a client that waits, because another of its subscriptions may have started before
+    rig = edge()
+    rig.attach("c")
+    rig.start_above(40, op("c"), 100)
+    # when nobody advertises there any more, and nothing was published behind its start
+    rig.do(lambda m, o: m.lift(op("c"), P, 100, 0.0, o, over=True))
+    # then it is told, until it has heard so
+    out = rig.receive("up", AckExpected(P, 100, ()))
+    assert lost(out, "c") == [(41, 100)]
+    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    assert lost(rig.attach("c"), "c") == [(41, 100)]
+    rig.acked("c", 100)
+    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    assert lost(rig.attach("c"), "c") == []
+
+
 def test_the_past_is_asked_for_from_its_beginning_only() -> None:
     # given a client that waits for the beginning of what it asked for
     rig = Rig({"t": ["c", "n"]}, ["up", "n"], "up")
@@ -698,6 +716,42 @@ def test_what_is_lost_is_told_in_the_end_though_control_says_nothing() -> None:
         assert told == []
         told = lost(rig.receive("up", AckExpected(P, 200, (StartRecord(190, op("c")),))), "c")
     assert told == [(121, 200)]
+
+
+def begun_by_a_cut() -> Rig:
+    """A subscription that a transaction has begun above 100."""
+    rig = edge()
+    rig.attach("c")
+    rig.receive("up", AckExpected(P, 90, ()))
+    rig.do(lambda m, o: m.start("c", op("c"), P, 90, 0.0, o, tentative=True))
+    rig.do(lambda m, o: m.switch(op("c"), P, 100, False, 0.0, o))
+    assert given(rig.told(span(91, 120, 95, 110)), "c") == [110]
+    return rig
+
+
+def test_one_that_is_shown_as_tentative_once_more_has_ended_there() -> None:
+    """Nobody advertised there when a transaction ended it, so the stream has no cut."""
+    rig = begun_by_a_cut()
+    again = (StartRecord(130, op("c"), tentative=True),)
+    out = rig.told(replace(span(121, 160, 125, 150), records=again))
+    assert given(out, "c") == [125]
+    assert [(each.tick, each.ended) for each in out.switched] == [(130, True)]
+
+
+def test_the_start_that_began_it_shown_again_ends_nothing() -> None:
+    rig = begun_by_a_cut()
+    rig.receive("up", AckExpected(P, 120, (StartRecord(90, op("c"), tentative=True),)))
+    assert given(rig.told(span(121, 130, 125)), "c") == [125]
+
+
+def test_a_cut_that_is_known_before_the_start_begins_it() -> None:
+    rig = edge()
+    rig.attach("c")
+    rig.receive("up", AckExpected(P, 100, ()))
+    cut = CutRecord(100, "c/e/9", ((op("c"), 100, False),), (P,), 100, 1)
+    out = rig.told(replace(span(91, 120, 95, 110), records=(cut,)))
+    assert given(out, "c") == [110]
+    assert [(each.op, each.tick, each.tentative) for each in out.started] == [(op("c"), 100, False)]
 
 
 def test_a_subscription_that_is_over_at_a_pubend_misses_nothing_there() -> None:

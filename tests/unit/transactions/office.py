@@ -12,10 +12,13 @@ from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,
     ClientHere,
+    Complete,
+    Echo,
     PubendHere,
     RoutingMessage,
     Subscribe,
 )
+from motet.protocol.routing.state import PROBES
 from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import (
     AnswerRequest,
@@ -92,6 +95,17 @@ class Office:
         self.routed: list[RoutingMessage] = []
 
     # ── what happens ─────────────────────────────────────────────────────────────────────
+
+    def meets(self) -> None:
+        """All neighbours have told all that there is behind them."""
+        for neighbour in ("B", "C"):
+            self.routing.join(neighbour)
+            self.routing.apply(Complete(True), Hop.broker(neighbour))
+        self.probes_return()
+
+    def probes_return(self) -> None:
+        for wait in [each for each in self.state.waits.values() if each.what in PROBES]:
+            self.routing.apply(Echo(wait.op), wait.requester)
 
     def arrives(self, client: str, broker: str = "A") -> None:
         source = Hop.client(client) if broker == "A" else Hop.broker("B")
@@ -182,6 +196,8 @@ class Office:
         for message, source in self.last.routes:
             self.routing.apply(message, source)
             self.routed.append(message)
+        if self.last.doubts:
+            self.routing.reassure()
         self.machine.validate()
         followed, refused = self.last.followed, self.last.refused
         for tx, client in followed:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from motet.model import Filter, OpId
 from motet.protocol.routing.messages import Started, Subscribe, Switched, Unsubscribe
+from motet.protocol.session.messages import Done
 from motet.protocol.transactions.messages import (
     Begun,
     Decide,
@@ -196,6 +197,42 @@ def test_what_is_settled_elsewhere_is_cut_all_the_same() -> None:
     office.hears(Settle(tx), "B")  # nobody had waited for us
     assert len(cut(office, tx, 100).events) == 1
     assert not office.machine.state.active
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_what_begins_and_has_ended_elsewhere_is_not_waited_for(comes: bool) -> None:
+    """It was settled while we were away. Only behind probes it is known whether it still comes."""
+    office = publisher()
+    office.meets()
+    office.arrives("dora", "D")
+    wish, tx = op("dora", 1, "D"), "dora/D-1.1/9"
+    office.hears(Decide(tx, 1, True, "", (Begun(wish, SPACE, "1"),)), "B")
+    assert office.machine.due() == ""
+    office.hears(Settle(tx), "B")
+    assert office.machine.due() == ""
+    if comes:
+        office.subscribes(wish)
+    office.probes_return()
+    expected = (Switch(wish, 100, False),) if comes else ()
+    assert cut(office, tx, 100).switches == expected
+    assert not office.machine.state.active
+
+
+def test_an_advertisement_is_effective_when_what_was_committed_meanwhile_has_begun() -> None:
+    """Else an event that follows it would miss a subscription that was committed before."""
+    office = publisher()
+    office.arrives("dora", "D")
+    wish, tx = op("dora", 1, "D"), "dora/D-1.1/9"
+    office.hears(Decide(tx, 1, True, "", (Begun(wish, SPACE, "1"),)), "B")
+    office.advertises(op("alice", 91), NARROW)
+    office.advertises(op("alice", 92), Filter.parse("x < 0"))
+    assert office.machine.postpone(op("alice", 91))
+    assert not office.machine.postpone(op("alice", 92))  # it has nothing to do with it
+    office.subscribes(wish)
+    cut(office, tx, 100)
+    assert office.answer(op("alice", 91)) == Done(91)
+    assert not office.machine.state.postponed
+    assert not office.machine.postpone(op("alice", 91))
 
 
 def test_an_ended_subscription_that_comes_late_is_ended() -> None:

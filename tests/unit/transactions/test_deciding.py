@@ -47,6 +47,34 @@ def test_decisions_are_numbered_in_the_order_of_their_arrival() -> None:
     assert decided(office, "B") == [(T2, 1, True), (T1, 2, True), (T3, 3, True)]
 
 
+def test_a_root_without_its_state_recalls_what_a_neighbour_knows() -> None:
+    """Others have cut for it: it must not be aborted now."""
+    office = Office()
+    begun = (Begun(op("dora", 1, "D"), SPACE, "1"),)
+    office.hears(Decide(T1, 7, True, "", begun), "B")
+    office.gets(Withdraw(T1, "D", "not complete within 10 s"))
+    office.submits(T2)
+    assert decided(office) == [(T1, 7, True), (T2, 8, True)]
+    assert office.to("B")[0] == Decide(T1, 7, True, "", begun)  # and it is to echo it
+    for neighbour in ("B", "C"):
+        office.hears(Echoed(T1, "decide"), neighbour)
+    assert Settle(T1) in office.to("C")
+    office.said.clear()
+    office.hears(Decide(T1, 7, True, "", begun), "B")  # told again by a link that begins anew
+    assert not office.said
+
+
+def test_the_root_hears_again_what_it_has_told() -> None:
+    office = Office(root="B")
+    office.hears(Decide(T1, 7, True, ""), "B")
+    office.said.clear()
+    office.machine.join("B")
+    office.machine.join("C")
+    office.carry()
+    assert office.to("B") == office.to("C") == [Decide(T1, 7, True, "")]
+    assert list(office.machine.state.active[T1].missing) == ["C"]
+
+
 def test_it_is_settled_when_everybody_has_echoed() -> None:
     office = Office()
     office.submits(T1)
