@@ -10,9 +10,11 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -22,10 +24,33 @@ from motet.cli.voice import err, out, say, say_json, table
 from motet.experiments import page
 from motet.experiments import plots as pictures
 from motet.experiments.exactly_once import FULL, SHORT, Experiment, Report
+from motet.experiments.findings import Finding
 from motet.runtime import loop
 
 REFRESH_S = 0.2
 BAR_COLUMNS = 24
+
+
+class Told(Protocol):
+    """What an experiment has found; its own file, as JSON, is written already."""
+
+    @property
+    def findings(self) -> Sequence[Finding]: ...
+    @property
+    def kept(self) -> bool: ...
+    @property
+    def took_s(self) -> float: ...
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The page about it, and where it goes."""
+
+    directory: Path
+    name: str
+    text: str
+    plots: Sequence[Path]
 
 
 def make(directory: Path) -> None:
@@ -55,16 +80,8 @@ def exactly_once(
     if report is None:
         return INTERRUPTED
     drawn = pictures.draw(report, directory) if plots else []
-    text = directory / "exactly-once.md"
-    text.write_text(page.page(report, drawn), encoding="utf-8")
-    file = directory / "exactly-once.json"
-    if json:
-        plain = {"file": str(file), "page": str(text), "plots": [str(path) for path in drawn]}
-        say_json(report.to_json() | plain)
-    else:
-        show(report)
-        say("\n" + "\n".join(map(str, (text, file, *drawn))))
-    return FINE if report.kept else FAILED
+    paper = Paper(directory, "exactly-once", page.page(report, drawn), drawn)
+    return tell(report, paper, None if json else partial(show, report))
 
 
 async def _watched(experiment: Experiment, *, quiet: bool) -> Report | None:
@@ -106,6 +123,11 @@ def show(report: Report) -> None:
             shown.add_row(*row)
         out().print(shown)
         say("")
+    show_findings(report, "exactly-once events were lost, doubled or out of order")
+
+
+def show_findings(report: Told, violation: str) -> None:
+    """What was measured beside what the paper says; and, if so, what must never be."""
     shown = table("", "part", "figure", "here", "unit", "the paper", "holds", right=("here",))
     for each in report.findings:
         value, holds = page.shown(each.value), figures.VERDICTS[each.holds]
@@ -113,4 +135,17 @@ def show(report: Report) -> None:
     out().print(shown)
     say(f"\n{report.took_s:.0f} s; {figures.describe_machine()}")
     if not report.kept:
-        say("VIOLATED: exactly-once events were lost, doubled or out of order")
+        say(f"VIOLATED: {violation}")
+
+
+def tell(report: Told, paper: Paper, show: Callable[[], None] | None) -> int:
+    """Write the page; say everything as JSON, or show it. The exit status."""
+    text, file = (paper.directory / f"{paper.name}.{kind}" for kind in ("md", "json"))
+    text.write_text(paper.text, encoding="utf-8")
+    if show is None:
+        plots = [str(path) for path in paper.plots]
+        say_json(report.to_json() | {"file": str(file), "page": str(text), "plots": plots})
+    else:
+        show()
+        say("\n" + "\n".join(map(str, (text, file, *paper.plots))))
+    return FINE if report.kept else FAILED
