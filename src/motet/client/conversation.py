@@ -18,7 +18,6 @@ from motet.client.failures import error_of
 from motet.client.happenings import (
     Arrived,
     Brought,
-    Called,
     Concluded,
     Ended,
     Failure,
@@ -30,6 +29,7 @@ from motet.client.happenings import (
     Parted,
     Resolved,
     Settled,
+    Summoned,
     Welcomed,
 )
 from motet.client.ledger import Ledger
@@ -358,7 +358,7 @@ class Conversation(Wishes):
                     self._horizon = happening.upto + self.machine.window
             case Resolved():
                 self._resolved(happening)
-            case Called(invited):
+            case Summoned(invited):
                 self.participation.called(invited)
             case Concluded():
                 self.participation.concluded(happening)

@@ -98,7 +98,7 @@ class Lapsed(NamedTuple):
     failure: Failure
 
 
-class Called(NamedTuple):
+class Summoned(NamedTuple):
     """We are to take part in a transaction, by an event."""
 
     invited: Invited
@@ -149,7 +149,7 @@ Happening = (
     | Missed
     | Lapsed
     | Hurried
-    | Called
+    | Summoned
     | Concluded
     | Finished
     | Parted

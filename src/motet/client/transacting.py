@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from motet.client.happenings import Called, Concluded, Failure, Finished, Lapsed
+from motet.client.happenings import Concluded, Failure, Finished, Lapsed, Summoned
 from motet.client.operation import Kind, Operation
 from motet.client.requests import RENEWED_TIMEOUT_S, Requests
 from motet.model import Filter
@@ -145,7 +145,7 @@ class Transacting(Requests):
         key = (frame.tx, str(frame.op))
         if key not in self._called:  # else it was sent again, because the connection broke
             self._called[key] = None
-            self._effects.happened.append(Called(frame))
+            self._effects.happened.append(Summoned(frame))
 
     def _on_decided(self, frame: Decided) -> None:
         share = self._shares.pop(frame.tx, Share())

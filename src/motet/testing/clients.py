@@ -15,7 +15,6 @@ from msgspec import Raw
 from motet.client.happenings import (
     Arrived,
     Brought,
-    Called,
     Concluded,
     Ended,
     Failure,
@@ -23,6 +22,7 @@ from motet.client.happenings import (
     Parted,
     Resolved,
     Settled,
+    Summoned,
 )
 from motet.client.machine import ClientMachine, Kind
 from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError, TooLate
@@ -387,7 +387,7 @@ class SimulatedClient:
                     self.calls[handle].answers.append((cluster.agenda.now, answer))
                     if self.dealer is not None:
                         self.dealer.resolved(happened)
-                case Called() if self.dealer is not None:
+                case Summoned() if self.dealer is not None:
                     self.dealer.called(happened)
                 case Concluded() if self.dealer is not None:
                     self.dealer.concluded(happened)

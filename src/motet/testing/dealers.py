@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from motet.client.happenings import Called, Concluded, Resolved
+from motet.client.happenings import Concluded, Resolved, Summoned
 from motet.client.operation import Kind
 from motet.client.plan import Plan
 from motet.errors import MotetError
@@ -61,7 +61,7 @@ class Part:
     timeout_s: float
     left: list[str]
     done: Callable[[Part, str], None]
-    """Called at the end, with the reason if it has failed."""
+    """Summoned at the end, with the reason if it has failed."""
     filter: Filter | None = None
     """Whatever is handed over."""
     invited: Invited | None = None
@@ -145,7 +145,7 @@ class Dealer:
 
     # ── taking part ──────────────────────────────────────────────────────────────────────
 
-    def called(self, news: Called) -> None:
+    def called(self, news: Summoned) -> None:
         invited, random = news.invited, self._random
         self.open[invited.tx] = None
         chance = random.random()

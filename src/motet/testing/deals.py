@@ -31,7 +31,7 @@ class Told(NamedTuple):
     """Its place in the order of all transactions, if that was told."""
 
 
-class Called(NamedTuple):
+class Summoned(NamedTuple):
     """A client was asked to take part, by an event."""
 
     at: float
@@ -96,7 +96,7 @@ class Deal:
     answered_at: float = inf
     """When its coordinator was told that it is committed."""
     deeds: list[Deed] = field(default_factory=list)
-    called: list[Called] = field(default_factory=list)
+    called: list[Summoned] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     heirs: dict[tuple[str, str], None] = field(default_factory=dict)
     """Sessions, as client and epoch, that have heard how it ended."""

@@ -31,9 +31,9 @@ from motet.testing.deals import (
     ABORTED,
     COMMITTED,
     Asking,
-    Called,
     Deal,
     Deed,
+    Summoned,
     Told,
     doubt,
     release,
@@ -253,7 +253,7 @@ def heard(client: SimulatedClient, frame: Frame) -> None:
             elif deal is None:
                 history.odd("atomicity", f"{client.title} is invited to {tx}: nobody began it")
             else:
-                called = Called(now, session.client, session.epoch, op, subscriptions)
+                called = Summoned(now, session.client, session.epoch, op, subscriptions)
                 deal.called.append(called)
         case Decided(tx, number, committed):
             deal = history.deals.get(tx)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from motet.client.happenings import Brought, Called, Concluded, Finished, Resolved
+from motet.client.happenings import Brought, Concluded, Finished, Resolved, Summoned
 from motet.client.machine import ClientMachine
 from motet.client.operation import Operation
 from motet.protocol.delivery.messages import Delivered
@@ -338,4 +338,4 @@ def test_a_later_process_finds_what_a_plan_has_left() -> None:
 def test_nobody_is_called_for_a_plan() -> None:
     machine = willing()
     machine.received(Decided(TX, 7, True, "", (BEGUN,), (2,)))
-    assert not [each for each in happened(machine) if isinstance(each, Called)]
+    assert not [each for each in happened(machine) if isinstance(each, Summoned)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from motet.client.happenings import Called, Concluded, Failure, Finished, Lapsed, Resolved
+from motet.client.happenings import Concluded, Failure, Finished, Lapsed, Resolved, Summoned
 from motet.client.machine import ClientMachine
 from motet.errors import NoSuchOperation
 from motet.model import OpId
@@ -169,10 +169,10 @@ def test_who_is_invited_twice_is_called_once() -> None:
     invited = Invited("bob/B2-1/1", 5.0, "00000001/alice", OpId("bob", "B2-1", 2), b"")
     machine.received(invited)
     machine.received(invited)  # the connection had broken
-    assert happened(machine) == [Called(invited)]
+    assert happened(machine) == [Summoned(invited)]
     machine.received(Decided("bob/B2-1/1", 3, False, "no"))
     machine.received(invited)
-    assert Called(invited) in happened(machine)
+    assert Summoned(invited) in happened(machine)
 
 
 def test_words_that_come_again_do_no_harm() -> None:
