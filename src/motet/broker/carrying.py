@@ -13,7 +13,7 @@ from motet.protocol.contract import CancelTimer, TimerKey
 from motet.protocol.link.machine import Ledger
 from motet.protocol.link.messages import ControlMessage
 from motet.protocol.routing.machine import Routing
-from motet.protocol.routing.messages import widens
+from motet.protocol.routing.messages import RoutingMessage, widens
 from motet.protocol.routing.obligations import Effects
 from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over, Request
@@ -54,8 +54,11 @@ class Carrying:
             self.transactions.receive(message, source)
             self._carry_transactions()
         else:
-            known = self.transactions.normalised(message)
-            self._carry(self.routing.apply(known, source))
+            self._change(message, source)
+
+    def _change(self, message: RoutingMessage, source: Hop) -> None:
+        known = self.transactions.normalised(message)
+        self._carry(self.routing.apply(known, source))
 
     def _carry(self, effects: Effects) -> None:
         for neighbour, message in effects.messages:
@@ -119,7 +122,7 @@ class Carrying:
             for op, kind, name in effects.made:
                 self._name_made(op, kind, name)
             for change, source in effects.routes:
-                self._route(change, source)
+                self._change(change, source)
             if effects.doubts:
                 self._carry(self.routing.reassure())
             for tx, client in effects.followed:

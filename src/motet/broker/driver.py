@@ -387,7 +387,12 @@ class BrokerDriver:
                     self._put(contact, frame, own)
         if output.log or output.reads:
             self._desk.carry(output)
-        for timer in output.timers:
+        timers = output.timers
+        if (
+            len(timers) > 1
+        ):  # a transaction sets and cancels its own again and again: the last counts
+            timers = list({timer.key: timer for timer in timers}.values())
+        for timer in timers:
             if type(timer) is SetTimer:
                 self._timers.set(timer.key, timer.at)
             else:

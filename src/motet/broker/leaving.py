@@ -74,7 +74,8 @@ class Leaving:
         if then.lifted or then.destroyed or then.rerouted:
             self.look_again()
         if then.settled or then.ending or then.switched:
-            some = (*then.settled, *then.ending, *(each.op for each in then.switched))
+            changed = (*then.settled, *then.ending, *(each.op for each in then.switched))
+            some = dict.fromkeys(changed)
             for op in some:
                 if op in self._unacknowledged.get(op.client, ()):
                     self.look_again(op.client)

@@ -38,6 +38,7 @@ class Router:
         self._links = links
         self._clients = clients
         self._plans: dict[int, Plan] = {}
+        self._sorted_out: tuple[Publication | None, dict[str, list[int]]] = (None, {})
         self.delivered = 0
         self.forwarded = 0
         self.refused = 0
@@ -46,6 +47,7 @@ class Router:
 
     def tables_changed(self) -> None:
         self._plans.clear()
+        self._sorted_out = (None, {})
 
     def _heard(self, client: str, subscriptions: tuple[int, ...]) -> tuple[int, ...]:
         """Those that best-effort events are for: not what belongs to a transaction that is not
@@ -74,7 +76,7 @@ class Router:
         own = self._state.bits.bit(Hop.client(client))
         accepted: list[Raw] = []
         refused: list[Refusal] = []
-        tentative = any(op.client == client for op in self._state.unsettled)
+        tentative = any(op.client == client for op in self._state.undecided)
         for sequence, body in enumerate(bodies, first):
             mask = advertised(body)
             if mask is not None and mask & own and tentative and not self._is_sure(client, body):
@@ -184,25 +186,29 @@ class Router:
         return Plan(tuple(neighbours), tuple(single), tuple(several))
 
     def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:
-        """Which subscriptions of a client an event is for."""
-        local: dict[str, list[Delivery]] = {}
-        self._sort_out(publication, (client,), local)
-        return local[client][0].subscriptions if client in local else ()
+        """Which subscriptions of a client an event is for. One event is asked for by client after
+        client, so the last answer is kept."""
+        if publication is not self._sorted_out[0]:
+            self._sorted_out = (publication, self._matching(publication))
+        return tuple(self._sorted_out[1].get(client, ()))
 
     def _sort_out(
         self, publication: Publication, clients: tuple[str, ...], local: dict[str, list[Delivery]]
     ) -> None:
         """For clients with several subscriptions: which of them match."""
-        table = self._state.subscriptions
+        for client, subscriptions in self._matching(publication).items():
+            if client in clients:
+                local.setdefault(client, []).append(Delivery(tuple(subscriptions), publication))
+
+    def _matching(self, publication: Publication) -> dict[str, list[int]]:
+        """By client of ours: which of its subscriptions match."""
+        table, forsaken = self._state.subscriptions, self._state.forsaken
         found: dict[str, list[int]] = {}
         for key in table.index.match(decode_attributes(publication.body)):
             entry = table.entry(key)
-            if entry.source.is_broker or entry.id in self._state.forsaken:
-                continue
-            if entry.source.name in clients:
+            if not entry.source.is_broker and entry.id not in forsaken:
                 found.setdefault(entry.source.name, []).append(entry.id.sequence)
-        for client, subscriptions in found.items():
-            local.setdefault(client, []).append(Delivery(tuple(subscriptions), publication))
+        return found
 
     def _objection(self, client: str, body: Raw) -> MotetError:
         """What is wrong with an event that was not accepted."""

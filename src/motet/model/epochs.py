@@ -35,7 +35,7 @@ def is_newer(epoch: str, than: str) -> bool:
 
 
 def newest(epochs: tuple[str, ...]) -> str:
-    return max(epochs, key=_order)
+    return epochs[0] if len(epochs) == 1 else max(epochs, key=_order)
 
 
 def _order(epoch: str) -> tuple[int, str, int]:

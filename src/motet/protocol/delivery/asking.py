@@ -36,6 +36,8 @@ class Asking:
         self, stream: Stream, now: float, out: Effects, hurry: int | None = None
     ) -> None:
         """Ask for what clients miss if it is time, and wake up when it is."""
+        if stream.is_calm and self._delay_s == INFINITY:
+            return
         patient, urgent = stream.subend.needs(stream.frontier)
         stream.curiosity.sync(patient, urgent, now)
         deep, asof = stream.subend.deep_needs()

@@ -27,6 +27,9 @@ class Relay:
     ) -> None:
         """New knowledge goes at once to whom it concerns; to others it is silence, and waits."""
         interest = self._interest
+        neighbours = interest.neighbours()
+        if not neighbours and not stream.members:
+            return
         everything = interest.pass_all()
         parts: dict[str, Part | None] = {}
         if not span.records and masks and masks.count(masks[0]) == len(masks):
@@ -34,7 +37,7 @@ class Relay:
                 parts[neighbour] = None
         elif masks or span.records:
             self._sort(span, masks, everything, parts)
-        for neighbour in interest.neighbours():
+        for neighbour in neighbours:
             if neighbour == source:
                 continue
             if neighbour in parts:

@@ -195,6 +195,19 @@ class Stream:
         self.wondered_at: float | None = None
         """Since when somebody waits to hear whether the pubend has cut for a transaction."""
 
+    @property
+    def is_calm(self) -> bool:
+        """Everybody who is here stands at the horizon, and that where the stream is; nobody waits,
+        nothing was asked for."""
+        subend = self.subend
+        return (
+            (not subend.live or subend.horizon == self.frontier)
+            and self.wake_at is None
+            and not (subend.behind or subend.merged or self.held)
+            and not (self.curiosity or self.deep)
+            and self.wondered_at is None
+        )
+
     def note(self, records: tuple[Record, ...]) -> None:
         """Of a pubend of ours: starts that others must hear of until they have acknowledged. What
         begins with a cut starts there."""

@@ -175,29 +175,25 @@ def _split(told: Delivered, cuts: Cuts) -> list[Part]:
     if not told.ticks:
         return [Part(told, None)]
     blocks = [cuts.block_at(tick) for tick in told.ticks]
+    if not any(block is not None and block.is_shared for block in blocks):
+        return [Part(_marked(told, blocks), None)]
     parts: list[Part] = []
     begin = 0
     for shared, group in groupby(blocks, lambda b: b if b is not None and b.is_shared else None):
         end = begin + len(list(group))
         upto = told.upto if end == len(blocks) else told.ticks[end] - 1
         piece = slice(begin, end)
-        marks = dict.fromkeys((b.tx, b.tick, b.last) for b in blocks[piece] if b is not None)
-        parts.append(
-            Part(
-                Delivered(
-                    told.pubend,
-                    upto,
-                    told.ticks[piece],
-                    told.batch[piece],
-                    told.every,
-                    told.each[piece],
-                    blocks=tuple(marks),
-                ),
-                shared,
-            )
-        )
+        cut = (told.ticks[piece], told.batch[piece], told.every, told.each[piece])
+        parts.append(Part(_marked(Delivered(told.pubend, upto, *cut), blocks[piece]), shared))
         begin = end
     return parts
+
+
+def _marked(told: Delivered, blocks: list[CutRecord | None]) -> Delivered:
+    """With the transactions that its events belong to, in the order of the events."""
+    marks = dict.fromkeys((b.tx, b.tick, b.last) for b in blocks if b is not None)
+    fields = (told.ticks, told.batch, told.every, told.each)
+    return Delivered(told.pubend, told.upto, *fields, blocks=tuple(marks))
 
 
 class _Event(NamedTuple):

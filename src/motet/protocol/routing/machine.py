@@ -373,7 +373,7 @@ class Routing(Completeness):
             self.ignored += 1
             return None
         table.remove(entry)
-        self.state.unsettled.pop(target, None)
+        self.state.unwatch(target)
         wait = self.state.waits.pop(target, None)
         if wait is not None and not wait.requester.is_broker:
             self._effects.completed.append(Completed(target, withdrawn=True))

@@ -361,6 +361,8 @@ class RoutingState:
         """Where nobody advertises any more what they want: no start up to this tick counts."""
         self.unsettled: dict[OpId, Entry] = {}
         """What belongs to a transaction that is not decided, or was ended by one."""
+        self.undecided: dict[OpId, Entry] = {}
+        """The former alone: they are few, while those that have ended wait for acknowledgements."""
         self.uncut: dict[OpId, None] = {}
         """Subscriptions that begin with a cut of our own pubend, which is yet to be made: who
         comes meanwhile must not be given what lies before it."""
@@ -397,10 +399,19 @@ class RoutingState:
 
     def watch(self, entry: Entry) -> None:
         """Its marks have changed, or it is new."""
+        if entry.tx:
+            self.undecided[entry.id] = entry
+        else:
+            self.undecided.pop(entry.id, None)
         if entry.tx or entry.ended:
             self.unsettled[entry.id] = entry
         else:
             self.unsettled.pop(entry.id, None)
+
+    def unwatch(self, op: OpId) -> None:
+        """It is gone."""
+        self.undecided.pop(op, None)
+        self.unsettled.pop(op, None)
 
     def remember_since(self, oldest: int | None) -> None:
         """Somebody reads what was in force at this version; None: nobody reads the past."""

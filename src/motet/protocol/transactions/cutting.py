@@ -78,8 +78,8 @@ class Cutting(Office):
 
     def _forget_reads(self, tx: str) -> None:
         self.state.reads.pop(tx, None)
-        self.state.bases.pop(tx, None)
-        self.routing.remember_since(min(self.state.bases.values(), default=None))
+        if self.state.bases.pop(tx, None) is not None:
+            self.routing.remember_since(min(self.state.bases.values(), default=None))
 
     # ── tables ───────────────────────────────────────────────────────────────────────────
 
@@ -98,7 +98,7 @@ class Cutting(Office):
                     entry.ended = True
                     entry.ended_at = self.routing.version
                     self.routing.watch(entry)
-            for entry in list(self.routing.unsettled.values()):
+            for entry in list(self.routing.undecided.values()):
                 if entry.tx == message.tx:
                     self._in_force(entry)
 
@@ -109,7 +109,7 @@ class Cutting(Office):
 
     def normalised(self, message: RoutingMessage) -> RoutingMessage:
         """What a neighbour sent before it had heard of a decision that we know."""
-        if not isinstance(message, Advertise | Subscribe) or not self.state.active:
+        if not self.state.active or not isinstance(message, (Advertise, Subscribe)):
             return message
         active = self.state.active.get(message.tx) if message.tx else None
         if active is not None and active.decide.committed:

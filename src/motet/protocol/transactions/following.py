@@ -57,10 +57,12 @@ class Following(Inviting):
         local = self._local(letter.tx, letter.timeout_s)
         part = self._own(local, session.client, session.epoch)
         part.plan = replace(letter, steps=())
-        wrong = missing or self._unable(session, letter, part, targets)
+        size_bytes = size_of(letter.steps)
+        wrong = missing or self._unable(session, letter, part, targets, size_bytes)
         if wrong is not None:
             self._refuse(letter, f"{letter.client}: {wrong[0]}: {wrong[1]}")
             return
+        part.size_bytes += size_bytes
         self._do(session, letter, part, targets)
         self._effects.followed.append((letter.tx, letter.client))
 
@@ -92,8 +94,7 @@ class Following(Inviting):
         """Why nothing can be done for a client."""
         if session is None:
             return f"{letter.client} is not connected to {self.name}"
-        executes = op_of(letter.tx)[:2] == (session.client, session.epoch)
-        if not session.willing and not executes:
+        if not session.willing and op_of(letter.tx)[:2] != (session.client, session.epoch):
             text = f"{letter.client} takes part in no plans: await client.participate() lets it"
             return f"{text}, or motet sub --participate"
         return ""
@@ -153,13 +154,15 @@ class Following(Inviting):
 
     # ── all of it, or none ───────────────────────────────────────────────────────────────
 
-    def _unable(self, session: Session, letter: Engage, part: Part, targets: list[int]) -> Problem:
+    def _unable(
+        self, session: Session, letter: Engage, part: Part, targets: list[int], size_bytes: int
+    ) -> Problem:
         """Why it cannot be done, whatever of it."""
         op = OpId(session.client, session.epoch, 0)
         steps = letter.steps
         if part.version:
             return ("TransactionOver", "it has done its part before, or an earlier session of it")
-        if len(steps) > MOST_OPERATIONS or size_of(steps) > MOST_BYTES:
+        if len(steps) > MOST_OPERATIONS or size_bytes > MOST_BYTES:
             text = f"what a client does in one transaction has at most {MOST_OPERATIONS:,} steps"
             return ("MisuseError", f"{text} and {MOST_BYTES:,} bytes: make several plans of it")
         left = iter(targets)
@@ -222,9 +225,7 @@ class Following(Inviting):
 
     def _do(self, session: Session, letter: Engage, part: Part, targets: list[int]) -> None:
         left = iter(targets)
-        source = Hop.client(session.client)
         part.version += len(letter.steps)
-        part.size_bytes += size_of(letter.steps)
         for step in letter.steps:
             if step.kind == "publish":
                 part.staged.append((step.order, Raw(step.body)))
@@ -233,6 +234,7 @@ class Following(Inviting):
             elif step.kind == "unsubscribe":
                 part.ended[next(left)] = step.order
             elif step.filter is not None:
+                source = Hop.client(session.client)
                 made = OpId(session.client, session.epoch, session.grant())
                 self._effects.made.append((made, step.kind, step.name))
                 if step.kind == "advertise":

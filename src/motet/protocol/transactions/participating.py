@@ -265,7 +265,7 @@ class Participating(Concluding):
         return ("NotAdvertised", f"{text}, before the transaction or in it")
 
     def contribution(self, local: Local, client: str) -> Contribution:
-        part = local.parts.get(client, Part(""))
+        part = local.parts.get(client) or Part("")
         table = self.routing.subscriptions
         begun = [
             Begun(op, entry.filter, order)
