@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NoReturn
 
 from motet.errors import FilterError, MisuseError
@@ -22,6 +23,10 @@ __all__ = [
     "Value",
     "as_filter",
 ]
+
+
+SHORT_BYTES: Final = 256
+"""Filters up to this size, as they travel, are remembered when they have been read."""
 
 
 class Filter:
@@ -58,6 +63,8 @@ class Filter:
     @staticmethod
     def from_bytes(data: object) -> Filter:
         """The inverse of `to_bytes`, for bytes of any origin: FilterError if they are none."""
+        if type(data) is bytes and len(data) <= SHORT_BYTES:
+            return _known(data)
         made = _trusted(wire.clauses_from_bytes(data))
         _set(made, "_bytes", data)
         return made
@@ -151,6 +158,14 @@ def _trusted(clauses: tuple[Clause, ...]) -> Filter:
     """A filter of clauses that are normal already."""
     made: Filter = _new(Filter)
     _set(made, "clauses", clauses)
+    return made
+
+
+@lru_cache(maxsize=4096)
+def _known(data: bytes) -> Filter:
+    """Whoever hands a stream over names the same filter twice, and brokers tell it on."""
+    made = _trusted(wire.clauses_from_bytes(data))
+    _set(made, "_bytes", data)
     return made
 
 

@@ -261,6 +261,10 @@ class Table:
     def overlapping_hops(self, filter: Filter) -> int:
         return self._complete_index().overlapping_hops(filter) if self._entries else 0
 
+    def hops_encoded(self, body: bytes) -> int:
+        """The hops whose filters an encoded event fulfils; 0 if no event can have that body."""
+        return self._complete_index().hops_encoded(body) or 0 if self._entries else 0
+
     def covering(self, filter: Filter) -> list[Entry]:
         return [self._by_key[key] for key in self._complete_index().covering(filter)]
 

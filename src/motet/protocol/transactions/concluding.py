@@ -12,6 +12,7 @@ from motet.model import Hop, OpId
 from motet.protocol.contract import CancelTimer
 from motet.protocol.routing.messages import Unadvertise, Unsubscribe
 from motet.protocol.session.messages import Decided, Over, Stands
+from motet.protocol.session.state import Session
 from motet.protocol.transactions.cutting import Cutting
 from motet.protocol.transactions.messages import Decide, Engage
 from motet.protocol.transactions.state import Local, Part
@@ -27,11 +28,12 @@ class Concluding(Cutting):
                 self._withdraw(client, part)
         told = Decided(decide.tx, decide.number, decide.committed, decide.reason)
         for client, part in local.parts.items():
-            if self.sessions.current(client, part.epoch) is None:
+            session = self.sessions.current(client, part.epoch)
+            if session is None:
                 continue  # the numbers of a session before are those of other operations now
             if part.plan is not None:
                 if decide.committed:
-                    self._effects.tell.append((client, self._with_changes(told, client, part)))
+                    self._effects.tell.append((client, self._with_changes(told, session, part)))
                 continue  # else it has never heard of it
             self._effects.tell.append((client, told))
             if not decide.committed:  # for a process that does not know what an earlier one did
@@ -53,19 +55,17 @@ class Concluding(Cutting):
         self._effects.timers.append(CancelTimer(("transaction", decide.tx)))
         self._effects.moved_on = True
 
-    def _with_changes(self, told: Decided, client: str, part: Part) -> Decided:
+    def _with_changes(self, told: Decided, session: Session, part: Part) -> Decided:
         """What a client must know of its part, which we have done."""
-        session = self.sessions.current(client, part.epoch)
         added: list[Stands] = []
-        for number in sorted((*part.begun, *part.advertised)) if session is not None else ():
-            op = OpId(client, part.epoch, number)
+        for number in sorted((*part.begun, *part.advertised)):
+            op = OpId(session.client, part.epoch, number)
             kind: Literal["advertise", "subscribe"] = "advertise"
             entry = self.routing.advertisements.get(op)
             if number in part.begun:
                 kind, entry = "subscribe", self.routing.subscriptions.get(op)
-            if session is not None and entry is not None:
-                name = session.names.get(number, "")
-                added.append(Stands(number, kind, name, entry.filter))
+            if entry is not None:
+                added.append(Stands(number, kind, session.names.get(number, ""), entry.filter))
         ended = (*part.ended, *part.unadvertised)
         return Decided(told.tx, told.number, True, "", tuple(added), ended)
 

@@ -158,7 +158,6 @@ class Following(Inviting):
         self, session: Session, letter: Engage, part: Part, targets: list[int], size_bytes: int
     ) -> Problem:
         """Why it cannot be done, whatever of it."""
-        op = OpId(session.client, session.epoch, 0)
         steps = letter.steps
         if part.version:
             return ("TransactionOver", "it has done its part before, or an earlier session of it")
@@ -171,11 +170,11 @@ class Following(Inviting):
         for step in steps:
             problem: Problem = None
             if step.kind in ("subscribe", "unsubscribe"):
-                problem = self._unordered(op)
+                problem = self._unordered(session.client)
             if problem is not None:
                 return problem
             if step.kind == "publish":
-                problem = self._outside(op, letter.tx, step.body, part, added, given_up)
+                problem = self._outside(session.client, letter.tx, step.body, added, given_up)
             elif step.kind in ("advertise", "subscribe") and step.filter is not None:
                 problem = self._name_taken(session, step, targets)
                 if step.kind == "advertise":
@@ -183,7 +182,8 @@ class Following(Inviting):
             elif step.kind in ("unadvertise", "unsubscribe"):
                 target = OpId(session.client, session.epoch, next(left))
                 problem = self._held(target, letter.tx, repr(step.name))
-                given_up.add(target.sequence)
+                if step.kind == "unadvertise":
+                    given_up.add(target.sequence)
             else:
                 problem = ("MisuseError", f"a step of the kind {step.kind!r}")
             if problem is not None:
@@ -210,18 +210,14 @@ class Following(Inviting):
         return None
 
     def _outside(
-        self,
-        op: OpId,
-        tx: str,
-        body: bytes,
-        part: Part,
-        added: list[Filter],
-        given_up: set[int],
+        self, client: str, tx: str, body: bytes, added: list[Filter], given_up: set[int]
     ) -> Problem:
+        if not given_up and self._is_plainly_advertised(client, body):
+            return None
         attributes, problem = attributes_of(body)
         if problem is not None or any(filter.matches(attributes) for filter in added):
             return problem
-        return self._not_advertised(op, tx, attributes, {*part.unadvertised, *given_up})
+        return self._not_advertised(client, tx, attributes, given_up)
 
     def _do(self, session: Session, letter: Engage, part: Part, targets: list[int]) -> None:
         left = iter(targets)

@@ -75,7 +75,7 @@ class Participating(Concluding):
         if request.tag is not None:
             problem = self._stranger(op, request.tag, request)
             if isinstance(request, SubscribeRequest | UnsubscribeRequest):
-                problem = problem or self._unordered(op)
+                problem = problem or self._unordered(op.client)
             if problem is not None:
                 return problem
         if isinstance(request, AdvertiseRequest | SubscribeRequest):
@@ -102,11 +102,11 @@ class Participating(Concluding):
             "not decided: wait for it, or do it in that transaction",
         )
 
-    def _unordered(self, op: OpId) -> Problem:
+    def _unordered(self, client: str) -> Problem:
         """One cut is not enough for who merges all pubends into one order."""
-        if op.client not in self.routing.merging:
+        if client not in self.routing.merging:
             return None
-        text = f"{op.client} receives in total order, and its subscriptions take no part in"
+        text = f"{client} receives in total order, and its subscriptions take no part in"
         return ("NotOffered", f"{text} transactions: use a client in publisher order for them")
 
     def _stranger(self, op: OpId, tag: Tag, request: TagRequest) -> Problem:
@@ -252,16 +252,25 @@ class Participating(Concluding):
         if problem is not None:
             return problem
         part = self.state.locals[request.tag.tx].parts.get(op.client, Part(op.epoch))
-        return self._not_advertised(op, request.tag.tx, attributes, part.unadvertised)
+        return self._not_advertised(op.client, request.tag.tx, attributes, part.unadvertised)
+
+    def _is_plainly_advertised(self, client: str, body: bytes) -> bool:
+        """Does an event lie inside what its client has advertised, and is none of that part of a
+        transaction? The index tells without decoding it. If not, one has to look closer."""
+        routing = self.routing
+        if len(body) > MAX_EVENT_BYTES or any(op.client == client for op in routing.undecided):
+            return False
+        hops = routing.advertisements.hops_encoded(body)
+        return bool(hops & routing.bits.bit(Hop.client(client)))
 
     def _not_advertised(
-        self, op: OpId, tx: str, attributes: dict[str, Value], but: Container[int]
+        self, client: str, tx: str, attributes: dict[str, Value], but: Container[int]
     ) -> Problem:
-        own = self.routing.advertisements.from_source(Hop.client(op.client))
+        own = self.routing.advertisements.from_source(Hop.client(client))
         usable = [e for e in own if e.tx in ("", tx) and e.id.sequence not in but]
         if any(entry.filter.matches(attributes) for entry in usable):
             return None
-        text = f"the event {attributes} lies outside what {op.client} has advertised: advertise it"
+        text = f"the event {attributes} lies outside what {client} has advertised: advertise it"
         return ("NotAdvertised", f"{text}, before the transaction or in it")
 
     def contribution(self, local: Local, client: str) -> Contribution:
