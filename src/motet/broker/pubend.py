@@ -159,12 +159,15 @@ class Confirms:
         return grown
 
     def _look(self) -> None:
+        """They are numbered in order, so the last one speaks for all before it."""
+        confirmed = 0
         while self._awaited and self._awaited[0][0] <= self._journal.durable:
             _, output = self._awaited.popleft()
             if output.forgotten:
                 self._forget(output.forgotten)
-            if output.confirm:
-                self._turn(Persisted(output.confirm))
+            confirmed = output.confirm or confirmed
+        if confirmed:
+            self._turn(Persisted(confirmed))
 
 
 class LoggedPubend:
@@ -333,7 +336,7 @@ class VolatilePubend:
     def append(self, items: Sequence[LogItem]) -> None:
         self._items.extend(items)
         self._appended += len(items)
-        self._bytes += sum(_size(item) for item in items)
+        self._bytes += sum(map(_size, items))
         while self._bytes > KEPT_BYTES and len(self._items) > 1:
             self._let_go()
         self._defer(self._tell)
@@ -406,8 +409,8 @@ class VolatilePubend:
 
 
 def _size(item: LogItem) -> int:
-    if isinstance(item, LogRun):
-        return sum(len(memoryview(body)) for body in item.bodies)
+    if type(item) is LogRun:
+        return sum([len(memoryview(body)) for body in item.bodies])
     return 100
 
 

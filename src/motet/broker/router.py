@@ -28,6 +28,7 @@ LONGEST_REFUSAL = 1024
 
 
 Plan = Way
+UNSORTED: tuple[Publication | None, dict[str, list[int]]] = (None, {})
 
 
 class Router:
@@ -38,7 +39,7 @@ class Router:
         self._links = links
         self._clients = clients
         self._plans: dict[int, Plan] = {}
-        self._sorted_out: tuple[Publication | None, dict[str, list[int]]] = (None, {})
+        self._sorted_out: tuple[Publication | None, dict[str, list[int]]] = UNSORTED
         self.delivered = 0
         self.forwarded = 0
         self.refused = 0
@@ -47,7 +48,7 @@ class Router:
 
     def tables_changed(self) -> None:
         self._plans.clear()
-        self._sorted_out = (None, {})
+        self._sorted_out = UNSORTED
 
     def _heard(self, client: str, subscriptions: tuple[int, ...]) -> tuple[int, ...]:
         """Those that best-effort events are for: not what belongs to a transaction that is not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -12,10 +13,12 @@ class Hop(NamedTuple):
     name: str
 
     @staticmethod
+    @lru_cache(maxsize=4096)
     def broker(name: str) -> Hop:
         return Hop("broker", name)
 
     @staticmethod
+    @lru_cache(maxsize=4096)
     def client(name: str) -> Hop:
         return Hop("client", name)
 

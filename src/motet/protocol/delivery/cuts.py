@@ -43,10 +43,15 @@ class Cuts:
 
     def passed(self, number: int, tick: int) -> None:
         """All cuts of decisions up to this number lie at or below a tick."""
-        at = bisect_left(self._passed, (number, tick))
-        if not number or self._passed[at : at + 1] == [(number, tick)]:
+        if not number:
             return
-        self._passed.insert(at, (number, tick))
+        if not self._passed or self._passed[-1] < (number, tick):  # nearly always
+            self._passed.append((number, tick))
+        else:
+            at = bisect_left(self._passed, (number, tick))
+            if self._passed[at] == (number, tick):
+                return
+            self._passed.insert(at, (number, tick))
         if len(self._passed) > MOST_CUTS:
             del self._passed[0]
 

@@ -169,6 +169,9 @@ class HopBits:
         return [hop.name for hop in self.hops(mask)] if mask else []
 
 
+NO_OVERLAP: tuple[Filter | None, int] = (None, 0)
+
+
 class Table:
     """Entries with an index over their filters: the SRT over advertisements, the PRT over
     subscriptions. Listing order is the order of arrival."""
@@ -182,6 +185,9 @@ class Table:
         self.index: FilterIndex = create_index()
         self._put_off: dict[int, Entry] | None = None
         """While `catching_up`: what is not in the index yet."""
+        self._overlap: tuple[Filter | None, int] = NO_OVERLAP
+        """The last answer of `overlapping_hops`, until an entry comes or goes: about a filter that
+        begins, or ends, somewhere, one asks several times in a row."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -214,6 +220,7 @@ class Table:
 
     def restore(self, entry: Entry) -> None:
         """Put an entry in place that has its key already."""
+        self._overlap = NO_OVERLAP
         number = self._bits.number(entry.source)
         if self._put_off is None:
             self.index.add(entry.key, entry.filter, number)
@@ -224,6 +231,7 @@ class Table:
         self._by_source.setdefault(entry.source, {})[entry.id] = entry
 
     def remove(self, entry: Entry) -> None:
+        self._overlap = NO_OVERLAP
         if self._put_off is None or self._put_off.pop(entry.key, None) is None:
             self.index.remove(entry.key)
         del self._entries[entry.id]
@@ -259,7 +267,13 @@ class Table:
         return [self._by_key[key] for key in self._complete_index().overlapping(filter)]
 
     def overlapping_hops(self, filter: Filter) -> int:
-        return self._complete_index().overlapping_hops(filter) if self._entries else 0
+        if not self._entries:
+            return 0
+        known, hops = self._overlap
+        if known is not filter:
+            hops = self._complete_index().overlapping_hops(filter)
+            self._overlap = (filter, hops)
+        return hops
 
     def hops_encoded(self, body: bytes) -> int:
         """The hops whose filters an encoded event fulfils; 0 if no event can have that body."""

@@ -136,7 +136,8 @@ class Following(Inviting):
             if (entry := table.get(op)) is not None
             and not (entry.ended or any(op in each for each in gone))
         ]
-        there.sort(key=lambda op: (op in self.routing.unsettled, bool(self._holder(op)), op))
+        if len(there) > 1:
+            there.sort(key=lambda op: (op in self.routing.unsettled, bool(self._holder(op)), op))
         return [op.sequence for op in there]
 
     def _table(self, kind: str) -> Table:
@@ -145,6 +146,8 @@ class Following(Inviting):
 
     def _must_wait(self, letter: Engage, session: Session, targets: list[int]) -> bool:
         """It takes back what begins with a transaction that is not settled."""
+        if not targets:
+            return False
         waits_for = self._beginning(OpId(session.client, session.epoch, n) for n in targets)
         if waits_for:
             self._local(letter.tx, letter.timeout_s)

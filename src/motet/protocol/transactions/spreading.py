@@ -88,7 +88,7 @@ class Spreading(Collecting):
         self.state.number = max(self.state.number, message.number)
         others = self._flood(message, source)
         active = Active(message, source, dict.fromkeys(others))
-        concerned = self._concerned(message)
+        concerned = self._concerned(message) if others or source else ()
         active.concerned = {name: None for name in others if name in concerned}
         # Who told us waits for nothing more if it concerns nobody here, nor behind us.
         here = self.name in concerned or not source
