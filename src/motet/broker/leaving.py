@@ -50,20 +50,21 @@ class Leaving:
         will be, and their clients are done with everything up to them. `some`: only these have
         come any further."""
         known = list(self.ending) if some is None else [op for op in some if op in self.ending]
-        ends, machine = self._core.durable.routing.state.ends, self._streams.machine
+        if not known:
+            return
+        routing, machine = self._core.durable.routing.state, self._streams.machine
+        active = self._core.durable.transactions.state.active.values()
+        undecided = {each.op for one in active for each in one.decide.ended}
         gone: list[OpId] = []
         for op in known:
-            passed = machine.passed(op, ends.get(op, ()))
+            if op in undecided:
+                continue
+            passed = machine.passed(op, routing.ends.get(op, ()))
             if passed:
                 gone.append(op)
             elif passed is None:
                 self.ending.pop(op, None)
                 self._unacknowledged.setdefault(op.client, {})[op] = None
-        if not gone:
-            return
-        active = self._core.durable.transactions.state.active.values()
-        undecided = {each.op for one in active for each in one.decide.ended}
-        gone = [op for op in dict.fromkeys(gone) if op not in undecided]
         for op in gone:  # first: each of them changes the tables, which leads back to here
             del self.ending[op]
         for op in gone:
@@ -74,8 +75,9 @@ class Leaving:
         if then.lifted or then.destroyed or then.rerouted:
             self.look_again()
         if then.settled or then.ending or then.switched:
-            changed = (*then.settled, *then.ending, *(each.op for each in then.switched))
-            some = dict.fromkeys(changed)
+            some = dict.fromkeys(then.settled)
+            some |= dict.fromkeys(then.ending)
+            some |= {each.op: None for each in then.switched}
             for op in some:
                 if op in self._unacknowledged.get(op.client, ()):
                     self.look_again(op.client)

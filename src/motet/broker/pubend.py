@@ -146,7 +146,7 @@ class Confirms:
         """If there is something to be confirmed at all."""
         if output.confirm or output.forgotten:
             self._awaited.append((position, output))
-            if position <= self._journal.durable:
+            if position <= self._journal.durable and len(self._awaited) == 1:  # else it is arranged
                 asyncio.get_running_loop().call_soon(self._look)
 
     def before(self, then: Callable[[], None]) -> Callable[[], None]:

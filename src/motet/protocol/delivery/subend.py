@@ -283,7 +283,7 @@ class Subend:
             together.holding or (told.ticks and told.ticks[0] <= self.cuts.top)
         ):
             passing = together.pass_by(told, self.cuts)
-            deliver.extend((position.client, each) for each in passing)
+            deliver += [(position.client, each) for each in passing]
         else:
             deliver.append((position.client, told))
 
@@ -370,7 +370,7 @@ def _owed(
     kept: list[tuple[int, Publication, tuple[int, ...]]] = []
     for at, tick in enumerate(ticks):
         subscriptions = each[at] if each else every
-        owed = tuple(s for s in subscriptions if position.is_owed(s, tick))
+        owed = tuple([s for s in subscriptions if position.is_owed(s, tick)])
         if owed and tick > given:
             kept.append((tick, batch[at], owed))
     found = [entry[2] for entry in kept]

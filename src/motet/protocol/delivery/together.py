@@ -191,7 +191,7 @@ def _split(told: Delivered, cuts: Cuts) -> list[Part]:
 
 def _marked(told: Delivered, blocks: list[CutRecord | None]) -> Delivered:
     """With the transactions that its events belong to, in the order of the events."""
-    marks = dict.fromkeys((b.tx, b.tick, b.last) for b in blocks if b is not None)
+    marks = dict.fromkeys([(b.tx, b.tick, b.last) for b in blocks if b is not None])
     fields = (told.ticks, told.batch, told.every, told.each)
     return Delivered(told.pubend, told.upto, *fields, blocks=tuple(marks))
 

@@ -248,7 +248,9 @@ class Following(Inviting):
 
 
 def size_of(steps: tuple[Step, ...]) -> int:
-    return sum(
-        len(step.body) + (len(step.filter.to_bytes()) if step.filter is not None else 0)
-        for step in steps
-    )
+    size = 0
+    for step in steps:
+        size += len(step.body)
+        if step.filter is not None:
+            size += len(step.filter.to_bytes())
+    return size

@@ -289,8 +289,8 @@ class Participating(Concluding):
         events = len(part.staged)
         pubend = self.routing.hosted if events else ""
         changes: list[Begun | Ended] = [*begun, *ended]
-        size_bytes = sum(len(each.filter.to_bytes()) for each in changes)
-        size_bytes += sum(len(memoryview(body)) for body in part.invited)
+        size_bytes = sum([len(each.filter.to_bytes()) for each in changes])
+        size_bytes += sum([len(memoryview(body)) for body in part.invited])
         done = (tuple(begun), tuple(ended), events, pubend, tuple(part.invited), size_bytes)
         # Who was asked and does nothing is not concerned.
         return Contribution(client, part.version, *done, self.name if part.version else "")
