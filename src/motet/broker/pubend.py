@@ -141,12 +141,14 @@ class Confirms:
         self._turn = turn
         self._forget = forget
         self._awaited: deque[tuple[int, Output]] = deque()
+        self._arranged = False
 
     def add(self, position: int, output: Output) -> None:
         """If there is something to be confirmed at all."""
         if output.confirm or output.forgotten:
             self._awaited.append((position, output))
-            if position <= self._journal.durable and len(self._awaited) == 1:  # else it is arranged
+            if position <= self._journal.durable and not self._arranged:
+                self._arranged = True
                 asyncio.get_running_loop().call_soon(self._look)
 
     def before(self, then: Callable[[], None]) -> Callable[[], None]:
@@ -160,6 +162,7 @@ class Confirms:
 
     def _look(self) -> None:
         """They are numbered in order, so the last one speaks for all before it."""
+        self._arranged = False
         confirmed = 0
         while self._awaited and self._awaited[0][0] <= self._journal.durable:
             _, output = self._awaited.popleft()
