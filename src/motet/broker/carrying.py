@@ -13,7 +13,7 @@ from motet.protocol.contract import CancelTimer, TimerKey
 from motet.protocol.link.machine import Ledger
 from motet.protocol.link.messages import ControlMessage
 from motet.protocol.routing.machine import Routing
-from motet.protocol.routing.messages import RoutingMessage, widens
+from motet.protocol.routing.messages import RoutingMessage, Started, widens
 from motet.protocol.routing.obligations import Effects
 from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over, Request
@@ -64,20 +64,26 @@ class Carrying:
         for neighbour, message in effects.messages:
             self.ledgers[neighbour].enqueue(message, widens=widens(message))
             self._then.neighbours[neighbour] = None
-        self._then.starts += effects.starts
-        self._then.restarted += effects.restarted
-        self._then.switched += effects.switched
-        self._then.started += effects.started
-        self._then.lifted += effects.lifted
-        for each in effects.lifted:
-            session = self.sessions.current(each.op.client, each.op.epoch)
-            since = session.since.get(each.op.sequence) if session is not None else None
-            if session is not None and since is not None:  # the past is over there
-                session.since[each.op.sequence] = {**since, each.pubend: NOWHERE}
-        self._then.ended += effects.ended
-        self._then.retired += effects.retired
-        self._then.awaiting |= effects.awaiting
-        self._then.rerouted |= effects.rerouted
+        then = self._then
+        # One by one: nearly all of these are empty, and a message of a transaction has few of them.
+        if effects.starts:
+            then.starts += effects.starts
+        if effects.restarted:
+            then.restarted += effects.restarted
+        if effects.switched:
+            then.switched += effects.switched
+        if effects.started:
+            then.started += effects.started
+        if effects.lifted:
+            then.lifted += effects.lifted
+            self._lift(effects.lifted)
+        if effects.ended:
+            then.ended += effects.ended
+        if effects.retired:
+            then.retired += effects.retired
+        if effects.awaiting:
+            then.awaiting |= effects.awaiting
+        then.rerouted = then.rerouted or effects.rerouted
         for pubend in effects.destroyed:
             self.floors.pop(pubend, None)
             self._then.destroyed.append(pubend)
@@ -89,6 +95,14 @@ class Carrying:
                 self._forget_deadline(op)  # all that was asked of others is done
             else:
                 self._answer(op, Done(op.sequence))
+
+    def _lift(self, lifted: list[Started]) -> None:
+        """Where subscriptions are owed nothing any more, the past is over for them as well."""
+        for each in lifted:
+            session = self.sessions.current(each.op.client, each.op.epoch)
+            since = session.since.get(each.op.sequence) if session is not None else None
+            if session is not None and since is not None:
+                session.since[each.op.sequence] = {**since, each.pubend: NOWHERE}
 
     def _answer(self, op: OpId, reply: Done | Failed) -> None:
         self._forget_deadline(op)
@@ -133,11 +147,16 @@ class Carrying:
                 self._answer(op, reply)
             for client, told in effects.tell:
                 self._tell(client, told)
-            self._then.timers += effects.timers
-            self._then.blocks += effects.blocks
-            self._then.ending += effects.ending
-            self._then.settled += effects.settled
-            self._then.released = self._then.released or effects.moved_on
+            then = self._then
+            if effects.timers:
+                then.timers += effects.timers
+            if effects.blocks:
+                then.blocks += effects.blocks
+            if effects.ending:
+                then.ending += effects.ending
+            if effects.settled:
+                then.settled += effects.settled
+            then.released = then.released or effects.moved_on
             for op in effects.settled:
                 self.routing.settle(op)
             for held in effects.released:

@@ -356,7 +356,7 @@ class Streams:
         starts = self._core.durable.routing.state.starts
         # What has gone again in the same step must not be learnt as if only the stream knew it.
         started = [each for each in then.started if each.pubend in starts.get(each.op, ())]
-        if then.switched:  # a cut that has come with a start says where it is
+        if started and then.switched:  # a cut that has come with a start says where it is
             cuts = {(s.op, s.pubend): s.tick for s in then.switched if not s.ended}
             started = [replace(s, tick=cuts.get((s.op, s.pubend), s.tick)) for s in started]
         for each in started:
@@ -378,7 +378,8 @@ class Streams:
         for client in then.awaiting:
             self._await(client, effects, now)
         self.carry(effects, out, now)
-        self.leaving.retire(then.retired, out, now)
+        if then.retired:
+            self.leaving.retire(then.retired, out, now)
         for session in then.closed:
             self.leaving.forget(session, out)
         self.leaving.changed(then, out, now)
@@ -402,11 +403,11 @@ class Streams:
 
     def carry(self, effects: Effects, out: Output, now: float) -> None:
         core = self._core
-        starts = core.durable.routing.state.starts
         for start in effects.started:
-            if start.op.client in core.durable.routing.state.merging:
+            state = core.durable.routing.state
+            if start.op.client in state.merging:
                 continue  # in total order only control tells which start counts
-            if start.pubend not in starts.get(start.op, ()):
+            if start.pubend not in state.starts.get(start.op, ()):
                 learnt = facts.StartLearnt(start.op, start.pubend, start.tick, start.tentative)
                 core._journal(learnt, out, now)
         for switch in effects.switched:
@@ -435,8 +436,8 @@ class Streams:
             soft = core.clients.get(client)
             if soft is not None and soft.connection:
                 out.deliver.append((soft.connection, HowFar()))
-        out.timers.extend(effects.timers)
-        out.reads.extend(effects.reads)
+        out.timers += effects.timers
+        out.reads += effects.reads
         for silence in effects.silences:
             self._fall_silent(silence.upto, out, now)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from motet.model import Hop, OpId
 from motet.protocol.routing.messages import (
     Advertise,
@@ -31,47 +33,31 @@ class Completed(NamedTuple):
     withdrawn: bool = False
 
 
-class Effects:
+class Effects(Struct):
     """What a fact caused, in order: messages to neighbours, and answers to local clients; starts
     to be written into our log, and what our clients' subscriptions are owed from now on."""
 
-    __slots__ = (
-        "awaiting",
-        "completed",
-        "destroyed",
-        "ended",
-        "lifted",
-        "messages",
-        "rerouted",
-        "restarted",
-        "retired",
-        "started",
-        "starts",
-        "switched",
-    )
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, RoutingMessage]] = []
-        self.completed: list[Completed] = []
-        self.starts: list[tuple[int, OpId, bool]] = []
-        """With whether it is part of a transaction that is not decided."""
-        self.restarted: list[tuple[int, OpId, bool]] = []
-        """Starts that are in our log, and count again."""
-        self.started: list[Started] = []
-        self.switched: list[Switched] = []
-        """Where our clients' subscriptions begin, or end, because of a cut."""
-        self.lifted: list[Started] = []
-        """What our clients' subscriptions are not owed any more: everything up to a tick."""
-        self.ended: list[OpId] = []
-        """Subscriptions of our clients that are over."""
-        self.retired: list[OpId] = []
-        """Advertisements of our clients that are over once their events have arrived."""
-        self.destroyed: list[str] = []
-        """Pubends whose log does not exist any more."""
-        self.awaiting: dict[str, None] = {}
-        """Clients of ours in total order that wait for other starts than before."""
-        self.rerouted = False
-        """The way to a pubend is another one."""
+    messages: list[tuple[str, RoutingMessage]] = []
+    completed: list[Completed] = []
+    starts: list[tuple[int, OpId, bool]] = []
+    """With whether it is part of a transaction that is not decided."""
+    restarted: list[tuple[int, OpId, bool]] = []
+    """Starts that are in our log, and count again."""
+    started: list[Started] = []
+    switched: list[Switched] = []
+    """Where our clients' subscriptions begin, or end, because of a cut."""
+    lifted: list[Started] = []
+    """What our clients' subscriptions are not owed any more: everything up to a tick."""
+    ended: list[OpId] = []
+    """Subscriptions of our clients that are over."""
+    retired: list[OpId] = []
+    """Advertisements of our clients that are over once their events have arrived."""
+    destroyed: list[str] = []
+    """Pubends whose log does not exist any more."""
+    awaiting: dict[str, None] = {}
+    """Clients of ours in total order that wait for other starts than before."""
+    rerouted: bool = False
+    """The way to a pubend is another one."""
 
 
 class Obligations:

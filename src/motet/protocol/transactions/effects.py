@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from motet.model import Hop, OpId
 from motet.model.epochs import broker_of
 from motet.protocol.contract import CancelTimer, SetTimer
@@ -14,52 +16,33 @@ from motet.protocol.transactions.messages import Letter, LetterBody, TxMessage, 
 from motet.protocol.transactions.state import Block, Held, TxState
 
 
-class TxEffects:
+class TxEffects(Struct):
     """In order: what goes to neighbours, what routing must do, what our clients hear."""
 
-    __slots__ = (
-        "answers",
-        "blocks",
-        "doubts",
-        "ending",
-        "followed",
-        "made",
-        "messages",
-        "moved_on",
-        "refused",
-        "released",
-        "routes",
-        "settled",
-        "tell",
-        "timers",
-    )
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, TxMessage]] = []
-        self.routes: list[tuple[RoutingMessage, Hop]] = []
-        self.followed: list[tuple[str, str]] = []
-        """By transaction and client: parts of plans that are complete once the routes above are in
-        the tables."""
-        self.refused: list[Withdraw] = []
-        """What the root hears after that."""
-        self.made: list[tuple[OpId, str, str]] = []
-        """What clients of ours have added by a plan: which, its kind, its name."""
-        self.answers: list[tuple[OpId, Done | Failed]] = []
-        self.tell: list[tuple[str, Invited | Decided | Over]] = []
-        self.timers: list[SetTimer | CancelTimer] = []
-        self.blocks: list[Block] = []
-        """Cuts that must go into our log."""
-        self.ending: list[OpId] = []
-        """Subscriptions of our clients that end once they have passed all cuts."""
-        self.settled: list[OpId] = []
-        """Subscriptions that have begun, or ended, wherever they do."""
-
-        self.released: list[Held] = []
-        """Requests of our clients that have waited for a transaction to settle."""
-        self.doubts = False
-        """Whether a subscription that has begun still comes here must be found out."""
-        self.moved_on = False
-        """What had to stay because of a transaction may go, whoever hears of it."""
+    messages: list[tuple[str, TxMessage]] = []
+    routes: list[tuple[RoutingMessage, Hop]] = []
+    followed: list[tuple[str, str]] = []
+    """By transaction and client: parts of plans that are complete once the routes above are in
+    the tables."""
+    refused: list[Withdraw] = []
+    """What the root hears after that."""
+    made: list[tuple[OpId, str, str]] = []
+    """What clients of ours have added by a plan: which, its kind, its name."""
+    answers: list[tuple[OpId, Done | Failed]] = []
+    tell: list[tuple[str, Invited | Decided | Over]] = []
+    timers: list[SetTimer | CancelTimer] = []
+    blocks: list[Block] = []
+    """Cuts that must go into our log."""
+    ending: list[OpId] = []
+    """Subscriptions of our clients that end once they have passed all cuts."""
+    settled: list[OpId] = []
+    """Subscriptions that have begun, or ended, wherever they do."""
+    released: list[Held] = []
+    """Requests of our clients that have waited for a transaction to settle."""
+    doubts: bool = False
+    """Whether a subscription that has begun still comes here must be found out."""
+    moved_on: bool = False
+    """What had to stay because of a transaction may go, whoever hears of it."""
 
     @property
     def is_empty(self) -> bool:
