@@ -6,6 +6,9 @@ Reads one JSON object per line and answers each with one. Clients are spread ove
 these URLs in turn.
 
     {"do": "dispatch", "approach": …, "casts": …, "threads": …, "each": …, "wait_s": …}
+    {"do": "prepare", "each": …}           for `pace`, of the first cast
+    {"do": "pace", "approach": …, "bursts": …, "each": …, "every_s": …, "wait_s": …}
+    {"do": "settle"}                       after it
     {"do": "begin", "times": …}            how long it takes to begin a D-TX
     {"do": "crowd", "subscriptions": …}    so many that no event of ours meets
 """
@@ -35,12 +38,15 @@ class Stage:
         self._crowded = 0
 
     async def do(self, asked: dict[str, Any]) -> dict[str, Any]:
-        what = asked.pop("do")
-        if what == "dispatch":
-            return await self._dispatch(**asked)
-        if what == "begin":
-            return await self._begin(**asked)
-        return await self._gather_crowd(**asked)
+        doings = {
+            "dispatch": self._dispatch,
+            "prepare": self._prepare,
+            "pace": self._pace,
+            "settle": self._settle,
+            "begin": self._begin,
+            "crowd": self._gather_crowd,
+        }
+        return await doings[asked.pop("do")](**asked)
 
     async def _cast(self, count: int) -> list[Cast]:
         while len(self._casts) < count:
@@ -58,11 +64,10 @@ class Stage:
         each: int,
         threads: int = 1,
         wait_s: float = 0.0,
-        per_s: float = 0.0,
         until_wrong: bool = False,
     ) -> dict[str, Any]:
-        """Every cast dispatches so many instances, so many at a time; at a rate, if one is given;
-        `until_wrong` ends it with the first one that goes wrong."""
+        """Every cast dispatches so many instances, so many at a time; `until_wrong` ends it with
+        the first one that goes wrong."""
         chosen = await self._cast(casts)
         for cast in chosen:
             await cast.prepare(each)
@@ -71,15 +76,11 @@ class Stage:
 
         async def thread(cast: Cast, left: list[int]) -> list[Run]:
             runs = []
-            pace = time.perf_counter()
             while left:
                 left.pop()
                 runs.append(await cast.dispatch(approach, wait_s))
                 if until_wrong and not runs[-1].right:
                     break
-                if per_s:
-                    pace += 1 / per_s
-                    await asyncio.sleep(max(0.0, pace - time.perf_counter()))
             return runs
 
         lefts = [(cast, list(range(each))) for cast in chosen]
@@ -96,6 +97,39 @@ class Stage:
             "aborted": sum(cast.aborted for cast in chosen),
             "cpu_us": cpu / len(runs) * 1e6,
         }
+
+    async def _prepare(self, each: int) -> dict[str, Any]:
+        cast = (await self._cast(1))[0]
+        await cast.prepare(each)
+        settle_memory()
+        return {}
+
+    async def _pace(
+        self, approach: str, bursts: int, each: int, every_s: float, wait_s: float = 0.0
+    ) -> dict[str, Any]:
+        """So many instances at once, so many times, at a pace that does not wait for them; until
+        all are over, and their time."""
+        cast = (await self._cast(1))[0]
+        cast.aborted = 0
+        began = time.perf_counter()
+        runs: list[asyncio.Task[Run]] = []
+        for burst in range(bursts):
+            due = began + (burst + 0.5) * every_s
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            runs += [asyncio.create_task(cast.dispatch(approach, wait_s)) for _ in range(each)]
+        await asyncio.sleep(max(0.0, began + bursts * every_s - time.perf_counter()))
+        done = await asyncio.gather(*runs)
+        return {
+            "latency_ms": [round(one.latency_s * 1e3, 3) for one in done],
+            "at_s": [one.at_s - one.latency_s for one in done],
+            "wrong": sum(not one.right for one in done),
+            "aborted": cast.aborted,
+        }
+
+    async def _settle(self) -> dict[str, Any]:
+        for cast in self._casts:
+            await cast.settle()
+        return {}
 
     async def _begin(self, times: int) -> dict[str, Any]:
         cast = (await self._cast(1))[0]

@@ -6,7 +6,8 @@ unsubscribes (4), and E publishes an update (5), which only the agent must get.
 
 The same five operations in four ways: as a plan (S-TX), as a dynamic transaction with and without
 isolation (D-TX, D-TX_NI), and without any transaction, with a wait between 1 and 5 that was found
-by trying (BL-WAIT).
+by trying (BL-WAIT). And APART: the same operations, each when the one before is done, by clients
+that know of each other, which no overlay offers; it shows what they cost if nothing binds them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from motet.errors import MotetError
 from motet.model import Event, Filter, attr
 
 APPROACHES = ("BL-WAIT", "S-TX", "D-TX", "D-TX_NI")
+APART = "no transaction"
 AGENTS = 2
 CAST = 2 + AGENTS
 """Clients of one instantiation of the scenario."""
@@ -133,11 +135,13 @@ class Cast:
             await self.environment.execute(self._plan(number), timeout=PATIENCE_S)
         elif approach == "BL-WAIT":
             right = await self._without(number, wait_s)
+        elif approach == APART:
+            await self._apart(number)
         else:
             await self._dynamic(number, "serializable" if approach == "D-TX" else "none")
         ended = time.perf_counter()
         self.held.pop(number, None)
-        if approach != "BL-WAIT":
+        if approach not in ("BL-WAIT", APART):
             self._done_numbers.append(number)
         return Run(ended - began, ended, right)
 
@@ -226,6 +230,14 @@ class Cast:
 
     # ── without transactions ─────────────────────────────────────────────────────────────
 
+    async def _apart(self, number: int) -> None:
+        await self.environment.publish(self._event(number, 0))
+        await self.dispatcher.publish(self._assign(number))
+        await self._take_over(self.agent_of(number), number, wait="overlay")
+        await self.held[number].unsubscribe()
+        await self.environment.publish(self._event(number, 1))
+        await self.environment.flush()
+
     async def _without(self, number: int, wait_s: float) -> bool:
         """Whether the update came to the agent, and to nobody else."""
         arrived = self._arrived[number] = asyncio.get_running_loop().create_future()
@@ -254,10 +266,10 @@ class Cast:
         if self._approach == "BL-WAIT":
             self._keep(self._take_over(agent, _number(event, "number")))
 
-    async def _take_over(self, agent: Client, number: int) -> None:
+    async def _take_over(self, agent: Client, number: int, wait: str = "local") -> None:
         callback = partial(self._updated, agent)
         entry = await agent.subscribe(
-            self._filter(number), name=f"i{number}", callback=callback, wait="local"
+            self._filter(number), name=f"i{number}", callback=callback, wait=wait
         )
         self._taken_on.append(entry)
 

@@ -11,8 +11,8 @@ CASTS = (1, 2, 5, 10)
 """Instantiations of the scenario, of four clients each."""
 BASE_BROKERS = 3
 TRANSACTIONS = 1000
-EVENTS_PER_DISPATCH = 5000
-"""4 instances after every 20,000 regular events."""
+EVENTS_PER_BURST, INSTANCES_PER_BURST = 20_000, 4
+"""So many instances after every so many regular events."""
 
 BASE_MS = {"BL-WAIT": 190.0, "S-TX": 50.0, "D-TX": 570.0, "D-TX_NI": 570.0}
 BASE_PER_S = {"BL-WAIT": 5.0, "S-TX": 20.0, "D-TX": 1 / 0.57, "D-TX_NI": 1 / 0.57}
