@@ -18,9 +18,10 @@ from statistics import mean, median
 from motet.bench import floor, stand
 from motet.bench.figures import Figure, Progress
 from motet.broker.topology import Topology
-from motet.experiments import echo, waiting
+from motet.experiments import echo, regular, waiting
 from motet.experiments.dispatch_stand import Scene, scene
-from motet.experiments.dispatching import CAST
+from motet.experiments.dispatching import APART, CAST
+from motet.experiments.tx_paper import EVENTS_PER_BURST, INSTANCES_PER_BURST
 
 LINK_S = 0.001
 """What every link takes, also those of clients: about what a data centre takes."""
@@ -30,8 +31,6 @@ FANOUT = 3
 MANY, FEW = 100_000, 10
 """Subscriptions, when a D-TX begins."""
 MOST_CLIENTS = 40
-EVENTS_PER_DISPATCH = 5000
-"""The paper dispatches 4 instances after every 20,000 regular events."""
 FSYNC_BYTES = 300
 
 # What we promise.
@@ -52,12 +51,13 @@ class Effort:
     crowd_each: int
     """Of every coordinator, where there are many."""
     begins: int
-    events: int
+    dips: int
+    """Slices beside transactions, for each kind."""
     wait_runs: int
 
 
-SHORT = Effort(rounds=2, each=20, crowd_each=60, begins=100, events=60_000, wait_runs=20)
-LONG = Effort(rounds=5, each=100, crowd_each=300, begins=500, events=200_000, wait_runs=200)
+SHORT = Effort(rounds=2, each=20, crowd_each=60, begins=100, dips=8, wait_runs=20)
+LONG = Effort(rounds=5, each=100, crowd_each=300, begins=500, dips=40, wait_runs=200)
 
 Samples = dict[str, list[float]]
 
@@ -232,36 +232,33 @@ def _throughputs(effort: Effort, folder: Path, progress: Progress) -> list[Figur
 
 
 def _dip(effort: Effort, folder: Path, progress: Progress) -> list[Figure]:
-    """The rate of regular events, as fast as they go, while instances are dispatched."""
-    rates: Samples = defaultdict(list)
-    lost = 0.0
-    with scene(Topology.line(3), fresh(folder, "dip")) as on:
-        dispatch(on, "S-TX", 1, 4)
-        for number in range(1, effort.rounds + 1):
-            progress(f"round {number} of {effort.rounds}: regular events")
-            for name in ("alone", "beside", "beside", "alone"):
-                heard = _stream(on, effort.events, dispatches=name == "beside")
-                rates[name].append(heard["events_per_s"])
-                lost += heard["lost"] + heard["disordered"] + heard["dropped"]
-    alone, beside = median(rates["alone"]), median(rates["beside"])
-    dip = 100 * (1 - beside / alone)
+    """The rate of regular events while instances are dispatched, as fast as they go, and at half of
+    that. `regular` says how it is measured, and why the floor is not zero."""
+    with scene(Topology.tree(3, FANOUT), fresh(folder, "dip")) as on:
+        full = regular.measure(on, ("S-TX", APART), effort.dips, progress=progress)
+        alone = full.rate().middle
+        half = regular.measure(on, ("S-TX",), effort.dips, per_s=alone / 2, progress=progress)
+    dip, least, slow = full.dip("S-TX"), full.dip(APART), half.dip("S-TX")
+    right = full.kept and half.kept and not full.wrong("S-TX") + half.wrong("S-TX")
+    pace = (
+        f"{full.dispatched('S-TX')} in all, {INSTANCES_PER_BURST} per {EVENTS_PER_BURST:,} events"
+    )
     return [
         Figure(
-            f"regular events while S-TX runs, one per {EVENTS_PER_DISPATCH:,} (floor: alone)",
-            beside, "events/s", alone, sense="at least", counts=not lost,
+            f"regular events while S-TX runs, {pace} (floor: alone)",
+            full.rate("S-TX").middle, "events/s", alone, sense="at least", counts=right,
         ),
-        Figure("… dip", dip, "%", None, DIP_PERCENT, counts=not lost),
+        Figure(
+            f"… dip, {_spread(dip)} (floor: the same without a transaction, {_spread(least)}; "
+            f"{full.clients_share('S-TX'):.2g} % of all CPU are the clients' own)",
+            dip.middle, "%", least.middle, DIP_PERCENT, counts=right,
+        ),
+        Figure(
+            f"… dip at half of that rate, {half.dispatched('S-TX')} S-TX, {_spread(slow)}",
+            slow.middle, "%", None, DIP_PERCENT, counts=right,
+        ),
     ]  # fmt: skip
 
 
-def _stream(on: Scene, events: int, *, dispatches: bool) -> dict[str, float]:
-    first, last = on.urls[0], on.urls[-1]
-    with stand.worker("load", "subscribe", last, events) as subscriber:
-        subscriber.hear()
-        with stand.worker("load", "log", first, events) as publisher:
-            if dispatches:
-                # At twice the rate at which events can come, it stays behind them.
-                each = max(1, events // EVENTS_PER_DISPATCH)
-                dispatch(on, "S-TX", 1, each, per_s=40_000 / EVENTS_PER_DISPATCH)
-            publisher.hear()
-            return subscriber.hear()
+def _spread(found: regular.Spread) -> str:
+    return f"quartiles {found.low:.2g} to {found.high:.2g}"

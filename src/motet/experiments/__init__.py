@@ -21,6 +21,7 @@ What lives here
     transactions   paper 1's evaluation: four approaches to its dispatching scenario
     tx_paper, tx_findings, tx_plots, tx_page   what the paper found, what we found; pictures, page
     dispatching    the scenario, four ways; dispatch_load: all its clients in one process
+    regular        a stream of regular events, and its rate beside all that; regular_load: its ends
     dispatch_stand, delaying, echo   brokers and clients; links that take time; what one link takes
     critical_path  hops and fsyncs that a transaction waits for, from the protocol
     waiting        how long BL-WAIT must wait

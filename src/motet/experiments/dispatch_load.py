@@ -19,7 +19,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -38,7 +38,7 @@ class Stage:
         self._crowded = 0
 
     async def do(self, asked: dict[str, Any]) -> dict[str, Any]:
-        doings = {
+        doings: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
             "dispatch": self._dispatch,
             "prepare": self._prepare,
             "pace": self._pace,

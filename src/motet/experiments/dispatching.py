@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from motet.client.client import Client
 from motet.client.connecting import connect
@@ -28,6 +28,7 @@ from motet.client.transaction import Invitation, Transaction
 from motet.errors import MotetError
 from motet.model import Event, Filter, attr
 
+Wait = Literal["local", "overlay"]
 APPROACHES = ("BL-WAIT", "S-TX", "D-TX", "D-TX_NI")
 APART = "no transaction"
 AGENTS = 2
@@ -266,7 +267,7 @@ class Cast:
         if self._approach == "BL-WAIT":
             self._keep(self._take_over(agent, _number(event, "number")))
 
-    async def _take_over(self, agent: Client, number: int, wait: str = "local") -> None:
+    async def _take_over(self, agent: Client, number: int, wait: Wait = "local") -> None:
         callback = partial(self._updated, agent)
         entry = await agent.subscribe(
             self._filter(number), name=f"i{number}", callback=callback, wait=wait

@@ -1,9 +1,9 @@
 """What becomes of the rate of regular events while instances are dispatched: paper 1's figure 9.
 
 One publisher and one subscriber, processes of their own, keep a stream of exactly-once events going
-through the whole measurement. Slices of time with and without dispatching take turns, and each slice
-with it is compared with the two beside it, so that whatever else the machine does meanwhile, and
-however it drifts, meets both alike. The rate of a slice is what the subscriber was given between
+all the time. Slices of time with and without dispatching take turns, and each slice with it is
+compared with the two beside it, so that whatever else the machine does meanwhile, and however it
+drifts, meets both alike. The rate of a slice is what the subscriber was given between
 two readings of its own clock. Instances are prepared before a slice and cleared away after it.
 
 As in the paper, 4 instances are dispatched at once, after every 20,000 regular events: at the rate
@@ -19,14 +19,19 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from statistics import mean, median, quantiles
 from typing import Any
 
+from motet.bench import stand
 from motet.experiments.dispatch_stand import Child, Scene, child
+from motet.experiments.regular_load import NOTE_S
 from motet.experiments.tx_paper import EVENTS_PER_BURST, INSTANCES_PER_BURST
 
 ALONE = ""
 WARM_UP_S = 1.0
+BURSTS = 2
+"""In every slice. Short slices are more like their neighbours than long ones."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,10 @@ class Slice:
     events: int
     dispatched: int = 0
     wrong: int = 0
+    cpu_s: float = 0.0
+    """Of all processes: brokers, publisher, subscriber, and the clients that dispatch."""
+    clients_cpu_s: float = 0.0
+    """Of the clients that dispatch."""
     course: tuple[tuple[float, float], ...] = ()
     """Seconds from the beginning, and events per second since the reading before."""
 
@@ -47,6 +56,7 @@ class Slice:
 
     def to_json(self) -> dict[str, Any]:
         told = asdict(self) | {"per_s": round(self.per_s), "seconds": round(self.seconds, 3)}
+        told |= {name: round(told[name], 4) for name in ("cpu_s", "clients_cpu_s")}
         told["course"] = [[round(at_s, 3), round(per_s)] for at_s, per_s in self.course]
         return told
 
@@ -90,10 +100,36 @@ class Impact:
     def dip(self, approach: str) -> Spread:
         """In percent of the rate just before and just after."""
         found = []
-        for before, beside, after in zip(self.slices, self.slices[1:], self.slices[2:]):
-            if beside.approach == approach:
-                found.append(100 * (1 - beside.per_s / mean((before.per_s, after.per_s))))
+        for at, each in enumerate(self.slices):
+            if each.approach == approach:
+                around = (self.slices[at - 1].per_s, self.slices[at + 1].per_s)
+                found.append(100 * (1 - each.per_s / mean(around)))
         return Spread.of(found)
+
+    def course(self, approach: str = ALONE) -> list[tuple[float, float]]:
+        """The slices laid over each other: seconds from the beginning, and the middle of the rates
+        then, as long as half of the slices last."""
+        some = [each for each in self.slices if each.approach == approach]
+        steps: dict[int, list[float]] = {}
+        for each in some:
+            for at_s, per_s in each.course:
+                steps.setdefault(int(at_s / NOTE_S), []).append(per_s)
+        return [
+            (step * NOTE_S, median(rates))
+            for step, rates in sorted(steps.items())
+            if 2 * len(rates) >= len(some)
+        ]
+
+    @property
+    def bursts_s(self) -> list[float]:
+        """When instances are dispatched, from the beginning of a slice."""
+        every_s = median(each.seconds for each in self.slices if each.approach == ALONE) / BURSTS
+        return [(burst + 0.5) * every_s for burst in range(BURSTS)]
+
+    def clients_share(self, approach: str) -> float:
+        """How much of all CPU the clients that dispatch used themselves, in percent."""
+        some = [each for each in self.slices if each.approach == approach]
+        return 100 * sum(each.clients_cpu_s for each in some) / sum(each.cpu_s for each in some)
 
     def dispatched(self, approach: str) -> int:
         return sum(each.dispatched for each in self.slices if each.approach == approach)
@@ -108,13 +144,18 @@ class Impact:
 class Stream:
     def __init__(self, scene: Scene, publisher: Child, subscriber: Child) -> None:
         self._load = scene.load
+        self._pids = [
+            *(broker.pid for broker in scene.brokers),
+            *(each.process.pid for each in (publisher, subscriber, scene.load)),
+        ]
         self._publisher = publisher
         self._subscriber = subscriber
 
-    def go(self, per_s: float = 0.0) -> None:
-        """From now on; at a rate, or as fast as it goes."""
+    def go(self, per_s: float = 0.0) -> float:
+        """From now on, at a rate, or as fast as it goes; how fast that is."""
         self._publisher.ask(do="go", per_s=per_s)
         time.sleep(WARM_UP_S)
+        return self.alone(WARM_UP_S).per_s
 
     def stop(self) -> dict[str, int]:
         """What has gone wrong since the beginning."""
@@ -127,36 +168,38 @@ class Stream:
 
         return self._slice(ALONE, nothing)
 
-    def beside(self, approach: str, seconds: float, per_s: float, wait_s: float = 0.0) -> Slice:
-        """So long, while instances are dispatched, as is due at this rate of regular events."""
-        every_s = EVENTS_PER_BURST / per_s
-        bursts = max(1, round(seconds / every_s))
-        self._load.ask(do="prepare", each=bursts * INSTANCES_PER_BURST)
-        pace = {"bursts": bursts, "each": INSTANCES_PER_BURST, "every_s": every_s}
+    def beside(self, approach: str, bursts: int, every_s: float, wait_s: float) -> Slice:
+        """While instances are dispatched, and until all are."""
+        each = INSTANCES_PER_BURST
+        self._load.ask(do="prepare", each=bursts * each)
+        pace = {"bursts": bursts, "each": each, "every_s": every_s, "wait_s": wait_s}
         try:
             return self._slice(
-                approach,
-                lambda: self._load.ask(do="pace", approach=approach, wait_s=wait_s, **pace),
+                approach, lambda: self._load.ask(do="pace", approach=approach, **pace)
             )
         finally:
             self._load.ask(do="settle")
 
     def _slice(self, approach: str, meanwhile: Callable[[], dict[str, Any]]) -> Slice:
+        cpu_s = [stand.cpu_s(pid) for pid in self._pids]
         began = self._subscriber.ask(do="mark")
         done = meanwhile()
         ended = self._subscriber.ask(do="mark")
+        spent_s = [stand.cpu_s(pid) - before for pid, before in zip(self._pids, cpu_s, strict=True)]
         readings = [(began["at_s"], began["taken"]), *ended["notes"]]
         course = tuple(
             (at_s - began["at_s"], (taken - before) / (at_s - since))
-            for (since, before), (at_s, taken) in zip(readings, readings[1:])
+            for (since, before), (at_s, taken) in pairwise(readings)
         )
         return Slice(
             approach,
             ended["at_s"] - began["at_s"],
             ended["taken"] - began["taken"],
-            len(done.get("latency_ms", ())),
-            done.get("wrong", 0),
-            course,
+            dispatched=len(done.get("latency_ms", ())),
+            wrong=done.get("wrong", 0),
+            cpu_s=sum(spent_s),
+            clients_cpu_s=spent_s[-1],
+            course=course,
         )
 
 
@@ -176,7 +219,6 @@ def measure(
     on: Scene,
     approaches: Sequence[str],
     rounds: int,
-    seconds: float,
     *,
     per_s: float = 0.0,
     wait_s: float = 0.0,
@@ -184,12 +226,13 @@ def measure(
 ) -> Impact:
     """Every approach once a round; in the reverse order every other round."""
     with stream(on) as regular:
-        regular.go(per_s)
-        slices = [regular.alone(seconds)]
+        every_s = EVENTS_PER_BURST / regular.go(per_s)
+        slices = [regular.alone(BURSTS * every_s)]
         for number in range(1, rounds + 1):
             for approach in approaches if number % 2 else reversed(approaches):
                 progress(f"round {number} of {rounds}: regular events beside {approach}")
+                slices.append(regular.beside(approach, BURSTS, every_s, wait_s))
+                slices.append(regular.alone(BURSTS * every_s))
                 rate = median(each.per_s for each in slices if each.approach == ALONE)
-                slices.append(regular.beside(approach, seconds, rate, wait_s))
-                slices.append(regular.alone(seconds))
+                every_s = EVENTS_PER_BURST / rate
         return Impact(tuple(slices), **regular.stop())

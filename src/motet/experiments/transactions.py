@@ -22,18 +22,17 @@ from typing import Any
 from motet.bench import figures, stand
 from motet.broker.topology import Topology
 from motet.errors import MisuseError
-from motet.experiments import tx_findings, tx_paper, waiting
+from motet.experiments import regular, tx_findings, tx_paper, waiting
 from motet.experiments.dispatch_stand import Scene, scene
-from motet.experiments.dispatching import APPROACHES
+from motet.experiments.dispatching import APART, APPROACHES
 from motet.experiments.findings import Finding
-from motet.experiments.tx_findings import Impact, Row
+from motet.experiments.regular import Impact
+from motet.experiments.tx_findings import Row
 from motet.runtime.journal import VOLATILE
 
 PARTS = ("base", "overlay", "concurrency", "clients", "impact")
 FANOUT = 3
 """Of the trees; the root of the overlay decides, and stands at the top."""
-PACE_PER_S = 8.0
-"""Instances dispatched while regular events flow as fast as they can."""
 
 Told = Callable[[str], None]
 
@@ -60,9 +59,8 @@ class Plan:
     """Of every coordinator; with many at a time, as many in all."""
     wait_runs: int = 50
     """At every step of the search for the wait of BL-WAIT."""
-    events: int = 200_000
-    rounds: int = 3
-    """Of regular events, alone and beside."""
+    rounds: int = 30
+    """Of regular events, beside every approach."""
     quick: bool = False
 
     def __post_init__(self) -> None:
@@ -72,14 +70,14 @@ class Plan:
 
 
 FULL = Plan()
-QUICK = Plan(beside=("base",), transactions=12, wait_runs=6, events=40_000, rounds=1, quick=True)
+QUICK = Plan(beside=("base",), transactions=12, wait_runs=6, rounds=5, quick=True)
 
 
 @dataclass(frozen=True)
 class Report:
     plan: Plan
     rows: tuple[Row, ...]
-    impact: tuple[Impact, ...]
+    impact: Impact | None
     began: datetime
     took_s: float
     machine: dict[str, Any]
@@ -92,7 +90,7 @@ class Report:
     def kept(self) -> bool:
         """With transactions every update went where it belongs, and no event was lost."""
         astray = any(row.wrong for row in self.rows if row.approach != "BL-WAIT")
-        return not astray and not any(each.lost for each in self.impact)
+        return not astray and (self.impact is None or self.impact.kept)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -107,7 +105,7 @@ class Report:
             "settings": [asdict(setting) for setting in self.plan.settings],
             "results": [finding.to_json() for finding in self.findings],
             "rows": [row.to_json() for row in self.rows],
-            "impact": [each.to_json() for each in self.impact],
+            "impact": None if self.impact is None else self.impact.to_json(),
         }
 
 
@@ -117,7 +115,7 @@ class Experiment:
         self._out = out
         self._progress = progress
         self._rows: list[Row] = []
-        self._impact: list[Impact] = []
+        self._impact: Impact | None = None
 
     def report(self) -> Report:
         """Run it all, and write `transactions.json` into the directory."""
@@ -131,8 +129,8 @@ class Experiment:
             for setting in self.plan.settings if everywhere else self.plan.settings[:1]:
                 self._run(part, setting)
         took_s = time.monotonic() - clock
-        rows, impact = tuple(self._rows), tuple(self._impact)
-        report = Report(self.plan, rows, impact, began, took_s, machine)
+        rows = tuple(self._rows)
+        report = Report(self.plan, rows, self._impact, began, took_s, machine)
         self._out.mkdir(parents=True, exist_ok=True)
         text = json.dumps(report.to_json(), ensure_ascii=False, allow_nan=False)
         (self._out / "transactions.json").write_text(text + "\n", encoding="utf-8")
@@ -205,29 +203,10 @@ class Experiment:
             scene(Topology.tree(tx_paper.BASE_BROKERS, FANOUT), folder) as on,
         ):
             wait = waiting.find(on, self.plan.wait_runs)
-            turns = [(approach, beside) for approach in APPROACHES for beside in (False, True)]
-            for _ in range(self.plan.rounds):
-                for approach, beside in turns:
-                    self._progress(f"impact: {approach}{'' if beside else ', alone'}")
-                    heard = self._stream(on, approach if beside else "", wait.as_in_paper_ms)
-                    lost = heard["lost"] + heard["disordered"] + heard["dropped"]
-                    rate = heard["events_per_s"]
-                    self._impact.append(Impact(approach, beside, rate, int(lost)))
-
-    def _stream(self, on: Scene, approach: str, wait_ms: float) -> dict[str, float]:
-        first, last = on.urls[0], on.urls[-1]
-        with stand.worker("load", "subscribe", last, self.plan.events) as subscriber:
-            subscriber.hear()
-            with stand.worker("load", "log", first, self.plan.events) as publisher:
-                if approach:
-                    each = max(1, self.plan.events // tx_paper.EVENTS_PER_DISPATCH)
-                    on.load.ask(
-                        do="dispatch",
-                        approach=approach,
-                        casts=1,
-                        each=each,
-                        per_s=PACE_PER_S,
-                        wait_s=wait_ms / 1e3,
-                    )
-                publisher.hear()
-                return subscriber.hear()
+            self._impact = regular.measure(
+                on,
+                (*APPROACHES, APART),
+                self.plan.rounds,
+                wait_s=wait.as_in_paper_ms / 1e3,
+                progress=lambda text: self._progress(f"impact: {text}"),
+            )

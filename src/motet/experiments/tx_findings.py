@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 from motet.experiments import tx_paper
 from motet.experiments.dispatching import APPROACHES
 from motet.experiments.findings import Finding
+from motet.experiments.regular import Impact
 
 DIP_PERCENT = 5.0
-"""A drop of the regular rate that is smaller than this is none: so much it varies by itself."""
+"""A drop of the regular rate that is smaller than this is none."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,6 @@ class Row:
         return _rounded(asdict(self))
 
 
-@dataclass(frozen=True)
-class Impact:
-    """The rate of regular events, alone or beside an approach."""
-
-    approach: str
-    beside: bool
-    per_s: float
-    lost: int
-
-    def to_json(self) -> dict[str, Any]:
-        return _rounded(asdict(self))
-
-
 def _rounded(told: dict[str, Any]) -> dict[str, Any]:
     return {
         key: float(f"{value:.4g}") if isinstance(value, float) else value
@@ -57,7 +44,7 @@ def _rounded(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row], impact: Sequence[Impact], setting: str) -> list[Finding]:
+def findings(rows: Sequence[Row], impact: Impact | None, setting: str) -> list[Finding]:
     """Of the first setting; the others are in the tables."""
     main = [row for row in rows if row.setting == setting]
     found = _of_base([row for row in main if row.part == "base"])
@@ -160,27 +147,18 @@ def _of_many(rows: list[Row]) -> list[Finding]:
     return [Finding("clients", name, ratio, "times", "falls", ratio >= 1)]
 
 
-def _of_impact(impact: Sequence[Impact]) -> list[Finding]:
-    found = []
-    for approach, dip in dips(impact).items():
-        name = f"drop of the regular rate beside {approach}"
-        holds = dip <= DIP_PERCENT if approach == "S-TX" else None
-        found.append(Finding("impact", name, dip, "%", tx_paper.IMPACT[approach], holds))
-    return found
-
-
-def middle_rates(impact: Sequence[Impact]) -> dict[tuple[str, bool], float]:
-    found: dict[tuple[str, bool], list[float]] = {}
-    for each in impact:
-        found.setdefault((each.approach, each.beside), []).append(each.per_s)
-    return {key: median(rates) for key, rates in found.items()}
-
-
-def dips(impact: Sequence[Impact]) -> dict[str, float]:
-    """By approach, in percent of the rate without it."""
-    rates = middle_rates(impact)
-    return {
-        approach: 100 * (1 - rates[approach, True] / rates[approach, False])
-        for approach in APPROACHES
-        if (approach, True) in rates
-    }
+def _of_impact(impact: Impact | None) -> list[Finding]:
+    if impact is None:
+        return []
+    rate = impact.rate()
+    found = [Finding("impact", "regular events, nothing beside them", rate.middle, "/s")]
+    for approach in impact.approaches:
+        dip, count = impact.dip(approach), impact.dispatched(approach)
+        name = f"drop of the regular rate beside {approach}: {count} instances"
+        name += f", quartiles {dip.low:.2g} to {dip.high:.2g}"
+        holds = dip.middle <= DIP_PERCENT if approach == "S-TX" else None
+        said = tx_paper.IMPACT.get(approach, "")
+        found.append(Finding("impact", name, dip.middle, "%", said, holds))
+    wrong = impact.lost + impact.disordered + impact.doubled
+    name = "regular events lost, doubled or out of order"
+    return [*found, Finding("impact", name, wrong, "", holds=not wrong)]

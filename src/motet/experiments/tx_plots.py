@@ -7,11 +7,13 @@ from typing import Any
 
 from motet.experiments.dispatching import APPROACHES
 from motet.experiments.plots import BLUE, GREEN, GREY, INK, ORANGE, WIDTH_IN, blank, check
+from motet.experiments.regular import Impact
 from motet.experiments.transactions import Report
-from motet.experiments.tx_findings import Row, dips, middle_rates
+from motet.experiments.tx_findings import Row
 
 COLORS = dict(zip(APPROACHES, (GREY, BLUE, ORANGE, GREEN), strict=True))
 MARKERS = dict(zip(APPROACHES, ("s", "o", "^", "v"), strict=True))
+PALE = "#c9c9c9"
 TITLES = {
     "overlay": ("Size of the overlay", "brokers"),
     "concurrency": ("Transactions at a time, of one coordinator", "at a time"),
@@ -34,9 +36,9 @@ def draw(report: Report, directory: Path) -> list[Path]:
             path = directory / f"{part}{'' if at == 0 else f'-{at + 1}'}.png"
             figure.savefig(path)
             drawn.append(path)
-    if report.impact:
+    if report.impact is not None:
         path = directory / "impact.png"
-        _impact(report).savefig(path)
+        _impact(report.impact).savefig(path)
         drawn.append(path)
     return drawn
 
@@ -81,18 +83,34 @@ def _lines(part: str, rows: list[Row]) -> Any:
     return figure
 
 
-def _impact(report: Report) -> Any:
-    figure, axes = blank(1)
-    axis = axes[0, 0]
-    found = dips(report.impact)
-    rates = middle_rates(report.impact)
-    places = range(len(found))
-    alone = [rates[name, False] for name in found]
-    beside = [rates[name, True] for name in found]
-    axis.bar([at - 0.2 for at in places], alone, 0.4, color="#c9c9c9", label="alone")
-    axis.bar([at + 0.2 for at in places], beside, 0.4, color=BLUE, label="beside transactions")
-    axis.set_xticks(list(places), list(found))
-    axis.set_title("regular events per second", fontsize=9, loc="left", color=INK)
-    axis.set_ylim(0, max((*alone, *beside)) * 1.3)
-    axis.legend(fontsize=7, frameon=False, loc="upper right")
+def _impact(impact: Impact) -> Any:
+    """How much the rate drops; and its course while instances are dispatched, as in figure 9."""
+    figure, axes = blank(1, 2)
+    figure.set_size_inches(WIDTH_IN, 3.6)
+    figure.suptitle("Regular events beside transactions, 3 brokers", fontsize=10, color=INK)
+    drop, course = axes[0]
+    names = impact.approaches
+    dips = [impact.dip(name) for name in names]
+    colors = [COLORS.get(name, PALE) for name in names]
+    drop.bar(
+        [name.replace(" ", "\n") for name in names], [dip.middle for dip in dips], color=colors
+    )
+    reach = ([dip.middle - dip.low for dip in dips], [dip.high - dip.middle for dip in dips])
+    drop.errorbar(range(len(names)), [dip.middle for dip in dips], reach,
+                  fmt="none", ecolor=INK, elinewidth=0.8, capsize=3)  # fmt: skip
+    drop.axhline(0, color=INK, linewidth=0.6)
+    drop.set_title("drop of the rate, % (lines: quartiles)", fontsize=9, loc="left", color=INK)
+    for name in ("", *names):
+        some = impact.course(name)
+        style = {"color": COLORS.get(name, PALE), "marker": MARKERS.get(name, ""), "markersize": 3}
+        if not name:
+            style = {"color": INK, "linestyle": "--"}
+        times, rates = [at_s for at_s, _ in some], [per_s / 1e3 for _, per_s in some]
+        course.plot(times, rates, label=name or "alone", linewidth=1, **style)
+    for at_s in impact.bursts_s:
+        course.axvline(at_s, color=INK, linewidth=0.6, linestyle=":")
+    course.set_title("1,000 events per second", fontsize=9, loc="left", color=INK)
+    course.set_xlabel("s; dotted: 4 instances are dispatched", fontsize=8, color=INK)
+    course.set_ylim(0, course.get_ylim()[1] * 1.35)
+    course.legend(fontsize=7, frameon=False, loc="upper center", ncols=3)
     return figure

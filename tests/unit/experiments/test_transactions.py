@@ -15,11 +15,12 @@ import pytest
 
 from motet.broker.topology import Topology
 from motet.errors import MisuseError
-from motet.experiments import tx_findings, tx_page, tx_plots, waiting
+from motet.experiments import tx_page, tx_plots, waiting
 from motet.experiments.critical_path import Map
 from motet.experiments.dispatching import APPROACHES
+from motet.experiments.regular import ALONE, Impact, Slice
 from motet.experiments.transactions import DELAYED, QUICK, Plan, Report
-from motet.experiments.tx_findings import Impact, Row
+from motet.experiments.tx_findings import Row
 from motet.experiments.waiting import Wait
 
 MACHINE = {"cpu": "one", "cores": 1, "python": "3", "loop": "a loop", "load_average": [0.5]}
@@ -36,12 +37,18 @@ def report(wrong: int = 0) -> Report:
     rows += [row("concurrency", at, each, 10.0 + at) for at in (1, 10) for each in APPROACHES]
     rows += [row("clients", at, each, 5.0 + at) for at in (4, 20, 40) for each in APPROACHES]
     rows[-1] = replace(rows[-1], wrong=wrong)
-    impact = tuple(
-        Impact(each, beside, 90.0 if beside else 100.0, 0)
-        for each in APPROACHES
-        for beside in (False, True)
-    )
-    return Report(QUICK, tuple(rows), impact, datetime.now(UTC), 1.0, MACHINE)
+    return Report(QUICK, tuple(rows), impact(), datetime.now(UTC), 1.0, MACHINE)
+
+
+def impact(lost: int = 0) -> Impact:
+    """The machine gets slower and slower, and each approach costs a tenth of what there is."""
+    slices, per_s = [], 1000
+    for approach in (ALONE, *(turn for each in APPROACHES for turn in (each, ALONE))):
+        events = per_s if approach == ALONE else per_s * 9 // 10
+        course = ((0.05, float(events)), (0.1, events / 2))
+        slices.append(Slice(approach, 1.0, events, 4, cpu_s=1.0, clients_cpu_s=0.5, course=course))
+        per_s -= 100
+    return Impact(tuple(slices), lost=lost)
 
 
 class TestPaths:
@@ -78,7 +85,29 @@ class TestFindings:
         assert found["D-TX, throughput of 40 clients per that of 20"].holds is False
 
     def test_the_drop_is_in_percent_of_the_rate_alone(self) -> None:
-        assert tx_findings.dips(report().impact)["S-TX"] == pytest.approx(10.0)
+        found = impact()
+        for approach in APPROACHES:
+            assert found.dip(approach).middle == pytest.approx(10.0)
+            assert found.dispatched(approach) == 4
+        named = {each.name: each for each in report().findings}
+        name = "drop of the regular rate beside S-TX: 4 instances, quartiles 10 to 10"
+        assert named[name].value == pytest.approx(10.0)
+        assert named[name].holds is False
+
+    def test_a_slice_is_compared_with_its_own_neighbours_and_quartiles_are_told(self) -> None:
+        rates = [(ALONE, 100), ("S-TX", 90), (ALONE, 100), ("S-TX", 80), (ALONE, 100)]
+        rates += [("S-TX", 30), (ALONE, 50), ("S-TX", 55), (ALONE, 50)]
+        found = Impact(tuple(Slice(approach, 2.0, 2 * per_s) for approach, per_s in rates))
+        assert found.rate().middle == 100
+        spread = found.dip("S-TX")  # of -10, 10, 20 and 60 percent
+        assert (spread.low, spread.middle, spread.high) == pytest.approx((5.0, 15.0, 30.0))
+
+    def test_slices_are_laid_over_each_other(self) -> None:
+        assert impact().course("S-TX")[0] == (pytest.approx(0.05), pytest.approx(630.0))
+        assert impact().bursts_s == pytest.approx([0.25, 0.75])
+
+    def test_a_regular_event_that_is_lost_is_a_violation(self) -> None:
+        assert not replace(report(), impact=impact(lost=1)).kept
 
     def test_one_update_astray_is_a_violation_unless_nothing_was_promised(self) -> None:
         assert report().kept
