@@ -30,6 +30,8 @@ from motet.experiments.tx_paper import EVENTS_PER_BURST, INSTANCES_PER_BURST
 
 ALONE = ""
 WARM_UP_S = 1.0
+PAUSE_S = 0.1
+"""Before a slice: what was prepared or cleared away has died down."""
 BURSTS = 2
 """In every slice. Short slices are more like their neighbours than long ones."""
 
@@ -98,12 +100,20 @@ class Impact:
         return Spread.of([each.per_s for each in self.slices if each.approach == approach])
 
     def dip(self, approach: str) -> Spread:
-        """In percent of the rate just before and just after."""
+        """Of the rate, in percent of that just before and just after."""
+        return self._dip(approach, lambda each: each.per_s)
+
+    def dip_by_cpu(self, approach: str) -> Spread:
+        """The same of events per second of CPU, of all processes together: what others on this
+        machine take away does not count."""
+        return self._dip(approach, lambda each: each.events / each.cpu_s)
+
+    def _dip(self, approach: str, rate: Callable[[Slice], float]) -> Spread:
         found = []
         for at, each in enumerate(self.slices):
             if each.approach == approach:
-                around = (self.slices[at - 1].per_s, self.slices[at + 1].per_s)
-                found.append(100 * (1 - each.per_s / mean(around)))
+                around = mean((rate(self.slices[at - 1]), rate(self.slices[at + 1])))
+                found.append(100 * (1 - rate(each) / around))
         return Spread.of(found)
 
     def course(self, approach: str = ALONE) -> list[tuple[float, float]]:
@@ -181,6 +191,7 @@ class Stream:
             self._load.ask(do="settle")
 
     def _slice(self, approach: str, meanwhile: Callable[[], dict[str, Any]]) -> Slice:
+        time.sleep(PAUSE_S)
         cpu_s = [stand.cpu_s(pid) for pid in self._pids]
         began = self._subscriber.ask(do="mark")
         done = meanwhile()
@@ -190,6 +201,7 @@ class Stream:
         course = tuple(
             (at_s - began["at_s"], (taken - before) / (at_s - since))
             for (since, before), (at_s, taken) in pairwise(readings)
+            if at_s - since >= NOTE_S / 2
         )
         return Slice(
             approach,

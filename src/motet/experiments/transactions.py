@@ -70,7 +70,7 @@ class Plan:
 
 
 FULL = Plan()
-QUICK = Plan(beside=("base",), transactions=12, wait_runs=6, rounds=5, quick=True)
+QUICK = Plan(beside=("base",), transactions=12, wait_runs=6, rounds=8, quick=True)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Experiment:
                     approach=approach,
                     casts=casts,
                     threads=threads,
-                    each=max(4, self.plan.transactions // casts),
+                    each=_each(self.plan.transactions, casts, threads),
                     wait_s=wait_ms / 1e3,
                 )
                 times = sorted(found["latency_ms"])
@@ -210,3 +210,9 @@ class Experiment:
                 wait_s=wait.as_in_paper_ms / 1e3,
                 progress=lambda text: self._progress(f"impact: {text}"),
             )
+
+
+def _each(transactions: int, casts: int, threads: int) -> int:
+    """How many for every cast: no thread of it has less to do than another."""
+    share = max(4, transactions // casts)
+    return -(-share // threads) * threads

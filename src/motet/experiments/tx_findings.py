@@ -159,6 +159,9 @@ def _of_impact(impact: Impact | None) -> list[Finding]:
         holds = dip.middle <= DIP_PERCENT if approach == "S-TX" else None
         said = tx_paper.IMPACT.get(approach, "")
         found.append(Finding("impact", name, dip.middle, "%", said, holds))
+    for approach in impact.approaches:
+        name = f"the same beside {approach}, of events per CPU second"
+        found.append(Finding("impact", name, impact.dip_by_cpu(approach).middle, "%"))
     wrong = impact.lost + impact.disordered + impact.doubled
     name = "regular events lost, doubled or out of order"
     return [*found, Finding("impact", name, wrong, "", holds=not wrong)]

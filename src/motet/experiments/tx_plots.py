@@ -17,7 +17,7 @@ PALE = "#c9c9c9"
 TITLES = {
     "overlay": ("Size of the overlay", "brokers"),
     "concurrency": ("Transactions at a time, of one coordinator", "at a time"),
-    "clients": ("Clients", "clients"),
+    "clients": ("Number of clients", "clients"),
 }
 
 
@@ -57,13 +57,23 @@ def _pair() -> tuple[Any, Any, Any]:
     return figure, latency, rate
 
 
+def _legend(figure: Any, axis: Any) -> None:
+    """Below the picture, where no line is."""
+    lines, names = axis.get_legend_handles_labels()
+    place = {"loc": "outside lower center", "ncols": len(names)}
+    figure.legend(lines, names, fontsize=8, frameon=False, labelcolor=INK, **place)
+
+
 def _bars(rows: list[Row]) -> Any:
     figure, latency, rate = _pair()
     known = {row.approach: row for row in reversed(rows)}
     names = [approach for approach in APPROACHES if approach in known]
     colors = [COLORS[name] for name in names]
-    latency.bar(names, [known[name].mean_ms for name in names], color=colors)
-    rate.bar(names, [known[name].per_s for name in names], color=colors)
+    means = [known[name].mean_ms for name in names]
+    rates = [known[name].per_s for name in names]
+    for axis, values in ((latency, means), (rate, rates)):
+        drawn = axis.bar(names, values, color=colors)
+        axis.bar_label(drawn, [f"{value:.3g}" for value in values], fontsize=8, color=INK)
     return figure
 
 
@@ -77,9 +87,10 @@ def _lines(part: str, rows: list[Row]) -> Any:
         rate.plot(counts, [row.per_s for row in some], **style)
     for axis in (latency, rate):
         axis.set_xlabel(TITLES[part][1], fontsize=8, color=INK)
+        axis.set_xticks(sorted({row.at for row in rows}))
         axis.set_xlim(left=0)
         axis.set_ylim(bottom=0)
-    rate.legend(fontsize=7, frameon=False, loc="upper left")
+    _legend(figure, rate)
     return figure
 
 
@@ -111,6 +122,6 @@ def _impact(impact: Impact) -> Any:
         course.axvline(at_s, color=INK, linewidth=0.6, linestyle=":")
     course.set_title("1,000 events per second", fontsize=9, loc="left", color=INK)
     course.set_xlabel("s; dotted: 4 instances are dispatched", fontsize=8, color=INK)
-    course.set_ylim(0, course.get_ylim()[1] * 1.35)
-    course.legend(fontsize=7, frameon=False, loc="upper center", ncols=3)
+    course.set_ylim(bottom=0)
+    _legend(figure, course)
     return figure

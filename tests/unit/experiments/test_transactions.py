@@ -88,6 +88,8 @@ class TestFindings:
         found = impact()
         for approach in APPROACHES:
             assert found.dip(approach).middle == pytest.approx(10.0)
+            assert found.dip_by_cpu(approach).middle == pytest.approx(10.0)
+            assert found.clients_share(approach) == pytest.approx(50.0)
             assert found.dispatched(approach) == 4
         named = {each.name: each for each in report().findings}
         name = "drop of the regular rate beside S-TX: 4 instances, quartiles 10 to 10"
