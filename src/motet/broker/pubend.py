@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Protocol
 
 from msgspec.structs import asdict
@@ -370,9 +371,9 @@ class VolatilePubend:
         ticks: list[int] = []
         batch: list[Publication] = []
         records: list[Record] = []
-        for tick, entry in self._entries():
-            if not since <= tick <= upto:
-                continue
+        for tick, entry in self._entries(since):
+            if tick > upto:
+                break
             if len(ticks) == most:
                 upto = tick - 1
                 break
@@ -383,11 +384,14 @@ class VolatilePubend:
                 records.append(entry)
         return Span(since, upto, ticks, batch, tuple(records))
 
-    def _entries(self) -> Iterator[tuple[int, Publication | Record]]:
-        for item in self._items:
+    def _entries(self, since: int) -> Iterator[tuple[int, Publication | Record]]:
+        """From this tick on. Who asks is behind, more so if we looked at all before."""
+        first = bisect_left(self._items, since, key=_last)
+        for item in islice(self._items, first, None):
             if type(item) is LogRun:
-                for at, body in enumerate(item.bodies):
-                    publication = Publication(item.publisher, item.first_sequence + at, body)
+                for at in range(max(0, since - item.first_tick), len(item.bodies)):
+                    sequence = item.first_sequence + at
+                    publication = Publication(item.publisher, sequence, item.bodies[at])
                     yield item.first_tick + at, publication
             elif isinstance(item, LogStart):
                 yield item.tick, StartRecord(*item)
