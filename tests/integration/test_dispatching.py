@@ -1,4 +1,4 @@
-"""The dispatching scenario over real processes: four approaches, and nothing goes astray."""
+"""The dispatching scenario over real processes: nothing goes astray, nor do other events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from motet.broker.topology import Topology
+from motet.experiments import regular
 from motet.experiments.dispatch_stand import scene
+from motet.experiments.regular import ALONE, BURSTS
+from motet.experiments.tx_paper import INSTANCES_PER_BURST
 
 INSTANCES = 6
 
@@ -29,3 +32,17 @@ def test_every_approach_hands_instances_over(tmp_path: Path, durability: str) ->
         assert patient["wrong"] == 0
         hasty = on.load.ask(do="dispatch", approach="BL-WAIT", casts=1, each=2, wait_s=0.0)
         assert hasty["wrong"] == 2
+
+
+def test_a_stream_of_regular_events_is_whole_while_instances_are_dispatched(tmp_path: Path) -> None:
+    # Given two brokers and a stream through both, as fast as it goes
+    with scene(Topology.line(2), tmp_path) as on:
+        # When instances are dispatched in one slice of three
+        found = regular.measure(on, ("S-TX",), 1)
+    # Then every event came once and in order, in all slices
+    assert found.kept
+    assert [each.approach for each in found.slices] == [ALONE, "S-TX", ALONE]
+    assert all(each.events > 0 for each in found.slices)
+    # And as many were dispatched as is due
+    assert found.dispatched("S-TX") == BURSTS * INSTANCES_PER_BURST
+    assert found.wrong("S-TX") == 0
