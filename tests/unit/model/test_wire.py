@@ -164,7 +164,8 @@ def test_bytes_return_the_same_filter_and_are_kept(given_filter: Filter) -> None
     there = Filter.from_bytes(data)
     assert there == given_filter
     assert hash(there) == hash(given_filter)
-    assert there.to_bytes() is data
+    assert there.to_bytes() == data
+    assert there.to_bytes() is there.to_bytes()
     assert pickle.loads(pickle.dumps(there)).to_bytes() == data
 
 

@@ -382,8 +382,7 @@ class RoutingState:
         self.undecided: dict[OpId, Entry] = {}
         """The former alone: they are few, while those that have ended wait for acknowledgements."""
         self.uncut: dict[OpId, None] = {}
-        """Subscriptions that begin with a cut of our own pubend, which is yet to be made: who
-        comes meanwhile must not be given what lies before it."""
+        """Subscriptions that begin with a cut of our pubend that is to come, and not before it."""
         self.unended: dict[OpId, None] = {}
         """Those that end with such a cut."""
         self.forsaken: dict[OpId, None] = {}
@@ -391,8 +390,7 @@ class RoutingState:
         self.version = 0
         """Counts what has changed in the tables."""
         self.ghosts: list[tuple[Entry, int]] = []
-        """Subscriptions that are gone, each with the version from which on: some transaction that
-        is not decided may still read them."""
+        """Subscriptions that are gone, each from a version on: open transactions may read them."""
         self.watched = False
         """Is there any such transaction?"""
         self.removals = 0
