@@ -14,8 +14,8 @@ from motet.client.machine import ClientMachine
 from motet.model import Hop
 from motet.protocol.contract import Logged
 from motet.protocol.delivery.acknowledging import Acknowledging
-from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.curiosity import Asked, Curiosity, Patience
+from motet.protocol.delivery.giving import Giving
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Knowledge
 from motet.protocol.delivery.position import Position
@@ -324,7 +324,7 @@ def unread_is_taken_for_read() -> list[Patch]:
 @mutation("calm", "exactly-once", **OVERTAKING)
 def nobody_is_held() -> list[Patch]:
     """A client gets events before it is known which of its subscriptions started first."""
-    return [Patch(Clients, "_held", lambda *_: False)]
+    return [Patch(Giving, "_held", lambda *_: False)]
 
 
 # ── routes ───────────────────────────────────────────────────────────────────────────────
