@@ -64,29 +64,10 @@ class Carrying:
         for neighbour, message in effects.messages:
             self.ledgers[neighbour].enqueue(message, widens=widens(message))
             self._then.neighbours[neighbour] = None
-        then = self._then
-        # One by one: nearly all of these are empty, and a message of a transaction has few of them.
-        if effects.starts:
-            then.starts += effects.starts
-        if effects.restarted:
-            then.restarted += effects.restarted
-        if effects.switched:
-            then.switched += effects.switched
-        if effects.started:
-            then.started += effects.started
-        if effects.lifted:
-            then.lifted += effects.lifted
-            self._lift(effects.lifted)
-        if effects.ended:
-            then.ended += effects.ended
-        if effects.retired:
-            then.retired += effects.retired
-        if effects.awaiting:
-            then.awaiting |= effects.awaiting
-        then.rerouted = then.rerouted or effects.rerouted
+        self._then.take(effects)
+        self._lift(effects.lifted)
         for pubend in effects.destroyed:
             self.floors.pop(pubend, None)
-            self._then.destroyed.append(pubend)
         for op, withdrawn in effects.completed:
             if withdrawn:
                 text = f"operation {op.sequence} was taken back before it was effective"

@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import field
 
 from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer
-from motet.protocol.routing.messages import Started, Switched
+from motet.protocol.routing.obligations import Changes
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over
 from motet.protocol.transactions.state import Block
 
 
-class Consequences(Struct):
+class Consequences(Changes):
     """What soft code must now carry out: talk on links, answer clients, set timers."""
 
-    neighbours: dict[str, None] = {}
-    answers: list[tuple[str, Done | Failed]] = []
-    timers: list[SetTimer | CancelTimer] = []
-    fenced: list[tuple[str, str]] = []
+    neighbours: dict[str, None] = field(default_factory=dict)
+    answers: list[tuple[str, Done | Failed]] = field(default_factory=list)
+    timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    fenced: list[tuple[str, str]] = field(default_factory=list)
     """Clients whose session here has ended, each with the newer epoch elsewhere."""
-    closed: list[tuple[str, str]] = []
+    closed: list[tuple[str, str]] = field(default_factory=list)
     """Sessions (client, epoch) that have ended here, for whatever reason."""
-    tell: list[tuple[str, Invited | Decided | Over]] = []
+    tell: list[tuple[str, Invited | Decided | Over]] = field(default_factory=list)
     """What clients of ours hear of transactions."""
-    blocks: list[Block] = []
+    blocks: list[Block] = field(default_factory=list)
     """Cuts that must go into our log."""
-    ending: list[OpId] = []
+    ending: list[OpId] = field(default_factory=list)
     """Subscriptions of our clients that a transaction has ended."""
-    settled: list[OpId] = []
+    settled: list[OpId] = field(default_factory=list)
     """Subscriptions that ended, in a decision that is in effect everywhere now."""
-    switched: list[Switched] = []
-    """Where subscriptions of our clients begin, or end, because of a cut."""
-    starts: list[tuple[int, OpId, bool]] = []
-    """Subscriptions whose start must go into our log."""
-    restarted: list[tuple[int, OpId, bool]] = []
-    """Subscriptions whose start is in our log, and counts again."""
-    started: list[Started] = []
-    """What subscriptions of our clients are owed from now on."""
-    lifted: list[Started] = []
-    """What subscriptions of our clients are not owed any more."""
-    ended: list[OpId] = []
-    """Subscriptions of our clients that are over."""
-    retired: list[OpId] = []
-    """Advertisements of our clients that are over once their events have arrived."""
-    destroyed: list[str] = []
-    """Pubends whose log does not exist any more."""
-    awaiting: dict[str, None] = {}
-    """Clients of ours in total order that wait for other starts than before."""
-    rerouted: bool = False
-    """The way to a pubend is another one."""
     released: bool = False
     """A transaction has moved on: what had to stay because of it may go."""
 

@@ -388,9 +388,7 @@ class BrokerDriver:
         if output.log or output.reads:
             self._desk.carry(output)
         timers = output.timers
-        if (
-            len(timers) > 1
-        ):  # a transaction sets and cancels its own again and again: the last counts
+        if len(timers) > 1:  # a transaction sets its own again and again: the last counts
             timers = list({timer.key: timer for timer in timers}.values())
         for timer in timers:
             if type(timer) is SetTimer:

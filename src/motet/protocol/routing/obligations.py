@@ -33,21 +33,19 @@ class Completed(NamedTuple):
     withdrawn: bool = False
 
 
-class Effects(Struct):
-    """What a fact caused, in order: messages to neighbours, and answers to local clients; starts
-    to be written into our log, and what our clients' subscriptions are owed from now on."""
+class Changes(Struct):
+    """What becomes of starts, subscriptions and advertisements, whoever carries it out."""
 
-    messages: list[tuple[str, RoutingMessage]] = []
-    completed: list[Completed] = []
     starts: list[tuple[int, OpId, bool]] = []
-    """With whether it is part of a transaction that is not decided."""
+    """To be written into our log; with whether it is part of a transaction that is not decided."""
     restarted: list[tuple[int, OpId, bool]] = []
     """Starts that are in our log, and count again."""
     started: list[Started] = []
+    """What subscriptions of our clients are owed from now on."""
     switched: list[Switched] = []
-    """Where our clients' subscriptions begin, or end, because of a cut."""
+    """Where subscriptions of our clients begin, or end, because of a cut."""
     lifted: list[Started] = []
-    """What our clients' subscriptions are not owed any more: everything up to a tick."""
+    """What subscriptions of our clients are not owed any more: everything up to a tick."""
     ended: list[OpId] = []
     """Subscriptions of our clients that are over."""
     retired: list[OpId] = []
@@ -58,6 +56,36 @@ class Effects(Struct):
     """Clients of ours in total order that wait for other starts than before."""
     rerouted: bool = False
     """The way to a pubend is another one."""
+
+    def take(self, more: Changes) -> None:
+        """One by one: nearly all are empty, and a message of a transaction has few of them."""
+        if more.starts:
+            self.starts += more.starts
+        if more.restarted:
+            self.restarted += more.restarted
+        if more.started:
+            self.started += more.started
+        if more.switched:
+            self.switched += more.switched
+        if more.lifted:
+            self.lifted += more.lifted
+        if more.ended:
+            self.ended += more.ended
+        if more.retired:
+            self.retired += more.retired
+        if more.destroyed:
+            self.destroyed += more.destroyed
+        if more.awaiting:
+            self.awaiting |= more.awaiting
+        self.rerouted = self.rerouted or more.rerouted
+
+
+class Effects(Changes):
+    """What a fact caused, in order: messages to neighbours, and answers to local clients; and what
+    changes with it."""
+
+    messages: list[tuple[str, RoutingMessage]] = []
+    completed: list[Completed] = []
 
 
 class Obligations:
