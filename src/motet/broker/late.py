@@ -47,6 +47,7 @@ class LoggedReadable:
             log.lost_events,
             cursors,
             log.destroyed_upto,
+            log.tables.outlines.gone_cut,
         )
 
     async def set_cursor(self, name: str, tick: int | None) -> None:

@@ -37,6 +37,8 @@ from motet.protocol.reading.messages import (
     CursorSet,
     Described,
     DescribeRequest,
+    Outline,
+    OutlineRequest,
     PubendAccount,
     ReadAnswer,
     ReaderAnswer,
@@ -46,6 +48,7 @@ from motet.protocol.reading.messages import (
     Wanted,
 )
 from motet.runtime.contact import Contact
+from motet.runtime.pubend.outline import Measure
 from motet.runtime.pubend.table_reading import PIECE_BYTES, Piece, TableReading
 from motet.runtime.pubend.tables import Wishes
 from motet.runtime.transport import MAX_FRAME_BYTES
@@ -60,7 +63,7 @@ FIXED_BYTES: Final = 3 << 20
 """What that may amount to in one answer."""
 MOST_CURSORS: Final = 1000
 LONGEST_TEXT: Final = 2000
-REQUESTS: Final = (ReadRequest, DescribeRequest, CursorRequest)
+REQUESTS: Final = (ReadRequest, DescribeRequest, OutlineRequest, CursorRequest)
 
 
 class Readable(Protocol):
@@ -145,10 +148,15 @@ class Readings:
             _check_cursor(request, pubend.account())
             await pubend.set_cursor(request.name, request.tick)
             return CursorSet(request.number)
-        _check(request)
+        if isinstance(request, OutlineRequest):
+            _check_outline(request)
+        else:
+            _check(request)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, "motet-reading")
         loop = asyncio.get_running_loop()
+        if isinstance(request, OutlineRequest):
+            return await loop.run_in_executor(self._threads, outline, pubend, request)
         return await loop.run_in_executor(self._threads, read, pubend, request)
 
     def _logs(self) -> Sequence[Readable]:
@@ -209,6 +217,30 @@ def read(pubend: Readable, request: ReadRequest) -> ReadAnswer:
     )
 
 
+def outline(pubend: Readable, request: OutlineRequest) -> Outline:
+    """Called in a thread."""
+    durable = pubend.durable_tick
+    since = request.since or pubend.first_tick
+    last = min(request.upto or durable, durable)
+    measure = Measure(
+        request.step_events,
+        request.step_bytes,
+        request.most_events,
+        request.most_bytes,
+        request.every_block,
+    )
+    found = pubend.tables.outlines.piece(since, last, measure)
+    return Outline(
+        request.number,
+        pubend.name,
+        since,
+        found.upto,
+        durable,
+        found.lost,
+        tuple(found.steps),
+    )
+
+
 def _ipc(batches: list[Any]) -> Any:
     """All of them as one stream with one batch; a buffer, because it would be copied in vain."""
     if not batches:
@@ -227,10 +259,21 @@ def _ipc(batches: list[Any]) -> Any:
 # ── what a reader may ask ────────────────────────────────────────────────────────────────
 
 
-def _check(request: ReadRequest) -> None:
+def _check_outline(request: OutlineRequest) -> None:
+    _check_range(request)
+    limits = (request.step_events, request.step_bytes, request.most_events, request.most_bytes)
+    if min(limits) < 1:
+        raise MisuseError("steps of no events, or of no bytes, get nowhere")
+
+
+def _check_range(request: ReadRequest | OutlineRequest) -> None:
     for what, tick in (("since", request.since), ("upto", request.upto)):
         if not 0 <= tick <= LAST_TICK:
             raise MisuseError(f"{what} is a tick, from 1 on, not {tick}")
+
+
+def _check(request: ReadRequest) -> None:
+    _check_range(request)
     if request.most_rows < 1:
         raise MisuseError("a read that may return no event gets nowhere")
     if not request.kinds or not set(request.kinds) <= set(RECORD_KINDS):

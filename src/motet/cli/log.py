@@ -14,8 +14,8 @@ from motet.cli.ending import FAILED, FINE, Misuse, complain
 from motet.cli.notation import words_of_attributes
 from motet.cli.options import Json, Url
 from motet.cli.voice import out, remark, say, say_json, table
+from motet.client.asking import OnLoss, Place
 from motet.client.log_batch import LogBatch
-from motet.client.reading import OnLoss, Place
 from motet.client.sync_reading import open_log_sync
 from motet.model.values import parse_timestamp, show_timestamp
 from motet.protocol.reading.messages import PubendAccount

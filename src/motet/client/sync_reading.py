@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from motet.client.log_batch import LogBatch
+from motet.client.log_outline import LogOutline
 from motet.client.loop_thread import LoopThread
 from motet.client.reading import LogReader, open_log
 from motet.protocol.reading.messages import PubendAccount
@@ -30,6 +31,10 @@ class SyncLogReader:
     def describe(self) -> tuple[PubendAccount, ...]:
         """The pubends of the broker, with their first and last ticks, sizes and cursors."""
         return self._thread.call(self._log.describe())
+
+    def outline(self, pubend: str, **options: Any) -> LogOutline:
+        """As `LogReader.outline`."""
+        return self._thread.call(self._log.outline(pubend, **options))
 
     def set_cursor(self, name: str, tick: int, *, pubend: str | None = None) -> None:
         """As `LogReader.set_cursor`."""

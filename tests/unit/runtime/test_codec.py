@@ -41,6 +41,9 @@ from motet.protocol.reading.messages import (
     CursorSet,
     Described,
     DescribeRequest,
+    LogStep,
+    Outline,
+    OutlineRequest,
     PubendAccount,
     ReadAnswer,
     ReadRequest,
@@ -233,6 +236,10 @@ FRAMES: list[Frame] = [
     AckExpected("B1.7", 9),
     ReadRequest(PROTOCOL_VERSION, 1, "B1.7", 3, 9, (Wanted("tick"),), FILTER, ("event",), 5),
     DescribeRequest(PROTOCOL_VERSION, 2),
+    OutlineRequest(PROTOCOL_VERSION, 3, "B1.7", 1, 9, 10, 11, 12, 13, True),
+    Outline(
+        3, "B1.7", 1, 9, 9, False, (LogStep(4, 3, 99), LogStep(9, 2, 9, 7, "a/1/2", ("B1.7",)))
+    ),
     CursorRequest(PROTOCOL_VERSION, 3, "B1.7", "spark", 9),
     ReadAnswer(
         *(1, "B1.7", 3, 9, 9, False, 1, 4),

@@ -28,6 +28,8 @@ STREAM_COLUMNS = (
 VALUE_KINDS = ("bool", "int", "float", "text", "time")
 """What a column of an attribute may hold."""
 MAX_COLUMNS = 256
+REST = -1
+"""The number of a step that has only the last events of a transaction: the others have gone."""
 MAX_CURSOR_CHARS = 128
 
 
@@ -66,6 +68,24 @@ class DescribeRequest(Struct, tag="logs?", array_like=True, frozen=True):
     number: int
 
 
+class OutlineRequest(Struct, tag="outline?", array_like=True, frozen=True):
+    """How much is there in a range of a pubend's stream (`since` and `upto` as in `ReadRequest`),
+    where can it be divided into steps of about so many events or bytes, and which transactions of
+    several pubends are in it? With `every_block`, those of this pubend alone as well. It may end
+    behind `most_events` or `most_bytes`."""
+
+    version: int
+    number: int
+    pubend: str
+    since: int
+    upto: int
+    step_events: int
+    step_bytes: int = NO_LIMIT
+    most_events: int = NO_LIMIT
+    most_bytes: int = NO_LIMIT
+    every_block: bool = False
+
+
 class CursorRequest(Struct, tag="cursor?", array_like=True, frozen=True):
     """Somebody with a name is done with everything up to `tick`; with None, the name goes."""
 
@@ -99,6 +119,34 @@ class ReadAnswer(Struct, tag="read", array_like=True, frozen=True):
     data: bytes
 
 
+class LogStep(Struct, array_like=True, frozen=True):
+    """The stream from the tick behind the step before to tick `upto`. With a `number` it has the
+    events of one transaction and no others; without, it ends in no transaction."""
+
+    upto: int
+    events: int
+    size_bytes: int
+    number: int = 0
+    """Of the decision: all pubends have their transactions in the order of these."""
+    tx: str = ""
+    pubends: tuple[str, ...] = ()
+    """All that have events of the transaction."""
+
+
+class Outline(Struct, tag="outline", array_like=True, frozen=True):
+    """The steps of the stream from tick `since` to tick `upto`. It ends before a transaction whose
+    events are not all in the range. If `lost`, the range is not kept any more."""
+
+    number: int
+    pubend: str
+    since: int
+    upto: int
+    last_tick: int
+    """The last one that is durable."""
+    lost: bool
+    steps: tuple[LogStep, ...]
+
+
 class CursorAccount(Struct, array_like=True, frozen=True):
     name: str
     tick: int
@@ -126,6 +174,9 @@ class PubendAccount(Struct, array_like=True, frozen=True):
     cursors: tuple[CursorAccount, ...]
     destroyed_upto: int = 0
     """Up to here the log was destroyed, with all cursors that it knew."""
+    gone_cut: int = 0
+    """Cuts of transactions up to this number of a decision are not kept any more; those of later
+    ones are in what is kept, or still to come."""
 
 
 class Described(Struct, tag="logs", array_like=True, frozen=True):
@@ -148,6 +199,6 @@ class Refused(Struct, tag="unread", array_like=True, frozen=True):
     text: str
 
 
-ReaderRequest = ReadRequest | DescribeRequest | CursorRequest
-ReaderAnswer = ReadAnswer | Described | CursorSet | Refused
+ReaderRequest = ReadRequest | DescribeRequest | OutlineRequest | CursorRequest
+ReaderAnswer = ReadAnswer | Described | Outline | CursorSet | Refused
 ReadingFrame = ReaderRequest | ReaderAnswer

@@ -12,6 +12,7 @@ Lives here
     batches      what a read gives; filters and projections by row
     reading      ranges of ticks, from part to part
     table_reading, tables, block_tables   the same as Arrow tables, for late readers
+    outline, entries   how much is where, and which transactions: without what is in the events
     retention    how long everything is kept
     shelf        where sealed segments go: what a shelf offers, and one that takes nothing
     file_shelf   sealed segments on disk, and the catalogue of them

@@ -85,7 +85,7 @@ class Opening:
             if checkpoint is None:
                 continue
             self._check_identity(extent, checkpoint)
-            live = Live(extent.first, checkpoint.last_tick, checkpoint.began_s)
+            live = Live(extent.first, checkpoint.last_tick, checkpoint.began_s, checkpoint.last_cut)
             after = found[at + 1] if at + 1 < len(found) else None
             if after is None:
                 standing.apply(CHECKPOINT, checkpoint)
@@ -101,7 +101,7 @@ class Opening:
             if standing.last_tick == 0:
                 standing.last_tick = standing.lost_upto = self._begin_behind
                 standing.destroyed_upto = self._begin_behind
-            parts.append(Live(extents[-1].first, standing.last_tick, now_s))
+            parts.append(Live(extents[-1].first, standing.last_tick, now_s, standing.last_cut))
         return Opened(standing, tuple(parts), begins_segment)
 
     def _checkpoint_of(self, extent: Extent) -> Checkpoint | None:

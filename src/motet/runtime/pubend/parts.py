@@ -20,10 +20,14 @@ class Live:
 
     is_lost = False
 
-    def __init__(self, first_sequence: int, floor: int, began_s: float) -> None:
+    def __init__(
+        self, first_sequence: int, floor: int, began_s: float, cut_before: int = 0
+    ) -> None:
         self.first_sequence = first_sequence
         self.floor = floor
         self.began_s = began_s
+        self.cut_before = cut_before
+        """The number of the last cut up to the floor."""
         self.events = 0
         self.size_bytes = 0
         self._indexed_bytes = 0
@@ -61,6 +65,8 @@ class Sealed(Struct, frozen=True):
     index_checksum: int
     is_lost: bool = False
     """The files were damaged or went, and somebody decided to go on without them."""
+    cut_before: int = 0
+    """The number of the last cut up to the floor."""
 
 
 Part = Live | Sealed

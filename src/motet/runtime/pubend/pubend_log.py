@@ -282,7 +282,8 @@ class PubendLog:
         """Begin another segment, unless there is nothing in the last one."""
         if self._open.size_bytes:
             self.log.roll()
-            live = Live(self.log.appended + 1, self.last_tick, self._now_s())
+            position, cut = self.log.appended + 1, self._standing.last_cut
+            live = Live(position, self.last_tick, self._now_s(), cut)
             self._parts = (*self._parts, live)
             self._checkpoint()
 

@@ -143,6 +143,8 @@ class Checkpoint(Struct, array_like=True, frozen=True):
     """By publisher and epoch, the last sequences that the log never got."""
     destroyed_upto: int = 0
     """Up to this tick everything was in a log that was destroyed before this one began."""
+    last_cut: int = 0
+    """The number of the last cut."""
 
 
 Ticked = Run | Start | Cut

@@ -155,6 +155,7 @@ class _Sealing:
             arrow_bytes=arrow_bytes,
             arrow_checksum=checksum,
             index_checksum=crc32(encoded),
+            cut_before=survey.checkpoint.last_cut,
         )
 
     # ── columns ──────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from motet.model import Filter
 from motet.runtime.log import Extent
 from motet.runtime.pubend.batches import Sieve, Sifted
 from motet.runtime.pubend.block_tables import Room
+from motet.runtime.pubend.entries import Entry
 from motet.runtime.pubend.parts import Sealed
 from motet.runtime.pubend.tables import Tabled, Wishes
 
@@ -48,6 +49,9 @@ class Shelf(Protocol):
     ) -> Iterator[Tabled]:
         """The same as tables, until there is no room."""
 
+    def entries(self, part: Sealed, since: int, upto: int) -> Iterator[Entry]:
+        """Its records, but for what is in them."""
+
     def kinds(self, part: Sealed, names: Sequence[str]) -> dict[str, set[str]] | None:
         """Of which kinds the values of these attributes are; None if the columns do not say."""
 
@@ -82,6 +86,9 @@ class NoShelf:
     ) -> Iterator[Tabled]:
         asked = f"{since} to {upto}, {filter}, {wishes}, {room}"
         raise AssertionError(f"{part} was never sealed: {asked}")
+
+    def entries(self, part: Sealed, since: int, upto: int) -> Iterator[Entry]:
+        raise AssertionError(f"{part} was never sealed: {since} to {upto}")
 
     def kinds(self, part: Sealed, names: Sequence[str]) -> dict[str, set[str]] | None:
         raise AssertionError(f"{part} was never sealed: {names}")

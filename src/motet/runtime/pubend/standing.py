@@ -38,6 +38,8 @@ class Standing:
         self.lost_events = 0
         self.destroyed_upto = 0
         """The log of the stream up to here was destroyed: nobody knows what was in it."""
+        self.last_cut = 0
+        """The number of the last cut."""
         self.events = 0
         self.size_bytes = 0
         """Of the whole stream so far, kept or not."""
@@ -64,6 +66,7 @@ class Standing:
             self.cursors,
             self.skipped,
             self.destroyed_upto,
+            self.last_cut,
         )
 
     def last_published(self, publisher: str, epoch: str) -> int:
@@ -89,8 +92,12 @@ class Standing:
         known.extend(range(first, run.first_sequence))
         del known[:-MOST_SKIPPED]
 
-    def _start(self, start: Start | Cut) -> None:
+    def _start(self, start: Start) -> None:
         self.last_tick = start.tick
+
+    def _cut(self, cut: Cut) -> None:
+        self.last_tick = cut.tick
+        self.last_cut = cut.number
 
     def _cursor(self, cursor: Cursor) -> None:
         if cursor.tick is None:
@@ -121,12 +128,13 @@ class Standing:
         self.cursors = found.cursors
         self.skipped = found.skipped
         self.destroyed_upto = found.destroyed_upto
+        self.last_cut = found.last_cut
 
 
 _APPLY: Final[dict[int, Callable[[Standing, Any], None]]] = {
     RUN: Standing._run,
     START: Standing._start,
-    CUT: Standing._start,
+    CUT: Standing._cut,
     CURSOR: Standing._cursor,
     ENDED: Standing._ended,
     LOSS: Standing._loss,

@@ -15,6 +15,7 @@ from motet.protocol.reading.messages import Wanted
 from motet.runtime.pubend.batches import Batch, Lost, Sieve
 from motet.runtime.pubend.block_tables import Room
 from motet.runtime.pubend.index import FLOAT, INT, KINDS, TEXT
+from motet.runtime.pubend.outline import OutlineReading
 from motet.runtime.pubend.parts import Live, Part, part_with
 from motet.runtime.pubend.reading import Reading
 from motet.runtime.pubend.records import Run
@@ -49,6 +50,11 @@ class TableReading:
         self._reading = reading
         self._shelf = shelf
         self._parts = parts
+
+    @property
+    def outlines(self) -> OutlineReading:
+        """How much there is, and which transactions, instead of tables."""
+        return OutlineReading(self._reading, self._shelf, self._parts)
 
     def piece(
         self,
