@@ -17,6 +17,7 @@ BELOW: dict[str, set[str]] = {
     "runtime": {"errors", "model", "protocol"},
     "broker": {"errors", "model", "matching", "protocol", "runtime"},
     "client": {"errors", "model", "protocol", "runtime", "broker"},
+    "spark": {"errors", "model", "client"},
     "testing": {"errors", "model", "matching", "protocol", "runtime", "broker", "client"},
 }
 """A room may import itself and what stands here; rooms not listed are on top and import all."""

@@ -1,0 +1,39 @@
+"""Motet in Spark: what was published, as rows, exactly once and in whole transactions.
+
+    spark = motet.spark.session("levels")            # or any session: motet.spark.register(spark)
+    events = spark.readStream.format("motet").option("brokers", "motet://127.0.0.1:7701").load()
+
+Lives here
+    session     a session of Spark that knows Motet; what to install if something is missing
+    source      `format("motet")`: which reader for which read
+    options     what can be said with `option`
+    columns     columns of a stream as Spark's schema, and as Arrow
+    offsets     how far a query is, as JSON
+    positions   how people say where a read begins or ends
+    frontier    how far all pubends may be read so that no transaction is torn; pure
+    course      where reads begin, how far they may go, where they end
+    brokers     asking brokers, again and again if they are away
+    slices      which task reads what
+    reading     what a task does
+    batch       batch reads
+    stream      streaming reads
+    pushdown, pushing   batch reads whose conditions travel to the brokers: `scan`
+
+May import: `motet.client`, `motet.model`, `motet.errors`; pyspark only where it is used, so that
+this room can say what is missing; pyarrow, numpy.
+
+Must never: give a part of a transaction without the rest; give other rows when the same range is
+read again; take a gap between ticks for a loss.
+
+Invariants owned here
+    - An offset splits no transaction among the pubends that are read.
+    - The rows of a slice follow from broker, pubend, range, filter and columns alone.
+    - What is not kept any more is an error, unless it was said that it should not be.
+
+Test only this room: `pytest tests/spark`
+"""
+
+from motet.spark.pushdown import scan
+from motet.spark.session import register, session
+
+__all__ = ["register", "scan", "session"]

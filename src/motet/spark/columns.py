@@ -1,0 +1,236 @@
+"""Columns of a stream: as people write them, as Spark's schema has them, and as Arrow.
+
+The columns of every stream are those of `STREAM`; any other name is an attribute. `level:float`
+says of which kind its values are; a column has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from motet.client.asking import ATTRIBUTE
+from motet.errors import MisuseError
+from motet.model import attr
+from motet.spark.brokers import Brokers
+
+STREAM: Final[Mapping[str, DataType]] = {
+    "pubend": StringType(),
+    "tick": LongType(),
+    "time": TimestampType(),
+    "publisher": StringType(),
+    "epoch": StringType(),
+    "sequence": LongType(),
+    "transaction": StringType(),
+    "transaction_number": LongType(),
+    "attributes": MapType(StringType(), StringType()),
+    "payload": BinaryType(),
+}
+"""What every event has."""
+DEFAULT: Final = tuple(name for name in STREAM if name != "epoch")
+TRANSACTION: Final = ("transaction", "transaction_number")
+"""Brokers do not send these: which transaction an event belongs to follows from its tick."""
+KINDS: Final[Mapping[str, DataType]] = {
+    "bool": BooleanType(),
+    "int": LongType(),
+    "float": DoubleType(),
+    "text": StringType(),
+    "time": TimestampType(),
+}
+NUMBERS: Final = {"int", "float"}
+
+_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+# ── as people write them ─────────────────────────────────────────────────────────────────
+
+
+def schema_of(columns: Sequence[str], brokers: Brokers) -> StructType:
+    """The schema of these columns. Kinds that were not given are found out at the brokers."""
+    pairs = [_split(each) for each in columns] if columns else [(name, "") for name in DEFAULT]
+    unknown = [name for name, kind in pairs if name not in STREAM and not kind]
+    found = _found_kinds(unknown, brokers) if unknown else {}
+    fields = [
+        StructField(name, STREAM[name] if name in STREAM else KINDS[kind or found[name]])
+        for name, kind in pairs
+    ]
+    return StructType(fields)
+
+
+def check_kinds(columns: Sequence[str]) -> None:
+    """A stream must have the same columns after a restart, whatever is in the log by then."""
+    for name, kind in map(_split, columns):
+        if name not in STREAM and not kind:
+            raise MisuseError(
+                f"of which kind is {name}? A stream must know: write {name}:int, or another of "
+                f"{', '.join(KINDS)}"
+            )
+
+
+def _split(written: str) -> tuple[str, str]:
+    name, colon, kind = written.partition(":")
+    name, kind = name.strip(), kind.strip()
+    if colon and kind not in KINDS:
+        raise MisuseError(f"{kind!r} is no kind of value for {name}; there are {', '.join(KINDS)}")
+    if kind and name in STREAM:
+        raise MisuseError(
+            f"{name} is a column of the stream and has its kind; the attribute of that name is "
+            f"{ATTRIBUTE}{name}"
+        )
+    return name, kind
+
+
+def _found_kinds(names: Sequence[str], brokers: Brokers) -> dict[str, str]:
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for pubend, account in brokers.describe().items():
+        for name in names:
+            has = attr(name.removeprefix(ATTRIBUTE)).is_not_null()
+            batch = brokers.first_batch(account.url, pubend, filter=has, columns=[name])
+            if batch is not None:
+                found[name].add(_kind_of(str(batch.records.schema.field(name).type)))
+    return {name: _one_kind(name, kinds) for name, kinds in found.items()}
+
+
+def _kind_of(arrow_type: str) -> str:
+    kinds = {"bool": "bool", "int64": "int", "double": "float", "string": "text"}
+    return kinds.get(arrow_type, "time")
+
+
+def _one_kind(name: str, kinds: set[str]) -> str:
+    if len(kinds) > 1 and kinds != NUMBERS:
+        ways = " or ".join(f"{name}:{kind}" for kind in KINDS if kind in kinds)
+        raise MisuseError(f"{name} is of several kinds at these brokers; ask for {ways}")
+    return "float" if kinds == NUMBERS else next(iter(kinds), "text")
+
+
+# ── as Arrow ─────────────────────────────────────────────────────────────────────────────
+
+
+class Columns:
+    """What a schema asks for, and how to make it of what brokers send."""
+
+    def __init__(self, schema: StructType) -> None:
+        self.schema = schema
+        self.kinds: dict[str, str] = {}
+        """By column, the kind of an attribute."""
+        for field in schema.fields:
+            if field.name in STREAM:
+                _check_type(field.name, field.dataType, STREAM[field.name])
+            else:
+                self.kinds[field.name] = _kind_in(field)
+        self.names = [field.name for field in schema.fields]
+        self.tells_transactions = any(name in TRANSACTION for name in self.names)
+        sent = [name for name in self.names if name not in TRANSACTION]
+        if self.tells_transactions and "tick" not in sent:
+            sent.append("tick")
+        self.sent = [f"{name}:{self.kinds[name]}" if name in self.kinds else name for name in sent]
+        """What brokers are asked for."""
+        if not self.sent:
+            self.sent = ["tick"]
+
+    def arrow_schema(self) -> Any:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def batch(self, records: Any, transactions: Transactions | None, schema: Any) -> Any:
+        """A batch that brokers sent, as Spark wants it."""
+        import pyarrow
+
+        places = None
+        if transactions is not None:
+            places = transactions.places(records.column("tick"))
+        arrays = []
+        for field in schema:
+            if transactions is not None and field.name in TRANSACTION:
+                array = transactions.column(field.name, places)
+            else:
+                array = records.column(field.name)
+            if pyarrow.types.is_map(field.type):
+                array = as_map(array, field.type)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class Transactions:
+    """Which transaction an event belongs to, by its tick."""
+
+    def __init__(
+        self, uptos: list[int], names: list[str | None], numbers: list[int | None]
+    ) -> None:
+        import numpy
+        import pyarrow
+
+        self._uptos = numpy.array(uptos, dtype=numpy.int64)
+        # One more for what is behind the last step: nothing is.
+        self._columns = {
+            "transaction": pyarrow.array([*names, None], pyarrow.string()),
+            "transaction_number": pyarrow.array([*numbers, None], pyarrow.int64()),
+        }
+
+    def places(self, ticks: Any) -> Any:
+        import numpy
+        import pyarrow
+
+        return pyarrow.array(numpy.searchsorted(self._uptos, ticks.to_numpy(), side="left"))
+
+    def column(self, name: str, places: Any) -> Any:
+        return self._columns[name].take(places)
+
+
+def as_map(packed: Any, type_: Any) -> Any:
+    """Attributes as brokers send them, as maps of texts."""
+    import pyarrow
+
+    offsets: list[int] = [0]
+    names: list[str] = []
+    values: list[str] = []
+    for each in packed.to_pylist():
+        attributes = _decode(each)
+        names += attributes
+        values += [value if type(value) is str else _text(value) for value in attributes.values()]
+        offsets.append(len(names))
+    return pyarrow.MapArray.from_arrays(
+        pyarrow.array(offsets, pyarrow.int32()),
+        pyarrow.array(names, pyarrow.string()),
+        pyarrow.array(values, pyarrow.string()),
+        type=type_,
+    )
+
+
+def _text(value: Any) -> str:
+    """As Spark writes a value as text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _check_type(name: str, given: DataType, known: DataType) -> None:
+    if given != known:
+        raise MisuseError(f"{name} is {known.simpleString()}, not {given.simpleString()}")
+
+
+def _kind_in(field: StructField) -> str:
+    for kind, type_ in KINDS.items():
+        if field.dataType == type_:
+            return kind
+    there = ", ".join(type_.simpleString() for type_ in KINDS.values())
+    raise MisuseError(
+        f"the attribute {field.name} cannot be {field.dataType.simpleString()}: attributes are "
+        f"{there}; cast it behind the read"
+    )

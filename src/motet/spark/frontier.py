@@ -1,0 +1,119 @@
+"""How far pubends may be read so that no transaction is torn.
+
+All pubends have their transactions in one order, that of the decisions. So going forward from a
+place that tears none always works: a transaction of several pubends is taken when it is the next
+one at all of them, and whatever comes behind it waits until then. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
+
+from motet.client.log_outline import REST, LogStep
+from motet.model.ticks import NO_LIMIT
+from motet.spark.offsets import Vector
+
+Steps = Mapping[str, Sequence[LogStep]]
+"""By pubend, what comes next there."""
+
+
+class Advance(NamedTuple):
+    vector: Vector
+    events: int
+    size_bytes: int
+    lagging: dict[str, tuple[str, ...]]
+    """Transactions that wait, and the pubends at which they are not the next thing to come: nor
+    anything else."""
+
+
+def advance(
+    start: Vector, steps: Steps, most_events: int = NO_LIMIT, most_bytes: int = NO_LIMIT
+) -> Advance:
+    """Go on from a place that tears no transaction to one that tears none, by time. The first thing
+    always comes, whatever its size."""
+    walk = _Walk(start, steps)
+    events = size = 0
+    while (found := walk.next_group()) is not None:
+        more = sum(step.events for _, step in found)
+        more_bytes = sum(step.size_bytes for _, step in found)
+        if events and more and (events + more > most_events or size + more_bytes > most_bytes):
+            return Advance(walk.vector, events, size, {})
+        walk.take(found)
+        events += more
+        size += more_bytes
+    return Advance(walk.vector, events, size, walk.lagging())
+
+
+class _Walk:
+    def __init__(self, start: Vector, steps: Steps) -> None:
+        self.vector = dict(start)
+        self._steps = {name: steps.get(name, ()) for name in sorted(start)}
+        self._at = dict.fromkeys(self._steps, 0)
+
+    def _head(self, pubend: str) -> LogStep | None:
+        at, steps = self._at[pubend], self._steps[pubend]
+        return steps[at] if at < len(steps) else None
+
+    def next_group(self) -> list[tuple[str, LogStep]] | None:
+        """What can be taken next: the earliest step that waits for nobody, with its like."""
+        best: list[tuple[str, LogStep]] | None = None
+        for pubend in self._steps:
+            step = self._head(pubend)
+            if step is None or (best is not None and step.upto >= best[0][1].upto):
+                continue
+            group = self._group(pubend, step)
+            if group is not None:
+                best = group
+        return best
+
+    def _group(self, pubend: str, step: LogStep) -> list[tuple[str, LogStep]] | None:
+        group = [(pubend, step)]
+        for other in joint(step, self._steps):
+            if other != pubend:
+                head = self._head(other)
+                if head is None or head.tx != step.tx:
+                    return None
+                group.append((other, head))
+        return group
+
+    def take(self, group: list[tuple[str, LogStep]]) -> None:
+        for pubend, step in group:
+            self.vector[pubend] = step.upto + 1
+            self._at[pubend] += 1
+
+    def lagging(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for pubend in self._steps:
+            step = self._head(pubend)
+            if step is not None:
+                others = joint(step, self._steps)
+                found[step.tx] = tuple(each for each in others if self._head(each) is None)
+        return {tx: missing for tx, missing in found.items() if missing}
+
+
+def joint(step: LogStep, read: Container[str]) -> list[str]:
+    """The pubends that are read and have events of a step's transaction, if there are several."""
+    if len(step.pubends) < 2:
+        return []
+    members = [each for each in step.pubends if each in read]
+    return members if len(members) > 1 else []
+
+
+def whole_floor(first: Vector, steps: Steps, gone: Mapping[str, int]) -> Vector:
+    """The earliest place that tears no transaction, if pubends begin at these ticks and cuts up to
+    these numbers are gone from them: what is left of a torn transaction is left out."""
+    floor, torn = dict(first), set[str]()
+    while True:
+        before = dict(floor)
+        for pubend in sorted(floor):
+            for step in steps.get(pubend, ()):
+                members = joint(step, floor)
+                is_torn = step.number == REST or any(gone[each] >= step.number for each in members)
+                if is_torn or (members and step.tx in torn):
+                    floor[pubend] = max(floor[pubend], step.upto + 1)
+            for step in steps.get(pubend, ()):
+                if step.upto < floor[pubend] and joint(step, floor):
+                    torn.add(step.tx)
+        if floor == before:
+            return floor

@@ -1,0 +1,62 @@
+"""A session of Spark that knows Motet, and what to install if something is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from motet.errors import NotOffered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INSTALL: Final = "pip install 'motet[spark]'"
+INSTALL_JAVA: Final = "apt-get install openjdk-17-jre-headless"
+
+
+def require_pyspark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise NotOffered(f"motet.spark needs PySpark, which is not installed: {INSTALL}")
+
+
+def require_java() -> None:
+    """Spark starts a JVM: without one, PySpark's own words are hard to understand."""
+    home = os.environ.get("JAVA_HOME")
+    found = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
+    if not found:
+        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on the PATH"
+        raise NotOffered(
+            f"Spark needs Java 17 or newer, and {where}; on Debian or Ubuntu: {INSTALL_JAVA}"
+        )
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("motet")` known to a session."""
+    require_pyspark()
+    from motet.spark.source import MotetSource
+
+    spark.dataSource.register(MotetSource)
+
+
+def session(name: str = "motet", *, master: str | None = None, **conf: str) -> SparkSession:
+    """The session of this process, or a new one, which knows `format("motet")`. Settings of Spark
+    have dots in their names: write `**{"spark.executor.memory": "2g"}`."""
+    require_pyspark()
+    require_java()
+    from pyspark.sql import SparkSession
+
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not is_submitted and (master is None or master.startswith("local")):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # it would look on the PATH
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    register(made)
+    return made

@@ -1,0 +1,1 @@
+"""Motet in Spark, with real brokers."""

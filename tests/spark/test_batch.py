@@ -1,0 +1,126 @@
+"""Batch reads."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import TimestampType
+
+from tests.spark.ground import Pair, Stock, ns, read
+
+
+def test_everything_comes_once_with_all_columns(spark: SparkSession, stock: Stock) -> None:
+    frame = read(spark, stock.urls)
+    assert frame.columns == [
+        *("pubend", "tick", "time", "publisher", "sequence"),
+        *("transaction", "transaction_number", "attributes", "payload"),
+    ]
+    rows = frame.collect()
+    assert sorted(int(row["attributes"]["n"]) for row in rows) == stock.ns
+    first = next(row for row in rows if row["attributes"]["n"] == "7")
+    assert first["attributes"] == {"by": "one", "n": "7", "ratio": "0.5", "room": "cellar"}
+    assert (bytes(first["payload"]), first["publisher"], first["sequence"]) == (b"7", "one", 8)
+    assert first["transaction"] is None
+    assert first["pubend"] == stock.pair.pubend(0)
+    assert abs((first["time"].replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()) < 3600
+    of_transactions = [row for row in rows if row["transaction"] is not None]
+    by_name = {name: set[int]() for name in stock.transactions}
+    for row in of_transactions:
+        by_name[row["transaction"]].add(int(row["attributes"]["n"]))
+    assert list(by_name.values()) == [set(range(at, at + 6)) for at in (2000, 2006, 2012)]
+    numbers = {row["transaction"]: row["transaction_number"] for row in of_transactions}
+    assert sorted(numbers, key=numbers.__getitem__) == stock.transactions
+
+
+def test_columns_have_their_kinds(spark: SparkSession, stock: Stock) -> None:
+    frame = read(spark, stock.urls, columns="n, ratio, room, time")
+    assert [each.simpleString() for each in frame.schema] == [
+        *("n:bigint", "ratio:double", "room:string", "time:timestamp")
+    ]
+    assert isinstance(frame.schema["time"].dataType, TimestampType)
+    assert frame.where("room = 'cellar'").count() == 1000
+    (row,) = frame.where("n = 1050").collect()
+    assert (row["ratio"], row["room"]) == (1.0, None)
+
+
+def test_a_schema_may_be_given(spark: SparkSession, stock: Stock) -> None:
+    reader = spark.read.format("motet").option("brokers", stock.urls)
+    assert ns(reader.schema("n bigint, transaction string").load()) == stock.ns
+    with pytest.raises(Exception, match="the attribute n cannot be int"):
+        reader.schema("n int").load().collect()
+    with pytest.raises(Exception, match="tick is bigint, not string"):
+        reader.schema("tick string").load().collect()
+
+
+def test_brokers_filter(spark: SparkSession, stock: Stock) -> None:
+    frame = read(spark, stock.urls, columns="n", filter="n between 990 and 1009 or n = 2000")
+    assert ns(frame) == [*range(990, 1010), 2000]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_slices_cover_everything_once(spark: SparkSession, stock: Stock, count: int) -> None:
+    frame = read(spark, stock.urls, columns="n,transaction", minPartitions=count)
+    assert frame.rdd.getNumPartitions() >= count
+    assert ns(frame) == stock.ns
+    assert frame.where("transaction is not null").count() == 18
+
+
+def test_ranges(spark: SparkSession, stock: Stock) -> None:
+    pair = stock.pair
+    ticks = pair.ticks(0)
+    pubends = [pair.pubend(number) for number in (0, 1)]
+    end = json.dumps({pubends[0]: ticks[20]})
+    assert ns(read(spark, pair.urls, columns="n", endingPosition=end)) == list(range(20))
+    start = json.dumps({pubends[0]: ticks[990], pubends[1]: pair.ticks(1)[90]})
+    assert ns(read(spark, pair.urls, columns="n", startingPosition=start)) == [
+        n for n in stock.ns if n >= 990 and not 1000 <= n < 1090
+    ]
+    when = datetime.fromtimestamp(ticks[500] / 1e6, UTC).isoformat()
+    found = ns(read(spark, pair.urls, columns="n", startingPosition=when))
+    assert found == [n for n in stock.ns if n >= 500]
+    tx = f"transaction:{stock.transactions[1]}"
+    assert ns(read(spark, pair.urls, columns="n", startingPosition=tx)) == [
+        n for n in stock.ns if n >= 2006
+    ]
+    assert ns(read(spark, pair.urls, columns="n", startingPosition="latest")) == []
+
+
+def test_no_range_tears_a_transaction(spark: SparkSession, stock: Stock) -> None:
+    """Given an end in the middle of a transaction's events, the whole transaction stays out."""
+    pair = stock.pair
+    ticks, pubends = pair.ticks(0), [pair.pubend(number) for number in (0, 1)]
+    middle = ticks[1000 + 4]  # the second transaction's second event here
+    far = 2**60
+    end = json.dumps({pubends[0]: middle, pubends[1]: far})
+    found = ns(read(spark, pair.urls, columns="n", endingPosition=end))
+    assert found == [*range(1100), *range(2000, 2006)]
+
+
+def test_what_is_wrong_is_said(spark: SparkSession, stock: Stock) -> None:
+    for options, words in (
+        ({"brokrs": "x"}, "there is no option 'brokrs'"),
+        ({"filter": "n >"}, "n >"),
+        ({"columns": "n:long"}, "'long' is no kind of value for n"),
+        ({"minPartitions": "0"}, "minPartitions is a number from 1 on"),
+        ({"failOnDataLoss": "yes"}, "failOnDataLoss is true or false"),
+        ({"startingPosition": "noon"}, "startingPosition is earliest, latest"),
+        ({"startingPosition": "transaction:x"}, "no events of transaction x"),
+    ):
+        with pytest.raises(Exception, match=words):
+            read(spark, stock.urls, **options).collect()
+    with pytest.raises(Exception, match="which brokers"):
+        spark.read.format("motet").load()
+
+
+def test_values_of_another_kind(spark: SparkSession, pair: Pair) -> None:
+    pair.clients[0].publish({"by": "one", "n": "three"})
+    pair.publish(0, [4])
+    with pytest.raises(Exception, match="n is to be int, but 1 of 2 events"):
+        read(spark, pair.urls, columns="n:int").collect()
+    rows = read(spark, pair.urls, columns="n:int", misfits="null").collect()
+    assert [row["n"] for row in rows] == [None, 4]
+    with pytest.raises(Exception, match="several kinds"):
+        read(spark, pair.urls, columns="n").collect()
