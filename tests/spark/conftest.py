@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import motet.spark
-from tests.spark.ground import Pair, Stock
+from tests.spark.ground import Pair, Stock, run, stream
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +42,16 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def begun(spark: SparkSession, stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a query over the stock with `n > 0`, which has come to its end."""
+    folder = tmp_path_factory.mktemp("begun")
+    checkpoint = folder / "checkpoint"
+    run(stream(spark, stock.urls, filter="n > 0"), str(folder / "out"), str(checkpoint))
+    return checkpoint
+
+
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Callable[[str], str]:
-    return lambda name="checkpoint": str(tmp_path / name)
+def started(begun: Path, tmp_path: Path) -> str:
+    """A copy of that checkpoint."""
+    return str(shutil.copytree(begun, tmp_path / "started"))

@@ -65,7 +65,7 @@ class Course:
         """From a place to the next one within limits, and not beyond the bound if there is one."""
         until_s = time.monotonic() + PATIENT_S
         while True:
-            at = self._checked(start, self._accounts(), bound)
+            at = self.kept_of(start, bound)
             outlines = self._outlines(at, most_events, most_bytes, bound)
             found = advance(at, self._steps(outlines), most_events, most_bytes)
             self._watch(found, outlines, most_events, most_bytes)
@@ -75,9 +75,10 @@ class Course:
                 return {**kept, **found.vector}
             time.sleep(POLL_S)
 
-    def _checked(self, start: Vector, accounts: Mapping[str, Account], bound: Vector) -> Vector:
-        """Where to go on, given what is kept. What is new begins with its oldest event."""
-        fails = self._options.fail_on_data_loss
+    def kept_of(self, start: Vector, bound: Vector) -> Vector:
+        """Where to go on from a place, given what is kept, for the pubends that have a bound. What
+        is new begins with its oldest event."""
+        accounts, fails = self._accounts(), self._options.fail_on_data_loss
         for name in start:
             if name not in accounts and fails:
                 raise MisuseError(

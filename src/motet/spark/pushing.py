@@ -39,7 +39,7 @@ def as_filter(condition: pushed.Filter, columns: Columns) -> Filter | None:
     name = attr(path[0].removeprefix(ATTRIBUTE))
     if isinstance(condition, pushed.IsNotNull):
         return name.is_not_null()
-    value: Any = condition.value
+    value: Any = getattr(condition, "value", None)
     values = value if isinstance(value, list) else [value]
     if not values or not all(_fits(each, kind) for each in values):
         return None

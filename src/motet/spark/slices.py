@@ -38,7 +38,7 @@ class Slice(InputPartition):
 
 def slices_between(brokers: Brokers, start: Vector, end: Vector, options: Options) -> list[Slice]:
     """What a filter keeps of it is not known here: slices are equal before it."""
-    ranges = {name: (start.get(name, 0), end[name] - 1) for name in sorted(end)}
+    ranges = {name: (start[name], end[name] - 1) for name in sorted(start)}
     ranges = {name: (since, upto) for name, (since, upto) in ranges.items() if since <= upto}
     outlines = _outlines(brokers, ranges, options, STEP_EVENTS)
     total = sum(each.events for each in outlines.values())

@@ -87,7 +87,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._course.latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last = vector_at(start, self._mark), vector_at(end, self._mark)
+        last = vector_at(end, self._mark)
+        first = self._course.kept_of(vector_at(start, self._mark), last)
         return slices_between(self._brokers, first, last, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -1,0 +1,150 @@
+"""Where reads begin and end, at brokers that are made up: what real ones do only now and then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from motet.client.log_outline import LogOutline, LogStep
+from motet.errors import Disconnected, EventsLost, MisuseError, UnavailableError
+from motet.model.ticks import NO_LIMIT
+from motet.protocol.reading.messages import Outline
+from motet.spark import brokers as brokers_module
+from motet.spark import course as course_module
+from motet.spark.brokers import Account, Brokers, Patience
+from motet.spark.course import Course
+from motet.spark.options import options_in
+from motet.spark.positions import EARLIEST, LATEST
+
+BOTH = ("A", "B")
+
+
+class MadeUp(Brokers):
+    """Two pubends. Whoever asks for accounts lets them grow."""
+
+    def __init__(self) -> None:
+        super().__init__((), 1.0)
+        self.steps: dict[str, list[LogStep]] = {"A": [], "B": []}
+        self.first = dict.fromkeys(BOTH, 1)
+        self.gone = dict.fromkeys(BOTH, 0)
+        self.later: list[tuple[str, LogStep]] = []
+        self.asked = 0
+
+    def describe(self) -> dict[str, Account]:
+        self.asked += 1
+        if self.later and self.asked > 2:
+            name, step = self.later.pop(0)
+            self.steps[name].append(step)
+        return {
+            name: Account("url", self.first[name], steps[-1].upto if steps else 0, self.gone[name])
+            for name, steps in self.steps.items()
+        }
+
+    def outline(self, pubend: str, **options: Any) -> LogOutline:
+        since, upto = options["since"], options["upto"]
+        steps = [each for each in self.steps[pubend] if since <= each.upto <= upto]
+        last = steps[-1].upto if steps else since - 1
+        made = LogOutline(pubend)
+        made.take(Outline(1, pubend, since, last, upto, False, tuple(steps)))
+        return made
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course_module, "POLL_S", 0.001)
+    monkeypatch.setattr(course_module, "PATIENT_S", 0.01)
+
+
+def course(made: MadeUp, **options: str) -> Course:
+    return Course(made, options_in({"brokers": "motet://x:1", "lagTimeout": "0.05", **options}))
+
+
+def joint(upto: int, number: int) -> LogStep:
+    return LogStep(upto, 1, 10, number, f"t{number}", BOTH)
+
+
+def test_latest_waits_for_what_lags() -> None:
+    made = MadeUp()
+    made.steps["A"] = [LogStep(5, 5, 50), joint(8, 1)]
+    made.later = [("B", joint(9, 1))]
+    assert course(made).at(LATEST) == {"A": 9, "B": 10}
+
+
+def test_latest_names_who_lags_too_long() -> None:
+    made = MadeUp()
+    made.steps["A"] = [joint(8, 1)]
+    with pytest.raises(UnavailableError, match="t1 is not yet at B"):
+        course(made).at(LATEST)
+
+
+def test_a_stream_goes_on_elsewhere_while_one_lags_and_then_fails() -> None:
+    made = MadeUp()
+    made.steps["A"] = [LogStep(5, 5, 50), joint(8, 1), LogStep(20, 2, 20)]
+    going = course(made)
+    at = going.onward({"A": 1, "B": 1}, 100, 1000, {})
+    assert at == {"A": 6, "B": 1}
+
+    def go_on() -> None:
+        while True:
+            assert going.onward(at, 100, 1000, {}) == at
+
+    with pytest.raises(UnavailableError, match="t1 is not yet at B"):
+        go_on()
+
+
+def test_a_stream_takes_what_lagged() -> None:
+    made = MadeUp()
+    made.steps["A"] = [joint(8, 1), LogStep(20, 2, 20)]
+    made.later = [("B", joint(9, 1))]
+    assert course(made).onward({"A": 1, "B": 1}, 100, 1000, {}) == {"A": 21, "B": 10}
+
+
+def test_nothing_beyond_the_bound() -> None:
+    made = MadeUp()
+    made.steps["A"] = [LogStep(5, 5, 50), LogStep(9, 5, 50)]
+    made.steps["B"] = [LogStep(7, 5, 50)]
+    going = course(made)
+    assert going.onward({"A": 1}, NO_LIMIT, NO_LIMIT, {"A": 6}) == {"A": 6}
+    assert going.onward({"A": 6}, NO_LIMIT, NO_LIMIT, {"A": 6}) == {"A": 6}
+
+
+def test_what_was_trimmed_is_an_error_or_is_skipped() -> None:
+    made = MadeUp()
+    made.first, made.gone = {"A": 7, "B": 1}, {"A": 1, "B": 0}
+    made.steps["A"] = [LogStep(9, 2, 20)]
+    made.steps["B"] = [LogStep(4, 4, 40), joint(8, 1), LogStep(11, 1, 10)]
+    with pytest.raises(EventsLost, match="events of A are lost, from tick 3 to 6"):
+        course(made).onward({"A": 3, "B": 1}, 100, 1000, {})
+    forgiving = course(made, failOnDataLoss="false")
+    assert forgiving.onward({"A": 3, "B": 1}, 100, 1000, {}) == {"A": 10, "B": 12}
+    assert forgiving.at(EARLIEST) == {"A": 7, "B": 9}
+
+
+def test_a_pubend_that_has_gone_is_an_error_or_stays_as_it_was() -> None:
+    made = MadeUp()
+    with pytest.raises(MisuseError, match="has pubend Z, which the checkpoint names"):
+        course(made).onward({"A": 1, "B": 1, "Z": 5}, 100, 1000, {})
+    forgiving = course(made, failOnDataLoss="false")
+    assert forgiving.onward({"A": 1, "B": 1, "Z": 5}, 9, 9, {}) == {"A": 1, "B": 1, "Z": 5}
+
+
+def test_a_pubend_that_is_new_is_read_from_its_beginning() -> None:
+    made = MadeUp()
+    made.steps["B"] = [LogStep(4, 4, 40)]
+    assert course(made).onward({"A": 1}, 100, 1000, {}) == {"A": 1, "B": 5}
+
+
+def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(brokers_module.time, "sleep", waits.append)
+    patience = Patience(0.3)
+
+    def wait() -> None:
+        while True:
+            patience.after(Disconnected("away"))
+
+    with pytest.raises(Disconnected, match=r"away \(tried for 0.3 s\)"):
+        wait()
+    assert waits
+    assert waits == sorted(waits)

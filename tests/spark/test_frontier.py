@@ -1,0 +1,107 @@
+"""Places that tear no transaction, over streams that are made up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motet.client.log_outline import REST, LogStep
+from motet.spark.frontier import Advance, advance, joint, whole_floor
+from motet.spark.offsets import Vector
+
+PUBENDS = ("A", "B", "C")
+Streams = dict[str, list[LogStep]]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Streams:
+    """Events and transactions of one to three pubends, decided one after the other."""
+    found: Streams = {name: [] for name in PUBENDS}
+    ticks = dict.fromkeys(PUBENDS, 0)
+    for number in range(1, draw(st.integers(1, 12)) + 1):
+        members = tuple(draw(st.sets(st.sampled_from(PUBENDS), min_size=1)))
+        is_plain = draw(st.booleans())
+        for name in sorted(members):
+            ticks[name] += draw(st.integers(1, 30))
+            events = draw(st.integers(0 if is_plain else 1, 9))
+            about = () if is_plain else (number, f"t{number}", tuple(sorted(members)))
+            found[name].append(LogStep(ticks[name], events, events * 10, *about))
+    return found
+
+
+def torn(vector: Vector, whole: Streams, since: Vector | None = None) -> set[str]:
+    """Transactions of which some events are before a place and others are not."""
+    inside, outside = set[str](), set[str]()
+    for name, steps in whole.items():
+        for step in steps:
+            if joint(step, whole) and (since is None or step.upto >= since[name]):
+                (inside if step.upto < vector[name] else outside).add(step.tx)
+    return inside & outside
+
+
+def nowhere() -> Vector:
+    return dict.fromkeys(PUBENDS, 1)
+
+
+@given(streams(), st.integers(1, 20), st.integers(10, 200))
+def test_steps_tear_nothing_and_come_to_the_end(
+    whole: Streams, most_events: int, most_bytes: int
+) -> None:
+    at, seen = nowhere(), 0
+    for _ in range(200):
+        left = {name: [s for s in steps if s.upto >= at[name]] for name, steps in whole.items()}
+        found = advance(at, left, most_events, most_bytes)
+        assert torn(found.vector, whole) == set()
+        largest = max((_size(whole, step) for each in left.values() for step in each), default=0)
+        assert found.events <= max(most_events, largest)
+        seen += found.events
+        if found.vector == at:
+            break
+        at = found.vector
+    assert at == {name: steps[-1].upto + 1 if steps else 1 for name, steps in whole.items()}
+    assert seen == sum(step.events for steps in whole.values() for step in steps)
+
+
+def _size(whole: Streams, step: LogStep) -> int:
+    """Of a step with what must come with it."""
+    if not joint(step, whole):
+        return step.events
+    return sum(s.events for steps in whole.values() for s in steps if s.tx == step.tx)
+
+
+@given(streams(), st.dictionaries(st.sampled_from(PUBENDS), st.integers(0, 12)))
+def test_who_lags_is_named_and_nothing_is_torn(whole: Streams, known: dict[str, int]) -> None:
+    """Given pubends of which not everything is there yet."""
+    part = {name: steps[: known.get(name, len(steps))] for name, steps in whole.items()}
+    found = advance(nowhere(), part)
+    assert torn(found.vector, whole) == set()
+    for tx, missing in found.lagging.items():
+        for name in missing:
+            assert tx not in {step.tx for step in part[name]}
+            assert tx in {step.tx for step in whole[name]}
+    if part == whole:
+        assert found.lagging == {}
+
+
+@given(streams(), st.dictionaries(st.sampled_from(PUBENDS), st.integers(0, 12)))
+def test_the_floor_tears_nothing(whole: Streams, trimmed: dict[str, int]) -> None:
+    """Given logs whose oldest steps have gone, each its own number of them."""
+    kept = {name: steps[trimmed.get(name, 0) :] for name, steps in whole.items()}
+    gone = {name: steps[: trimmed.get(name, 0)] for name, steps in whole.items()}
+    cuts = {name: max((s.number for s in steps), default=0) for name, steps in gone.items()}
+    first = {name: steps[-1].upto + 1 if steps else 1 for name, steps in gone.items()}
+    floor = whole_floor(first, kept, cuts)
+    assert all(floor[name] >= tick for name, tick in first.items())
+    assert torn(floor, whole) == set()
+    left = {name: [s for s in steps if s.upto >= floor[name]] for name, steps in kept.items()}
+    assert advance(floor, left).lagging == {}
+
+
+def test_the_rest_of_a_transaction_is_left_out() -> None:
+    steps = {"A": [LogStep(5, 2, 20, REST), LogStep(9, 3, 30)]}
+    assert whole_floor({"A": 3}, steps, {"A": 7}) == {"A": 6}
+
+
+def test_what_is_not_read_is_not_waited_for() -> None:
+    steps = {"A": [LogStep(5, 2, 20, 1, "t1", ("A", "Z"))]}
+    assert advance({"A": 1}, steps) == Advance({"A": 6}, 2, 20, {})

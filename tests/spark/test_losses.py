@@ -1,0 +1,45 @@
+"""What is not kept any more: an error, or left out if that was said; never half a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from motet.broker.service import PUBEND
+from motet.runtime.pubend import PubendLog, Retention
+from tests.spark.ground import Pair, ns, read, run, stream, written
+
+
+def trim(pair: Pair, number: int) -> None:
+    """Everything that a broker has up to now goes from its log, but for what comes next."""
+    broker = pair.brokers[number]
+    pubend = pair.pubend(number)
+    asyncio.run(broker.stop())
+    log = PubendLog.open(broker.data / PUBEND, pubend, retention=Retention())
+    log.roll()
+    log.acknowledged(log.last_tick)
+    assert log.trim().events
+    asyncio.run(log.close())
+    asyncio.run(broker.start())
+
+
+def test_retention_passed_a_query(spark: SparkSession, pair: Pair, tmp_path: Path) -> None:
+    """Given a query that stands still while retention passes it at one of two brokers."""
+    into, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    pair.publish(0, range(10))
+    run(stream(spark, pair.urls), into, checkpoint)
+    pair.publish(0, range(10, 20))
+    pair.transact(range(20, 26))
+    trim(pair, 0)
+    pair.publish(0, [30])
+    pair.publish(1, [31])
+    with pytest.raises(Exception, match=r"events of .* are lost, from tick"):
+        run(stream(spark, pair.urls), into, checkpoint)
+    assert written(spark, into) == list(range(10))
+    run(stream(spark, pair.urls, failOnDataLoss="false"), into, checkpoint)
+    assert written(spark, into) == [*range(10), 30, 31]
+    # What is left of the transaction at the other broker is never read alone.
+    assert ns(read(spark, pair.urls, columns="n:int")) == [30, 31]
