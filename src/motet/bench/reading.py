@@ -100,7 +100,7 @@ def run(short: bool = True, progress: Progress = lambda _: None) -> list[Figure]
 
 
 async def _fill(folder: Path, events: int) -> None:
-    core, journal, _ = open_folder(BrokerConfig("B1"), folder)
+    core, journal, _ = open_folder(BrokerConfig("B1", root="B1"), folder)
     name = f"B1.{core.config.incarnation}"
     await journal.close()
     log = PubendLog.open(folder / PUBEND, name)

@@ -6,8 +6,9 @@ says of which kind its values are; a column has one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -54,7 +55,7 @@ KINDS: Final[Mapping[str, DataType]] = {
 }
 NUMBERS: Final = {"int", "float"}
 
-_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_decode: Final = msgspec.msgpack.Decoder(list[dict[str, Any]]).decode
 
 
 # ── as people write them ─────────────────────────────────────────────────────────────────
@@ -197,27 +198,41 @@ def as_map(packed: Any, type_: Any) -> Any:
     """Attributes as brokers send them, as maps of texts."""
     import pyarrow
 
-    offsets: list[int] = [0]
-    names: list[str] = []
-    values: list[str] = []
-    for each in packed.to_pylist():
-        attributes = _decode(each)
-        names += attributes
-        values += [value if type(value) is str else _text(value) for value in attributes.values()]
-        offsets.append(len(names))
+    maps = _decode(_one_array(packed))
+    names = [name for each in maps for name in each]
+    values = [
+        value if type(value) is str else TEXTS[type(value)](value)
+        for each in maps
+        for value in each.values()
+    ]
     return pyarrow.MapArray.from_arrays(
-        pyarrow.array(offsets, pyarrow.int32()),
+        pyarrow.array([*accumulate(map(len, maps), initial=0)], pyarrow.int32()),
         pyarrow.array(names, pyarrow.string()),
         pyarrow.array(values, pyarrow.string()),
         type=type_,
     )
 
 
-def _text(value: Any) -> str:
-    """As Spark writes a value as text."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def _one_array(packed: Any) -> bytes:
+    """Maps in msgpack, which lie one behind the other, as one array, to be decoded at once."""
+    count = len(packed)
+    offsets = memoryview(packed.buffers()[1]).cast("i")
+    begin, end = offsets[packed.offset], offsets[packed.offset + count]
+    head = b"\xdd" + count.to_bytes(4, "big")
+    return head + memoryview(packed.buffers()[2])[begin:end] if count else head
+
+
+def _text_of_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
+    bool: _text_of_bool,
+    int: int.__str__,
+    float: float.__repr__,
+    datetime: datetime.isoformat,
+}
+"""Values as texts."""
 
 
 def _check_type(name: str, given: DataType, known: DataType) -> None:

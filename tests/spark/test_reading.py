@@ -1,0 +1,86 @@
+"""What a task does, without Spark around it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+import motet
+from motet.errors import Disconnected, EventsLost
+from motet.spark.columns import Columns, as_map
+from motet.spark.options import Options, options_in
+from motet.spark.reading import LEAST_ROWS, MOST_ROWS, read_slice
+from motet.spark.slices import Slice
+from tests.spark.ground import Pair, Stock
+
+N = Columns(StructType([StructField("n", LongType())]))
+EVENTS = 16_000
+BIG = b"x" * 1000
+
+
+def of(stock: Stock | Pair, **said: str) -> Options:
+    return options_in({"brokers": stock.urls, "timeout": "20", **said})
+
+
+def test_a_broker_is_restarted_during_a_read(pair: Pair) -> None:
+    """It goes on behind the last row that it has given, and gives each row once."""
+    client = pair.clients[0]
+    for n in range(EVENTS):
+        client.publish({"by": "one", "n": n}, payload=BIG)
+    client.flush()
+    ticks = pair.ticks(0)
+    slice = Slice(pair.brokers[0].address, pair.pubend(0), ticks[0], ticks[-1], EVENTS)
+    columns = Columns(StructType([*N.schema.fields, StructField("tick", LongType())]))
+    options = of(pair)
+    found: list[int] = []
+    batches = read_slice(slice, options, columns, None)
+    first: Any = next(batches)
+    found += first.column("n").to_pylist()
+    assert len(found) < EVENTS * 3 // 5, "no more than one piece of 4 MiB is on its way"
+    pair.restart(0)
+    for batch in batches:
+        found += batch.column("n").to_pylist()
+    assert found == list(range(EVENTS))
+
+
+def test_batches_are_neither_small_nor_large(stock: Stock) -> None:
+    pair = stock.pair
+    ticks = pair.ticks(0)
+    slice = Slice(pair.brokers[0].address, pair.pubend(0), ticks[0], ticks[-1], len(ticks))
+    batches = list(read_slice(slice, of(stock), N, None))
+    assert [batch.num_rows for batch in batches] == [len(ticks)]
+    assert len(ticks) < LEAST_ROWS < MOST_ROWS
+
+
+def test_what_was_planned_and_is_not_there_is_an_error(stock: Stock) -> None:
+    pair = stock.pair
+    last = pair.ticks(0)[-1]
+    slice = Slice(pair.brokers[0].address, pair.pubend(0), last, last + 10, 1)
+    with pytest.raises(EventsLost, match=f"from tick {last + 1} to {last + 10}"):
+        list(read_slice(slice, of(stock), N, None))
+
+
+def test_nobody_waits_for_ever() -> None:
+    nobody = Slice("motet://127.0.0.1:9", "B1.1", 1, 9, 9)
+    options = options_in({"brokers": nobody.url, "timeout": "0.3"})
+    with pytest.raises(Disconnected, match=r"tried for 0.3 s"):
+        list(read_slice(nobody, options, N, None))
+
+
+def test_attributes_become_texts() -> None:
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    events = [{"a": 1, "b": True, "c": 0.1}, {}, {"d": "x", "e": when, "f": False}]
+    bodies = [motet.Event(each).encode() for each in events]
+    # A body is a pair of attributes and payload: one byte, the attributes, and two bytes.
+    packed = pyarrow.array([b"\x80", *(body[1:-2] for body in bodies)], pyarrow.binary())
+    type_ = pyarrow.map_(pyarrow.string(), pyarrow.string())
+    assert [dict(each) for each in as_map(packed.slice(1), type_).to_pylist()] == [
+        {"a": "1", "b": "true", "c": "0.1"},
+        {},
+        {"d": "x", "e": "2026-01-02T00:00:00+00:00", "f": "false"},
+    ]
+    assert as_map(packed.slice(4), type_).to_pylist() == []
