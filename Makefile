@@ -22,14 +22,14 @@ $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	@test -n "$(PYTHON)" || { \
 		echo "Motet needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast,plots]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast,plots,spark]'
 	@touch $@
 
 demo: $(READY) ## run the main job: an overlay of brokers, a broker killed and back, a report
 	$(BIN)/motet demo
 
 # The tests with real brokers mostly wait, the others compute: side by side they take half as long.
-WAITING := tests/docs tests/integration
+WAITING := tests/docs tests/integration tests/spark
 test: lint ## lint, types and all tests
 	@$(BIN)/pytest $(WAITING) > .waiting.txt 2>&1 & waiting=$$!; \
 	$(BIN)/pytest $(WAITING:%=--ignore=%); computed=$$?; \

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import motet.spark
-from tests.spark.ground import Pair, Stock, run, stream
+from tests.spark.ground import Desk, Pair, Stock
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +19,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.streaming.pollingDelay": "20ms",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "1g",
+        # Nothing runs long enough to be worth the work of the second compiler.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.showConsoleProgress": "false",
     }
     made = motet.spark.session("tests", master="local[2]", **conf)
     made.sparkContext.setLogLevel("OFF")
@@ -35,23 +36,14 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
         yield Stock(pair)
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    """Two brokers for one test."""
-    with Pair(tmp_path) as made:
+@pytest.fixture(scope="session")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two brokers to which tests publish, one behind the other."""
+    with Pair(tmp_path_factory.mktemp("busy")) as made:
         yield made
 
 
-@pytest.fixture(scope="session")
-def begun(spark: SparkSession, stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of a query over the stock with `n > 0`, which has come to its end."""
-    folder = tmp_path_factory.mktemp("begun")
-    checkpoint = folder / "checkpoint"
-    run(stream(spark, stock.urls, filter="n > 0"), str(folder / "out"), str(checkpoint))
-    return checkpoint
-
-
 @pytest.fixture
-def started(begun: Path, tmp_path: Path) -> str:
-    """A copy of that checkpoint."""
-    return str(shutil.copytree(begun, tmp_path / "started"))
+def desk(busy: Pair) -> Desk:
+    """The busy brokers, with numbers and a filter that no other test has."""
+    return Desk(busy)

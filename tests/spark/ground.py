@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import pickle
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import motet
+from motet.spark.source import MotetSource
 from tests.integration.durable_broker import DurableBroker
 
 SOON_S = 60
@@ -100,9 +104,67 @@ class Stock:
         self.ns = sorted([*range(1100), *range(2000, 2018), *range(3000, 3020)])
 
 
+class Desk:
+    """What one test publishes at brokers that others use as well: 0 is a number of its own."""
+
+    width = 10_000
+    _bases = count(0, width)
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.urls = pair.urls
+        self.base = next(self._bases)
+        self.filter = f"n >= {self.base} and n < {self.base + self.width}"
+
+    def publish(self, number: int, ns: Sequence[int], **more: Any) -> None:
+        self.pair.publish(number, [self.base + n for n in ns], **more)
+
+    def transact(self, ns: Sequence[int]) -> str:
+        return self.pair.transact([self.base + n for n in ns])
+
+    def stream(self, spark: SparkSession, **options: Any) -> DataFrame:
+        return stream(spark, self.urls, **{"filter": self.filter, **options})
+
+    def written(self, spark: SparkSession, into: str) -> list[int]:
+        return [n - self.base for n in written(spark, into)]
+
+
 def read(spark: SparkSession, urls: str, **options: Any) -> DataFrame:
     said = {name: str(value) for name, value in options.items()}
     return spark.read.format("motet").options(brokers=urls, **said).load()
+
+
+def direct(urls: str, **options: Any) -> list[dict[str, Any]]:
+    """The same without Spark, which takes its time: it calls the source as Spark would."""
+    said = {name: str(value) for name, value in options.items()}
+    source = MotetSource({"brokers": urls, **said})
+    reader = source.reader(source.schema())
+    found: list[dict[str, Any]] = []
+    for slice in reader.partitions():
+        shipped, part = pickle.loads(pickle.dumps((reader, slice)))
+        for batch in shipped.read(part):
+            found += batch.to_pylist()
+    return found
+
+
+def direct_ns(urls: str, **options: Any) -> list[int]:
+    return sorted(row["n"] for row in direct(urls, **{"columns": "n:int", **options}))
+
+
+def direct_batches(urls: str, **options: Any) -> list[list[int]]:
+    """What comes batch by batch if a stream is read to its end."""
+    said = {"columns": "n:int", "startingPosition": "earliest", **options}
+    source = MotetSource({"brokers": urls, **{name: str(each) for name, each in said.items()}})
+    reader = source.streamReader(source.schema())
+    reader.prepareForTriggerAvailableNow()
+    at, found = reader.initialOffset(), []
+    while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+        batches = [batch for slice in reader.partitions(at, end) for batch in reader.read(slice)]
+        found.append([n for batch in batches for n in batch.column("n").to_pylist()])
+        at = json.loads(json.dumps(end))
+        reader.commit(at)
+    reader.stop()
+    return found
 
 
 def ns(frame: DataFrame) -> list[int]:

@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import TimestampType
 
-from tests.spark.ground import Pair, Stock, ns, read
+from motet.errors import MisuseError
+from motet.model.ticks import LAST_TICK
+from tests.spark.ground import Desk, Stock, direct, direct_ns, ns, read
 
 
 def test_everything_comes_once_with_all_columns(spark: SparkSession, stock: Stock) -> None:
@@ -55,52 +57,51 @@ def test_a_schema_may_be_given(spark: SparkSession, stock: Stock) -> None:
         reader.schema("tick string").load().collect()
 
 
-def test_brokers_filter(spark: SparkSession, stock: Stock) -> None:
-    frame = read(spark, stock.urls, columns="n", filter="n between 990 and 1009 or n = 2000")
-    assert ns(frame) == [*range(990, 1010), 2000]
+def test_brokers_filter(stock: Stock) -> None:
+    found = direct_ns(stock.urls, filter="n between 990 and 1009 or n = 2000")
+    assert found == [*range(990, 1010), 2000]
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_slices_cover_everything_once(spark: SparkSession, stock: Stock, count: int) -> None:
-    frame = read(spark, stock.urls, columns="n,transaction", minPartitions=count)
-    assert frame.rdd.getNumPartitions() >= count
+def test_slices_cover_everything_once(spark: SparkSession, stock: Stock) -> None:
+    frame = read(spark, stock.urls, columns="n:int,transaction", minPartitions=7)
+    assert frame.rdd.getNumPartitions() >= 7
     assert ns(frame) == stock.ns
-    assert frame.where("transaction is not null").count() == 18
+    for count in (1, 2, 50):
+        rows = direct(stock.urls, columns="n:int,transaction", minPartitions=count)
+        assert sorted(row["n"] for row in rows) == stock.ns
+        assert sum(row["transaction"] is not None for row in rows) == 18
 
 
-def test_ranges(spark: SparkSession, stock: Stock) -> None:
+def test_ranges(stock: Stock) -> None:
     pair = stock.pair
     ticks = pair.ticks(0)
     pubends = [pair.pubend(number) for number in (0, 1)]
     end = json.dumps({pubends[0]: ticks[20]})
-    assert ns(read(spark, pair.urls, columns="n", endingPosition=end)) == list(range(20))
+    assert direct_ns(pair.urls, endingPosition=end) == list(range(20))
     start = json.dumps({pubends[0]: ticks[990], pubends[1]: pair.ticks(1)[90]})
-    assert ns(read(spark, pair.urls, columns="n", startingPosition=start)) == [
+    assert direct_ns(pair.urls, startingPosition=start) == [
         n for n in stock.ns if n >= 990 and not 1000 <= n < 1090
     ]
     when = datetime.fromtimestamp(ticks[500] / 1e6, UTC).isoformat()
-    found = ns(read(spark, pair.urls, columns="n", startingPosition=when))
+    found = direct_ns(pair.urls, startingPosition=when)
     assert found == [n for n in stock.ns if n >= 500]
     tx = f"transaction:{stock.transactions[1]}"
-    assert ns(read(spark, pair.urls, columns="n", startingPosition=tx)) == [
-        n for n in stock.ns if n >= 2006
-    ]
-    assert ns(read(spark, pair.urls, columns="n", startingPosition="latest")) == []
+    assert direct_ns(pair.urls, startingPosition=tx) == [n for n in stock.ns if n >= 2006]
+    assert direct_ns(pair.urls, startingPosition="latest") == []
 
 
-def test_no_range_tears_a_transaction(spark: SparkSession, stock: Stock) -> None:
+def test_no_range_tears_a_transaction(stock: Stock) -> None:
     """Given an end in the middle of a transaction's events, the whole transaction stays out."""
     pair = stock.pair
     ticks, pubends = pair.ticks(0), [pair.pubend(number) for number in (0, 1)]
     middle = ticks[1000 + 4]  # the second transaction's second event here
-    far = 2**60
-    end = json.dumps({pubends[0]: middle, pubends[1]: far})
-    found = ns(read(spark, pair.urls, columns="n", endingPosition=end))
-    assert found == [*range(1100), *range(2000, 2006)]
+    end = json.dumps({pubends[0]: middle, pubends[1]: LAST_TICK})
+    assert direct_ns(pair.urls, endingPosition=end) == [*range(1100), *range(2000, 2006)]
 
 
-def test_what_is_wrong_is_said(spark: SparkSession, stock: Stock) -> None:
-    for options, words in (
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
         ({"brokrs": "x"}, "there is no option 'brokrs'"),
         ({"filter": "n >"}, "n >"),
         ({"columns": "n:long"}, "'long' is no kind of value for n"),
@@ -108,19 +109,22 @@ def test_what_is_wrong_is_said(spark: SparkSession, stock: Stock) -> None:
         ({"failOnDataLoss": "yes"}, "failOnDataLoss is true or false"),
         ({"startingPosition": "noon"}, "startingPosition is earliest, latest"),
         ({"startingPosition": "transaction:x"}, "no events of transaction x"),
-    ):
-        with pytest.raises(Exception, match=words):
-            read(spark, stock.urls, **options).collect()
-    with pytest.raises(Exception, match="which brokers"):
-        spark.read.format("motet").load()
+        ({"startingPosition": '{"x": 5}'}, "there is a tick for pubend x"),
+        ({"brokers": ""}, "which brokers"),
+    ],
+)
+def test_what_is_wrong_is_said(stock: Stock, said: dict[str, str], words: str) -> None:
+    with pytest.raises(MisuseError, match=words):
+        direct(**{"urls": said.pop("brokers", stock.urls), **said})
 
 
-def test_values_of_another_kind(spark: SparkSession, pair: Pair) -> None:
-    pair.clients[0].publish({"by": "one", "n": "three"})
-    pair.publish(0, [4])
-    with pytest.raises(Exception, match="n is to be int, but 1 of 2 events"):
-        read(spark, pair.urls, columns="n:int").collect()
-    rows = read(spark, pair.urls, columns="n:int", misfits="null").collect()
-    assert [row["n"] for row in rows] == [None, 4]
-    with pytest.raises(Exception, match="several kinds"):
-        read(spark, pair.urls, columns="n").collect()
+def test_values_of_another_kind(spark: SparkSession, desk: Desk) -> None:
+    desk.publish(0, [0], level="three")
+    desk.publish(0, [1], level=3)
+    said = {"filter": desk.filter, "columns": "level:int"}
+    with pytest.raises(Exception, match="level is to be int, but 1 of 2 events"):
+        read(spark, desk.urls, **said).collect()
+    rows = direct(desk.urls, **said, misfits="null")
+    assert [row["level"] for row in rows] == [None, 3]
+    with pytest.raises(MisuseError, match="several kinds"):
+        direct(desk.urls, columns="level")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,12 @@ def trim(pair: Pair, number: int) -> None:
     assert log.trim().events
     asyncio.run(log.close())
     asyncio.run(broker.start())
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with Pair(tmp_path) as made:
+        yield made
 
 
 def test_retention_passed_a_query(spark: SparkSession, pair: Pair, tmp_path: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import LongType, StructField, StructType
 
 import motet
+from motet.errors import MisuseError
+from motet.spark.source import MotetSource
 from tests.integration.durable_broker import wait_until
-from tests.spark.ground import Pair, Stock, begin, run, stream, written
+from tests.spark.ground import Desk, Stock, begin, direct_batches, run, stream, written
 
 
 def sizes(query: StreamingQuery) -> list[int]:
@@ -35,123 +38,144 @@ def test_limits_are_kept_and_no_transaction_is_torn(
     }
 
 
-def test_a_transaction_beyond_the_limit_is_one_batch(
-    spark: SparkSession, stock: Stock, tmp_path: Path
-) -> None:
-    into = str(tmp_path / "out")
+def test_a_transaction_beyond_the_limit_is_one_batch(stock: Stock) -> None:
     start = f"transaction:{stock.transactions[0]}"
-    frame = stream(spark, stock.urls, maxEventsPerTrigger=5, startingPosition=start)
-    query = run(frame, into, str(tmp_path / "checkpoint"))
-    assert written(spark, into) == [n for n in stock.ns if n >= 2000]
-    assert sizes(query)[:3] == [6, 6, 6]
-    assert max(sizes(query)[3:]) <= 5
+    found = direct_batches(stock.urls, maxEventsPerTrigger=5, startingPosition=start)
+    assert sorted(n for batch in found for n in batch) == [n for n in stock.ns if n >= 2000]
+    assert [sorted(batch) for batch in found[:3]] == [
+        list(range(at, at + 6)) for at in (2000, 2006, 2012)
+    ]
+    assert max(map(len, found[3:])) <= 5
 
 
-def test_bytes_are_a_limit_too(spark: SparkSession, stock: Stock, tmp_path: Path) -> None:
-    into = str(tmp_path / "out")
-    frame = stream(spark, stock.urls, maxBytesPerTrigger=20_000, filter="n < 1000")
-    query = run(frame, into, str(tmp_path / "checkpoint"))
-    assert written(spark, into) == list(range(1000))
-    assert 100 < max(sizes(query)) < 900
+def test_bytes_are_a_limit_too(stock: Stock) -> None:
+    found = direct_batches(stock.urls, maxBytesPerTrigger=20_000, filter="n < 1000")
+    assert sorted(n for batch in found for n in batch) == list(range(1000))
+    assert 100 < max(map(len, found)) < 900
 
 
 def test_a_query_goes_on_where_it_was_and_moves_its_cursor(
-    spark: SparkSession, pair: Pair, tmp_path: Path
+    spark: SparkSession, desk: Desk, tmp_path: Path
 ) -> None:
     """Driver restarted: the second query knows nothing but the checkpoint."""
     into, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
-    pair.publish(0, range(50))
-    run(stream(spark, pair.urls, cursor="spark"), into, checkpoint)
-    pair.publish(1, range(50, 60))
-    pair.transact(range(60, 66))
-    run(stream(spark, pair.urls, cursor="spark"), into, checkpoint)
-    assert written(spark, into) == list(range(66))
-    run(stream(spark, pair.urls, cursor="spark"), into, checkpoint)
-    assert written(spark, into) == list(range(66))
-    with motet.open_log_sync(pair.brokers[0].address) as log:
+    desk.publish(0, range(50))
+    first = run(desk.stream(spark, cursor="spark"), into, checkpoint)
+    desk.publish(1, range(50, 60))
+    desk.transact(range(60, 66))
+    run(desk.stream(spark, cursor="spark"), into, checkpoint)
+    assert desk.written(spark, into) == list(range(66))
+    run(desk.stream(spark, cursor="spark"), into, checkpoint)
+    assert desk.written(spark, into) == list(range(66))
+    # Spark tells of the end of a batch when it plans the next one.
+    done = json.loads(first.recentProgress[-1]["sources"][0]["endOffset"])["p"]
+    with motet.open_log_sync(desk.pair.brokers[0].address) as log:
         (account,) = log.describe()
-    assert [(each.name, each.tick) for each in account.cursors] == [("spark", pair.ticks(0)[49])]
+    found = [(each.name, each.tick) for each in account.cursors]
+    assert found == [("spark", done[account.pubend] - 1)]
 
 
 def test_a_batch_that_was_planned_is_read_again_as_it_was(
-    spark: SparkSession, pair: Pair, tmp_path: Path
+    spark: SparkSession, desk: Desk, tmp_path: Path
 ) -> None:
     """Given a driver that died behind its plan, when more has come, the batch has the same rows."""
     into, checkpoint = str(tmp_path / "out"), tmp_path / "checkpoint"
-    pair.publish(0, range(30))
-    run(stream(spark, pair.urls), into, str(checkpoint))
+    desk.publish(0, range(30))
+    run(desk.stream(spark), into, str(checkpoint))
     for path in [*(checkpoint / "commits").iterdir()]:
         path.unlink()  # planned, and never done
     shutil.rmtree(into)
-    pair.publish(0, range(30, 40))
-    query = run(stream(spark, pair.urls), into, str(checkpoint))
+    desk.publish(0, range(30, 40))
+    query = run(desk.stream(spark), into, str(checkpoint))
     assert sizes(query)[:2] == [30, 10]
-    assert written(spark, into) == list(range(40))
+    assert desk.written(spark, into) == list(range(40))
 
 
 def test_a_broker_that_is_restarted_is_waited_for(
-    spark: SparkSession, pair: Pair, tmp_path: Path
+    spark: SparkSession, desk: Desk, tmp_path: Path
 ) -> None:
     into = str(tmp_path / "out")
-    pair.publish(0, range(20))
-    query = begin(stream(spark, pair.urls), into, str(tmp_path / "cp"), processingTime="0 seconds")
+    desk.publish(0, range(20))
+    query = begin(desk.stream(spark), into, str(tmp_path / "cp"), processingTime="0 seconds")
     try:
         wait_until(lambda: sum(sizes(query)) == 20)
-        pair.restart(0)
-        pair.publish(0, range(20, 40))
+        desk.pair.restart(0)
+        desk.publish(0, range(20, 40))
         wait_until(lambda: sum(sizes(query)) == 40)
     finally:
         query.stop()
-    assert written(spark, into) == list(range(40))
+    assert desk.written(spark, into) == list(range(40))
     idle = [each for each in query.recentProgress if each["batchId"] > 1 and each["numInputRows"]]
     assert idle == []
 
 
+def test_every_batch_has_whole_transactions_while_they_happen(
+    spark: SparkSession, desk: Desk, tmp_path: Path
+) -> None:
+    """Given a query that looks all the time, when transactions of two brokers come, and other
+    events, and a broker dies, then each transaction is in one batch, and every event once."""
+    batches: list[list[tuple[int, str | None]]] = []
+
+    def keep(frame: DataFrame, _: int) -> None:
+        batches.append([(row["n"], row["transaction"]) for row in frame.collect()])
+
+    writer = desk.stream(spark).writeStream.foreachBatch(keep)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(processingTime="0 seconds").start()
+    try:
+        for at in range(0, 200, 10):
+            desk.transact(range(at, at + 8))
+            desk.publish(at // 10 % 2, [at + 8, at + 9])
+            if at == 100:
+                desk.pair.restart(1)
+        wait_until(lambda: sum(map(len, batches)) >= 200)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    ns = sorted(n - desk.base for batch in batches for n, _ in batch)
+    assert ns == list(range(200))
+    found = [Counter(tx for _, tx in batch if tx is not None) for batch in batches]
+    assert sum(map(len, found)) == len(set().union(*found)) == 20, "none is in two batches"
+    assert {count for batch in found for count in batch.values()} == {8}
+    assert len(batches) > 1
+
+
+def test_another_filter_cannot_go_on(spark: SparkSession, desk: Desk, tmp_path: Path) -> None:
+    """Nor can a checkpoint that was deleted: then all comes again, and nothing is missing."""
+    into, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    desk.publish(0, range(4))
+    run(desk.stream(spark, filter=f"{desk.filter} and n != {desk.base}"), into, checkpoint)
+    with pytest.raises(Exception, match="the filter of this query is not the one"):
+        run(desk.stream(spark, filter=f"{desk.filter} and n > {desk.base + 1}"), into, checkpoint)
+    shutil.rmtree(checkpoint)
+    again = str(tmp_path / "again")
+    run(desk.stream(spark, filter=f"{desk.filter} and n > {desk.base + 1}"), again, checkpoint)
+    assert (desk.written(spark, into), desk.written(spark, again)) == ([1, 2, 3], [2, 3])
+
+
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("said", "words"),
     [
-        ({"filter": "n > 1"}, "the filter of this query is not the one"),
         ({"columns": "n"}, "of which kind is n"),
         ({"endingPosition": "earliest"}, "a stream has no end"),
         ({"pushdown": "true"}, "not pushed down in streams"),
     ],
 )
-def test_what_cannot_go_on_says_why(
-    spark: SparkSession,
-    stock: Stock,
-    started: str,
-    tmp_path: Path,
-    changed: dict[str, Any],
-    words: str,
-) -> None:
-    with pytest.raises(Exception, match=words):
-        run(stream(spark, stock.urls, **{"filter": "n > 0", **changed}), str(tmp_path), started)
-
-
-def test_a_filter_may_be_written_in_another_way(
-    spark: SparkSession, stock: Stock, started: str, tmp_path: Path
-) -> None:
-    run(stream(spark, stock.urls, filter="  n>0 "), str(tmp_path / "out"), started)
-
-
-def test_a_deleted_checkpoint_begins_anew(
-    spark: SparkSession, stock: Stock, tmp_path: Path
-) -> None:
-    """Without a checkpoint there is nothing to go on from: all comes again, nothing is missing."""
-    for attempt in ("one", "two"):
-        into = str(tmp_path / attempt)
-        run(stream(spark, stock.urls), into, str(tmp_path / f"checkpoint-{attempt}"))
-        assert written(spark, into) == stock.ns
+def test_what_makes_no_stream_says_why(said: dict[str, str], words: str) -> None:
+    source = MotetSource({"brokers": "motet://x:1", **said})
+    with pytest.raises(MisuseError, match=words):
+        source.streamReader(StructType([StructField("n", LongType())]))
 
 
 def test_a_value_of_another_kind_ends_the_query(
-    spark: SparkSession, pair: Pair, tmp_path: Path
+    spark: SparkSession, desk: Desk, tmp_path: Path
 ) -> None:
-    pair.publish(0, range(3))
-    pair.clients[0].publish({"by": "one", "n": "many"})
-    pair.clients[0].flush()
+    desk.publish(0, range(3), level=1)
+    desk.publish(0, [3], level="high")
     into, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
-    with pytest.raises(Exception, match="n is to be int, but 1 of 4 events"):
-        run(stream(spark, pair.urls), into, checkpoint)
-    run(stream(spark, pair.urls, misfits="null"), into, checkpoint)
-    assert sorted(row["n"] or -1 for row in spark.read.parquet(into).collect()) == [-1, -1, 1, 2]
+    columns = "n:int,level:int"
+    with pytest.raises(Exception, match="level is to be int, but 1 of 4 events"):
+        run(desk.stream(spark, columns=columns), into, checkpoint)
+    run(desk.stream(spark, columns=columns, misfits="null"), into, checkpoint)
+    assert desk.written(spark, into) == list(range(4))
+    assert spark.read.parquet(into).where("level is null").count() == 1

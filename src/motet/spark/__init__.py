@@ -5,6 +5,7 @@
 
 Lives here
     session     a session of Spark that knows Motet; what to install if something is missing
+    daemon      Spark's workers, with all this loaded
     source      `format("motet")`: which reader for which read
     options     what can be said with `option`
     columns     columns of a stream as Spark's schema, and as Arrow

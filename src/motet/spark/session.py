@@ -14,6 +14,11 @@ from motet.errors import NotOffered
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CONF: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.daemon.module": "motet.spark.daemon",
+}
+"""What a session of ours has, unless other things are said."""
 INSTALL: Final = "pip install 'motet[spark]'"
 INSTALL_JAVA: Final = "apt-get install openjdk-17-jre-headless"
 
@@ -55,7 +60,7 @@ def session(name: str = "motet", *, master: str | None = None, **conf: str) -> S
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+    for key, value in {**CONF, **conf}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
     register(made)

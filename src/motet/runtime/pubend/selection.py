@@ -39,7 +39,6 @@ _FAMILY: Final = {
 def prepare() -> None:
     """Import what filtering by columns needs, which takes a moment: so that the first read with a
     filter does not have to."""
-    import pyarrow.compute  # noqa: F401
 
 
 class Selector:
