@@ -151,13 +151,15 @@ def direct_ns(urls: str, **options: Any) -> list[int]:
     return sorted(row["n"] for row in direct(urls, **{"columns": "n:int", **options}))
 
 
-def direct_batches(urls: str, **options: Any) -> list[list[int]]:
-    """What comes batch by batch if a stream is read to its end."""
+def direct_batches(
+    urls: str, start: dict[str, Any] | None = None, **options: Any
+) -> list[list[int]]:
+    """What comes batch by batch if a stream is read to its end, from an offset if there is one."""
     said = {"columns": "n:int", "startingPosition": "earliest", **options}
     source = MotetSource({"brokers": urls, **{name: str(each) for name, each in said.items()}})
     reader = source.streamReader(source.schema())
     reader.prepareForTriggerAvailableNow()
-    at, found = reader.initialOffset(), []
+    at, found = start or reader.initialOffset(), []
     while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
         batches = [batch for slice in reader.partitions(at, end) for batch in reader.read(slice)]
         found.append([n for batch in batches for n in batch.column("n").to_pylist()])
