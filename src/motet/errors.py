@@ -101,6 +101,10 @@ class TooLate(MisuseError):
     """A subscription cannot reach into the past any more: its client reads there already."""
 
 
+class SinkTaken(MisuseError):
+    """Another query writes into this sink: the text says which, and what can be done."""
+
+
 class TransactionError(MisuseError):
     """Something that cannot be in a transaction, or in this one."""
 
@@ -176,6 +180,11 @@ class InvitationRefused(UnavailableError):
 class StillOwed(UnavailableError):
     """An advertisement was taken back, and takes no more events; but some that were published
     under it have not arrived everywhere. It goes by itself when they have."""
+
+
+class StagingLost(UnavailableError):
+    """Rows that were staged for a sink are gone or damaged, so their batch was not committed, and
+    nothing of it has happened: write it again."""
 
 
 class Withdrawn(UnavailableError):

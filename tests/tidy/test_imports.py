@@ -30,6 +30,8 @@ PURE_BROKER = {
     "core",
     "leaving",
     "pending",
+    "reaching",
+    "sinking",
     "durable",
     "facts",
     "greeting",

@@ -16,7 +16,16 @@ from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import RoutingMessage, Started, widens
 from motet.protocol.routing.obligations import Effects
 from motet.protocol.session.machine import Sessions
-from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over, Request
+from motet.protocol.session.messages import (
+    CommitRequest,
+    Decided,
+    Done,
+    Failed,
+    Invited,
+    Over,
+    Request,
+)
+from motet.protocol.sinks.machine import Sinks
 from motet.protocol.transactions.machine import Transactions
 from motet.protocol.transactions.messages import Engage, TxMessage
 
@@ -38,6 +47,7 @@ class Carrying:
         self.transactions = Transactions(config.name, root, self.routing.state, self.sessions)
         # No number returns, not even if the root loses its state.
         self.transactions.state.number = config.incarnation
+        self.sinks = Sinks()
         self.floors: dict[str, int] = {}
         """By pubend: all clients of ours are done with it up to here."""
         self.reserved = 0
@@ -156,6 +166,27 @@ class Carrying:
         if session is not None:
             session.advertised = session.advertised or kind == "advertise"
             self.sessions.name(session, op.sequence, name)
+
+    def _tick(self, tick: int) -> None:
+        state = self.routing.state
+        state.next_tick = max(state.next_tick, tick)
+
+    def _commit(
+        self, op: OpId, request: CommitRequest, tick: int, refused: tuple[str, str]
+    ) -> None:
+        """Of a sink: what is staged is published from now on, whatever happens."""
+        wrong = refused if refused[0] else self.sinks.objection(op.client, request)
+        if wrong is not None:
+            self._answer(op, Failed(op.sequence, *wrong))
+            return
+        block = self.sinks.commit(op, request, self.routing.state.hosted, tick)
+        if block is not None:
+            self._tick(block.last_tick + 1)
+            self.transactions.state.published[op.client] = block.last_tick
+            self._then.staged.append(block)
+        tx = request.tx(op.client)
+        if not self.sinks.wait(op, tx):
+            self._answer(op, Done(op.sequence, tx))
 
 
 def deadline_key(op: OpId) -> TimerKey:

@@ -8,6 +8,7 @@ from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer
 from motet.protocol.routing.obligations import Changes
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over
+from motet.protocol.sinks.state import StagedBlock
 from motet.protocol.transactions.state import Block
 
 
@@ -25,6 +26,8 @@ class Consequences(Changes):
     """What clients of ours hear of transactions."""
     blocks: list[Block] = field(default_factory=list)
     """Cuts that must go into our log."""
+    staged: list[StagedBlock] = field(default_factory=list)
+    """Batches of sinks that must go into our log."""
     ending: list[OpId] = field(default_factory=list)
     """Subscriptions of our clients that a transaction has ended."""
     settled: list[OpId] = field(default_factory=list)
@@ -38,6 +41,7 @@ class Consequences(Changes):
             self.starts
             or self.restarted
             or self.blocks
+            or self.staged
             or self.ending
             or self.settled
             or self.switched

@@ -26,6 +26,7 @@ from motet.broker.inquiry import Inquiries
 from motet.broker.linking import Counts, Peer
 from motet.broker.remembered import Remembered
 from motet.broker.router import Router
+from motet.broker.sinking import Sinking
 from motet.broker.streams import Streams
 from motet.errors import (
     InvariantError,
@@ -47,6 +48,8 @@ from motet.protocol.contract import (
     Persisted,
     Received,
     Reconfigured,
+    RowsRead,
+    StagingChecked,
     TimerFired,
 )
 from motet.protocol.delivery.messages import (
@@ -70,6 +73,7 @@ from motet.protocol.session.messages import (
     AnswerRequest,
     BeginRequest,
     ClientHello,
+    CommitRequest,
     ConsentRequest,
     EndRequest,
     ExecuteRequest,
@@ -113,6 +117,7 @@ class BrokerCore(Greeting):
         self.inquiries = Inquiries(config, self.durable.routing.state, self.links)
         self.counts = Counts()
         self.streams = Streams(self, config.liveness)
+        self.sinking = Sinking(self)
         among_cells = config.mates or config.cells
         self.membership = Membership(self) if among_cells else None
 
@@ -148,6 +153,10 @@ class BrokerCore(Greeting):
                 self.streams.read(input, out, now)
             case Persisted(confirmed):
                 self.streams.persisted(confirmed, out)
+            case StagingChecked():
+                self.sinking.checked(input, out, now)
+            case RowsRead():
+                self.streams.unlogged.rows(input, out)
             case Reconfigured(neighbours):
                 self._reconfigured(neighbours, out, now)
 
@@ -197,11 +206,10 @@ class BrokerCore(Greeting):
         assert session is not None
         if not request.timeout_s >= 0:
             raise ProtocolError(f"a timeout of {request.timeout_s} s")
+        if self.sinking.holds(session, request, out):
+            return
         if self.durable.sessions.is_new(session, request):
-            tick = self.streams.start_tick(now)
-            refused = self.streams.objection(peer.name, request)
-            fact = facts.RequestReceived(peer.name, soft.epoch, request, tick, refused)
-            self._journal(fact, out, now)
+            self.sinking.take(session, request, out, now)
             return
         again = self.durable.sessions.answer_again(session, request.sequence)
         if again is not None:
@@ -456,6 +464,7 @@ MOVES: dict[type, tuple[tuple[str, ...], Any]] = {
     ConsentRequest: (CLIENT, BrokerCore._request),
     EndRequest: (CLIENT, BrokerCore._request),
     OutcomeRequest: (CLIENT, BrokerCore._request),
+    CommitRequest: (CLIENT, BrokerCore._request),
     Publish: (CLIENT, BrokerCore._publish),
     Processed: (CLIENT, BrokerCore._processed),
     Ready: (CLIENT, BrokerCore._ready),

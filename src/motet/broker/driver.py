@@ -27,6 +27,7 @@ from motet.broker.driven import Core, passed
 from motet.broker.pubend import Confirms, Desk, Pubend
 from motet.broker.reading import REQUESTS, Readings
 from motet.broker.remembered import Remembered
+from motet.broker.staging import STAGING, Stagings
 from motet.broker.writing import Soon, Writing, behind_the_rest
 from motet.errors import (
     FrameError,
@@ -99,6 +100,7 @@ class BrokerDriver:
         remembered: Remembered | None = None,
         transports: Callable[[str], Transport] = transport,
         soon: Soon = behind_the_rest,
+        stagings: Stagings | None = None,
     ) -> None:
         self.core = core
         self.wiring = wiring
@@ -114,6 +116,11 @@ class BrokerDriver:
         """Each time that the topology was read again: what was wrong with it, if anything."""
         self._desk = Desk(pubend, self._turn, self._fail)
         self._readings = Readings(core.config, self._desk.readable, self._tell)
+        self._beside: dict[type, Any] = dict.fromkeys(REQUESTS, self._readings)
+        """Who answers frames that do not concern the core."""
+        self._stagings = stagings or Stagings(core.config)
+        self._stagings.open(self._tell, self._turn, self._fail)
+        self._beside |= dict.fromkeys(STAGING, self._stagings)
         self._remembered = remembered
         self._timers = Timers(self._clock, self._ring)
         self._count = self._dropped_before = 0
@@ -196,6 +203,7 @@ class BrokerDriver:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._readings.close()
+        await self._stagings.close()
         self._timers.clear()
         if self._listening is not None:
             await self._listening.close()
@@ -294,9 +302,9 @@ class BrokerDriver:
             contact.since = now  # who only asks for the status needs no hello
             self._tell_status(contact, frame.clients)
             return
-        if isinstance(frame, REQUESTS):
+        if (beside := self._beside.get(type(frame))) is not None:
             contact.hear_reader()
-            if (wrong := self._readings.take(contact, frame)) is not None:
+            if (wrong := beside.take(contact, frame)) is not None:
                 self._refuse(contact, wrong, now)
             return
         self._step(Received(contact.number, frame), now)
@@ -387,6 +395,7 @@ class BrokerDriver:
                     self._put(contact, frame, own)
         if output.log or output.reads:
             self._desk.carry(output)
+        self._stagings.carry(output.staged)
         timers = output.timers
         if len(timers) > 1:  # a transaction sets its own again and again: the last counts
             timers = list({timer.key: timer for timer in timers}.values())

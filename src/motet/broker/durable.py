@@ -32,6 +32,7 @@ from motet.protocol.routing.messages import (
 )
 from motet.protocol.session.messages import (
     AdvertiseRequest,
+    CommitRequest,
     Done,
     Failed,
     Over,
@@ -185,7 +186,11 @@ class Durable(Carrying):
             raise InvariantError("a request was journaled that must not take effect")
         self.sessions.accept(session, request)
         self._tick(fact.tick)
-        self._obey(OpId(session.client, session.epoch, request.sequence), request, fact.refused)
+        op = OpId(session.client, session.epoch, request.sequence)
+        if isinstance(request, CommitRequest):
+            self._commit(op, request, fact.tick, fact.refused)
+        else:
+            self._obey(op, request, fact.refused)
 
     def _obey(self, op: OpId, request: Request, refused: tuple[str, str] = ("", "")) -> None:
         session = self.sessions.current(op.client, op.epoch)
@@ -285,10 +290,6 @@ class Durable(Carrying):
         self._answer(op, Failed(op.sequence, "NotEffective", text, fact.missing))
 
     # ── links ────────────────────────────────────────────────────────────────────────────
-
-    def _tick(self, tick: int) -> None:
-        state = self.routing.state
-        state.next_tick = max(state.next_tick, tick)
 
     def _control_received(self, fact: facts.ControlReceived) -> None:
         self._tick(fact.tick)
@@ -397,6 +398,8 @@ class Durable(Carrying):
 
     def _cut_logged(self, fact: facts.CutLogged) -> None:
         self.transactions.logged(fact.tx)
+        for op in self.sinks.logged(fact.tx):
+            self._answer(op, Done(op.sequence, fact.tx))
 
     # ── looking in ───────────────────────────────────────────────────────────────────────
 

@@ -24,6 +24,7 @@ from motet.protocol.link.messages import ControlMessage
 from motet.protocol.link.state import LinkRecord
 from motet.protocol.routing.state import Entry, Table, Wait, Withdrawal
 from motet.protocol.session.state import Session
+from motet.protocol.sinks.state import SinkState
 from motet.protocol.transactions.state import Outcome, TxState
 
 if TYPE_CHECKING:
@@ -163,6 +164,10 @@ class Outcomes(Struct, tag="outcomes", array_like=True, frozen=True):
     rows: tuple[tuple[str, Outcome], ...]
 
 
+class SinkImage(Struct, tag="sinks", array_like=True, frozen=True):
+    state: SinkState
+
+
 class LostStarts(Struct, tag="lost", array_like=True, frozen=True):
     rows: tuple[tuple[OpId, int, str], ...]
 
@@ -208,6 +213,7 @@ Part = (
     | Versions
     | TransactionState
     | Outcomes
+    | SinkImage
     | JoinTicks
     | SessionList
     | Ledgers
@@ -291,6 +297,8 @@ def _transactional(durable: Durable) -> Iterator[Part]:
     yield TransactionState(replace(transactions, outcomes={}, keys={}))
     for rows in _chunks(transactions.outcomes.items()):
         yield Outcomes(rows)
+    if durable.sinks.state:
+        yield SinkImage(durable.sinks.state)
 
 
 def _entries(table: Table, durable: Durable) -> Iterator[EntryImage]:
@@ -363,6 +371,8 @@ def take_in(durable: Durable, parts: Iterable[Part]) -> None:
                 state.retired.update(retired)
             case StartTicks(ticks):
                 state.starts.update((op, dict(known)) for op, known in ticks)
+            case SinkImage(sinks):
+                durable.sinks.state = sinks
             case Windows() | Versions() | TransactionState() | Outcomes():
                 _take_transactional(durable, part)
             case LostStarts(lost):

@@ -24,7 +24,7 @@ class LoggedReadable:
 
     @property
     def durable_tick(self) -> int:
-        return self._log.durable_tick
+        return self._log.whole_tick
 
     @property
     def tables(self) -> TableReading:
@@ -38,7 +38,7 @@ class LoggedReadable:
         return PubendAccount(
             log.pubend,
             log.first_tick,
-            log.durable_tick,
+            log.whole_tick,
             log.everybody_has,
             log.events,
             log.size_bytes,

@@ -14,6 +14,7 @@ from motet.broker import facts
 from motet.model import OpId
 from motet.protocol.contract import Output
 from motet.protocol.delivery.state import Effects
+from motet.protocol.sinks.state import StagedBlock
 
 if TYPE_CHECKING:
     from motet.broker.consequences import Consequences
@@ -120,9 +121,12 @@ class Leaving:
         if ticks and any(ticks[0] <= tick <= ticks[-1] for tick in self.retiring.values()):
             self._ask_for_acks(out, now)
 
-    def published_in(self, block: Block) -> None:
+    def published_in(self, block: Block | StagedBlock) -> None:
         """What a transaction has published under advertisements has yet to arrive."""
-        last = {event.client: tick for tick, event in enumerate(block.events, block.tick + 1)}
+        if isinstance(block, StagedBlock):
+            last = {block.client: block.last_tick}
+        else:
+            last = {event.client: tick for tick, event in enumerate(block.events, block.tick + 1)}
         for op in self.retiring:
             if op.client in last:
                 self.retiring[op] = last[op.client]
@@ -136,7 +140,8 @@ class Leaving:
 
     def let_go(self, out: Output, now: float) -> None:
         upto = self._streams.machine.acknowledged(self._streams.pubend)
-        staged = self._core.durable.transactions.staging()
+        durable = self._core.durable
+        staged = durable.transactions.staging() | durable.sinks.publishing()
         for op, tick in list(self.retiring.items()):
             if op.client in staged:
                 continue  # a transaction has yet to publish under it

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
+from motet.errors import InvariantError
 from motet.model import OpId
-from motet.protocol.contract import LogCut, LogItem, LogRun, LogStart, Output
+from motet.protocol.contract import (
+    LogCut,
+    LogItem,
+    LogRun,
+    LogStart,
+    Output,
+    ReadStaged,
+    RowsRead,
+)
 from motet.protocol.delivery.spans import CutRecord, Record, StartRecord
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import Refusal
+from motet.protocol.sinks.state import StagedBlock
 from motet.protocol.transactions.state import Block, TxState
+
+MOST_UNDER_WAY: Final = 4
+"""Pieces of a batch between its files and the disk: enough to keep both busy."""
 
 
 class Pending(NamedTuple):
@@ -26,6 +40,8 @@ class Pending(NamedTuple):
     record: Record | None = None
     cut: str = ""
     """The transaction whose block this completes."""
+    copied: bool = False
+    """It is a piece of a sink's batch."""
 
     @property
     def is_silence(self) -> bool:
@@ -37,6 +53,25 @@ def silence_upto(number: int, upto: int) -> Pending:
     return Pending(number, "", "", 0, (), upto, [])
 
 
+class Gate(NamedTuple):
+    """What stands behind waits for the journal to confirm this."""
+
+    confirm: int
+
+
+class Copying:
+    """A sink's batch on its way into the log. What stands behind waits until all of it is there."""
+
+    def __init__(self, block: StagedBlock, known: int) -> None:
+        self.block = block
+        self.at = max(known - block.tick, 0)
+        """Rows that the log has, or has been given."""
+        self.is_cut = known >= block.tick
+        self.is_asked = False
+        self.under_way = 0
+        """Pieces that the log has been given and that are not durable."""
+
+
 class Unlogged:
     """What has gone to our log, or waits to go there, and is not durable; in order."""
 
@@ -44,28 +79,111 @@ class Unlogged:
         self.appended = 0
         """Records that this life has given to the log."""
         self.pending: deque[Pending] = deque()
-        self._gate = 0
-        self._gated: list[LogItem] = []
-        """What goes to the log when the journal has the cut before it."""
+        self._held: deque[LogItem | Pending | Gate | Copying] = deque()
+        """What may not go to the log yet: the first one says what for."""
+        self._confirmed = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.pending and not self._held
+
+    def answers(self, client: str) -> bool:
+        """Is a client still to be told of publications?"""
+        held = (each for each in self._held if type(each) is Pending)
+        return any(each.client == client for each in (*self.pending, *held))
 
     def log(self, item: LogItem, out: Output) -> None:
         """Behind a cut that the journal does not have yet, everything waits for it: a cut must
         never be in the log and not in the journal, or it would be made again."""
-        self.appended += 1
-        if self._gate:
-            self._gated.append(item)
+        if self._held:
+            self._held.append(item)
         else:
+            self.appended += 1
             out.log.append(item)
+
+    def _tell(self, pending: Pending) -> None:
+        if self._held:
+            self._held.append(pending)
+        else:
+            self.pending.append(pending._replace(number=self.appended))
 
     def wait_for(self, confirm: int) -> None:
         """What comes now waits for the journal to confirm this."""
-        self._gate = confirm
+        self._held.append(Gate(confirm))
 
     def persisted(self, confirmed: int, out: Output) -> None:
-        if self._gate and self._gate <= confirmed:
-            self._gate = 0
-            out.log += self._gated
-            self._gated = []
+        self._confirmed = max(confirmed, self._confirmed)
+        if self._held:
+            self._go_on(out)
+
+    def _go_on(self, out: Output) -> None:
+        """Everything goes that waits for nothing any more."""
+        held = self._held
+        while held:
+            first = held[0]
+            if isinstance(first, Copying):
+                if not self._copy(first, out):
+                    return
+            elif type(first) is Gate:
+                if first.confirm > self._confirmed:
+                    return
+            elif type(first) is Pending:
+                self.pending.append(first._replace(number=self.appended))
+            else:
+                self.appended += 1
+                out.log.append(first)  # type: ignore[arg-type]
+            held.popleft()
+
+    # ── batches of sinks ─────────────────────────────────────────────────────────────────
+
+    def copy(self, block: StagedBlock, known: int, out: Output) -> None:
+        """A batch, but for what the log has already, up to tick `known`."""
+        self._held.append(Copying(block, known))
+        self._go_on(out)
+
+    def _copy(self, copying: Copying, out: Output) -> bool:
+        """Whether the log has been given all of it; else, more rows are asked for."""
+        block = copying.block
+        if not copying.is_cut:
+            copying.is_cut = True
+            where = ((block.pubend,), block.last_tick)
+            self.appended += 1
+            out.log.append(LogCut(block.tick, block.tx, 0, (), *where))
+            record = CutRecord(block.tick, block.tx, (), *where)
+            self.pending.append(_nobody(self.appended, block.tick, [], record))
+        if copying.at >= block.rows:
+            return True
+        if not copying.is_asked and copying.under_way < MOST_UNDER_WAY:
+            copying.is_asked = True
+            out.staged.append(ReadStaged(block, copying.at))
+        return False
+
+    def rows(self, news: RowsRead, out: Output) -> None:
+        """Some rows of the batch that is being copied."""
+        copying = self._held[0] if self._held else None
+        if not isinstance(copying, Copying) or (copying.block.tx, copying.at) != news[:2]:
+            raise InvariantError(f"rows of {news.tx} from {news.at} on, which nobody wants")
+        block, count = copying.block, len(news.bodies)
+        tick, first = block.tick + copying.at + 1, copying.at + 1
+        copying.at += count
+        copying.is_asked = False
+        copying.under_way += 1
+        self.appended += 1
+        out.log.append(LogRun(tick, block.client, "", first, news.bodies))
+        batch = [Publication(block.client, n, body) for n, body in enumerate(news.bodies, first)]
+        cut = block.tx if copying.at == block.rows else ""
+        told = _nobody(self.appended, tick, batch)
+        self.pending.append(told._replace(cut=cut, copied=True))
+        self._go_on(out)
+
+    def copied(self, pieces: int, out: Output) -> None:
+        """So many pieces are durable."""
+        copying = self._held[0] if self._held else None
+        if isinstance(copying, Copying):
+            copying.under_way = max(copying.under_way - pieces, 0)
+            self._go_on(out)
+
+    # ── all others ───────────────────────────────────────────────────────────────────────
 
     def answer(
         self,
@@ -77,12 +195,11 @@ class Unlogged:
         batch: list[Publication] | None = None,
     ) -> None:
         """A client is told of its publications up to a number, behind all that was logged."""
-        told = Pending(self.appended, client, epoch, upto, refused, tick, batch or [])
-        self.pending.append(told)
+        self._tell(Pending(0, client, epoch, upto, refused, tick, batch or []))
 
     def start(self, tick: int, op: OpId, tentative: bool, out: Output) -> None:
         self.log(LogStart(tick, op, tentative), out)
-        self._publish(tick, StartRecord(tick, op, tentative))
+        self._tell(_nobody(0, tick, [], StartRecord(tick, op, tentative)))
 
     def block(self, block: Block, known: int, out: Output) -> None:
         """A cut and its events, but for what the log has already, up to tick `known`."""
@@ -92,22 +209,21 @@ class Unlogged:
             cut = (block.tick, block.tx, block.number, switches, *where, block.orders)
             self.log(LogCut(*cut), out)
             record = (block.tick, block.tx, switches, *where, block.number, block.orders)
-            self._publish(block.tick, CutRecord(*record))
+            done = "" if block.events else block.tx
+            self._tell(_nobody(0, block.tick, [], CutRecord(*record))._replace(cut=done))
         for tick, event in enumerate(block.events, block.tick + 1):
             if tick > known:
                 self.log(LogRun(tick, event.client, "", event.index + 1, [event.body]), out)
                 publication = Publication(event.client, event.index + 1, event.body)
-                self.pending.append(Pending(self.appended, "", "", 0, (), tick, [publication]))
-        self.pending[-1] = self.pending[-1]._replace(cut=block.tx)
-
-    def _publish(self, tick: int, record: Record) -> None:
-        self.pending.append(Pending(self.appended, "", "", 0, (), tick, [], record))
+                done = block.tx if tick == block.last_tick else ""
+                self._tell(_nobody(0, tick, [publication])._replace(cut=done))
 
     def silence(self, upto: int) -> None:
         """Behind all that was logged: no event comes up to this tick."""
-        if self.pending[-1].is_silence:
-            self.pending.pop()
-        self.pending.append(silence_upto(self.appended, upto))
+        told = self._held or self.pending
+        if told and type(told[-1]) is Pending and told[-1].is_silence:
+            told.pop()
+        self._tell(silence_upto(0, upto))
 
     def take(self, records: int) -> list[Pending]:
         """What is durable, now that the log has so many records of this life."""
@@ -115,6 +231,13 @@ class Unlogged:
         while self.pending and self.pending[0].number <= records:
             found.append(self.pending.popleft())
         return found
+
+
+def _nobody(
+    number: int, tick: int, batch: list[Publication], record: Record | None = None
+) -> Pending:
+    """What no client is answered for."""
+    return Pending(number, "", "", 0, (), tick, batch, record)
 
 
 def runs_of(numbers: list[int]) -> list[tuple[int, int]]:
@@ -134,21 +257,26 @@ def runs_of(numbers: list[int]) -> list[tuple[int, int]]:
 class LogStand(NamedTuple):
     """What our log has of our cuts, after a restart."""
 
-    unwritten: list[Block]
-    written: list[Block]
+    unwritten: list[Block | StagedBlock]
+    written: list[Block | StagedBlock]
     upto: int
     """The last tick that is decided, and shown."""
     cut: tuple[int, int]
     """See `AckExpected.cut`."""
 
 
-def stand_of(state: TxState, logged: int, last_tick: int) -> LogStand:
+def stand_of(
+    state: TxState, staged: Iterable[StagedBlock], logged: int, last_tick: int
+) -> LogStand:
     """The log ends at tick `logged`; nothing new comes up to `last_tick`, but for cuts that the
     journal has and the log has not."""
-    blocks = sorted(state.blocks.values(), key=lambda block: block.tick)
+    blocks: list[Block | StagedBlock] = [*state.blocks.values(), *staged]
+    blocks.sort(key=lambda block: block.tick)
     unwritten = [each for each in blocks if each.last_tick > logged]
     written = [each for each in blocks if each.last_tick <= logged]
     if not unwritten:
         return LogStand(unwritten, written, max(last_tick, logged), state.last_cut)
     before = min(last_tick, unwritten[0].tick - 1)
-    return LogStand(unwritten, written, max(before, logged), (unwritten[0].number - 1, before))
+    decided = [each.number for each in unwritten if isinstance(each, Block)]
+    cut = (decided[0] - 1, before) if decided else state.last_cut
+    return LogStand(unwritten, written, max(before, logged), cut)

@@ -21,6 +21,7 @@ from motet.broker.pubend import LoggedPubend, VolatilePubend
 from motet.broker.recovery import open_folder
 from motet.broker.remembered import Remembered
 from motet.broker.retaining import DEFAULT, segment_bytes
+from motet.broker.staging import Stagings
 from motet.broker.upkeep import Upkeep
 from motet.errors import InvariantError, LogCorrupted, StorageError
 from motet.model.ticks import TICKS_PER_S
@@ -36,6 +37,8 @@ log = logging.getLogger("motet.broker")
 
 PUBEND = "pubend"
 """Where in its folder a broker logs exactly-once events."""
+STAGING = "staging"
+"""Where in its folder a broker stages rows for sinks."""
 HAND_OVER_S = 0.0005
 """How long a busy loop may keep the interpreter from the thread that writes the journal. It needs
 it for moments only, several times for each group, and all who ask for something wait for it."""
@@ -81,6 +84,8 @@ def open_broker(
         pubend = LoggedPubend(events, _after)
         remembered = pubend.remembered()
         upkeep = Upkeep(events, folder)
+    folder_of_rows = data / STAGING if pubend is not None and not settings.mates else None
+    stagings = Stagings(core.config, folder_of_rows, core.durable.sinks.needed)
     driver = BrokerDriver(
         core,
         wiring,
@@ -88,9 +93,10 @@ def open_broker(
         journal=journal,
         pubend=pubend,
         remembered=remembered,
+        stagings=stagings,
     )
     compaction = Compaction(data, journal, core.acknowledged, snapshot_bytes)
-    driver.companions.append(compaction.run)
+    driver.companions += [compaction.run, stagings.sweep]
     if upkeep is not None:
         driver.retain = upkeep.retain
         driver.companions += [upkeep.trim, upkeep.seal]

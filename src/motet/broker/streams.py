@@ -18,17 +18,13 @@ from motet.broker import facts
 from motet.broker.interests import Interests
 from motet.broker.leaving import Leaving
 from motet.broker.pending import Pending, Unlogged, runs_of, stand_of
+from motet.broker.reaching import too_far_back
 from motet.broker.remembered import Remembered
 from motet.broker.total_order import Reserve, TotalOrder
 from motet.errors import InvariantError
 from motet.model import OpId
 from motet.model.ticks import LAST_TICK, TICKS_PER_S
-from motet.protocol.contract import (
-    Logged,
-    LogRead,
-    LogRun,
-    Output,
-)
+from motet.protocol.contract import DropStaged, Logged, LogRead, LogRun, Output
 from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Delivered, DeliveryFrame
@@ -38,8 +34,9 @@ from motet.protocol.delivery.tally import Tally
 from motet.protocol.publication import Publication
 from motet.protocol.routing.joins import FARTHEST
 from motet.protocol.routing.starts import broker_of_pubend
-from motet.protocol.session.messages import ClientHello, HowFar, Refusal, Request, SubscribeRequest
+from motet.protocol.session.messages import ClientHello, HowFar, Refusal, Request
 from motet.protocol.session.state import Session
+from motet.protocol.sinks.state import StagedBlock
 
 if TYPE_CHECKING:
     from motet.broker.consequences import Consequences
@@ -90,7 +87,9 @@ class Streams:
         begun = [e for e in state.subscriptions if e.start]
         starts = ((e.start, e.id, bool(e.tx) or e.id in state.uncut) for e in begun)
         records = tuple(StartRecord(*each) for each in sorted(starts))
-        log = stand_of(core.durable.transactions.state, remembered.last_tick, self.last_tick)
+        durable, logged = core.durable, remembered.last_tick
+        staged = durable.sinks.state.blocks.values()
+        log = stand_of(durable.transactions.state, staged, logged, self.last_tick)
         self.machine.host(self.pubend, log.upto, now, effects, records, log.cut)
         for pubend, floor in core.durable.floors.items():
             self.machine.restore(pubend, floor)
@@ -107,7 +106,7 @@ class Streams:
         for block in log.unwritten:
             self._write_block(block, out, known=remembered.last_tick)
         for block in log.written:
-            core._journal(facts.CutLogged(block.tx), out, now)
+            self._block_logged(block.tx, out, now)
         self.leaving.retire(list(state.retired), out, now)
         for over in list(self.leaving.last_ticks):
             self.leaving.forget(over, out)
@@ -136,24 +135,11 @@ class Streams:
 
     def objection(self, client: str, request: Request) -> tuple[str, str]:
         """Why a subscription cannot reach into the past, if it wants to: an error, and its text."""
-        if not isinstance(request, SubscribeRequest) or not request.since:
-            return ("", "")
-        if not self.pubend:
-            text = f"{self._core.config.name} does not deliver exactly once, and keeps no past"
-            return ("NotOffered", text)
         session = self._core.durable.sessions.get(client)
-        begun = self.machine.durables.begun(client)
-        known = begun if session is None else {**session.cursors, **begun}
-        for pubend, tick in known.items():
-            since = request.since.get(pubend, request.since.get("", tick))
-            if since < tick:
-                text = (
-                    f"{client} has read {pubend} up to tick {tick}, so a subscription cannot "
-                    "reach back there: make those that do before anything is read, or take a "
-                    "client of its own for it"
-                )
-                return ("TooLate", text)
-        return ("", "")
+        cursors = session.cursors if session is not None else {}
+        known = {**cursors, **self.machine.durables.begun(client)}
+        where = "" if self.pubend else self._core.config.name
+        return too_far_back(client, request, known, where)
 
     # ── publishing ───────────────────────────────────────────────────────────────────────
 
@@ -191,7 +177,7 @@ class Streams:
 
     def follow(self, client: str, epoch: str, upto: int, refused: tuple[Refusal, ...]) -> bool:
         """Best-effort events are answered behind sure ones before them; false: at once."""
-        if not any(each.client == client for each in self.unlogged.pending):
+        if not self.unlogged.answers(client):
             return False
         self.unlogged.answer(client, epoch, upto, refused)
         return True
@@ -210,11 +196,20 @@ class Streams:
         self.last_tick = max(self.last_tick, tick)
         self.unlogged.start(tick, op, tentative, out)
 
-    def _write_block(self, block: Block, out: Output, known: int = 0) -> None:
+    def _write_block(self, block: Block | StagedBlock, out: Output, known: int = 0) -> None:
         """A cut and its events, but for what the log has already, up to tick `known`."""
         self.last_tick = max(self.last_tick, block.last_tick)
         self.leaving.published_in(block)
-        self.unlogged.block(block, known, out)
+        if isinstance(block, StagedBlock):
+            self.unlogged.copy(block, known, out)
+        else:
+            self.unlogged.block(block, known, out)
+
+    def _block_logged(self, tx: str, out: Output, now: float) -> None:
+        staged = self._core.durable.sinks.state.blocks.get(tx)
+        if staged is not None:
+            out.staged.append(DropStaged(staged))
+        self._core._journal(facts.CutLogged(tx), out, now)
 
     def logged(self, news: Logged, out: Output, now: float) -> None:
         """Our log has made records durable: they are published."""
@@ -225,7 +220,9 @@ class Streams:
         refusals: dict[str, tuple[Refusal, ...]] = {}
         silent = 0
         blocks: list[str] = []
+        pieces = 0
         for each in self.unlogged.take(news.records):
+            pieces += each.copied
             if each.is_silence:
                 silent = each.first_tick
                 continue
@@ -246,7 +243,9 @@ class Streams:
             self.machine.published(self.pubend, ticks, batch, now, effects, tuple(records))
         self.carry(effects, out, now)
         for tx in blocks:
-            self._core._journal(facts.CutLogged(tx), out, now)
+            self._block_logged(tx, out, now)
+        if pieces:
+            self.unlogged.copied(pieces, out)
         if self.leaving.ending:
             self.leaving.let_pass(out, now)
         if silent:
@@ -342,7 +341,7 @@ class Streams:
         """What a fact has done to subscriptions and pubends."""
         for tick, op, tentative in then.starts:
             self._write_start(tick, op, tentative, out)
-        for block in then.blocks:
+        for block in (*then.blocks, *then.staged):
             self.unlogged.wait_for(self._confirm(out))
             self._write_block(block, out)
         if then.restarted:
@@ -468,7 +467,7 @@ class Streams:
         events are on their way into the log, that is told behind them."""
         clock = int(now * TICKS_PER_S)
         self.last_tick = max(self.last_tick, min(upto, clock + FARTHEST), clock - 1)
-        if not self.unlogged.pending:
+        if self.unlogged.is_idle:
             self._advance(self.last_tick, out, now)
         else:
             self.unlogged.silence(self.last_tick)

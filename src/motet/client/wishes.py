@@ -36,6 +36,7 @@ from motet.model import Filter
 from motet.protocol.session.messages import (
     AnswerRequest,
     BeginRequest,
+    CommitRequest,
     ConsentRequest,
     EndRequest,
     ExecuteRequest,
@@ -57,6 +58,7 @@ VERBS: dict[type, str] = {
     ConsentRequest: "take part in plans",
     EndRequest: "end a transaction",
     OutcomeRequest: "ask for an outcome",
+    CommitRequest: "commit a batch",
 }
 """What a request about a transaction is called when it fails."""
 AWAY = "the root, which decides, or a broker on the way to it, could not be reached"

@@ -21,6 +21,8 @@ from motet.protocol.frames import Frame
 if TYPE_CHECKING:
     from motet.protocol.delivery.spans import Span
     from motet.protocol.delivery.state import ReadWanted
+    from motet.protocol.session.messages import CommitRequest
+    from motet.protocol.sinks.state import StagedBlock
 
 TimerKey = tuple[Hashable, ...]
 
@@ -78,7 +80,35 @@ class Persisted(NamedTuple):
     confirmed: int
 
 
-Input = Dialled | Received | Closed | TimerFired | Reconfigured | Logged | LogRead | Persisted
+class StagingChecked(NamedTuple):
+    """What a commit names is staged, and whole; or, with an error and its text, it is not."""
+
+    client: str
+    epoch: str
+    sequence: int
+    refused: tuple[str, str] = ("", "")
+
+
+class RowsRead(NamedTuple):
+    """Rows of a block that is being copied, as many as one read gives, from row `at` on."""
+
+    tx: str
+    at: int
+    bodies: list[Raw]
+
+
+Input = (
+    Dialled
+    | Received
+    | Closed
+    | TimerFired
+    | Reconfigured
+    | Logged
+    | LogRead
+    | Persisted
+    | StagingChecked
+    | RowsRead
+)
 
 
 # ── outputs ──────────────────────────────────────────────────────────────────────────────
@@ -124,6 +154,30 @@ class LogCut(NamedTuple):
 LogItem = LogRun | LogStart | LogCut
 
 
+class CheckStaged(NamedTuple):
+    """Is what a commit of this session names staged, and whole? See `StagingChecked`."""
+
+    client: str
+    epoch: str
+    request: CommitRequest
+
+
+class ReadStaged(NamedTuple):
+    """Read rows of a committed block, from row `at` on: see `RowsRead`."""
+
+    block: StagedBlock
+    at: int
+
+
+class DropStaged(NamedTuple):
+    """The log has a block: its files may go, and what was staged for batches before it."""
+
+    block: StagedBlock
+
+
+StagingWish = CheckStaged | ReadStaged | DropStaged
+
+
 class SetTimer(NamedTuple):
     key: TimerKey
     at: float
@@ -150,7 +204,7 @@ class Output:
     2. `send`: frames to neighbours, and
     3. `deliver`: frames to clients. Per connection they leave in the order of the steps.
     `log` goes to the pubend's log, which answers with `Logged`; `reads` are answered with
-    `LogRead`. Nothing of this output waits for them.
+    `LogRead`, and `staged` are answered too. Nothing of this output waits for them.
     4. `timers`: set and cancelled in list order; setting a key again replaces it.
     5. `close`: after what was sent before on that connection.
     `forgotten` are sessions (client, epoch) that the pubend's log need not remember when `persist`
@@ -165,6 +219,7 @@ class Output:
     close: list[Close]
     log: list[LogItem]
     reads: list[ReadWanted]
+    staged: list[StagingWish]
     forgotten: list[tuple[str, str]]
     confirm: int
 
@@ -184,5 +239,6 @@ class Output:
         self.close = close or []
         self.log = []
         self.reads = []
+        self.staged = []
         self.forgotten = []
         self.confirm = 0

@@ -12,7 +12,7 @@ from motet.errors import FrameError, VersionError
 from motet.model.travel import from_wire, to_wire
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 
-_HELLO_TAGS = ("client", "link", "member", "read?", "logs?", "cursor?")
+_HELLO_TAGS = ("client", "link", "member", "read?", "logs?", "cursor?", "rows?", "seal?", "drop?")
 """Frames that may be the first of a peer: their first field is its version."""
 
 

@@ -28,8 +28,9 @@ class Cuts:
 
     def note(self, record: CutRecord) -> None:
         """A cut was seen in the stream."""
-        self.passed(record.number - 1, record.tick - 1)
-        self.passed(record.number, record.last)
+        if record.number:  # else it is no decision's: it stands in no order with others
+            self.passed(record.number - 1, record.tick - 1)
+            self.passed(record.number, record.last)
         if record.last <= record.tick:
             return
         at = bisect_left(self._ticks, record.tick)

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from motet.model import Filter, OpId
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.publication import Publication
+from motet.protocol.sinks.messages import StagedPart
 from motet.protocol.transactions.messages import Step
 
 # ── from the client ──────────────────────────────────────────────────────────────────────
@@ -166,6 +167,30 @@ class OutcomeRequest(Struct, tag="tx?", array_like=True, frozen=True):
     timeout_s: float = 10.0
 
 
+class CommitRequest(Struct, tag="sink-commit", array_like=True, frozen=True):
+    """What is staged in these parts is published, as one transaction, once: see decision 29. `job`
+    is a query, with its `epoch`; or a batch write, which has no epoch, and perhaps a key."""
+
+    sequence: int
+    job: str
+    epoch: int | None
+    parts: tuple[StagedPart, ...]
+    advertised: Filter
+    """Rows were checked against this when they were staged."""
+    key: str = ""
+    takeover: bool = False
+    timeout_s: float = 10.0
+
+    @property
+    def is_stream(self) -> bool:
+        return self.epoch is not None
+
+    def tx(self, client: str) -> str:
+        if self.epoch is not None:
+            return f"{client}/{self.job}/{self.epoch}"
+        return f"{client}/batch/{self.key or self.job}"
+
+
 RoutingRequest = AdvertiseRequest | UnadvertiseRequest | SubscribeRequest | UnsubscribeRequest
 TxRequest = (
     BeginRequest
@@ -176,6 +201,7 @@ TxRequest = (
     | ConsentRequest
     | EndRequest
     | OutcomeRequest
+    | CommitRequest
 )
 Request = RoutingRequest | TxRequest
 

@@ -75,6 +75,10 @@ class PubendLog:
         self._durable_tick = self._standing.last_tick
         self._awaited: deque[tuple[int, int]] = deque()
         """(position, last tick) of what was appended and may not be durable yet."""
+        self._blocks: deque[tuple[int, int]] = deque()
+        """(tick of the cut, last tick) of transactions that may not be durable as a whole yet."""
+        if self._standing.block[1] > self._durable_tick:
+            self._blocks.append(self._standing.block)
         self._awaiting = Lock()
         if opened.begins_segment:
             self._checkpoint()
@@ -133,6 +137,15 @@ class PubendLog:
     def durable_tick(self) -> int:
         """The last tick that survives a crash: reads end there."""
         return self._forget_durable()
+
+    @property
+    def whole_tick(self) -> int:
+        """The same for late readers: none of a transaction before all are there."""
+        durable, blocks = self._forget_durable(), self._blocks
+        with self._awaiting:
+            while blocks and blocks[0][1] <= durable:
+                blocks.popleft()
+            return min(durable, blocks[0][0] - 1) if blocks else durable
 
     def _forget_durable(self) -> int:
         durable, awaited = self.log.durable, self._awaited
@@ -212,6 +225,9 @@ class PubendLog:
 
     def append_cut(self, cut: Cut) -> int:
         """A transaction takes effect; its events follow. The position as with starts."""
+        if cut.last > cut.tick:
+            with self._awaiting:
+                self._blocks.append((cut.tick, cut.last))
         return self._append_one(CUT, cut)
 
     def _append_one(self, kind: int, record: Start | Cut) -> int:

@@ -92,7 +92,8 @@ class Cut(Struct, array_like=True, frozen=True):
     """A transaction takes effect. Each switch is a subscription, the tick behind which it begins or
     ends, and whether it ends. The events up to tick `last` are the transaction's: they belong to no
     epoch, and their sequences count from 1. `pubends` are all that have such events;
-    if there are several, `orders` has the place of each of ours among all of them."""
+    if there are several, `orders` has the place of each of ours among all of them. A batch of a
+    sink has no `number`: no decision of several brokers stands behind it."""
 
     tick: int
     tx: str
@@ -144,7 +145,9 @@ class Checkpoint(Struct, array_like=True, frozen=True):
     destroyed_upto: int = 0
     """Up to this tick everything was in a log that was destroyed before this one began."""
     last_cut: int = 0
-    """The number of the last cut."""
+    """The number of the last cut of a decision."""
+    block: tuple[int, int] = (0, 0)
+    """The tick of the last cut, and the last tick of its events."""
 
 
 Ticked = Run | Start | Cut

@@ -40,6 +40,8 @@ class Standing:
         """The log of the stream up to here was destroyed: nobody knows what was in it."""
         self.last_cut = 0
         """The number of the last cut."""
+        self.block = (0, 0)
+        """The tick of the last cut, and the last tick of its events."""
         self.events = 0
         self.size_bytes = 0
         """Of the whole stream so far, kept or not."""
@@ -67,6 +69,7 @@ class Standing:
             self.skipped,
             self.destroyed_upto,
             self.last_cut,
+            self.block,
         )
 
     def last_published(self, publisher: str, epoch: str) -> int:
@@ -97,7 +100,8 @@ class Standing:
 
     def _cut(self, cut: Cut) -> None:
         self.last_tick = cut.tick
-        self.last_cut = cut.number
+        self.last_cut = max(self.last_cut, cut.number)
+        self.block = (cut.tick, cut.last)
 
     def _cursor(self, cursor: Cursor) -> None:
         if cursor.tick is None:
@@ -129,6 +133,7 @@ class Standing:
         self.skipped = found.skipped
         self.destroyed_upto = found.destroyed_upto
         self.last_cut = found.last_cut
+        self.block = found.block
 
 
 _APPLY: Final[dict[int, Callable[[Standing, Any], None]]] = {

@@ -1,0 +1,98 @@
+"""Commits of sinks, until it is known whether what they name is staged. Soft code.
+
+Files are looked at beside the core, which takes time; what the same client asks for meanwhile
+waits, because its requests take effect in the order in which they were made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from motet.broker import facts
+from motet.model import Hop
+from motet.protocol.contract import CheckStaged, Output, StagingChecked
+from motet.protocol.session.messages import CommitRequest, Request
+from motet.protocol.session.state import Session
+
+if TYPE_CHECKING:
+    from motet.broker.core import BrokerCore
+
+NOTHING = ("", "")
+
+
+class Sinking:
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._checking: dict[tuple[str, str], list[Request]] = {}
+        """By client and epoch: a commit that is looked at, and what has come behind it."""
+
+    def holds(self, session: Session, request: Request, out: Output) -> bool:
+        """Whether a request has to wait."""
+        key = (session.client, session.epoch)
+        held = self._checking.get(key)
+        if held is not None:
+            if request.sequence == held[-1].sequence + 1:
+                held.append(request)
+            return True
+        if not isinstance(request, CommitRequest) or self._refusal(session, request)[0]:
+            return False
+        sinks = self._core.durable.sinks
+        if not self._core.durable.sessions.is_new(session, request):
+            return False
+        if sinks.is_committed(session.client, request) or sinks.objection(session.client, request):
+            return False  # it needs no files
+        self._checking[key] = [request]
+        out.staged.append(CheckStaged(*key, request))
+        return True
+
+    def refusal(self, client: str, epoch: str, request: Request) -> tuple[str, str]:
+        """Why a commit cannot be, whatever is staged: an error, and its text."""
+        session = self._core.durable.sessions.current(client, epoch)
+        if not isinstance(request, CommitRequest) or session is None:
+            return NOTHING
+        return self._refusal(session, request)
+
+    def _refusal(self, session: Session, request: CommitRequest) -> tuple[str, str]:
+        core = self._core
+        name = core.config.name
+        if not core.streams.pubend or core.membership is not None:
+            return (
+                "NotOffered",
+                f"{name} offers no sinks: it keeps no log of its own, or is a cell",
+            )
+        if not session.durable:
+            return ("MisuseError", f"{session.client} is no sink: its session is not durable")
+        own = core.durable.routing.state.advertisements.from_source(Hop.client(session.client))
+        if request.advertised not in [each.filter for each in own if not each.tx]:
+            text = f"{session.client} has not advertised {str(request.advertised)[:200]}"
+            return ("NotAdvertised", text)
+        return NOTHING
+
+    def checked(self, news: StagingChecked, out: Output, now: float) -> None:
+        """It is known whether all is there."""
+        core, key = self._core, (news.client, news.epoch)
+        for request in self._checking.pop(key, ()):
+            session = core.durable.sessions.current(*key)
+            if session is None:
+                return
+            if core.durable.sessions.is_new(session, request):
+                if request.sequence == news.sequence:
+                    self.take(session, request, out, now, news.refused)
+                elif not self.holds(session, request, out):
+                    self.take(session, request, out, now)
+
+    def take(
+        self,
+        session: Session,
+        request: Request,
+        out: Output,
+        now: float,
+        refused: tuple[str, str] = NOTHING,
+    ) -> None:
+        """A request takes effect, or is refused."""
+        core, client, epoch = self._core, session.client, session.epoch
+        refused = refused if refused[0] else self.refusal(client, epoch, request)
+        refused = refused if refused[0] else core.streams.objection(client, request)
+        tick = core.streams.start_tick(now)
+        fact = facts.RequestReceived(client, epoch, request, tick, refused)
+        core._journal(fact, out, now)

@@ -1,0 +1,247 @@
+"""Rows on their way into sinks, at a broker: staged beside the core, and read again for it.
+
+One thread does all of it, one thing behind the other, so that nothing is dropped while it is read.
+Pieces are answered one by one, and a connection may have one at a time: that is the flow control.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Raw
+
+from motet.broker.config import BrokerConfig
+from motet.errors import (
+    EventError,
+    InvariantError,
+    MisuseError,
+    MotetError,
+    NotAdvertised,
+    NotOffered,
+    PeerError,
+    ProtocolError,
+    StorageError,
+    UnavailableError,
+    VersionError,
+)
+from motet.matching import FilterIndex, create_index
+from motet.model import Filter, check_attributes, decode_body
+from motet.model.limits import MAX_EVENT_BYTES
+from motet.protocol.contract import (
+    CheckStaged,
+    DropStaged,
+    Input,
+    ReadStaged,
+    RowsRead,
+    StagingChecked,
+    StagingWish,
+)
+from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.reading.messages import Refused
+from motet.protocol.sinks.messages import (
+    MAX_STAGING_CHARS,
+    MOST_BYTES,
+    MOST_ROWS,
+    Dropped,
+    DropRequest,
+    RowsRequest,
+    RowsStaged,
+    Sealed,
+    SealRequest,
+    StagingAnswer,
+    StagingRequest,
+)
+from motet.protocol.sinks.state import Batch
+from motet.runtime.contact import Contact
+from motet.runtime.staging import Staging, age_before_s, check_attempt
+
+log = logging.getLogger("motet.broker")
+
+STAGING: Final = (RowsRequest, SealRequest, DropRequest)
+LEASE_S: Final = 86_400.0
+"""What is staged and not committed goes so long after it was touched."""
+SWEEP_S: Final = 3600.0
+LONGEST_TEXT: Final = 2000
+
+Answer = Callable[[Contact, StagingAnswer | Refused], None]
+Failed = Callable[[BaseException], None]
+
+
+class Stagings:
+    """`needed` are batches whose files must stay: those that are being copied."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        folder: Path | None = None,
+        needed: Callable[[], set[Batch]] = set,
+    ) -> None:
+        self._config = config
+        self._staging = Staging(folder) if folder is not None else None
+        self._needed = needed
+        self._checking: list[Batch] = []
+        self._asked: dict[int, asyncio.Task[None]] = {}
+        self._wishes: set[asyncio.Task[None]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+        self._gauge = Gauge()
+
+    def open(self, answer: Answer, turn: Callable[[Input], None], fail: Failed) -> None:
+        """`turn` hands the core what it asked for."""
+        self._answer, self._turn, self._fail = answer, turn, fail
+
+    # ── those who stage ──────────────────────────────────────────────────────────────────
+
+    def take(self, contact: Contact, request: StagingRequest) -> PeerError | None:
+        """Begin to answer a request; or say why its connection cannot go on."""
+        if request.version != PROTOCOL_VERSION:
+            return VersionError(
+                f"the peer speaks version {request.version} of the protocol, this broker "
+                f"{PROTOCOL_VERSION}"
+            )
+        if contact.number in self._asked:
+            return ProtocolError("asked again before the answer came: wait for it")
+        task = asyncio.get_running_loop().create_task(self._serve(contact, request))
+        self._asked[contact.number] = task
+        return None
+
+    async def _serve(self, contact: Contact, request: StagingRequest) -> None:
+        answer: StagingAnswer | Refused
+        try:
+            answer = await self._answered(request)
+        except MotetError as problem:
+            if isinstance(problem, StorageError):
+                log.error("%s cannot be served: %s", contact, problem)
+            answer = Refused(request.number, type(problem).__name__, str(problem)[:LONGEST_TEXT])
+        except Exception as failure:  # who stages must not be able to end a broker
+            log.exception("%s cannot be served, by our own fault", contact)
+            text = f"the broker failed to stage: {failure!r}"[:LONGEST_TEXT]
+            answer = Refused(request.number, InvariantError.__name__, text)
+        finally:
+            self._asked.pop(contact.number, None)
+        self._answer(contact, answer)
+
+    async def _answered(self, request: StagingRequest) -> StagingAnswer:
+        staging = self._staging
+        if staging is None:
+            raise NotOffered(
+                f"{self._config.name} offers no sinks: it is volatile, a cell, or covering is on"
+            )
+        if isinstance(request, DropRequest):
+            batch = Batch(request.sink, request.job, request.epoch)
+            if batch not in self._needed() and batch not in self._checking:
+                await self._do(staging.drop, batch)
+            return Dropped(request.number)
+        check_attempt(request.attempt, MAX_STAGING_CHARS)
+        if isinstance(request, SealRequest):
+            part = await self._do(staging.seal, request.attempt, request.pieces)
+            return Sealed(request.number, part)
+        await self._do(self._add, staging, request)
+        return RowsStaged(request.number)
+
+    def _add(self, staging: Staging, request: RowsRequest) -> None:
+        """Called in the thread."""
+        self._gauge.check(request.advertised, request.bodies)
+        staging.add(request.attempt, request.index, request.bodies)
+
+    # ── the core ─────────────────────────────────────────────────────────────────────────
+
+    def carry(self, wishes: Sequence[StagingWish]) -> None:
+        for wish in wishes:
+            task = asyncio.get_running_loop().create_task(self._grant(wish))
+            self._wishes.add(task)
+            task.add_done_callback(self._wishes.discard)
+
+    async def _grant(self, wish: StagingWish) -> None:
+        try:
+            match wish:
+                case CheckStaged():
+                    await self._check(wish)
+                case ReadStaged(block, at):
+                    assert self._staging is not None
+                    bodies = await self._do(self._staging.rows, block, at)
+                    self._turn(RowsRead(block.tx, at, bodies))
+                case DropStaged(block):
+                    assert self._staging is not None
+                    await self._do(self._staging.drop, block.batch, True)
+        except Exception as failure:  # what is committed cannot be read
+            self._fail(failure)
+
+    async def _check(self, wish: CheckStaged) -> None:
+        request = wish.request
+        batch = Batch(wish.client, request.job, request.epoch or 0)
+        refused = ("", "")
+        self._checking.append(batch)
+        try:
+            if self._staging is None:
+                raise NotOffered(f"{self._config.name} offers no sinks: it keeps no files")
+            await self._do(self._staging.check, batch, request.parts)
+        except UnavailableError as problem:
+            refused = (type(problem).__name__, str(problem)[:LONGEST_TEXT])
+        finally:
+            try:  # from here on the core says whether it is needed
+                self._turn(StagingChecked(wish.client, wish.epoch, request.sequence, refused))
+            finally:
+                self._checking.remove(batch)
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────
+
+    async def sweep(self) -> None:
+        """For ever: what nobody commits goes."""
+        while self._staging is not None:
+            count = await self._do(self._staging.sweep, self._needed(), age_before_s(LEASE_S))
+            if count:
+                log.info("%d files of rows that nobody has committed are gone", count)
+            await asyncio.sleep(SWEEP_S)
+
+    async def close(self) -> None:
+        tasks = [*self._asked.values(), *self._wishes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._threads is not None:
+            await asyncio.to_thread(self._threads.shutdown)
+
+    async def _do(self, work: Callable[..., Any], *given: Any) -> Any:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, "motet-staging")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+
+class Gauge:
+    """Whether rows are events that a sink may publish."""
+
+    def __init__(self) -> None:
+        self._filter: Filter | None = None
+        self._index: FilterIndex | None = None
+
+    def check(self, advertised: Filter, bodies: list[Raw]) -> None:
+        if not 0 < len(bodies) <= MOST_ROWS:
+            raise ProtocolError(f"a piece has 1 to {MOST_ROWS} rows, not {len(bodies)}")
+        if len(bodies) > 1 and sum(len(memoryview(each)) for each in bodies) > MOST_BYTES:
+            raise ProtocolError(f"a piece has at most {MOST_BYTES} bytes")
+        if self._index is None or self._filter != advertised:
+            self._filter, self._index = advertised, create_index()
+            self._index.add(0, advertised, 0)
+        matches = self._index.hops_encoded
+        for body in bodies:
+            if not matches(body) or len(memoryview(body)) > MAX_EVENT_BYTES:
+                raise self._objection(advertised, body)
+
+    def _objection(self, advertised: Filter, body: Raw) -> MotetError:
+        try:
+            attributes, _ = decode_body(body)
+            check_attributes(attributes)
+        except (MisuseError, PeerError) as problem:
+            return problem
+        size = len(memoryview(body))
+        if size > MAX_EVENT_BYTES:
+            return EventError(f"an event has at most {MAX_EVENT_BYTES} bytes, this one {size}")
+        return NotAdvertised(
+            f"the sink advertises {str(advertised)[:200]}; a row with {str(attributes)[:200]} lies "
+            "outside"
+        )

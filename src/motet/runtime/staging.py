@@ -1,0 +1,312 @@
+"""Staged rows of sinks in files: one for each attempt, appended to piece by piece.
+
+    FOLDER/<job>/<epoch>-<partition>-<attempt>.rows      see decision 29
+
+A piece is a head (index, count, length, checksum) and the bodies of its events, one behind the
+other. A tail that is not whole is cut when the attempt goes on, as if it had never come. Nothing is
+promised before `seal`; after it, `check` finds all of it, or says that it is lost.
+
+Everything here is called by one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+from msgspec import Raw
+
+from motet.errors import LogCorrupted, ProtocolError, StagingLost, UnavailableError
+from motet.protocol.sinks.messages import Attempt, StagedPart
+from motet.protocol.sinks.state import Batch, StagedBlock
+from motet.runtime.log.files import disk_failed, remove_file, sync_folder, write_all
+from motet.runtime.pubend.records import packed
+
+HEAD: Final = Struct(">IIII")
+SUFFIX: Final = ".rows"
+LEAST_FREE: Final = 0.05
+"""With less of the disk free, nothing more is staged: the log needs the rest."""
+MOST_OPEN: Final = 4096
+"""Attempts whose place is remembered; of others it is read again."""
+
+_bodies: Final = msgspec.msgpack.Decoder(list[Raw]).decode
+
+
+class Place(NamedTuple):
+    """How far a file has come."""
+
+    pieces: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    checksum: int = 0
+
+    def behind(self, count: int, head: bytes, checksum: int) -> Place:
+        length = HEAD.unpack(head)[2]
+        size = self.size_bytes + HEAD.size + length
+        chained = crc32(checksum.to_bytes(4, "big"), self.checksum)
+        return Place(self.pieces + 1, self.rows + count, size, chained)
+
+
+class Piece(NamedTuple):
+    count: int
+    data: bytes
+    place: Place
+    """Behind it."""
+
+    @property
+    def bodies(self) -> list[Raw]:
+        return _bodies(packed(self.count, self.data))
+
+
+class Staging:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._places: dict[Attempt, Place] = {}
+        self._reading: tuple[str, int, Iterator[Piece]] | None = None
+        """What is being copied, how far, and the pieces behind."""
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────
+
+    def add(self, attempt: Attempt, index: int, bodies: list[Raw]) -> None:
+        """A piece; one that is there already changes nothing. Not durable yet."""
+        place = self._place(attempt)
+        if index < place.pieces:
+            return
+        if index > place.pieces:
+            raise StagingLost(
+                f"piece {index} of attempt {attempt.name} has come, but only {place.pieces} before "
+                "it are here: its broker was restarted, and lost the rest"
+            )
+        path = self._path(attempt.sink, attempt.job, file_name(attempt))
+        data = b"".join(bodies)
+        checksum = crc32(data)
+        head = HEAD.pack(index, len(bodies), len(data), checksum)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._check_room()
+            flags = os.O_WRONLY | os.O_CREAT | (0 if index else os.O_TRUNC)
+            descriptor = os.open(path, flags, 0o644)
+            try:
+                os.lseek(descriptor, place.size_bytes, os.SEEK_SET)
+                write_all(descriptor, head + data)
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            raise UnavailableError(f"rows cannot be staged in {path}: {problem}") from problem
+        self._remember(attempt, place.behind(len(bodies), head, checksum))
+
+    def seal(self, attempt: Attempt, pieces: int) -> StagedPart:
+        """No more comes of an attempt: what is there is durable."""
+        place = self._place(attempt)
+        if place.pieces != pieces:
+            raise StagingLost(
+                f"attempt {attempt.name} has sent {pieces} pieces, and {place.pieces} are here"
+            )
+        path = self._path(attempt.sink, attempt.job, file_name(attempt))
+        if pieces:
+            try:
+                descriptor = os.open(path, os.O_RDWR)
+                try:
+                    os.ftruncate(descriptor, place.size_bytes)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                for folder in (path.parent, self._folder, self._folder.parent):
+                    sync_folder(folder)
+            except FileNotFoundError:
+                self._places.pop(attempt, None)
+                raise StagingLost(f"{path} has gone") from None
+            except OSError as problem:
+                raise disk_failed(path, problem, "nothing of it was acknowledged") from problem
+        self._places.pop(attempt, None)
+        part = (place.rows, place.size_bytes, place.checksum)
+        return StagedPart(attempt.partition, attempt.name, *part)
+
+    def _place(self, attempt: Attempt) -> Place:
+        """How far an attempt is; found in its file if it is not known."""
+        known = self._places.get(attempt)
+        if known is None:
+            known = Place()
+            path = self._path(attempt.sink, attempt.job, file_name(attempt))
+            with contextlib.suppress(FileNotFoundError):
+                for piece in read_pieces(path):
+                    known = piece.place
+            self._remember(attempt, known)
+        return known
+
+    def _remember(self, attempt: Attempt, place: Place) -> None:
+        self._places[attempt] = place
+        if len(self._places) > MOST_OPEN:
+            del self._places[next(iter(self._places))]
+
+    def _check_room(self) -> None:
+        disk = shutil.disk_usage(self._folder)
+        if disk.free < LEAST_FREE * disk.total:
+            raise UnavailableError(
+                f"{self._folder}: only {disk.free >> 20} MiB of the disk are free, which the log "
+                "needs; make room"
+            )
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────
+
+    def check(self, batch: Batch, parts: Iterable[StagedPart]) -> None:
+        """`StagingLost` unless all of these are there as they were sealed."""
+        for part in parts:
+            place = Place()
+            path = self._path(batch.sink, batch.job, part_name(batch.epoch, part))
+            if part.rows:
+                try:
+                    for piece in read_pieces(path):
+                        place = piece.place
+                except OSError as problem:
+                    raise StagingLost(
+                        f"{path}, with {part.rows} staged rows, cannot be read: {problem}; nothing "
+                        "of the batch was committed: write it again"
+                    ) from None
+            if (place.rows, place.size_bytes, place.checksum) != part_sum(part):
+                raise StagingLost(
+                    f"{path} is damaged: of {part.rows} rows, {place.rows} are whole; nothing "
+                    "of the batch was committed: write it again"
+                )
+
+    def rows(self, block: StagedBlock, at: int) -> list[Raw]:
+        """The next rows of a committed block, from row `at` on."""
+        if self._reading is None or self._reading[:2] != (block.tx, at):
+            self._reading = (block.tx, at, self._pieces_from(block, at))
+        piece = next(self._reading[2])
+        self._reading = (block.tx, at + piece.count, self._reading[2])
+        return piece.bodies
+
+    def _pieces_from(self, block: StagedBlock, at: int) -> Iterator[Piece]:
+        skipped = at
+        for part in block.parts:
+            if part.rows <= skipped:
+                skipped -= part.rows
+                continue
+            path = self._path(block.client, block.job, part_name(block.epoch, part))
+            place = Place()
+            try:
+                for piece in read_pieces(path):
+                    place = piece.place
+                    if place.rows > part.rows:
+                        break
+                    if skipped >= piece.count:
+                        skipped -= piece.count
+                    elif skipped:
+                        rest = piece.bodies[skipped:]
+                        yield Piece(len(rest), b"".join(rest), place)
+                        skipped = 0
+                    else:
+                        yield piece
+            except OSError as problem:
+                raise _damaged(path, str(problem)) from problem
+            if (place.rows, place.size_bytes, place.checksum) != part_sum(part):
+                raise _damaged(path, f"{place.rows} of {part.rows} rows are whole")
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────
+
+    def drop(self, batch: Batch, before: bool = False) -> int:
+        """What is staged for a batch goes, or with `before` for all up to it; how many files."""
+        folder = self._path(batch.sink, batch.job, "").parent
+        count = 0
+        for path in _listed(folder):
+            epoch = int(path.name.partition("-")[0])
+            if epoch == batch.epoch or (before and epoch < batch.epoch):
+                remove_file(path)
+                count += 1
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # unless something else is in it
+        dead = [a for a in self._places if (a.sink, a.job) == batch[:2] and a.epoch <= batch.epoch]
+        for attempt in dead:
+            if attempt.epoch == batch.epoch or before:
+                del self._places[attempt]
+        return count
+
+    def sweep(self, needed: Iterable[Batch], before_s: float) -> int:
+        """What nobody has touched since then goes, unless it is needed; how many files."""
+        kept = {(self._path(b.sink, b.job, "").parent, b.epoch) for b in needed}
+        count = 0
+        for folder in sorted(self._folder.iterdir()) if self._folder.exists() else ():
+            for path in _listed(folder):
+                epoch = int(path.name.partition("-")[0])
+                with contextlib.suppress(FileNotFoundError):
+                    if (folder, epoch) not in kept and path.stat().st_mtime < before_s:
+                        remove_file(path)
+                        count += 1
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return count
+
+    def describe(self) -> dict[str, int]:
+        files = [p for f in self._folder.glob("*") for p in _listed(f)]
+        return {"files": len(files), "bytes": sum(p.stat().st_size for p in files if p.exists())}
+
+    def _path(self, sink: str, job: str, name: str) -> Path:
+        """Names come from strangers: none of their characters gets into a path."""
+        return self._folder / _digest(sink, job) / (name or "-")
+
+
+def file_name(attempt: Attempt) -> str:
+    return f"{attempt.epoch}-{attempt.partition}-{_digest(attempt.name)}{SUFFIX}"
+
+
+def part_name(epoch: int, part: StagedPart) -> str:
+    return f"{epoch}-{part.partition}-{_digest(part.name)}{SUFFIX}"
+
+
+def part_sum(part: StagedPart) -> tuple[int, int, int]:
+    return (part.rows, part.size_bytes, part.checksum)
+
+
+def read_pieces(path: Path) -> Iterator[Piece]:
+    """The pieces of a file up to the first one that is not whole."""
+    place = Place()
+    with path.open("rb") as file:
+        while len(head := file.read(HEAD.size)) == HEAD.size:
+            index, count, length, checksum = HEAD.unpack(head)
+            if index != place.pieces:
+                return
+            data = file.read(length)
+            if len(data) < length or crc32(data) != checksum:
+                return
+            place = place.behind(count, head, checksum)
+            yield Piece(count, data, place)
+
+
+def age_before_s(lease_s: float) -> float:
+    return time.time() - lease_s
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob(f"*{SUFFIX}"))
+    except OSError:
+        return []
+
+
+def _digest(*names: str) -> str:
+    return sha256(msgspec.msgpack.encode(names)).hexdigest()[:32]
+
+
+def _damaged(path: Path, what: str) -> LogCorrupted:
+    return LogCorrupted(
+        f"{path} is damaged ({what}), and its rows are committed, but not all in the log yet; "
+        "restore it from a backup"
+    )
+
+
+def check_attempt(attempt: Attempt, most_chars: int) -> None:
+    names = (attempt.sink, attempt.job, attempt.name)
+    if not all(0 < len(name) <= most_chars for name in names):
+        raise ProtocolError(f"sink, job and attempt have names of 1 to {most_chars} characters")
+    if attempt.epoch < 0 or attempt.partition < 0:
+        raise ProtocolError("epochs and partitions count from 0")
