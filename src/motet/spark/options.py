@@ -15,6 +15,7 @@ MOST_EVENTS: Final = 1_000_000
 MOST_BYTES: Final = 256 << 20
 """Of one micro-batch, if nothing else is said: much less than memory, much more than overhead."""
 TIMEOUT_S: Final = 60.0
+NOTHING: Final[Sequence[str]] = ()
 
 T = TypeVar("T")
 
@@ -57,36 +58,58 @@ NAMES: Final = (
 )
 
 
-def options_in(written: Mapping[str, str]) -> Options:
-    given = {name.lower(): value for name, value in written.items()}
-    known = {name.lower(): name for name in NAMES}
-    for name in given:
-        if name not in known:
-            raise MisuseError(f"there is no option {name!r}; there are {', '.join(NAMES)}")
+class Reading:
+    """Options as they were written. Spark does not care how their names are spelt."""
 
-    def option(name: str, read: Callable[[str, str], T], otherwise: T) -> T:
-        text = given.get(name.lower())
+    def __init__(
+        self, written: Mapping[str, str], names: Sequence[str], others: Sequence[str] = ()
+    ) -> None:
+        self._given = {name.lower(): value for name, value in written.items()}
+        known = {name.lower() for name in (*names, *others)}
+        for name in self._given:
+            if name not in known:
+                raise MisuseError(f"there is no option {name!r}; there are {', '.join(names)}")
+
+    def read(self, name: str, read: Callable[[str, str], T], otherwise: T) -> T:
+        text = self._given.get(name.lower())
         return otherwise if text is None else read(name, text)
 
-    nothing: Sequence[str] = ()
-    brokers = option("brokers", _listed, nothing)
+    def text(self, name: str) -> str:
+        return self.read(name, lambda _, text: text, "")
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.read(name, _listed, NOTHING)))
+
+    def count(self, name: str, otherwise: int) -> int:
+        return self.read(name, _count, otherwise)
+
+    def seconds(self, name: str, otherwise: float) -> float:
+        return self.read(name, _seconds, otherwise)
+
+    def chosen(self, name: str, yes: str, no: str, otherwise: bool = False) -> bool:
+        return self.read(name, _chosen(yes, no), otherwise)
+
+
+def options_in(written: Mapping[str, str]) -> Options:
+    given = Reading(written, NAMES)
+    brokers = given.listed("brokers")
     if not brokers:
         raise MisuseError('which brokers? Write .option("brokers", "motet://host:port,…")')
     return Options(
-        brokers=tuple(dict.fromkeys(brokers)),
-        filter=option("filter", lambda _, text: Filter.parse(text), None),
-        columns=tuple(option("columns", _listed, nothing)),
-        starting=option("startingPosition", position_in, None),
-        ending=option("endingPosition", position_in, LATEST),
-        max_events=option("maxEventsPerTrigger", _count, MOST_EVENTS),
-        max_bytes=option("maxBytesPerTrigger", _count, MOST_BYTES),
-        min_partitions=option("minPartitions", _count, 1),
-        fail_on_data_loss=option("failOnDataLoss", _chosen("true", "false"), True),
-        cursor=option("cursor", lambda _, text: text, ""),
-        timeout_s=option("timeout", _seconds, TIMEOUT_S),
-        lag_timeout_s=option("lagTimeout", _seconds, TIMEOUT_S),
-        fail_on_misfits=option("misfits", _chosen("fail", "null"), True),
-        pushdown=option("pushdown", _chosen("true", "false"), False),
+        brokers=brokers,
+        filter=given.read("filter", lambda _, text: Filter.parse(text), None),
+        columns=tuple(given.read("columns", _listed, NOTHING)),
+        starting=given.read("startingPosition", position_in, None),
+        ending=given.read("endingPosition", position_in, LATEST),
+        max_events=given.count("maxEventsPerTrigger", MOST_EVENTS),
+        max_bytes=given.count("maxBytesPerTrigger", MOST_BYTES),
+        min_partitions=given.count("minPartitions", 1),
+        fail_on_data_loss=given.chosen("failOnDataLoss", "true", "false", True),
+        cursor=given.text("cursor"),
+        timeout_s=given.seconds("timeout", TIMEOUT_S),
+        lag_timeout_s=given.seconds("lagTimeout", TIMEOUT_S),
+        fail_on_misfits=given.chosen("misfits", "fail", "null", True),
+        pushdown=given.chosen("pushdown", "true", "false"),
     )
 
 

@@ -90,7 +90,7 @@ def _transactions(slice: Slice, options: Options) -> Transactions:
     return Transactions(
         [each.upto for each in steps],
         [each.tx or None for each in steps],
-        [each.number if each.tx else None for each in steps],
+        [(each.number or None) if each.tx else None for each in steps],
     )
 
 

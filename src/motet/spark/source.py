@@ -1,41 +1,54 @@
-"""`format("motet")`: which reader for which read."""
+"""`format("motet")`: which reader for which read, which writer for which write."""
 
 from __future__ import annotations
-
-from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from motet.errors import MisuseError
 from motet.spark.batch import BatchReader
 from motet.spark.brokers import Brokers
 from motet.spark.columns import Columns, check_kinds, schema_of
-from motet.spark.options import check_for_stream, options_in
+from motet.spark.options import Options, check_for_stream, options_in
 from motet.spark.pushing import PushingReader
+from motet.spark.sink import BatchWriter, StreamWriter
+from motet.spark.sink_options import sink_options_in
 from motet.spark.stream import StreamReader
 
 
 class MotetSource(DataSource):
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self._options = options_in(options)
+    @property
+    def _read(self) -> Options:
+        return options_in(self.options)
 
     @classmethod
     def name(cls) -> str:
         return "motet"
 
     def schema(self) -> StructType:
-        brokers = Brokers(self._options.brokers, self._options.timeout_s)
+        options = self._read
+        brokers = Brokers(options.brokers, options.timeout_s)
         try:
-            return schema_of(self._options.columns, brokers)
+            return schema_of(options.columns, brokers)
         finally:
             brokers.close()
 
     def reader(self, schema: StructType) -> BatchReader:
-        kind = PushingReader if self._options.pushdown else BatchReader
-        return kind(self._options, Columns(schema))
+        options = self._read
+        kind = PushingReader if options.pushdown else BatchReader
+        return kind(options, Columns(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        check_for_stream(self._options)
-        check_kinds(self._options.columns)
-        return StreamReader(self._options, Columns(schema))
+        options = self._read
+        check_for_stream(options)
+        check_kinds(options.columns)
+        return StreamReader(options, Columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise MisuseError('what was published stays: write with mode("append")')
+        return BatchWriter(sink_options_in(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        del overwrite  # in complete mode, each batch has all rows
+        return StreamWriter(sink_options_in(self.options), schema)
