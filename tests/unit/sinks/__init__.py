@@ -1,0 +1,1 @@
+"""Sinks: staging, commits, and copying into the log."""
