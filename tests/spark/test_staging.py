@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pyarrow
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 import motet
 from motet.errors import Disconnected, MisuseError, NotAdvertised, StagingLost
-from motet.spark.sink import StreamWriter, commit_staged, stage
+from motet.spark.sink import StreamWriter, commit_staged, drop_staged, stage
 from motet.spark.sink_options import sink_options_in
 from motet.spark.source import MotetSource
 from tests.spark.ground import Pair
 from tests.spark.sinks import SCHEMA, a_sink, arrow, blocks, shipped, writer
+
+
+def staged_files(pair: Pair) -> set[Path]:
+    return set((pair.brokers[0].data / "staging").rglob("*.rows"))
 
 
 def test_a_broker_restarted_between_staging_and_commit(busy: Pair) -> None:
@@ -29,25 +44,26 @@ def test_a_broker_restarted_between_staging_and_commit(busy: Pair) -> None:
 
 def test_a_broker_that_is_away_when_it_is_to_commit(busy: Pair) -> None:
     url, sink = busy.brokers[0].address, a_sink()
-    made = writer(url, sink, timeout="1")
-    staged = [made.write(iter([arrow(range(5))]))]
+    patient = sink_options_in({"brokers": url, "sink": sink})
+    hasty = sink_options_in({"brokers": url, "sink": sink, "timeout": "1"})
+    staged = stage(patient, "query", 0, iter([arrow(range(5))]))
     busy.brokers[0].kill()
     with pytest.raises(Disconnected, match="tried for 1 s"):
-        made.commit(staged)
-    made.abort(staged)  # as Spark does then: in vain
+        commit_staged(hasty, "query", 0, [staged])
+    drop_staged(hasty, "query", 0)  # as Spark does then: in vain
     asyncio.run(busy.brokers[0].start())
-    made.commit(staged)
+    commit_staged(patient, "query", 0, [staged])
     assert list(blocks(url, sink).values()) == [list(range(5))]
 
 
 def test_of_two_attempts_the_one_counts_that_is_named(busy: Pair) -> None:
     """A speculative attempt, or a task that failed when it was done: both have staged all."""
     url, sink = busy.brokers[0].address, a_sink()
-    made = writer(url, sink)
+    made, before = writer(url, sink), staged_files(busy)
     _, second = (shipped(made).write(iter([arrow(range(5))])) for _ in range(2))
     made.commit([second, None])
     assert list(blocks(url, sink).values()) == [list(range(5))]
-    assert not list((busy.brokers[0].data / "staging").rglob("*.rows")), "nothing is left over"
+    assert staged_files(busy) == before, "nothing is left over"
 
 
 def test_a_commit_is_done_once_and_its_abort_changes_nothing(busy: Pair) -> None:
@@ -64,8 +80,9 @@ def test_a_commit_is_done_once_and_its_abort_changes_nothing(busy: Pair) -> None
 def test_lost_staging_is_an_error_and_the_batch_runs_again(busy: Pair, damage: str) -> None:
     url, sink = busy.brokers[0].address, a_sink()
     options = sink_options_in({"brokers": url, "sink": sink})
+    before = staged_files(busy)
     staged = stage(options, "query", 0, iter([arrow(range(9000))]))
-    (path,) = (busy.brokers[0].data / "staging").rglob("*.rows")
+    (path,) = staged_files(busy) - before
     data = path.read_bytes()
     if damage == "gone":
         path.unlink()
@@ -117,20 +134,17 @@ def test_null_is_absence_and_payload_is_payload(busy: Pair) -> None:
 @pytest.mark.parametrize(
     ("column", "kind", "said"),
     [
-        ("price", "decimal(10,2)", "'price' is decimal"),
-        ("days", "array<int>", "'days' is array"),
-        ("payload", "string", "'payload' is string.*binary"),
-        ("attributes", "map<string,binary>", "'attributes' is map"),
-        ("1st", "int", "'1st' cannot be written"),
-        ("on", "date", "'on' is date"),
+        ("price", DecimalType(10, 2), "'price' is decimal"),
+        ("days", ArrayType(IntegerType()), "'days' is array"),
+        ("payload", StringType(), "'payload' is string.*binary"),
+        ("attributes", MapType(StringType(), BinaryType()), "'attributes' is map"),
+        ("1st", IntegerType(), "'1st' cannot be written"),
+        ("on", DateType(), "'on' is date"),
     ],
 )
-def test_columns_that_cannot_be_written(
-    spark: object, column: str, kind: str, said: str
-) -> None:
-    del spark  # types are parsed by it
+def test_columns_that_cannot_be_written(column: str, kind: DataType, said: str) -> None:
     source = MotetSource({"brokers": "motet://x:1", "sink": "s"})
-    schema = StructType().add("n", "long").add(column, kind)
+    schema = StructType().add("n", IntegerType()).add(column, kind)
     for write in (source.writer, source.streamWriter):
         with pytest.raises(MisuseError, match=said):
             write(schema, False)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -30,8 +29,8 @@ from motet.spark.sink_options import SinkOptions
 
 log = logging.getLogger("motet.spark")
 
-QUERY: str = "sql.streaming.queryId"
-EPOCH: str = "streaming.sql.batchId"
+QUERY: Final = "sql.streaming.queryId"
+EPOCH: Final = "streaming.sql.batchId"
 """Where Spark tells tasks of a stream what they work for. Undocumented: a test looks."""
 
 T = TypeVar("T")
@@ -157,26 +156,3 @@ def drop_staged(options: SinkOptions, job: str, epoch: int | None) -> None:
         drop_sync(options.home, options.sink, job, epoch, timeout=min(options.timeout_s, 5.0))
     except UnavailableError as problem:
         log.info("what was staged for %s stays for a while: %s", options.sink, problem)
-
-
-# ── how fast it is ───────────────────────────────────────────────────────────────────────
-
-
-class NoopStreamWriter(DataSourceStreamArrowWriter):
-    """Takes everything and does nothing: what Spark itself costs."""
-
-    def write(self, iterator: Iterator[Any]) -> Staged:
-        rows = sum(batch.num_rows for batch in iterator)
-        return Staged("", None, StagedPart(0, "", rows, 0, 0))
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is there to commit."""
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nor to drop."""
-
-
-def seconds_of(work: Callable[[], Any]) -> float:
-    began_s = time.perf_counter()
-    work()
-    return time.perf_counter() - began_s
