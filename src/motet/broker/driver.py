@@ -116,10 +116,9 @@ class BrokerDriver:
         """Each time that the topology was read again: what was wrong with it, if anything."""
         self._desk = Desk(pubend, self._turn, self._fail)
         self._readings = Readings(core.config, self._desk.readable, self._tell)
-        self._beside: dict[type, Any] = dict.fromkeys(REQUESTS, self._readings)
-        """Who answers frames that do not concern the core."""
         self._stagings = stagings or Stagings(core.config)
         self._stagings.open(self._tell, self._turn, self._fail)
+        self._beside: dict[type, Any] = dict.fromkeys(REQUESTS, self._readings)
         self._beside |= dict.fromkeys(STAGING, self._stagings)
         self._remembered = remembered
         self._timers = Timers(self._clock, self._ring)

@@ -57,20 +57,22 @@ class Place(NamedTuple):
 
 
 class Piece(NamedTuple):
-    count: int
+    rows: int
     data: bytes
     place: Place
     """Behind it."""
 
     @property
     def bodies(self) -> list[Raw]:
-        return _bodies(packed(self.count, self.data))
+        return _bodies(packed(self.rows, self.data))
 
 
 class Staging:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._places: dict[Attempt, Place] = {}
+        self._synced: set[Path] = set()
+        """Folders that are there after a power failure."""
         self._reading: tuple[str, int, Iterator[Piece]] | None = None
         """What is being copied, how far, and the pieces behind."""
 
@@ -120,8 +122,11 @@ class Staging:
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
-                for folder in (path.parent, self._folder, self._folder.parent):
-                    sync_folder(folder)
+                sync_folder(path.parent)
+                if path.parent not in self._synced:
+                    for folder in (self._folder, self._folder.parent):
+                        sync_folder(folder)
+                    self._synced.add(path.parent)
             except FileNotFoundError:
                 self._places.pop(attempt, None)
                 raise StagingLost(f"{path} has gone") from None
@@ -183,7 +188,7 @@ class Staging:
         if self._reading is None or self._reading[:2] != (block.tx, at):
             self._reading = (block.tx, at, self._pieces_from(block, at))
         piece = next(self._reading[2])
-        self._reading = (block.tx, at + piece.count, self._reading[2])
+        self._reading = (block.tx, at + piece.rows, self._reading[2])
         return piece.bodies
 
     def _pieces_from(self, block: StagedBlock, at: int) -> Iterator[Piece]:
@@ -199,8 +204,8 @@ class Staging:
                     place = piece.place
                     if place.rows > part.rows:
                         break
-                    if skipped >= piece.count:
-                        skipped -= piece.count
+                    if skipped >= piece.rows:
+                        skipped -= piece.rows
                     elif skipped:
                         rest = piece.bodies[skipped:]
                         yield Piece(len(rest), b"".join(rest), place)
@@ -223,8 +228,7 @@ class Staging:
             if epoch == batch.epoch or (before and epoch < batch.epoch):
                 remove_file(path)
                 count += 1
-        with contextlib.suppress(OSError):
-            folder.rmdir()  # unless something else is in it
+        self._remove(folder)
         dead = [a for a in self._places if (a.sink, a.job) == batch[:2] and a.epoch <= batch.epoch]
         for attempt in dead:
             if attempt.epoch == batch.epoch or before:
@@ -242,9 +246,14 @@ class Staging:
                     if (folder, epoch) not in kept and path.stat().st_mtime < before_s:
                         remove_file(path)
                         count += 1
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            self._remove(folder)
         return count
+
+    def _remove(self, folder: Path) -> None:
+        """Unless something is in it."""
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+            self._synced.discard(folder)
 
     def describe(self) -> dict[str, int]:
         files = [p for f in self._folder.glob("*") for p in _listed(f)]

@@ -71,6 +71,7 @@ from motet.protocol.session.messages import (
     AnswerRequest,
     BeginRequest,
     ClientHello,
+    CommitRequest,
     ConsentRequest,
     Decided,
     Deliver,
@@ -100,6 +101,16 @@ from motet.protocol.session.messages import (
     UnadvertiseRequest,
     UnsubscribeRequest,
     Welcome,
+)
+from motet.protocol.sinks.messages import (
+    Attempt,
+    Dropped,
+    DropRequest,
+    RowsRequest,
+    RowsStaged,
+    Sealed,
+    SealRequest,
+    StagedPart,
 )
 from motet.protocol.transactions.messages import (
     Ask,
@@ -154,6 +165,8 @@ LETTERS: tuple[LetterBody, ...] = (
     Effective(TX),
 )
 CUT = CutRecord(5, TX, ((OP, 5, False), (OP, 6, True)), ("B1.7",), 6, 7)
+ATTEMPT = Attempt("levels", "query", 4, 0, "17-abc")
+STAGED_PART = StagedPart(0, "17-abc", 3, 99, 12345)
 FRAMES: list[Frame] = [
     Control(8, tuple(Letter("B3", letter) for letter in LETTERS)),
     Control(
@@ -181,6 +194,8 @@ FRAMES: list[Frame] = [
     ConsentRequest(9, 2.5),
     EndRequest(7, TX, False, "no"),
     OutcomeRequest(8, TX),
+    CommitRequest(9, "query", 4, (STAGED_PART,), FILTER, takeover=True),
+    CommitRequest(9, "job", None, (STAGED_PART,), FILTER, key="k"),
     Invited(TX, 2.5, "00000001/c", OP, bytes(BODY), (1, 2)),
     Decided(TX, 7, False, "no"),
     Decided(TX, 7, True, added=(Stands(1 << 40, "subscribe", "x", FILTER),), ended=(3, 4)),
@@ -241,6 +256,12 @@ FRAMES: list[Frame] = [
         3, "B1.7", 1, 9, 9, False, (LogStep(4, 3, 99), LogStep(9, 2, 9, 7, "a/1/2", ("B1.7",)))
     ),
     CursorRequest(PROTOCOL_VERSION, 3, "B1.7", "spark", 9),
+    RowsRequest(PROTOCOL_VERSION, 1, ATTEMPT, 0, FILTER, [BODY]),
+    SealRequest(PROTOCOL_VERSION, 2, ATTEMPT, 1),
+    DropRequest(PROTOCOL_VERSION, 3, "levels", "query", 4),
+    RowsStaged(1),
+    Sealed(2, STAGED_PART),
+    Dropped(3),
     ReadAnswer(
         *(1, "B1.7", 3, 9, 9, False, 1, 4),
         *((Wanted("level", "level", "int"),), {"level": 2}, b"arrow"),

@@ -16,8 +16,7 @@ from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.durable import Durable
 from motet.broker.image import parts_of
-from motet.broker.records import decode_fact, decode_parts, encode
-from motet.broker.records import MACHINE_VERSION
+from motet.broker.records import MACHINE_VERSION, decode_fact, decode_parts, encode
 from motet.broker.remembered import Remembered
 from motet.errors import StagingLost
 from motet.model import EVERYTHING, decode_attributes, encode_event
@@ -142,9 +141,7 @@ class Rig:
                         self.staging.check(batch, request.parts)
                     except StagingLost as problem:
                         refused = ("StagingLost", str(problem))
-                    self._queue.append(
-                        StagingChecked(client, epoch, request.sequence, refused)
-                    )
+                    self._queue.append(StagingChecked(client, epoch, request.sequence, refused))
                 case ReadStaged(block, at):
                     bodies = self.staging.rows(block, at)
                     self._queue.append(RowsRead(block.tx, at, bodies))
@@ -163,9 +160,7 @@ class Rig:
     def connect(self, client: str = SINK) -> int:
         """A new process of a durable client, whose session goes on if there is one."""
         self._connections += 1
-        hello = ClientHello(
-            PROTOCOL_VERSION, client, instance=f"p{self._connections}", keep_s=60.0
-        )
+        hello = ClientHello(PROTOCOL_VERSION, client, instance=f"p{self._connections}", keep_s=60.0)
         self.step(Received(self._connections, hello))
         self.settle()
         connection, welcome = self._connections, self.welcome

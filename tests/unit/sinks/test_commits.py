@@ -26,7 +26,8 @@ def error_of(answer: Done | Failed | None) -> str:
 def test_an_epoch_counts_once(rig: Rig) -> None:
     sink = rig.connect()
     first = rig.commit(sink, 0, [rig.stage(0, 0, range(3))])
-    assert isinstance(first, Done) and first.value == "levels/q/0"
+    assert isinstance(first, Done)
+    assert first.value == "levels/q/0"
     again = rig.commit(sink, 0, [rig.stage(0, 0, range(3, 6))])
     assert isinstance(again, Done), "a success that changes nothing"
     rig.commit(sink, 2, [rig.stage(2, 0, range(6, 7))])

@@ -1,4 +1,4 @@
-"""A broker that dies between any two of its writes: each batch is there whole, once, or not at all."""
+"""A broker that dies between any two writes: each batch is there whole, once, or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from motet.protocol.session.messages import Done
 from tests.unit.sinks.rig import NEVER, QUERY, SINK, Dead, Rig
 
-NS = {0: (range(0, 5), range(5, 6)), 1: (range(10, 10), range(10, 13))}
+NS = {0: (range(5), range(5, 6)), 1: (range(10, 10), range(10, 13))}
 """By epoch, what its tasks have."""
 WHOLE = {
     f"{SINK}/{QUERY}/{epoch}": [n for part in parts for n in part] for epoch, parts in NS.items()
