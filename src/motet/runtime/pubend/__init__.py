@@ -7,6 +7,7 @@
 Lives here
     records      what a pubend writes: runs of events, starts, checkpoints
     standing     what is known without reading: last tick, who published what, cursors
+    durable_ticks   up to which tick it is durable, and transactions are whole
     parts        which ticks are where
     opening      finding all that again after a crash, by reading little
     batches      what a read gives; filters and projections by row

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from threading import Lock
 from typing import Final
 
 from motet.errors import InvariantError, MisuseError, StorageError
 from motet.model import Filter
 from motet.runtime.log import Durability, Extent, FileLog
 from motet.runtime.pubend.batches import Batch, Lost, Projection, Sieve
+from motet.runtime.pubend.durable_ticks import DurableTicks
 from motet.runtime.pubend.file_shelf import FileShelf
 from motet.runtime.pubend.opening import Opening, SegmentedLog
 from motet.runtime.pubend.parts import Live, Part, Sealed
@@ -43,7 +42,6 @@ from motet.runtime.pubend.table_reading import TableReading
 PURPOSE: Final = "pubend"
 VERSION: Final = 1
 SEGMENT_BYTES: Final = 64 << 20
-MOST_AWAITED: Final = 4096
 _NEVER_ROLLS: Final = 1 << 62
 """Segments begin when we say so, because each begins with a checkpoint."""
 
@@ -72,14 +70,8 @@ class PubendLog:
         self._standing = opened.standing
         self._parts: tuple[Part, ...] = opened.parts
         """Never changed in place: who reads takes what is there."""
-        self._durable_tick = self._standing.last_tick
-        self._awaited: deque[tuple[int, int]] = deque()
-        """(position, last tick) of what was appended and may not be durable yet."""
-        self._blocks: deque[tuple[int, int]] = deque()
-        """(tick of the cut, last tick) of transactions that may not be durable as a whole yet."""
-        if self._standing.block[1] > self._durable_tick:
-            self._blocks.append(self._standing.block)
-        self._awaiting = Lock()
+        standing = self._standing
+        self._durable_ticks = DurableTicks(standing.last_tick, standing.block)
         if opened.begins_segment:
             self._checkpoint()
         for part in shelf.given_up:
@@ -136,23 +128,12 @@ class PubendLog:
     @property
     def durable_tick(self) -> int:
         """The last tick that survives a crash: reads end there."""
-        return self._forget_durable()
+        return self._durable_ticks.last(self.log.durable)
 
     @property
     def whole_tick(self) -> int:
-        """The same for late readers: none of a transaction before all are there."""
-        durable, blocks = self._forget_durable(), self._blocks
-        with self._awaiting:
-            while blocks and blocks[0][1] <= durable:
-                blocks.popleft()
-            return min(durable, blocks[0][0] - 1) if blocks else durable
-
-    def _forget_durable(self) -> int:
-        durable, awaited = self.log.durable, self._awaited
-        with self._awaiting:
-            while awaited and awaited[0][0] <= durable:
-                self._durable_tick = awaited.popleft()[1]
-            return self._durable_tick
+        """The same for late readers: none of a transaction before all is there."""
+        return self._durable_ticks.whole(self.log.durable)
 
     @property
     def first_tick(self) -> int:
@@ -215,9 +196,7 @@ class PubendLog:
             last_tick, published[session] = run.last_tick, run.last_sequence
 
     def _await(self, position: int) -> None:
-        self._awaited.append((position, self.last_tick))
-        if len(self._awaited) > MOST_AWAITED:
-            self._forget_durable()
+        self._durable_ticks.appended(position, self.last_tick, self.log.durable)
 
     def append_start(self, start: Start) -> int:
         """A subscription begins; the position at which that is durable."""
@@ -225,9 +204,7 @@ class PubendLog:
 
     def append_cut(self, cut: Cut) -> int:
         """A transaction takes effect; its events follow. The position as with starts."""
-        if cut.last > cut.tick:
-            with self._awaiting:
-                self._blocks.append((cut.tick, cut.last))
+        self._durable_ticks.begins(cut.tick, cut.last)
         return self._append_one(CUT, cut)
 
     def _append_one(self, kind: int, record: Start | Cut) -> int:
