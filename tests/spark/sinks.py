@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import signal
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -73,8 +75,8 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.inbox = folder / "inbox"
-        self.inbox.mkdir()
-        self._count = 0
+        self.inbox.mkdir(exist_ok=True)
+        self._count = len(list(self.inbox.iterdir()))
 
     def put(self, ns: Sequence[int]) -> None:
         self._count += 1
@@ -166,3 +168,28 @@ class FailingSource(MotetSource):
         options = dict(self.options)
         folder = options.pop("folder")
         return Failing(sink_options_in(options), schema, folder=folder)
+
+
+class Doomed(StreamWriter):
+    """When its batch is committed, the driver of the job is killed."""
+
+    def __init__(self, *given: Any, victims: str) -> None:
+        super().__init__(*given)
+        self._victims = victims
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        super().commit(messages, batchId)
+        for victim in self._victims.split(","):
+            os.kill(int(victim), signal.SIGKILL)
+
+
+class DoomedSource(MotetSource):
+    @classmethod
+    def name(cls) -> str:
+        return "doomed"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        del overwrite
+        options = dict(self.options)
+        victims = options.pop("victims")
+        return Doomed(sink_options_in(options), schema, victims=victims)

@@ -6,6 +6,7 @@ Lives here
     core, greeting, linking, router, inquiry, account   the soft half: `step(input, now) -> Output`
     streams, total_order         exactly-once events: our own pubend, and the streams of all others
     pending, leaving, remembered what is not in our log yet, what must not leave yet, what it knows
+    sinking, reaching            commits of sinks until they are checked; how far back one may reach
     interests                    what streams want to know of the routing tables
     cell                         brokers of several processes: a room of its own
     image, records, rebuild      durable state as parts, all of it as bytes, and back
@@ -14,6 +15,7 @@ Lives here
     driven                       what the driver needs of a core
     recovery, compaction         a broker's folder: opened, read, kept short
     service, reloading           one broker as a process, and its topology read again
+    staging                      rows on their way into sinks, beside the core
     pubend, upkeep, retaining    its log of events: appended to, sealed and trimmed, for how long
     grouping                     when records go to that log: at once, or with others
     reading, late                late readers of that log, answered beside the core

@@ -67,6 +67,7 @@ def _overlay(core: BrokerCore, clients: tuple[str, ...]) -> dict[str, Any]:
         "tree": _tree(core),
         "homes": _homes(core, clients),
         "transactions": _transactions(core),
+        "sinks": _sinks(core),
     }
 
 
@@ -132,6 +133,20 @@ def _transactions(core: BrokerCore) -> dict[str, Any]:
         "taking_effect": len(state.active),
         "last_decision": state.number,
         "listed": listed,
+    }
+
+
+def _sinks(core: BrokerCore) -> dict[str, Any]:
+    """Who writes into which sink, how far that is, and what the log does not have yet."""
+    state = core.durable.sinks.state
+    return {
+        name: {
+            "query": sink.query,
+            "epoch": sink.epoch if sink.query else None,
+            "keys": len(sink.keys),
+            "copying": [b.tx for b in state.blocks.values() if b.client == name],
+        }
+        for name, sink in sorted(islice(state.sinks.items(), LONG_LISTING))
     }
 
 

@@ -89,8 +89,9 @@ class Unlogged:
 
     def answers(self, client: str) -> bool:
         """Is a client still to be told of publications?"""
-        held = (each for each in self._held if type(each) is Pending)
-        return any(each.client == client for each in (*self.pending, *held))
+        if any(each.client == client for each in self.pending):
+            return True
+        return any(type(each) is Pending and each.client == client for each in self._held)
 
     def log(self, item: LogItem, out: Output) -> None:
         """Behind a cut that the journal does not have yet, everything waits for it: a cut must
@@ -102,10 +103,11 @@ class Unlogged:
             out.log.append(item)
 
     def _tell(self, pending: Pending) -> None:
+        """What is held gets its number when it goes."""
         if self._held:
             self._held.append(pending)
         else:
-            self.pending.append(pending._replace(number=self.appended))
+            self.pending.append(pending)
 
     def wait_for(self, confirm: int) -> None:
         """What comes now waits for the journal to confirm this."""
@@ -195,11 +197,11 @@ class Unlogged:
         batch: list[Publication] | None = None,
     ) -> None:
         """A client is told of its publications up to a number, behind all that was logged."""
-        self._tell(Pending(0, client, epoch, upto, refused, tick, batch or []))
+        self._tell(Pending(self.appended, client, epoch, upto, refused, tick, batch or []))
 
     def start(self, tick: int, op: OpId, tentative: bool, out: Output) -> None:
         self.log(LogStart(tick, op, tentative), out)
-        self._tell(_nobody(0, tick, [], StartRecord(tick, op, tentative)))
+        self._tell(_nobody(self.appended, tick, [], StartRecord(tick, op, tentative)))
 
     def block(self, block: Block, known: int, out: Output) -> None:
         """A cut and its events, but for what the log has already, up to tick `known`."""
@@ -210,20 +212,21 @@ class Unlogged:
             self.log(LogCut(*cut), out)
             record = (block.tick, block.tx, switches, *where, block.number, block.orders)
             done = "" if block.events else block.tx
-            self._tell(_nobody(0, block.tick, [], CutRecord(*record))._replace(cut=done))
+            told = _nobody(self.appended, block.tick, [], CutRecord(*record))
+            self._tell(told._replace(cut=done))
         for tick, event in enumerate(block.events, block.tick + 1):
             if tick > known:
                 self.log(LogRun(tick, event.client, "", event.index + 1, [event.body]), out)
                 publication = Publication(event.client, event.index + 1, event.body)
                 done = block.tx if tick == block.last_tick else ""
-                self._tell(_nobody(0, tick, [publication])._replace(cut=done))
+                self._tell(_nobody(self.appended, tick, [publication])._replace(cut=done))
 
     def silence(self, upto: int) -> None:
         """Behind all that was logged: no event comes up to this tick."""
         told = self._held or self.pending
         if told and type(told[-1]) is Pending and told[-1].is_silence:
             told.pop()
-        self._tell(silence_upto(0, upto))
+        self._tell(silence_upto(self.appended, upto))
 
     def take(self, records: int) -> list[Pending]:
         """What is durable, now that the log has so many records of this life."""

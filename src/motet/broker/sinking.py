@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from motet.broker import facts
+from motet.errors import ProtocolError
 from motet.model import Hop
 from motet.protocol.contract import CheckStaged, Output, StagingChecked
 from motet.protocol.session.messages import CommitRequest, Request
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from motet.broker.core import BrokerCore
 
 NOTHING = ("", "")
+MOST_HELD = 1024
+"""No client of ours has more requests under way."""
 
 
 class Sinking:
@@ -32,6 +35,8 @@ class Sinking:
         held = self._checking.get(key)
         if held is not None:
             if request.sequence == held[-1].sequence + 1:
+                if len(held) > MOST_HELD:
+                    raise ProtocolError(f"more than {MOST_HELD} requests behind a commit")
                 held.append(request)
             return True
         if not isinstance(request, CommitRequest) or self._refusal(session, request)[0]:

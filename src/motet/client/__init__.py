@@ -9,6 +9,7 @@ What lives here
     local         `local` and `local_sync`: an overlay inside one process
     inquiry       asking a broker for its status without being its client
     reading, sync_reading, log_batch   reading the logs of a broker, days later if need be
+    sinking, sync_sinking   batches of any size that become one transaction
     standing      what an application holds while a filter of its own is in force: advertisements,
     subscription  and subscriptions with their events
     ledger        receipts: the fate of publications

@@ -9,7 +9,7 @@ __all__ = ["REST", "LogOutline", "LogStep"]
 
 class LogOutline:
     """The stream of a pubend from tick `since` to tick `upto`, in steps that follow each other. A
-    step with a number has the events of one transaction; any other ends in none."""
+    step with a `tx` has the events of one transaction; any other ends in none."""
 
     def __init__(self, pubend: str) -> None:
         self.pubend = pubend

@@ -49,6 +49,8 @@ __all__ = [
 ADVERTISED: Final = "sink"
 """The name of a sink's advertisement."""
 TIMEOUT_S: Final = 60.0
+SLOWEST_ROWS_PER_S: Final = 20_000
+"""A broker that copies fewer is not slow, but stuck."""
 
 
 class Stage(LogReader):
@@ -115,7 +117,8 @@ async def commit(
 
     `job` is a query, and `epoch` the number of its batch: one that is not above the last committed
     one changes nothing. Or it is a batch write, without an epoch; of those with the same key, one
-    is committed. `StagingLost` if rows are gone: then nothing has happened. `SinkTaken` if another
+    is committed. `timeout` is for the broker to answer, and more is allowed for many rows.
+    `OutcomeUnknown` if it has not: commit it again. `StagingLost` if rows are gone: then nothing has happened. `SinkTaken` if another
     query writes into this sink, unless this one takes it over.
     """
     if not sink:
@@ -128,7 +131,6 @@ async def commit(
             for each in known:
                 await client.unadvertise(each, wait="local")
             await client.advertise(advertised, name=ADVERTISED, timeout=timeout)
-        request = CommitRequest(
-            0, job, epoch, tuple(parts), advertised, key=key, takeover=takeover, timeout_s=timeout
-        )
-        return await client._conversation.ask(request)
+        copying_s = sum(part.rows for part in parts) / SLOWEST_ROWS_PER_S
+        said = (job, epoch, tuple(parts), advertised, key, takeover, timeout + copying_s)
+        return await client._conversation.ask(CommitRequest(0, *said))

@@ -219,6 +219,11 @@ class Wishes(ABC):
             try:
                 return await self._answer(handle, VERBS[type(request)], request.timeout_s)
             except NotEffective as problem:
+                if isinstance(request, CommitRequest):
+                    raise OutcomeUnknown(
+                        f"{problem.operation}: no answer within {problem.timeout_s:g} s; commit it "
+                        "again, which changes nothing if it was committed"
+                    ) from problem
                 # Our broker is there: it waits for another one, in the end for the root.
                 text = f"{problem.operation}: {AWAY} within {problem.timeout_s:g} s"
                 if not tx:

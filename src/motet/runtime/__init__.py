@@ -10,6 +10,7 @@ Lives here
     journal       where facts become durable
     log/          numbered records on disk that outlive the process: a room of its own
     pubend/       a stream of events on such a log, by ticks: a room of its own
+    staging       rows of sinks in files, until they are committed and copied
     wiring        where a broker listens, whom it dials, how patient it is
     clock, timers, redial, traffic, loop   time, alarms, patience, counters, the event loop
 

@@ -1,4 +1,4 @@
-"""Motet in Spark: what was published, as rows, exactly once and in whole transactions.
+"""Motet in Spark: events as rows, rows as events, exactly once and in whole transactions.
 
     spark = motet.spark.session("levels")            # or any session: motet.spark.register(spark)
     events = spark.readStream.format("motet").option("brokers", "motet://127.0.0.1:7701").load()
@@ -19,17 +19,22 @@ Lives here
     batch       batch reads
     stream      streaming reads
     pushdown, pushing   batch reads whose conditions travel to the brokers: `scan`
+    sink        writes: tasks stage rows at a broker, the driver commits them as one transaction
+    sink_options   what can be said with `option` of a sink
+    rows        which columns can be events, and batches of Arrow as their bodies
+    measuring   how fast a sink is, beside one that does nothing
 
 May import: `motet.client`, `motet.model`, `motet.errors`; pyspark only where it is used, so that
 this room can say what is missing; pyarrow, numpy.
 
-Must never: give a part of a transaction without the rest; give other rows when the same range is
+Must never: give, or write, a part of a transaction without the rest; give other rows when the same range is
 read again; take a gap between ticks for a loss.
 
 Invariants owned here
     - An offset splits no transaction among the pubends that are read.
     - The rows of a slice follow from broker, pubend, range, filter and columns alone.
     - What is not kept any more is an error, unless it was said that it should not be.
+    - What is written is seen when its batch is committed, and a batch is committed once.
 
 Test only this room: `pytest tests/spark`
 """

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from motet.errors import MisuseError
 from motet.model import EVERYTHING, Filter
+from motet.model.limits import MAX_CLIENT_ID_CHARS
 from motet.spark.options import TIMEOUT_S, Reading
 
 NAMES: Final = ("brokers", "sink", "advertise", "onNewQuery", "key", "timeout")
@@ -35,6 +36,8 @@ def sink_options_in(written: Mapping[str, str]) -> SinkOptions:
     sink = options.text("sink")
     if not sink:
         raise MisuseError('which sink? Write .option("sink", "a name that is its own")')
+    if len(sink) > MAX_CLIENT_ID_CHARS or not sink.isprintable():
+        raise MisuseError(f"a sink is named by 1 to {MAX_CLIENT_ID_CHARS} printable characters")
     advertise = options.text("advertise")
     return SinkOptions(
         home=homes[0],

@@ -46,7 +46,8 @@ class CutRecord(Struct, tag="cut", array_like=True, frozen=True):
     pubends: tuple[str, ...] = ()
     last: int = 0
     number: int = 0
-    """Of its decision: all pubends cut in the order of these."""
+    """Of its decision: all pubends cut in the order of these. 0: there was none, it is this
+    pubend's own."""
     orders: tuple[str, ...] = ()
     """Of a transaction with events of several pubends: the place of each event, from the one after
     the cut on, among all events of the transaction. They sort as the events are ordered."""

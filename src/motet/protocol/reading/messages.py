@@ -120,14 +120,15 @@ class ReadAnswer(Struct, tag="read", array_like=True, frozen=True):
 
 
 class LogStep(Struct, array_like=True, frozen=True):
-    """The stream from the tick behind the step before to tick `upto`. With a `number` it has the
+    """The stream from the tick behind the step before to tick `upto`. With a `tx` it has the
     events of one transaction and no others; without, it ends in no transaction."""
 
     upto: int
     events: int
     size_bytes: int
     number: int = 0
-    """Of the decision: all pubends have their transactions in the order of these."""
+    """Of the decision: all pubends have their transactions in the order of these. A batch of a
+    sink has none: 0."""
     tx: str = ""
     pubends: tuple[str, ...] = ()
     """All that have events of the transaction."""
