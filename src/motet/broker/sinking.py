@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from motet.broker import facts
 from motet.errors import ProtocolError
 from motet.model import Hop
+from motet.model.ticks import LAST_TICK
 from motet.protocol.contract import CheckStaged, Output, StagingChecked
 from motet.protocol.session.messages import CommitRequest, Request
 from motet.protocol.session.state import Session
+from motet.protocol.sinks.messages import MAX_STAGING_CHARS
 
 if TYPE_CHECKING:
     from motet.broker.core import BrokerCore
@@ -67,6 +69,9 @@ class Sinking:
             )
         if not session.durable:
             return ("MisuseError", f"{session.client} is no sink: its session is not durable")
+        wrong = _nonsense(request)
+        if wrong:
+            return ("MisuseError", wrong)
         own = core.durable.routing.state.advertisements.from_source(Hop.client(session.client))
         if request.advertised not in [each.filter for each in own if not each.tx]:
             text = f"{session.client} has not advertised {str(request.advertised)[:200]}"
@@ -101,3 +106,14 @@ class Sinking:
         tick = core.streams.start_tick(now)
         fact = facts.RequestReceived(client, epoch, request, tick, refused)
         core._journal(fact, out, now)
+
+
+def _nonsense(request: CommitRequest) -> str:
+    """What is wrong with a commit, whoever makes it."""
+    if not 0 < len(request.job) <= MAX_STAGING_CHARS or len(request.key) > MAX_STAGING_CHARS:
+        return f"a job is named by 1 to {MAX_STAGING_CHARS} characters, and a key has no more"
+    if request.epoch is not None and not 0 <= request.epoch <= LAST_TICK:
+        return f"epochs count from 0; {request.epoch} is none"
+    if len({(part.partition, part.name) for part in request.parts}) < len(request.parts):
+        return "an attempt is named twice, and its rows would be there twice"
+    return ""

@@ -193,7 +193,8 @@ class Stagings:
     async def sweep(self) -> None:
         """For ever: what nobody commits goes."""
         while self._staging is not None:
-            count = await self._do(self._staging.sweep, self._needed(), age_before_s(LEASE_S))
+            needed = self._needed() | set(self._checking)
+            count = await self._do(self._staging.sweep, needed, age_before_s(LEASE_S))
             if count:
                 log.info("%d files of rows that nobody has committed are gone", count)
             await asyncio.sleep(SWEEP_S)

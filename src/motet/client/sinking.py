@@ -58,6 +58,7 @@ class Stage(LogReader):
 
     def __init__(self, url: str, attempt: Attempt, advertised: Filter, timeout_s: float) -> None:
         super().__init__(url, timeout_s)
+        self._has_met = True  # a sink's home is somewhere: if it is away, it is waited for
         self._attempt = attempt
         self._advertised = advertised
         self._pieces = 0

@@ -108,3 +108,17 @@ def test_who_leaves_while_files_are_looked_at_commits_nothing(rig: Rig) -> None:
     again = rig.connect()
     assert isinstance(rig.commit(again, 0, [rig.stage(0, 0, range(3))]), Done)
     assert rig.blocks() == {"levels/q/0": [0, 1, 2]}
+
+
+def test_nonsense_is_refused(rig: Rig) -> None:
+    sink = rig.connect()
+    part = rig.stage(0, 0, range(3))
+    for epoch, parts, more in (
+        (0, [part, part], {}),
+        (-1, [part], {}),
+        (0, [part], {"job": ""}),
+        (None, [part], {"key": "k" * 1000}),
+    ):
+        assert error_of(rig.commit(sink, epoch, parts, **more)) == "MisuseError"
+    assert rig.blocks() == {}
+    assert isinstance(rig.commit(sink, 0, [part]), Done)

@@ -45,6 +45,8 @@ class Sinks:
         sink = self.state.sinks.get(client)
         if sink is None:
             return False
+        if request.tx(client) in self.state.blocks:
+            return True
         if not request.is_stream:
             return bool(request.key) and request.key in sink.keys
         return request.job == sink.query and (request.epoch or 0) <= sink.epoch

@@ -1,0 +1,127 @@
+"""Sinks at brokers that are processes of their own, without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import motet
+from motet.client.sinking import Attempt, StagedPart, commit, drop, open_stage
+from motet.errors import EventError, MotetError, ProtocolError, SinkTaken, StagingLost
+from motet.model import encode_event
+from motet.model.limits import MAX_EVENT_BYTES
+from tests.integration.durable_broker import DurableBroker
+
+SOON_S = 30.0
+SINK, QUERY = "levels", "q"
+
+
+@asynccontextmanager
+async def pair(folder: Path) -> AsyncIterator[tuple[DurableBroker, DurableBroker]]:
+    home = DurableBroker(folder, "B1", "--link", "B2", "--root", "B1")
+    other = DurableBroker(folder, "B2", "--link", f"B1={home.address}", "--root", "B1")
+    async with home, other:
+        await home.links_up()
+        await other.links_up()
+        yield home, other
+
+
+async def staged(home: DurableBroker, epoch: int, ns: range, name: str = "a") -> StagedPart:
+    attempt = Attempt(SINK, QUERY, epoch, 0, f"{name}-{epoch}")
+    async with open_stage(home.address, attempt, timeout=SOON_S) as stage:
+        for at in range(0, len(ns), 4096):
+            await stage.add([encode_event({"n": n}, b"x" * 50) for n in ns[at : at + 4096]])
+        return await stage.seal()
+
+
+async def test_subscribers_elsewhere_get_whole_batches_between_other_events(tmp_path: Path) -> None:
+    """While others publish, and while the home is killed and comes back in the middle of it."""
+    size, batches = 30_000, 3
+    async with pair(tmp_path) as (home, other):
+        reader = await motet.connect(other.address, client_id="reader")
+        numbers = await reader.subscribe("n >= 0")
+        rest = await reader.subscribe("x >= 0")
+        writer = await motet.connect(home.address, client_id="writer")
+        await writer.advertise("x >= 0")
+        for epoch in range(batches):
+            part = await staged(home, epoch, range(epoch * size, (epoch + 1) * size))
+            committing = asyncio.create_task(commit(home.address, SINK, QUERY, epoch, [part]))
+            for x in range(20):
+                await writer.publish({"x": epoch * 20 + x})
+            await asyncio.sleep(0.05 * epoch)  # any moment will do
+            home.kill()
+            await home.start()
+            assert await asyncio.wait_for(committing, SOON_S) == f"{SINK}/{QUERY}/{epoch}"
+        await writer.flush(SOON_S)
+        got = []
+        async with asyncio.timeout(SOON_S):
+            async for event in numbers:
+                got.append((event["n"], event.publisher))
+                if len(got) == size * batches:
+                    break
+        assert got == [(n, SINK) for n in range(size * batches)]
+        async with asyncio.timeout(SOON_S):
+            assert [(await anext(rest))["x"] for _ in range(60)] == list(range(60))
+        async with motet.open_log(home.address) as log:
+            (account,) = await log.describe()
+            steps = (await log.outline(account.pubend, every_block=True)).steps
+        blocks = [(step.tx, step.events) for step in steps if step.tx]
+        assert blocks == [(f"{SINK}/{QUERY}/{epoch}", size) for epoch in range(batches)]
+        assert not list((home.data / "staging").rglob("*.rows"))
+        await writer.close()
+        await reader.close()
+
+
+async def test_what_a_broker_does_not_stage(tmp_path: Path) -> None:
+    async with DurableBroker(tmp_path) as home:
+
+        async def refused(bodies: list[bytes]) -> MotetError:
+            attempt = Attempt(SINK, QUERY, 0, 0, "a")
+            async with open_stage(home.address, attempt, timeout=SOON_S) as stage:
+                with pytest.raises(MotetError) as raised:
+                    await stage.add(bodies)
+                return raised.value
+
+        good = encode_event({"n": 1}, b"")
+        assert isinstance(await refused([]), ProtocolError)
+        assert isinstance(await refused([good] * 5000), ProtocolError)
+        assert isinstance(await refused([encode_event({"n": 1}, b"x" * 600_000)] * 2), ProtocolError)
+        assert isinstance(
+            await refused([good, encode_event({"n": 1}, b"x" * MAX_EVENT_BYTES)]),
+            EventError | ProtocolError,
+        )
+        assert isinstance(await refused([good, encode_event({"1x": 1}, b"")]), EventError)
+        assert isinstance(await refused([good, b"\x01"]), MotetError)
+        assert not list((home.data / "staging").rglob("*.rows"))
+
+
+async def test_a_drop_takes_what_is_not_committed_and_nothing_else(tmp_path: Path) -> None:
+    async with DurableBroker(tmp_path) as home:
+        part = await staged(home, 0, range(10))
+        await drop(home.address, SINK, QUERY, 0)
+        with pytest.raises(StagingLost):
+            await commit(home.address, SINK, QUERY, 0, [part])
+        part = await staged(home, 0, range(10), "b")
+        await commit(home.address, SINK, QUERY, 0, [part])
+        await drop(home.address, SINK, QUERY, 0)
+        with pytest.raises(SinkTaken):
+            await commit(home.address, SINK, "another", 0, [])
+        async with motet.connect(home.address) as client:
+            status = await client.status()
+        assert status["sinks"] == {
+            SINK: {"query": QUERY, "epoch": 0, "keys": 0, "copying": []}
+        }
+
+
+async def test_brokers_without_files_offer_no_sinks() -> None:
+    async with motet.local(brokers=1) as overlay:
+        url = overlay.address("B1")
+        with pytest.raises(motet.NotOffered, match="offers no sinks"):
+            async with open_stage(url, Attempt(SINK, QUERY, 0, 0, "a"), timeout=SOON_S) as stage:
+                await stage.add([encode_event({"n": 1}, b"")])
+        with pytest.raises(motet.NotOffered, match="offers no sinks"):
+            await commit(url, SINK, QUERY, 0, [StagedPart(0, "a", 1, 1, 1)])
