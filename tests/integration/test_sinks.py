@@ -60,17 +60,18 @@ async def test_subscribers_elsewhere_get_whole_batches_between_other_events(tmp_
         got = []
         async with asyncio.timeout(SOON_S):
             async for event in numbers:
-                got.append((event["n"], event.publisher))
+                got.append((event["n"], event.publisher, event.transaction))
                 if len(got) == size * batches:
                     break
-        assert got == [(n, SINK) for n in range(size * batches)]
+        txs = [f"{SINK}/{QUERY}/{epoch}" for epoch in range(batches)]
+        assert got == [(n, SINK, txs[n // size]) for n in range(size * batches)]
         async with asyncio.timeout(SOON_S):
             assert [(await anext(rest))["x"] for _ in range(60)] == list(range(60))
         async with motet.open_log(home.address) as log:
             (account,) = await log.describe()
             steps = (await log.outline(account.pubend, every_block=True)).steps
         blocks = [(step.tx, step.events) for step in steps if step.tx]
-        assert blocks == [(f"{SINK}/{QUERY}/{epoch}", size) for epoch in range(batches)]
+        assert blocks == [(tx, size) for tx in txs]
         assert not list((home.data / "staging").rglob("*.rows"))
         await writer.close()
         await reader.close()

@@ -134,7 +134,8 @@ class Event:
 
     @property
     def transaction(self) -> str | None:
-        """The transaction that published it, as `client.outcome` knows it; None if none did."""
+        """The transaction that published it, as `client.outcome` knows it, or the batch of a sink;
+        None if it was neither."""
         return getattr(self, "_transaction", None)
 
     def encode(self) -> bytes:
