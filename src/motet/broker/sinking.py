@@ -6,7 +6,7 @@ waits, because its requests take effect in the order in which they were made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from motet.broker import facts
 from motet.errors import ProtocolError
@@ -25,21 +25,31 @@ MOST_HELD = 1024
 """No client of ours has more requests under way."""
 
 
+class Check(NamedTuple):
+    """A commit whose files are looked at, by a ticket, and what has come behind it; of one process
+    of its client, because the next one numbers its requests anew."""
+
+    ticket: int
+    instance: str
+    held: list[Request]
+
+
 class Sinking:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
-        self._checking: dict[tuple[str, str], list[Request]] = {}
-        """By client and epoch: a commit that is looked at, and what has come behind it."""
+        self._checks: dict[tuple[str, str], Check] = {}
+        """By client and epoch."""
+        self._tickets = 0
 
     def holds(self, session: Session, request: Request, out: Output) -> bool:
         """Whether a request has to wait."""
         key = (session.client, session.epoch)
-        held = self._checking.get(key)
-        if held is not None:
-            if request.sequence == held[-1].sequence + 1:
-                if len(held) > MOST_HELD:
+        check = self._checks.get(key)
+        if check is not None and check.instance == session.instance:
+            if request.sequence == check.held[-1].sequence + 1:
+                if len(check.held) > MOST_HELD:
                     raise ProtocolError(f"more than {MOST_HELD} requests behind a commit")
-                held.append(request)
+                check.held.append(request)
             return True
         if not isinstance(request, CommitRequest) or self._refusal(session, request)[0]:
             return False
@@ -48,8 +58,9 @@ class Sinking:
             return False
         if sinks.is_committed(session.client, request) or sinks.objection(session.client, request):
             return False  # it needs no files
-        self._checking[key] = [request]
-        out.staged.append(CheckStaged(*key, request))
+        self._tickets += 1
+        self._checks[key] = Check(self._tickets, session.instance, [request])
+        out.staged.append(CheckStaged(self._tickets, session.client, request))
         return True
 
     def refusal(self, client: str, epoch: str, request: Request) -> tuple[str, str]:
@@ -80,16 +91,19 @@ class Sinking:
 
     def checked(self, news: StagingChecked, out: Output, now: float) -> None:
         """It is known whether all is there."""
-        core, key = self._core, (news.client, news.epoch)
-        for request in self._checking.pop(key, ()):
-            session = core.durable.sessions.current(*key)
-            if session is None:
+        known = (key for key, each in self._checks.items() if each.ticket == news.ticket)
+        key = next(known, None)
+        if key is None:
+            return
+        check, refused = self._checks.pop(key), news.refused
+        for request in check.held:
+            session = self._core.durable.sessions.current(*key)
+            if session is None or session.instance != check.instance:
                 return
-            if core.durable.sessions.is_new(session, request):
-                if request.sequence == news.sequence:
-                    self.take(session, request, out, now, news.refused)
-                elif not self.holds(session, request, out):
-                    self.take(session, request, out, now)
+            if request is check.held[0]:
+                self.take(session, request, out, now, refused)
+            elif not self.holds(session, request, out):
+                self.take(session, request, out, now)
 
     def take(
         self,

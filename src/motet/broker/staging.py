@@ -43,6 +43,7 @@ from motet.protocol.contract import (
 )
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.reading.messages import Refused
+from motet.protocol.session.messages import CommitRequest
 from motet.protocol.sinks.messages import (
     MAX_STAGING_CHARS,
     MOST_BYTES,
@@ -174,19 +175,23 @@ class Stagings:
     async def _check(self, wish: CheckStaged) -> None:
         request = wish.request
         batch = Batch(wish.client, request.job, request.epoch or 0)
-        refused = ("", "")
         self._checking.append(batch)
+        try:
+            refused = await self._problem(batch, request)
+            self._turn(StagingChecked(wish.ticket, refused))
+        finally:  # from here on the core says whether it is needed
+            self._checking.remove(batch)
+
+    async def _problem(self, batch: Batch, request: CommitRequest) -> tuple[str, str]:
+        """Why a batch cannot be committed: an error, and its text. If all is there, both are
+        empty."""
         try:
             if self._staging is None:
                 raise NotOffered(f"{self._config.name} offers no sinks: it keeps no files")
             await self._do(self._staging.check, batch, request.parts)
         except UnavailableError as problem:
-            refused = (type(problem).__name__, str(problem)[:LONGEST_TEXT])
-        finally:
-            try:  # from here on the core says whether it is needed
-                self._turn(StagingChecked(wish.client, wish.epoch, request.sequence, refused))
-            finally:
-                self._checking.remove(batch)
+            return (type(problem).__name__, str(problem)[:LONGEST_TEXT])
+        return ("", "")
 
     # ── life ─────────────────────────────────────────────────────────────────────────────
 

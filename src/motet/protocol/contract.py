@@ -83,9 +83,7 @@ class Persisted(NamedTuple):
 class StagingChecked(NamedTuple):
     """What a commit names is staged, and whole; or, with an error and its text, it is not."""
 
-    client: str
-    epoch: str
-    sequence: int
+    ticket: int
     refused: tuple[str, str] = ("", "")
 
 
@@ -155,10 +153,10 @@ LogItem = LogRun | LogStart | LogCut
 
 
 class CheckStaged(NamedTuple):
-    """Is what a commit of this session names staged, and whole? See `StagingChecked`."""
+    """Is what a commit of a client names staged, and whole? See `StagingChecked`."""
 
+    ticket: int
     client: str
-    epoch: str
     request: CommitRequest
 
 

@@ -92,6 +92,7 @@ class Rig:
         self.core = BrokerCore(CONFIG, restored)
         self.staging = Staging(self.folder)
         self._queue: deque[Input] = deque()
+        self.is_slow = False
         self._logged = 0
         self.now = max(self.now, durable.now) + 1.0
         published: dict[tuple[str, str], int] = {}
@@ -113,7 +114,8 @@ class Rig:
         self._carry(self.core.step(given, self.now))
 
     def settle(self) -> None:
-        while self._queue:
+        """Everything happens that is under way; if it is slow, later."""
+        while self._queue and not self.is_slow:
             self.step(self._queue.popleft())
             if self.publisher and self._published < MOST_PUBLISHED:
                 self._published += 1
@@ -134,14 +136,14 @@ class Rig:
             self._queue.append(Persisted(out.confirm))
         for wish in out.staged:
             match wish:
-                case CheckStaged(client, epoch, request):
+                case CheckStaged(ticket, client, request):
                     refused = ("", "")
                     batch = Batch(client, request.job, request.epoch or 0)
                     try:
                         self.staging.check(batch, request.parts)
                     except StagingLost as problem:
                         refused = ("StagingLost", str(problem))
-                    self._queue.append(StagingChecked(client, epoch, request.sequence, refused))
+                    self._queue.append(StagingChecked(ticket, refused))
                 case ReadStaged(block, at):
                     bodies = self.staging.rows(block, at)
                     self._queue.append(RowsRead(block.tx, at, bodies))

@@ -96,18 +96,44 @@ def test_rows_were_checked_against_something_that_is_advertised(rig: Rig) -> Non
     assert rig.blocks() == {}
 
 
-def test_who_leaves_while_files_are_looked_at_commits_nothing(rig: Rig) -> None:
+def test_who_leaves_while_files_are_looked_at_may_have_committed(rig: Rig) -> None:
     sink = rig.connect()
-    part = rig.stage(0, 0, range(3))
-    settle, rig.settle = rig.settle, lambda: None  # type: ignore[method-assign]
-    assert rig.commit(sink, 0, [part]) is None
-    rig.settle = settle  # type: ignore[method-assign]
+    rig.is_slow = True
+    assert rig.commit(sink, 0, [rig.stage(0, 0, range(3))]) is None
     rig.step(Closed(sink))
+    rig.is_slow = False
     rig.settle()
-    assert rig.blocks() in ({}, {"levels/q/0": [0, 1, 2]})
-    again = rig.connect()
-    assert isinstance(rig.commit(again, 0, [rig.stage(0, 0, range(3))]), Done)
     assert rig.blocks() == {"levels/q/0": [0, 1, 2]}
+    assert isinstance(rig.commit(rig.connect(), 0, []), Done)
+    assert rig.blocks() == {"levels/q/0": [0, 1, 2]}
+
+
+def test_a_process_does_not_get_answers_to_the_one_before(rig: Rig) -> None:
+    """Whose requests had the same numbers."""
+    first = rig.connect()
+    rig.is_slow = True
+    assert rig.commit(first, 0, [rig.stage(0, 0, range(3))]) is None
+    second = rig.connect()
+    part = rig.stage(0, 0, range(3))
+    assert rig.commit(second, 0, []) is None, "it is looked at, too"
+    rig.is_slow = False
+    rig.settle()
+    assert rig.blocks() == {}, "the second one has committed an empty batch"
+    assert isinstance(rig.commit(second, 1, [rig.stage(1, 0, range(3))]), Done)
+    assert isinstance(rig.commit(second, 0, [part]), Done)
+    assert rig.blocks() == {"levels/q/1": [0, 1, 2]}
+
+
+def test_requests_behind_a_commit_wait_for_it(rig: Rig) -> None:
+    sink = rig.connect()
+    parts = [rig.stage(epoch, 0, range(epoch, epoch + 1)) for epoch in (0, 1, 2)]
+    rig.is_slow = True
+    for epoch in (0, 1, 2):
+        assert rig.commit(sink, epoch, [parts[epoch]]) is None
+    rig.is_slow = False
+    rig.settle()
+    assert rig.blocks() == {"levels/q/0": [0], "levels/q/1": [1], "levels/q/2": [2]}
+    assert sorted(rig.answers.values(), key=lambda a: a.sequence)[-1].value == "levels/q/2"  # type: ignore[union-attr]
 
 
 def test_nonsense_is_refused(rig: Rig) -> None:
