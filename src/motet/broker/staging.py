@@ -167,10 +167,17 @@ class Stagings:
                     bodies = await self._do(self._staging.rows, block, at)
                     self._turn(RowsRead(block.tx, at, bodies))
                 case DropStaged(block):
-                    assert self._staging is not None
-                    await self._do(self._staging.drop, block.batch, True)
+                    await self._drop(block.batch)
         except Exception as failure:  # what is committed cannot be read
             self._fail(failure)
+
+    async def _drop(self, batch: Batch) -> None:
+        """What stays although nobody needs it goes with the next sweep."""
+        assert self._staging is not None
+        try:
+            await self._do(self._staging.drop, batch, True)
+        except OSError as problem:
+            log.warning("staged rows that the log has cannot be removed: %s", problem)
 
     async def _check(self, wish: CheckStaged) -> None:
         request = wish.request
