@@ -113,9 +113,10 @@ class Rig:
     def step(self, given: Input) -> None:
         self._carry(self.core.step(given, self.now))
 
-    def settle(self) -> None:
+    def settle(self, most: int = NEVER) -> None:
         """Everything happens that is under way; if it is slow, later."""
-        while self._queue and not self.is_slow:
+        while self._queue and not self.is_slow and most:
+            most -= 1
             self.step(self._queue.popleft())
             if self.publisher and self._published < MOST_PUBLISHED:
                 self._published += 1
@@ -188,10 +189,12 @@ class Rig:
         bodies = [Raw(encode_event({"x": first + at}, b"")) for at in range(count)]
         self.step(Received(connection, Publish(first, bodies)))
 
-    def stage(self, epoch: int, partition: int, ns: range, size: int = 2) -> StagedPart:
+    def stage(
+        self, epoch: int, partition: int, ns: range, size: int = 2, sink: str = SINK
+    ) -> StagedPart:
         """A task: events of these numbers, in pieces of this size."""
         self._attempts += 1
-        attempt = Attempt(SINK, QUERY, epoch, partition, f"a{self._attempts}")
+        attempt = Attempt(sink, QUERY, epoch, partition, f"a{self._attempts}")
         pieces = 0
         for at in range(0, len(ns), size):
             self._write()
@@ -228,7 +231,7 @@ class Rig:
                 assert cut is not None
                 assert first == cut.tick + len(found[cut.tx]) + 1, "nothing is between"
                 assert item.first_sequence == len(found[cut.tx]) + 1
-                assert item.publisher == SINK
+                assert cut.tx.startswith(f"{item.publisher}/")
                 found[cut.tx] += [decode_attributes(body)["n"] for body in item.bodies]  # type: ignore[misc]
             elif cut is not None:
                 assert first > cut.last
