@@ -35,6 +35,8 @@ HEAD: Final = Struct(">IIII")
 SUFFIX: Final = ".rows"
 LEAST_FREE: Final = 0.05
 """With less of the disk free, nothing more is staged: the log needs the rest."""
+LONGEST_BYTES: Final = 16 << 20
+"""No piece is longer: it came in a frame."""
 MOST_OPEN: Final = 4096
 """Attempts whose place is remembered; of others it is read again."""
 
@@ -282,7 +284,7 @@ def read_pieces(path: Path) -> Iterator[Piece]:
     with path.open("rb") as file:
         while len(head := file.read(HEAD.size)) == HEAD.size:
             index, count, length, checksum = HEAD.unpack(head)
-            if index != place.pieces:
+            if index != place.pieces or length > LONGEST_BYTES:
                 return
             data = file.read(length)
             if len(data) < length or crc32(data) != checksum:
