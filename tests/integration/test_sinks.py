@@ -90,7 +90,9 @@ async def test_what_a_broker_does_not_stage(tmp_path: Path) -> None:
         good = encode_event({"n": 1}, b"")
         assert isinstance(await refused([]), ProtocolError)
         assert isinstance(await refused([good] * 5000), ProtocolError)
-        assert isinstance(await refused([encode_event({"n": 1}, b"x" * 600_000)] * 2), ProtocolError)
+        assert isinstance(
+            await refused([encode_event({"n": 1}, b"x" * 600_000)] * 2), ProtocolError
+        )
         assert isinstance(
             await refused([good, encode_event({"n": 1}, b"x" * MAX_EVENT_BYTES)]),
             EventError | ProtocolError,
@@ -113,9 +115,7 @@ async def test_a_drop_takes_what_is_not_committed_and_nothing_else(tmp_path: Pat
             await commit(home.address, SINK, "another", 0, [])
         async with motet.connect(home.address) as client:
             status = await client.status()
-        assert status["sinks"] == {
-            SINK: {"query": QUERY, "epoch": 0, "keys": 0, "copying": []}
-        }
+        assert status["sinks"] == {SINK: {"query": QUERY, "epoch": 0, "keys": 0, "copying": []}}
 
 
 async def test_brokers_without_files_offer_no_sinks() -> None:
