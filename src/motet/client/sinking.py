@@ -119,8 +119,8 @@ async def commit(
     `job` is a query, and `epoch` the number of its batch: one that is not above the last committed
     one changes nothing. Or it is a batch write, without an epoch; of those with the same key, one
     is committed. `timeout` is for the broker to answer, and more is allowed for many rows.
-    `OutcomeUnknown` if it has not: commit it again. `StagingLost` if rows are gone: then nothing has happened. `SinkTaken` if another
-    query writes into this sink, unless this one takes it over.
+    `OutcomeUnknown` if it has not: commit it again. `StagingLost` if rows are gone: then nothing
+    has happened. `SinkTaken` if another query writes into this sink, unless this one takes it over.
     """
     if not sink:
         raise MisuseError("a sink has a name")

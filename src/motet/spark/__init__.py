@@ -27,8 +27,8 @@ Lives here
 May import: `motet.client`, `motet.model`, `motet.errors`; pyspark only where it is used, so that
 this room can say what is missing; pyarrow, numpy.
 
-Must never: give, or write, a part of a transaction without the rest; give other rows when the same range is
-read again; take a gap between ticks for a loss.
+Must never: give, or write, a part of a transaction without the rest; give other rows when the same
+range is read again; take a gap between ticks for a loss.
 
 Invariants owned here
     - An offset splits no transaction among the pubends that are read.
