@@ -7,7 +7,7 @@ what, who was answered what, which events went in and which came out, each with 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -261,6 +261,10 @@ class Spans:
 
     def __len__(self) -> int:
         return len(self._starts)
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        """Each one's beginning and end."""
+        return iter(zip(self._starts, self._ends, strict=True))
 
     def begin(self, at: float) -> None:
         """A stretch whose end nobody knows yet; joins the last one if that is not over."""

@@ -29,6 +29,7 @@ from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.verdict import Verdict
 from motet.testing.cluster import Cluster
 from motet.testing.faults import DEFAULT_PROFILE, profile
+from motet.testing.history import History
 from motet.testing.mutations import MUTATIONS, planted
 from motet.testing.patches import Patch, patched
 
@@ -146,6 +147,22 @@ def simulate(
                 cluster.farewell()
                 verdicts += [*_tables(cluster), *_oddities(cluster)]
     return _result(seed, profile_name, cluster, verdicts)
+
+
+def observe(
+    seed: int,
+    profile_name: str = DEFAULT_PROFILE,
+    mutation: str | None = None,
+    **changes: Any,
+) -> tuple[History, list[Verdict]]:
+    """Run one seed, with changes to its plan, for its history and what checkers say of that."""
+    with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
+        needs = {**(bug.needs if bug else {}), **changes}
+        menu = replace(profile(profile_name), **needs.pop("menu", {}))
+        cluster = Cluster(seed, menu, needs=needs)
+        with patched(_surroundings(cluster)):
+            cluster.run()
+        return cluster.history, [checker.check(cluster.history) for checker in CHECKERS]
 
 
 @contextmanager

@@ -1,0 +1,69 @@
+"""Histories as files: rows are gathered, and written in parts that are complete or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from motet.audit.schema import FILLED, TABLES, arrow_schema
+
+ROWS: Final = 50_000
+"""As many rows of one table make a part."""
+
+
+class HistoryWriter:
+    """What one process has to tell. Nothing is on disk before `flush`, or enough rows."""
+
+    def __init__(self, folder: Path | str, *, run: str = "", part: str = "", rows: int = ROWS) -> None:
+        self.folder = Path(folder)
+        self.run = run
+        self.part = part or f"p{os.getpid()}"
+        self.parts = 0
+        self._most = rows
+        self._rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
+
+    def add(self, table: str, **row: Any) -> None:
+        rows = self._rows[table]
+        rows.append(row)
+        if len(rows) >= self._most:
+            self.flush(table)
+
+    def flush(self, *tables: str) -> None:
+        """Write what there is, of these tables or of all."""
+        for table in tables or TABLES:
+            rows = self._rows[table]
+            if rows:
+                self._rows[table] = []
+                self.parts += 1
+                write_part(self.folder, table, rows, f"{self.part}-{self.parts:06}", self.run)
+
+
+def write_part(
+    folder: Path, table: str, rows: list[dict[str, Any]], name: str, run: str = ""
+) -> Path:
+    """One file, under another name until it is whole."""
+    into = folder / table
+    into.mkdir(parents=True, exist_ok=True)
+    path = into / f"{name}.parquet"
+    unfinished = into / f".{name}.unfinished"
+    columns = {each: _column(rows, each, kind) for each, kind in TABLES[table].items()}
+    made = pa.table({"run": [row.get("run", run) for row in rows], **columns}, arrow_schema(table))
+    with unfinished.open("wb") as file:
+        pq.write_table(made, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+    return path
+
+
+def _column(rows: list[dict[str, Any]], name: str, kind: str) -> list[Any]:
+    filled = FILLED.get(kind)
+    values = [row.get(name, filled) for row in rows]
+    if kind == "ticks":
+        return [list(each.items()) if isinstance(each, Mapping) else each for each in values]
+    return values

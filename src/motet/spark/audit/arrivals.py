@@ -1,0 +1,307 @@
+"""Exactly once, from both ends: what was owed to a subscription, and what came for it.
+
+Both ends are summed up first, by subscription and log: a number and a fingerprint (the exclusive or
+of a 64-bit hash of each event and its place). Where the sums agree, the events do; where they do
+not, and only there, both ends are joined event by event. A wrong agreement has a chance of 2^-64.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from motet.spark.audit.findings import violations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from motet.spark.audit.tables import History
+
+STREAM = ["run", "op", "pubend"]
+WHO = "concat(client, '/', epoch, ' #', number)"
+PLACE = "case when tick > 0 then concat(' (tick ', tick, ' of ', pubend, ')') else '' end"
+
+
+class Arrivals:
+    """What is known of the deliveries of one history."""
+
+    def __init__(self, history: History, catalogue: DataFrame) -> None:
+        self.history = history
+        self.catalogue = catalogue
+        self.deliveries = history["deliveries"]
+
+    # ── both ends, summed up ─────────────────────────────────────────────────────────────
+
+    @cached_property
+    def came(self) -> DataFrame:
+        """By subscription and log: what applications have got."""
+        from pyspark.sql import functions as F
+
+        sure = self.deliveries.where("tick > 0 and op <> ''")
+        mark = F.xxhash64("tick", "publisher", "number")
+        taken = F.col("taken")
+        return self.history.keep(
+            sure.groupBy(*STREAM).agg(
+                F.count_if(taken).alias("n"),
+                F.bit_xor(F.when(taken, mark)).alias("x"),
+                F.max(F.when(taken, F.col("tick"))).alias("last"),
+                F.count_if(F.col("came") != taken).alias("unlike"),
+            )
+        )
+
+    @cached_property
+    def pairs(self) -> DataFrame:
+        """Every exactly-once event that was accepted, with each subscription that is owed it, or
+        had started before it."""
+        from pyspark.sql import functions as F
+
+        events = self.catalogue.where("is_sure and fate = 'accepted'").select(
+            "run", "client", "epoch", "number", "pubend", "tick", "sent_at", "carried",
+            "audience", "tx", F.col("broker").alias("home"), F.explode("filters").alias("f"),
+        )  # fmt: skip
+        wanted = self.history.subscriptions.selectExpr(
+            "run", "f", "op", "process", "broker", "total_order", "lasting", "since",
+            "requested_at", "effective_at",
+        )  # fmt: skip
+        starts = self.history["starts"].join(
+            self.came.select(*STREAM, "last"), STREAM, "full"
+        )
+        found = events.join(F.broadcast(wanted), ["run", "f"]).join(
+            F.broadcast(starts.withColumnRenamed("tick", "start")), STREAM, "left"
+        )
+        has_started = (
+            "coalesce(tick > start, false) "
+            "and (audience is null or array_contains(audience, op))"
+        )
+        owed = (
+            f"({has_started} and not total_order) "
+            "or (carried and effective_at <= sent_at) "
+            "or (coalesce(since[pubend], since['']) < tick and tick <= first and is_first)"
+        )
+        firsts = self._firsts()
+        if firsts is None:
+            found = found.withColumn("is_first", F.lit(False))
+        else:
+            found = found.join(F.broadcast(firsts), STREAM, "left")
+        return (
+            found.where("lasting or tick < last or (tick = last and last is not null)")
+            .withColumn("owed", F.expr(f"coalesce({owed}, false) and (lasting or tick < last)"))
+            .where(f"owed or ({has_started})")
+        )
+
+    def _firsts(self) -> DataFrame | None:
+        """Of subscriptions that reach into the past: was it the first of its session there?"""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        subscriptions = self.history.subscriptions
+        if subscriptions.where("since is not null").isEmpty():
+            return None
+        session = Window.partitionBy("run", "client", "epoch", "pubend")
+        known = self.history["starts"].join(
+            subscriptions.select("run", "op", "client", "epoch"), ["run", "op"]
+        )
+        return known.select(
+            *STREAM, (F.col("first") == F.min("first").over(session)).alias("is_first")
+        )
+
+    @cached_property
+    def suspects(self) -> DataFrame:
+        """Subscriptions and logs where both ends do not agree."""
+        from pyspark.sql import functions as F
+
+        due = self.pairs.groupBy(*STREAM).agg(
+            F.count("*").alias("due"),
+            F.bit_xor(F.xxhash64("tick", "client", "number")).alias("due_x"),
+        )
+        both = self.came.join(due, STREAM, "full")
+        differ = "coalesce(n, 0) <> coalesce(due, 0) or not (x <=> due_x) or unlike > 0"
+        self.sums = self.history.keep(both)
+        return self.history.keep(self.sums.where(differ).select(*STREAM))
+
+    # ── where they differ ────────────────────────────────────────────────────────────────
+
+    def lost(self) -> list[DataFrame]:
+        """What was owed and never came."""
+        from pyspark.sql import functions as F
+
+        taken = (
+            self.deliveries.where("taken and tick > 0")
+            .join(F.broadcast(self.suspects), STREAM, "left_semi")
+            .selectExpr("run", "op", "publisher client", "number")
+            .distinct()
+        )
+        owed = self.pairs.where("owed").join(F.broadcast(self.suspects), STREAM, "left_semi")
+        missing = owed.join(taken, ["run", "op", "client", "number"], "left_anti")
+        missing = missing.where("not (not lasting and tick >= last)")
+        told = self.history["losses"].selectExpr(
+            "run", "process", "pubend lost_pubend", "first lost_first", "last lost_last"
+        )
+        is_told = (
+            (F.col("m.run") == F.col("t.run"))
+            & (F.col("m.process") == F.col("t.process"))
+            & F.expr(
+                "m.tick = 0 or (lost_pubend = m.pubend and m.tick between lost_first and lost_last)"
+            )
+        )
+        missing = missing.alias("m").join(told.alias("t"), is_told, "left_anti")
+        cut = self.history.severed.selectExpr("run", "one home", "other broker", "ends_until")
+        missing = missing.join(F.broadcast(cut), ["run", "home", "broker"], "left").where(
+            "coalesce(ends_until, double('-infinity')) < least(requested_at, sent_at)"
+        )
+        text = "event %s%s never came for %s"
+        columns = (WHO, PLACE, "op")
+        guarantee = "exactly-once"
+        torn = self._torn(missing)
+        gap = "(not lasting or coalesce(tick < last, false))"
+        return [
+            violations(missing.where(f"not {gap}"), guarantee, "lost", text, *columns),
+            violations(
+                missing.where(gap), guarantee, "gap",
+                text + ", though tick %s did", *columns, "last",
+            ),
+            violations(
+                torn, "atomicity", "torn",
+                "of transaction %s, event %s%s never came for %s, and others did",
+                "tx", *columns,
+            ),
+        ]  # fmt: skip
+
+    def _torn(self, missing: DataFrame) -> DataFrame:
+        """Of these, events of transactions of which the same subscription got others."""
+        got = self.deliveries.where("taken and tick > 0").selectExpr(
+            "run", "op", "publisher client", "number"
+        )
+        events = self.catalogue.where("tx <> ''").select("run", "client", "number", "tx")
+        some = missing.where("tx <> ''").select("run", "op", "tx").distinct()
+        whole = events.join(some, ["run", "tx"]).join(
+            got, ["run", "op", "client", "number"], "left_semi"
+        )
+        return missing.where("tx <> ''").join(whole, ["run", "op", "tx"], "left_semi")
+
+    @cached_property
+    def doubtful(self) -> DataFrame:
+        """Deliveries that the sums do not speak for: each is looked at."""
+        from pyspark.sql import functions as F
+
+        marked = self.suspects.withColumn("suspect", F.lit(True))
+        found = self.deliveries.join(F.broadcast(marked), STREAM, "left")
+        many = (
+            self.history["operations"].where("kind = 'subscribe'")
+            .groupBy("run", "process", "handle").agg(F.count("*").alias("ops"))
+            .where("ops > 1")
+        )  # fmt: skip
+        found = found.join(F.broadcast(many), ["run", "process", "handle"], "left")
+        return self.history.keep(
+            found.where("tick = 0 or op = '' or number < 0 or suspect or ops > 1")
+        )
+
+    def unsound(self) -> list[DataFrame]:
+        """What came and should not have."""
+        from pyspark.sql import functions as F
+
+        events = self.catalogue.selectExpr(
+            "run", "client", "number", "epoch event_epoch", "pubend event_pubend",
+            "tick event_tick", "fate", "settled_at", "tx event_tx", "maybe", "filters",
+        )  # fmt: skip
+        wanted = self.history.subscriptions.selectExpr(
+            "run", "op", "f", "filter", "since reach", "requested_at"
+        )
+        came = self.doubtful.where("came").withColumnRenamed("publisher", "client")
+        came = came.withColumn("epoch", F.lit("")).join(
+            events, ["run", "client", "number"], "left"
+        )
+        came = came.join(F.broadcast(wanted), ["run", "op"], "left")
+        came = came.where(
+            "tick = 0 or event_tick is null or (event_pubend = pubend and event_tick = tick)"
+        )
+        told = "concat(client, ' #', number)"
+        known = came.where("event_epoch is not null")
+        ours = known.where("f is not null")
+        wrong = "event_tx = '' and not maybe or fate in ('refused', 'void')"
+        younger = (
+            "tick > 0 and reach is null and fate = 'accepted' and event_tx = '' "
+            "and settled_at < requested_at"
+        )
+        say = "soundness"
+        return [
+            violations(came.where("event_epoch is null"), say, "invented",
+                       "process %s got %s%s for %s, which nobody published",
+                       "process", told, PLACE, "op"),
+            violations(known.where("f is null"), say, "nobody's",
+                       "process %s got %s%s for no subscription of its session",
+                       "process", told, PLACE),
+            violations(ours.where("not array_contains(filters, f)"), say, "misrouted",
+                       "%s%s came for %s (%s), which it does not match",
+                       told, PLACE, "op", "filter"),
+            violations(ours.where(wrong), say, "unpublished",
+                       "%s%s came for %s, though it was not advertised, or never published",
+                       told, PLACE, "op"),
+            violations(ours.where(younger), say, "early",
+                       "%s%s was published before %s was asked for, and came for it",
+                       told, PLACE, "op"),
+        ]  # fmt: skip
+
+    def spaces(self) -> list[DataFrame]:
+        """What was refused or accepted, though it was advertised, or was not."""
+        made = self.catalogue.where("tx = '' and position is not null")
+        say = "soundness"
+        return [
+            violations(made.where("fate = 'refused' and surely"), say, "refused",
+                       "event %s was refused, though it was advertised", WHO),
+            violations(made.where("fate = 'accepted' and not maybe"), say, "accepted",
+                       "event %s was accepted, though it was never advertised", WHO),
+        ]  # fmt: skip
+
+    def doubled(self) -> list[DataFrame]:
+        """What came more than once."""
+        from pyspark.sql import functions as F
+
+        several = (
+            self.catalogue.groupBy("run", "client", "number")
+            .agg(F.count_distinct("epoch").alias("epochs"))
+            .where("epochs > 1")
+            .withColumnRenamed("client", "publisher")
+        )
+        came = self.doubtful.where("came and number >= 0")
+        # Of a best-effort event nobody knows the session: its number may be another one's, too.
+        named = came.where("tick > 0").unionByName(
+            came.where("tick = 0").join(several, ["run", "publisher", "number"], "left_anti")
+        )
+        again = (
+            named.groupBy("run", "process", "handle", "publisher", "number")
+            .agg(F.count("*").alias("times"), F.first("op").alias("op"))
+            .where("times > 1")
+        )
+        logged = (
+            self.history["logged"].groupBy("run", "client", "epoch", "number")
+            .agg(F.count("*").alias("times")).where("times > 1")
+        )  # fmt: skip
+        own = self._own_cursors()
+        say = "duplicates"
+        return [
+            violations(again, say, "doubled", "%s came %s times for %s",
+                       "concat(publisher, ' #', number)", "times", "op"),
+            violations(logged, say, "logged twice", "event %s is in logs %s times", WHO, "times"),
+            violations(own, say, "done twice",
+                       "%s, which writes its own cursors down, got %s %s times",
+                       "client", "concat(publisher, ' #', number)", "times"),
+        ]  # fmt: skip
+
+    def _own_cursors(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        wanted = self.history.subscriptions.where("own_cursors").select(
+            "run", "op", "client", "filter", "stayed"
+        )
+        taken = self.deliveries.where("taken and number >= 0")
+        return (
+            taken.join(F.broadcast(wanted), ["run", "op"])
+            .groupBy("run", "client", "filter", "publisher", "number")
+            .agg(
+                F.count("*").alias("times"),
+                F.count_distinct("op").alias("ops"),
+                F.bool_or("stayed").alias("stayed"),
+            )
+            .where("times > 1 and (ops < times or not stayed)")
+        )

@@ -1,0 +1,366 @@
+"""Transactions: one outcome, all of their events or none, nothing early, one order everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from motet.spark.audit.findings import violations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from motet.spark.audit.tables import History
+
+NEVER = "double('infinity')"
+LONG_AGO = "double('-infinity')"
+HOME = "regexp_replace({}, '\\\\.[^.]*$', '')"
+"""The broker of a pubend."""
+
+
+class Dealings:
+    """What is known of the transactions of one history."""
+
+    def __init__(self, history: History, events: DataFrame) -> None:
+        self._history = history
+        self.frames: dict[str, DataFrame] = {
+            name: history[name]
+            for name in ("words", "cuts", "hearers", "before", "starts", "sessions", "amnesia")
+        }
+        self.frames["severed"] = history.severed
+        self.frames["subs"] = history.subscriptions
+        self.frames["deals"] = history.keep(self._deals())
+        self.frames["deeds"] = history.keep(self._deeds())
+        self.frames["events"] = history.keep(events.where("tx <> ''"))
+        self.frames["acts"] = history.keep(self._acts())
+        self.frames["tx_ops"] = self.sql(
+            "select run, op, tx from {operations} where tx <> '' and kind = 'subscribe'",
+            operations=history["operations"],
+        )
+        self.frames["came"] = history.keep(self._came())
+
+    def sql(self, text: str, **more: DataFrame) -> DataFrame:
+        used = {name: each for name, each in {**self.frames, **more}.items() if f"{{{name}}}" in text}
+        return self._history.spark.sql(text, **used)
+
+    def _deals(self) -> DataFrame:
+        """Each with its root, and until when that has forgotten what it knew."""
+        return self.sql(
+            """
+            select t.*, b.broker root, coalesce(s.path_until, double('-infinity')) root_until,
+              case when t.kind = 'static' then t.at else t.commit_at end ready_at
+            from {transactions} t
+            left join {brokers} b on b.run = t.run and b.is_root
+            left join {severed} s on s.run = t.run and s.one = b.broker and s.other = b.broker
+            """,
+            transactions=self._history["transactions"],
+            brokers=self._history["brokers"],
+        )
+
+    def _deeds(self) -> DataFrame:
+        """Each with the outcome of its transaction, and whether its broker has forgotten."""
+        return self.sql(
+            """
+            select d.*, t.outcome, t.kind tx_kind, t.at tx_at, t.answered_at tx_answered_at,
+              s.broker, coalesce(v.path_until, double('-infinity')) >= t.at is_cut_off
+            from {all_deeds} d
+            join {deals} t on t.run = d.run and t.tx = d.tx
+            left join {sessions} s on s.run = d.run and s.client = d.client and s.epoch = d.epoch
+            left join {severed} v on v.run = d.run and v.one = t.root and v.other = s.broker
+            """,
+            all_deeds=self._history["deeds"],
+        )
+
+    def _acts(self) -> DataFrame:
+        """Publications in transactions, each with its event."""
+        return self.sql(
+            """
+            select d.run, d.tx, d.place, d.outcome, d.answer, d.at, d.tx_at, d.is_cut_off,
+              d.tx_kind, d.tx_answered_at, d.client deed_client, d.epoch deed_epoch,
+              e.client, e.epoch, e.number, e.pubend, e.tick, e.audience, e.filters,
+              concat(e.client, '/', e.epoch, ' #', e.number) who
+            from {deeds} d
+            join {events} e on e.run = d.run and e.tx = d.tx and e.epoch = d.epoch
+              and e.number = d.event
+            where d.kind = 'publish'
+            """
+        )
+
+    def _came(self) -> DataFrame:
+        """Deliveries of events of transactions, or for subscriptions that one begins or ends."""
+        return self.sql(
+            """
+            select /*+ broadcast(e), broadcast(o), broadcast(w) */ d.run, d.op, d.at, d.publisher,
+              d.number, d.pubend, d.tick, e.tx event_tx, o.tx op_tx
+            from {deliveries} d
+            left join (select distinct run, client, number, pubend, tick, tx from {events}) e
+              on e.run = d.run and e.client = d.publisher and e.number = d.number
+              and (e.tick = 0 or d.tick = 0 or (e.tick = d.tick and e.pubend = d.pubend))
+            left join {tx_ops} o on o.run = d.run and o.op = d.op
+            left join (select distinct run, op, true switched from {deeds} where op <> '') w
+              on w.run = d.run and w.op = d.op
+            where d.came and (e.tx is not null or o.tx is not null or w.switched)
+            """,
+            deliveries=self._history["deliveries"],
+        )
+
+
+def judge(history: History, events: DataFrame) -> tuple[Dealings, list[DataFrame]]:
+    dealings = Dealings(history, events)
+    return dealings, [
+        *_words(dealings),
+        *_wholes(dealings),
+        *_early(dealings),
+        *_cuts(dealings),
+        *_own(dealings, history),
+        *_handovers(dealings, history),
+    ]
+
+
+def _words(dealings: Dealings) -> list[DataFrame]:
+    """What was said about outcomes."""
+    sql, say = dealings.sql, "atomicity"
+    said = sql(
+        """
+        select t.run, t.tx, collect_set(w.outcome) outcomes,
+          collect_set(case when w.number > 0 then w.number end) numbers
+        from {words} w join {deals} t on t.run = w.run and t.tx = w.tx
+        where w.outcome in ('committed', 'aborted') and t.root_until < t.at
+        group by t.run, t.tx having size(outcomes) > 1 or size(numbers) > 1
+        """
+    )
+    running = sql(
+        """
+        select t.run, t.tx, w.who, w.at from {words} w
+        join {deals} t on t.run = w.run and t.tx = w.tx
+        where w.outcome = 'in progress' and w.asked_at > t.answered_at
+        """
+    )
+    expired = sql(
+        """
+        select t.run, t.tx, w.who, w.at from {words} w
+        join {deals} t on t.run = w.run and t.tx = w.tx
+        join (select run, tx, min_by(at, at) at from {words}
+              where outcome in ('committed', 'aborted') group by run, tx) f
+          on f.run = w.run and f.tx = w.tx
+        left anti join {amnesia} a on a.run = w.run and a.one = t.root and a.other = ''
+          and a.until >= t.at and a.since <= w.at
+        where w.outcome = 'expired' and f.at <= w.asked_at
+        """
+    )
+    keys = sql(
+        """
+        select run, client, key, collect_list(tx) txs, min_by(root_until < at, at) known
+        from {deals} where key <> '' and outcome = 'committed'
+        group by run, client, key having size(txs) > 1 and known
+        """
+    )
+    return [
+        violations(said.where("size(outcomes) > 1"), say, "two outcomes",
+                   "%s was told to be %s", "tx", "array_join(array_sort(outcomes), ' and ')"),
+        violations(said.where("size(numbers) > 1"), say, "two numbers",
+                   "%s has numbers %s", "tx", "array_sort(numbers)"),
+        violations(running, say, "still running",
+                   "%s was committed, but %s heard at %s s that it is in progress",
+                   "tx", "who", "at"),
+        violations(expired, say, "forgotten",
+                   "%s is decided, but %s heard at %s s that nobody knows it", "tx", "who", "at"),
+        violations(keys, say, "key used twice", "%s are all committed, and all are %s of %s",
+                   "array_join(array_sort(txs), ' and ')", "key", "client"),
+    ]  # fmt: skip
+
+
+def _wholes(dealings: Dealings) -> list[DataFrame]:
+    """All of a committed transaction, nothing of an aborted one; who took part was told."""
+    sql, say = dealings.sql, "atomicity"
+    unpublished = sql(
+        "select * from {acts} where outcome = 'committed' and answer = 'Done' and tick = 0 "
+        "and not is_cut_off"
+    )
+    published = sql("select * from {acts} where outcome = 'aborted' and tick > 0")
+    cut = sql(
+        "select distinct c.run, c.tx, c.pubend from {cuts} c "
+        "join {deals} t on t.run = c.run and t.tx = c.tx where t.outcome = 'aborted'"
+    )
+    untold = sql(
+        """
+        select distinct d.run, d.tx, d.client, d.outcome from {deeds} d
+        left anti join {hearers} h
+          on h.run = d.run and h.tx = d.tx and h.client = d.client and h.epoch = d.epoch
+        where d.outcome in ('committed', 'aborted') and d.stays and not d.is_cut_off
+          and d.answer not in ('TransactionOver', 'NotInvited')
+          and (d.outcome = 'committed' or not d.is_planned)
+        """
+    )
+    return [
+        violations(unpublished, say, "partly published",
+                   "%s is committed, but event %s was never published", "tx", "who"),
+        violations(published, say, "published though aborted",
+                   "%s was aborted, but event %s was published at tick %s of %s",
+                   "tx", "who", "tick", "pubend"),
+        violations(cut, say, "cut though aborted", "%s was aborted, but %s has cut for it",
+                   "tx", "pubend"),
+        violations(untold, say, "untold", "%s is %s, but %s, which took part, was never told",
+                   "tx", "outcome", "client"),
+    ]  # fmt: skip
+
+
+def _early(dealings: Dealings) -> list[DataFrame]:
+    """Nothing is seen before the commit, nor ever of what was aborted."""
+    seen = dealings.sql(
+        """
+        select d.run, d.publisher, d.number, d.op, d.at, d.pubend, t.tx, t.outcome, t.ready_at,
+          d.event_tx = t.tx is_its, coalesce(c.at, double('infinity')) cut_at
+        from {came} d
+        join {deals} t on t.run = d.run and t.tx in (d.event_tx, d.op_tx)
+        left join (select run, tx, pubend, min(at) at from {cuts} group by all) c
+          on c.run = d.run and c.tx = d.event_tx and c.pubend = d.pubend
+        """
+    )
+    what, say = "concat(publisher, ' #', number)", "visibility"
+    return [
+        violations(seen.where("ready_at > at"), say, "before the commit",
+                   "%s came for %s at %s s, but %s could not be committed before %s s",
+                   what, "op", "at", "tx", "ready_at"),
+        violations(seen.where("outcome = 'aborted'"), say, "of an aborted one",
+                   "%s came for %s, but %s was aborted", what, "op", "tx"),
+        violations(seen.where("is_its and cut_at > at"), say, "before the cut",
+                   "%s of %s came for %s at %s s from %s, which had not cut for it",
+                   what, "tx", "op", "at", "pubend"),
+    ]  # fmt: skip
+
+
+def _cuts(dealings: Dealings) -> list[DataFrame]:
+    """One cut per transaction and log, in the order of numbers; its events follow, in order."""
+    sql, say = dealings.sql, "transaction-order"
+    twice = sql(
+        "select run, tx, pubend, array_sort(collect_set(tick)) ticks from {cuts} "
+        "group by run, tx, pubend having size(ticks) > 1"
+    )
+    numbers = sql(
+        "select run, tx, array_sort(collect_set(number)) numbers from {cuts} "
+        "group by run, tx having size(numbers) > 1"
+    )
+    home = HOME.format("c.pubend")
+    behind = sql(
+        f"""
+        select c.run, c.pubend, c.tx, c.number, c.before.tx before_tx, c.before.number before_number
+        from (select *, lag(struct(tx, number)) over (partition by run, pubend order by tick) before
+              from (select distinct run, pubend, tick, tx, number from {{cuts}})) c
+        left join {{deals}} t on t.run = c.run and t.tx = c.tx
+        left join {{severed}} v on v.run = c.run and v.one = t.root and v.other = {home}
+        where c.before.number >= c.number and coalesce(v.path_until < t.at, true)
+          and coalesce(t.root_until, double('-infinity')) = double('-infinity')
+        """
+    )
+    block = sql(
+        """
+        select a.*, c.tick cut,
+          row_number() over (partition by a.run, a.tx, a.pubend order by a.place) at_place
+        from {acts} a
+        left join (select run, tx, pubend, min(tick) tick from {cuts} group by all) c
+          on c.run = a.run and c.tx = a.tx and c.pubend = a.pubend
+        where a.tick > 0
+        """
+    )
+    against = sql(
+        """
+        select b.run, b.tx, b.first, b.then, x.pubend from {before} b
+        join {acts} x on x.run = b.run and x.tx = b.tx and x.place = b.first
+        join {acts} y on y.run = b.run and y.tx = b.tx and y.place = b.then and y.pubend = x.pubend
+        where x.tick > 0 and y.tick > 0 and x.tick >= y.tick
+        """
+    )
+    return [
+        violations(twice, say, "two cuts", "%s has cut for %s at ticks %s", "pubend", "tx", "ticks"),
+        violations(numbers, say, "numbers differ", "%s has numbers %s", "tx", "numbers"),
+        violations(behind, say, "cuts swapped", "%s cuts for %s, number %s, behind %s, number %s",
+                   "pubend", "tx", "number", "before_tx", "before_number"),
+        violations(block.where("cut is null or tick <> cut + at_place"), say, "block torn",
+                   "of %s, event %s is at tick %s of %s, which has cut for it at %s",
+                   "tx", "who", "tick", "pubend", "coalesce(cut, 'no tick')"),
+        violations(against, say, "against the plan", "%s has step %s behind step %s in %s",
+                   "tx", "first", "then", "pubend"),
+    ]  # fmt: skip
+
+
+def _own(dealings: Dealings, history: History) -> list[DataFrame]:
+    """Of its own events, what a transaction begins gets those behind it, what it ends those
+    before it."""
+    switches = history.keep(
+        dealings.sql(
+            """
+            select run, tx, op, max(case when kind = 'subscribe' then place end) since,
+              max(case when kind = 'unsubscribe' then place end) until
+            from {deeds}
+            where outcome = 'committed' and answer = 'Done' and op <> ''
+              and kind in ('subscribe', 'unsubscribe')
+            group by run, tx, op
+            """
+        )
+    )
+    dealings.frames["switches"] = switches
+    met = dealings.sql(
+        f"""
+        select a.run, a.tx, a.who, a.place, a.pubend, a.tick, a.tx_at, s.op, o.*except(run, op),
+          (s.since is null or a.place > s.since) and (s.until is null or a.place < s.until) owed,
+          d.op is not null arrived, coalesce(v.path_until, {LONG_AGO}) path_until,
+          coalesce(array_contains(a.audience, s.op), true) and coalesce(b.tick < a.tick, false)
+            is_known
+        from {{acts}} a
+        join {{switches}} s on s.run = a.run and s.tx = a.tx
+        join {{subs}} o on o.run = s.run and o.op = s.op and array_contains(a.filters, o.f)
+        left join (select distinct run, op, publisher, number from {{came}}) d
+          on d.run = a.run and d.op = s.op and d.publisher = a.client and d.number = a.number
+        left join {{starts}} b on b.run = a.run and b.op = s.op and b.pubend = a.pubend
+        left join {{severed}} v on v.run = a.run and v.other = o.broker
+          and v.one = {HOME.format("a.pubend")}
+        where a.answer = 'Done' and a.tick > 0
+        """.replace("o.*except(run, op)", "o.process, o.answer op_answer, o.finished_at, "
+                    "o.session_lasting, o.is_gone, o.requested_at")
+    )  # fmt: skip
+    missing = dealings.sql(
+        f"""
+        select m.* from {{met}} m
+        left anti join {{losses}} l on l.run = m.run and l.process = m.process
+          and l.pubend = m.pubend and m.tick between l.first and l.last
+        where m.owed and not m.arrived and m.is_known and m.op_answer = 'Done'
+          and (m.finished_at < {NEVER} or m.session_lasting)
+          and not (m.is_gone and m.finished_at = {NEVER})
+          and m.path_until < least(m.tx_at, m.requested_at)
+        """,
+        met=met,
+        losses=history["losses"],
+    )
+    say = "transaction-order"
+    return [
+        violations(met.where("arrived and not owed"), say, "against its order",
+                   "of %s, event %s (step %s) came for %s, against its order",
+                   "tx", "who", "place", "op"),
+        violations(missing, say, "missing in its order",
+                   "of %s, event %s (step %s) never came for %s, which is before it",
+                   "tx", "who", "place", "op"),
+    ]  # fmt: skip
+
+
+def _handovers(dealings: Dealings, history: History) -> list[DataFrame]:
+    """Never do both sides of a hand-over get an event."""
+    both = dealings.sql(
+        """
+        select o.run, o.tx, o.op old, n.op new, d.publisher, d.number, d.tick, d.pubend
+        from {switches} o
+        join {subs} x on x.run = o.run and x.op = o.op and x.answer = 'Done'
+        join {subs} y on y.run = o.run and y.f = x.f
+        join {switches} n on n.run = o.run and n.tx = o.tx and n.op = y.op
+        join {came} d on d.run = o.run and d.op = o.op
+        join {came} e on e.run = o.run and e.op = n.op
+          and e.publisher = d.publisher and e.number = d.number
+        where o.until is not null and o.since is null and n.since is not null and n.until is null
+          and d.tick > 0 and not (d.event_tx <=> o.tx)
+        """
+    )
+    del history
+    return [
+        violations(both, "handover", "both sides",
+                   "%s (tick %s of %s) came for both %s and %s of %s",
+                   "concat(publisher, ' #', number)", "tick", "pubend", "old", "new", "tx"),
+    ]  # fmt: skip
