@@ -94,7 +94,14 @@ TABLES: Final[dict[str, Columns]] = {
         "came": "bool",
         "taken": "bool",
     },
-    "losses": {"process": "text", "pubend": "text", "first": "int", "last": "int"},
+    "losses": {
+        "process": "text",
+        "pubend": "text",
+        "first": "int",
+        "last": "int",
+        "withdrawn": "bool",
+    },
+    "logs": {"pubend": "text", "lost_upto": "int", "trimmed_upto": "int"},
     "cuts": {
         "pubend": "text",
         "tick": "int",

@@ -23,8 +23,11 @@ def write_history(history: History, folder: Path | str, run: str) -> None:
         writer.add("starts", op=str(op), pubend=pubend, first=first, tick=tick)
     _write_deliveries(history, writer)
     for loss in history.losses:
-        span = {"first": loss.first, "last": loss.last}
+        span = {"first": loss.first, "last": loss.last, "withdrawn": loss.withdrawn}
         writer.add("losses", process=str(loss.instance), pubend=loss.pubend, **span)
+    for pubend, tick in history.lost_upto.items():
+        trimmed = history.trimmed_upto.get(pubend, 0)
+        writer.add("logs", pubend=pubend, lost_upto=tick, trimmed_upto=trimmed)
     for cut in history.cuts:
         place = {"pubend": cut.pubend, "tick": cut.tick, "last": cut.last}
         writer.add("cuts", **place, tx=cut.tx, number=cut.number, at=cut.at)

@@ -10,6 +10,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
 from motet.spark.audit.findings import violations
 
 if TYPE_CHECKING:
@@ -35,8 +38,6 @@ class Arrivals:
     @cached_property
     def came(self) -> DataFrame:
         """By subscription and log: what applications have got."""
-        from pyspark.sql import functions as F
-
         sure = self.deliveries.where("tick > 0 and op <> ''")
         mark = F.xxhash64("tick", "publisher", "number")
         taken = F.col("taken")
@@ -53,8 +54,6 @@ class Arrivals:
     def pairs(self) -> DataFrame:
         """Every exactly-once event that was accepted, with each subscription that is owed it, or
         had started before it."""
-        from pyspark.sql import functions as F
-
         events = self.catalogue.where("is_sure and fate = 'accepted'").select(
             "run", "client", "epoch", "number", "pubend", "tick", "sent_at", "carried",
             "audience", "tx", F.col("broker").alias("home"), F.explode("filters").alias("f"),
@@ -66,8 +65,8 @@ class Arrivals:
         starts = self.history["starts"].join(
             self.came.select(*STREAM, "last"), STREAM, "full"
         )
-        found = events.join(F.broadcast(wanted), ["run", "f"]).join(
-            F.broadcast(starts.withColumnRenamed("tick", "start")), STREAM, "left"
+        found = events.join(self.history.aside(wanted), ["run", "f"]).join(
+            self.history.aside(starts.withColumnRenamed("tick", "start")), STREAM, "left"
         )
         has_started = (
             "coalesce(tick > start, false) "
@@ -82,18 +81,15 @@ class Arrivals:
         if firsts is None:
             found = found.withColumn("is_first", F.lit(False))
         else:
-            found = found.join(F.broadcast(firsts), STREAM, "left")
-        return (
-            found.where("lasting or tick < last or (tick = last and last is not null)")
+            found = found.join(self.history.aside(firsts), STREAM, "left")
+        return self.history.brief(
+            found.where("lasting or tick <= last")
             .withColumn("owed", F.expr(f"coalesce({owed}, false) and (lasting or tick < last)"))
             .where(f"owed or ({has_started})")
         )
 
     def _firsts(self) -> DataFrame | None:
         """Of subscriptions that reach into the past: was it the first of its session there?"""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         subscriptions = self.history.subscriptions
         if subscriptions.where("since is not null").isEmpty():
             return None
@@ -108,8 +104,6 @@ class Arrivals:
     @cached_property
     def suspects(self) -> DataFrame:
         """Subscriptions and logs where both ends do not agree."""
-        from pyspark.sql import functions as F
-
         due = self.pairs.groupBy(*STREAM).agg(
             F.count("*").alias("due"),
             F.bit_xor(F.xxhash64("tick", "client", "number")).alias("due_x"),
@@ -123,17 +117,14 @@ class Arrivals:
 
     def lost(self) -> list[DataFrame]:
         """What was owed and never came."""
-        from pyspark.sql import functions as F
-
         taken = (
             self.deliveries.where("taken and tick > 0")
-            .join(F.broadcast(self.suspects), STREAM, "left_semi")
+            .join(self.history.aside(self.suspects), STREAM, "left_semi")
             .selectExpr("run", "op", "publisher client", "number")
             .distinct()
         )
-        owed = self.pairs.where("owed").join(F.broadcast(self.suspects), STREAM, "left_semi")
+        owed = self.pairs.where("owed").join(self.history.aside(self.suspects), STREAM, "left_semi")
         missing = owed.join(taken, ["run", "op", "client", "number"], "left_anti")
-        missing = missing.where("not (not lasting and tick >= last)")
         told = self.history["losses"].selectExpr(
             "run", "process", "pubend lost_pubend", "first lost_first", "last lost_last"
         )
@@ -146,9 +137,10 @@ class Arrivals:
         )
         missing = missing.alias("m").join(told.alias("t"), is_told, "left_anti")
         cut = self.history.severed.selectExpr("run", "one home", "other broker", "ends_until")
-        missing = missing.join(F.broadcast(cut), ["run", "home", "broker"], "left").where(
+        missing = missing.join(self.history.aside(cut), ["run", "home", "broker"], "left").where(
             "coalesce(ends_until, double('-infinity')) < least(requested_at, sent_at)"
         )
+        missing = self.history.keep(missing)
         text = "event %s%s never came for %s"
         columns = (WHO, PLACE, "op")
         guarantee = "exactly-once"
@@ -182,24 +174,20 @@ class Arrivals:
     @cached_property
     def doubtful(self) -> DataFrame:
         """Deliveries that the sums do not speak for: each is looked at."""
-        from pyspark.sql import functions as F
-
         marked = self.suspects.withColumn("suspect", F.lit(True))
-        found = self.deliveries.join(F.broadcast(marked), STREAM, "left")
+        found = self.deliveries.join(self.history.aside(marked), STREAM, "left")
         many = (
             self.history["operations"].where("kind = 'subscribe'")
             .groupBy("run", "process", "handle").agg(F.count("*").alias("ops"))
             .where("ops > 1")
         )  # fmt: skip
-        found = found.join(F.broadcast(many), ["run", "process", "handle"], "left")
+        found = found.join(self.history.aside(many), ["run", "process", "handle"], "left")
         return self.history.keep(
             found.where("tick = 0 or op = '' or number < 0 or suspect or ops > 1")
         )
 
     def unsound(self) -> list[DataFrame]:
         """What came and should not have."""
-        from pyspark.sql import functions as F
-
         events = self.catalogue.selectExpr(
             "run", "client", "number", "epoch event_epoch", "pubend event_pubend",
             "tick event_tick", "fate", "settled_at", "tx event_tx", "maybe", "filters",
@@ -211,10 +199,11 @@ class Arrivals:
         came = came.withColumn("epoch", F.lit("")).join(
             events, ["run", "client", "number"], "left"
         )
-        came = came.join(F.broadcast(wanted), ["run", "op"], "left")
+        came = came.join(self.history.aside(wanted), ["run", "op"], "left")
         came = came.where(
             "tick = 0 or event_tick is null or (event_pubend = pubend and event_tick = tick)"
         )
+        came = self.history.brief(came)
         told = "concat(client, ' #', number)"
         known = came.where("event_epoch is not null")
         ours = known.where("f is not null")
@@ -242,6 +231,36 @@ class Arrivals:
                        told, PLACE, "op"),
         ]  # fmt: skip
 
+    def false_losses(self) -> list[DataFrame]:
+        """What clients were told to be lost, and is not."""
+        homes = self.history["sessions"].groupBy("run", "process").agg(
+            F.max_by("broker", "opened_at").alias("broker"),
+            F.bool_or("total_order").alias("merges"),
+        )  # fmt: skip
+        reaching = (
+            self.history.subscriptions.where("since is not null")
+            .select("run", "process", F.lit(True).alias("reaches")).distinct()
+        )  # fmt: skip
+        cut = self.history.severed.selectExpr("run", "one home", "other broker", "ends_until")
+        told = (
+            self.history["losses"]
+            .join(homes, ["run", "process"], "left")
+            .join(reaching, ["run", "process"], "left")
+            .join(self.history["logs"], ["run", "pubend"], "left")
+            .withColumn("home", F.expr("regexp_replace(pubend, '\\\\.[^.]*$', '')"))
+            .join(cut, ["run", "home", "broker"], "left")
+        )
+        wrong = told.where(
+            "not (coalesce(last <= lost_upto, false) or (merges and first = last) "
+            "or coalesce(reaches and (withdrawn or last <= trimmed_upto), false)) "
+            "and ends_until is null and lost_upto is not null"
+        )
+        return [
+            violations(wrong, "exactly-once", "false loss",
+                       "process %s was told that ticks %s to %s of %s are lost, but the log has them",
+                       "process", "first", "last", "pubend"),
+        ]  # fmt: skip
+
     def spaces(self) -> list[DataFrame]:
         """What was refused or accepted, though it was advertised, or was not."""
         made = self.catalogue.where("tx = '' and position is not null")
@@ -255,8 +274,6 @@ class Arrivals:
 
     def doubled(self) -> list[DataFrame]:
         """What came more than once."""
-        from pyspark.sql import functions as F
-
         several = (
             self.catalogue.groupBy("run", "client", "number")
             .agg(F.count_distinct("epoch").alias("epochs"))
@@ -289,14 +306,12 @@ class Arrivals:
         ]  # fmt: skip
 
     def _own_cursors(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
         wanted = self.history.subscriptions.where("own_cursors").select(
             "run", "op", "client", "filter", "stayed"
         )
         taken = self.deliveries.where("taken and number >= 0")
         return (
-            taken.join(F.broadcast(wanted), ["run", "op"])
+            taken.join(self.history.aside(wanted), ["run", "op"])
             .groupBy("run", "client", "filter", "publisher", "number")
             .agg(
                 F.count("*").alias("times"),

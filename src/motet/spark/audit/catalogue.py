@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from motet.spark.audit.matching import with_filters
 
 if TYPE_CHECKING:
@@ -17,8 +19,6 @@ KEY = ["run", "client", "epoch", "number"]
 def catalogue(history: History) -> DataFrame:
     """One row per event, or more if it was logged more than once. What its publisher did not write
     down, the log knows: then nobody knows when it was sent."""
-    from pyspark.sql import functions as F
-
     logged = history["logged"].withColumnRenamed("body", "logged_body").drop("tx")
     events = history["events"].join(logged, KEY, "full").select(
         *KEY,
@@ -38,8 +38,8 @@ def catalogue(history: History) -> DataFrame:
     sessions = history["sessions"].select("run", "client", "epoch", "broker")
     spaces = _spaces(history)
     session = ["run", "client", "epoch"]
-    found = matched.join(F.broadcast(sessions), session, "left")
-    found = found.join(F.broadcast(spaces), session, "left")
+    found = matched.join(history.aside(sessions), session, "left")
+    found = found.join(history.aside(spaces), session, "left")
     return found.select(
         *(name for name in found.columns if name != "ads"),
         F.expr(f"coalesce(exists(ads, ad -> {IN_SPACE}), position is null)").alias("maybe"),
@@ -63,8 +63,6 @@ SURELY = (
 
 def _spaces(history: History) -> DataFrame:
     """What each session has advertised."""
-    from pyspark.sql import functions as F
-
     ads = history["operations"].where("kind = 'advertise' and filter <> ''")
     names = ("f", "position", "ended_position", "doubted_position", "effective_at", "answer")
     return (

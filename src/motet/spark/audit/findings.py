@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
 from motet.audit.verdicts import EXAMPLES, Finding
 
 if TYPE_CHECKING:
@@ -14,8 +17,6 @@ if TYPE_CHECKING:
 def violations(frame: DataFrame, guarantee: str, kind: str, text: str, *columns: str) -> DataFrame:
     """Every row of a frame is a violation; `text` tells of it, with these columns (or expressions
     of SQL) in the place of each %s."""
-    from pyspark.sql import functions as F
-
     told = F.format_string(text, *(F.expr(f"cast({each} as string)") for each in columns))
     return frame.select(
         F.col("run"), F.lit(guarantee).alias("guarantee"), F.lit(kind).alias("kind"),
@@ -25,9 +26,6 @@ def violations(frame: DataFrame, guarantee: str, kind: str, text: str, *columns:
 
 def collect(frames: list[DataFrame]) -> list[Finding]:
     """Count the violations of each kind, and take some as examples."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     every = reduce(lambda one, other: one.unionByName(other), frames)
     kind = Window.partitionBy("run", "guarantee", "kind")
     ranked = every.withColumn("rank", F.row_number().over(kind.orderBy("detail")))

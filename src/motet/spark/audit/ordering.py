@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
 from motet.spark.audit.findings import violations
 
 if TYPE_CHECKING:
@@ -17,9 +20,6 @@ SEAT = ("run", "process", "handle")
 
 def ticks(history: History) -> list[DataFrame]:
     """What comes from one log comes in the order of its ticks."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     came = history["deliveries"].where("came and tick > 0")
     # Whole columns of text are dear to sort: look by hash, then at what the hash has shown.
     slim = came.select(F.xxhash64(*SEAT, "pubend").alias("stream"), "nth", "tick")
@@ -27,7 +27,7 @@ def ticks(history: History) -> list[DataFrame]:
     shown = slim.withColumn("before", before).where("before >= tick").select("stream").distinct()
     exact = (
         came.withColumn("stream", F.xxhash64(*SEAT, "pubend"))
-        .join(F.broadcast(shown), "stream", "left_semi")
+        .join(history.aside(shown), "stream", "left_semi")
         .withColumn(
             "before",
             F.lag("tick").over(Window.partitionBy(*SEAT, "pubend").orderBy("nth")),
@@ -65,9 +65,6 @@ def publishers(history: History, catalogue: DataFrame) -> list[DataFrame]:
     If a log has a session's events in that order, and no other log has any, then whoever gets them
     in the order of ticks gets them in the order of publishing. What remains are best-effort events,
     and sessions with events in several logs, or in another order: theirs are looked at."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     session = ["run", "client", "epoch"]
     made = catalogue.where("tx = '' and position is not null")
     in_log = Window.partitionBy(*session, "pubend").orderBy("tick")
@@ -84,7 +81,7 @@ def publishers(history: History, catalogue: DataFrame) -> list[DataFrame]:
     )
     loose = made.where("not is_sure").select(*session).distinct()
     suspects = odd.union(loose).distinct()
-    events = made.join(F.broadcast(suspects), session, "left_semi").select(
+    events = made.join(history.aside(suspects), session, "left_semi").select(
         *session, "number", "position", "is_sure", "pubend", "tick"
     )
     came = history["deliveries"].where("came and number >= 0").selectExpr(
@@ -107,16 +104,13 @@ def publishers(history: History, catalogue: DataFrame) -> list[DataFrame]:
 def total(history: History) -> list[DataFrame]:
     """Sessions in total order get events in the order of their places, which are the same for
     everybody: then any two of them agree about any two events."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     members = history.subscriptions.where("total_order").select("run", "op", "client", "epoch")
     if members.isEmpty():
         return []
     whose = ("run", "client", "epoch")
     came = (
         history["deliveries"].where("came and tick > 0 and number >= 0")
-        .join(F.broadcast(members), ["run", "op"])
+        .join(history.aside(members), ["run", "op"])
     )  # fmt: skip
     slim = came.select(
         F.xxhash64(*whose).alias("session"), "nth", F.struct("tick", "pubend").alias("place")
@@ -126,7 +120,7 @@ def total(history: History) -> list[DataFrame]:
     first = Window.partitionBy(*whose, "publisher", "number").orderBy("nth")
     exact = (
         came.withColumn("session", F.xxhash64(*whose))
-        .join(F.broadcast(shown), "session", "left_semi")
+        .join(history.aside(shown), "session", "left_semi")
         .withColumn("again", F.row_number().over(first))
         .where("again = 1")
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
 
 from motet.audit.excuses import severed
 from motet.audit.schema import TABLES, spark_schema
@@ -13,6 +17,14 @@ from motet.errors import MisuseError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SMALL_BYTES = 4 << 20
+"""A history that is not larger is judged in one partition."""
+FOR_SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
 SEVERED = "run string, one string, other string, ends_until double, path_until double"
 
 
@@ -22,24 +34,53 @@ class History:
     def __init__(self, spark: SparkSession, folder: str | Path) -> None:
         self.spark = spark
         self.folder = str(folder)
+        self.is_small = _bytes_of(self.folder) <= SMALL_BYTES
         self._kept: list[DataFrame] = []
         self._tables = {name: self._read(name) for name in TABLES}
 
     def _read(self, name: str) -> DataFrame:
-        path = Path(self.folder, name)
-        is_remote = "://" in self.folder
-        if not is_remote and not any(path.glob("*.parquet")):
-            return self.spark.createDataFrame([], spark_schema(name))
-        return self.spark.read.schema(spark_schema(name)).parquet(f"{self.folder}/{name}")
+        if not _is_remote(self.folder) and not any(Path(self.folder, name).glob("*.parquet")):
+            return self.rows([], spark_schema(name))
+        found = self.spark.read.schema(spark_schema(name)).parquet(f"{self.folder}/{name}")
+        return found.coalesce(1) if self.is_small else found
+
+    def rows(self, rows: list[Any], schema: str) -> DataFrame:
+        made = self.spark.createDataFrame(rows, schema)
+        return made.coalesce(1) if self.is_small else made
+
+    def aside(self, frame: DataFrame) -> DataFrame:
+        """One that is small enough to be sent to every task, where there are several."""
+        return frame if self.is_small else F.broadcast(frame)
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """A small history is one partition: nothing is sent around, and there are few tasks."""
+        conf = self.spark.conf
+        before = {name: conf.get(name, None) for name in FOR_SMALL} if self.is_small else {}
+        try:
+            for name in before:
+                conf.set(name, FOR_SMALL[name])
+            yield
+        finally:
+            for name, value in before.items():
+                conf.unset(name) if value is None else conf.set(name, value)
 
     def __getitem__(self, name: str) -> DataFrame:
         return self._tables[name]
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """A frame that is used more than once."""
+        """A frame that is used more than once. If it is small, it forgets how it was made: plans
+        that are made of many others take longer to make than to carry out."""
+        if self.is_small:
+            return frame.localCheckpoint()
         kept = frame.persist()
         self._kept.append(kept)
         return kept
+
+    def brief(self, frame: DataFrame) -> DataFrame:
+        """One that is used more than once, and is better made again than kept, unless all is
+        small."""
+        return self.keep(frame) if self.is_small else frame
 
     def close(self) -> None:
         for frame in self._kept:
@@ -55,14 +96,14 @@ class History:
     @cached_property
     def numbered(self) -> DataFrame:
         rows = [(text, at) for text, at in self.filters.items()]
-        return self.spark.createDataFrame(rows, "filter string, f int")
+        return self.rows(rows, "filter string, f int")
 
     @cached_property
     def severed(self) -> DataFrame:
         """By pair of brokers: until when something on the way has forgotten what it knew."""
         names = ("brokers", "links", "amnesia")
         rows = severed(*([row.asDict() for row in self[name].collect()] for name in names))
-        return self.spark.createDataFrame(rows, SEVERED)
+        return self.rows(rows, SEVERED)
 
     @cached_property
     def subscriptions(self) -> DataFrame:
@@ -79,9 +120,19 @@ class History:
         return self.keep(found)
 
 
+def _is_remote(folder: str) -> bool:
+    return "://" in folder
+
+
+def _bytes_of(folder: str) -> float:
+    if _is_remote(folder):
+        return float("inf")
+    return sum(path.stat().st_size for path in Path(folder).glob("*/*.parquet"))
+
+
 def check_folder(folder: str | Path) -> None:
     """Is there a history at all?"""
-    if "://" in str(folder):
+    if _is_remote(str(folder)):
         return
     path = Path(folder)
     if not path.is_dir():

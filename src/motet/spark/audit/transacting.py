@@ -87,16 +87,17 @@ class Dealings:
 
     def _came(self) -> DataFrame:
         """Deliveries of events of transactions, or for subscriptions that one begins or ends."""
+        hint = "" if self._history.is_small else "/*+ broadcast(e), broadcast(o), broadcast(w) */"
         return self.sql(
-            """
-            select /*+ broadcast(e), broadcast(o), broadcast(w) */ d.run, d.op, d.at, d.publisher,
+            f"""
+            select {hint} d.run, d.op, d.at, d.publisher,
               d.number, d.pubend, d.tick, e.tx event_tx, o.tx op_tx
-            from {deliveries} d
-            left join (select distinct run, client, number, pubend, tick, tx from {events}) e
+            from {{deliveries}} d
+            left join (select distinct run, client, number, pubend, tick, tx from {{events}}) e
               on e.run = d.run and e.client = d.publisher and e.number = d.number
               and (e.tick = 0 or d.tick = 0 or (e.tick = d.tick and e.pubend = d.pubend))
-            left join {tx_ops} o on o.run = d.run and o.op = d.op
-            left join (select distinct run, op, true switched from {deeds} where op <> '') w
+            left join {{tx_ops}} o on o.run = d.run and o.op = d.op
+            left join (select distinct run, op, true switched from {{deeds}} where op <> '') w
               on w.run = d.run and w.op = d.op
             where d.came and (e.tx is not null or o.tx is not null or w.switched)
             """,
@@ -299,9 +300,10 @@ def _own(dealings: Dealings, history: History) -> list[DataFrame]:
         )
     )
     dealings.frames["switches"] = switches
-    met = dealings.sql(
+    met = history.keep(dealings.sql(
         f"""
-        select a.run, a.tx, a.who, a.place, a.pubend, a.tick, a.tx_at, s.op, o.*except(run, op),
+        select a.run, a.tx, a.who, a.place, a.pubend, a.tick, a.tx_at, s.op, 
+          o.process, o.answer op_answer, o.finished_at, o.session_lasting, o.is_gone, o.requested_at,
           (s.since is null or a.place > s.since) and (s.until is null or a.place < s.until) owed,
           d.op is not null arrived, coalesce(v.path_until, {LONG_AGO}) path_until,
           coalesce(array_contains(a.audience, s.op), true) and coalesce(b.tick < a.tick, false)
@@ -315,9 +317,8 @@ def _own(dealings: Dealings, history: History) -> list[DataFrame]:
         left join {{severed}} v on v.run = a.run and v.other = o.broker
           and v.one = {HOME.format("a.pubend")}
         where a.answer = 'Done' and a.tick > 0
-        """.replace("o.*except(run, op)", "o.process, o.answer op_answer, o.finished_at, "
-                    "o.session_lasting, o.is_gone, o.requested_at")
-    )  # fmt: skip
+        """
+    ))  # fmt: skip
     missing = dealings.sql(
         f"""
         select m.* from {{met}} m
