@@ -15,10 +15,11 @@ BELOW: dict[str, set[str]] = {
     "matching": {"errors", "model"},
     "protocol": {"errors", "model", "matching"},
     "runtime": {"errors", "model", "protocol"},
-    "broker": {"errors", "model", "matching", "protocol", "runtime"},
-    "client": {"errors", "model", "protocol", "runtime", "broker"},
-    "spark": {"errors", "model", "client"},
-    "testing": {"errors", "model", "matching", "protocol", "runtime", "broker", "client"},
+    "audit": {"errors", "model"},
+    "broker": {"errors", "model", "matching", "protocol", "runtime", "audit"},
+    "client": {"errors", "model", "protocol", "runtime", "broker", "audit"},
+    "spark": {"errors", "model", "matching", "client", "audit"},
+    "testing": {"errors", "model", "matching", "protocol", "runtime", "broker", "client", "audit"},
 }
 """A room may import itself and what stands here; rooms not listed are on top and import all."""
 

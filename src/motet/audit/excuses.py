@@ -31,7 +31,9 @@ def severed(brokers: Iterable[Row], links: Iterable[Row], amnesia: Iterable[Row]
     found: list[Severed] = []
     for run, places in forgot.items():
         for path in _paths(trees.get(run, {})):
-            links_until = max((places.get(frozenset(e), -inf) for e in pairwise(path)), default=-inf)
+            links_until = max(
+                (places.get(frozenset(e), -inf) for e in pairwise(path)), default=-inf
+            )
             members = [places.get(frozenset({name}), -inf) for name in path]
             ends = max(links_until, members[0], members[-1])
             if (all_until := max(links_until, *members)) > -inf:

@@ -10,9 +10,7 @@ exactly once, by its place: pubend and tick.
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
-
-import pyarrow as pa
+from typing import Any, Final
 
 Columns = dict[str, str]
 
@@ -30,6 +28,7 @@ TABLES: Final[dict[str, Columns]] = {
         "opened_at": "time",
         "ended_at": "time",
         "lasting": "bool",
+        "version": "int",
     },
     "operations": {
         "op": "text",
@@ -56,6 +55,7 @@ TABLES: Final[dict[str, Columns]] = {
         "lasting": "bool",
         "tx": "text",
         "since": "ticks",
+        "version": "int",
     },
     "events": {
         "client": "text",
@@ -101,6 +101,7 @@ TABLES: Final[dict[str, Columns]] = {
         "last": "int",
         "withdrawn": "bool",
     },
+    "reached": {"process": "text", "pubend": "text", "tick": "int"},
     "logs": {"pubend": "text", "lost_upto": "int", "trimmed_upto": "int"},
     "cuts": {
         "pubend": "text",
@@ -120,6 +121,7 @@ TABLES: Final[dict[str, Columns]] = {
         "commit_at": "time",
         "answered_at": "time",
         "outcome": "text",
+        "version": "int",
     },
     "deeds": {
         "tx": "text",
@@ -158,19 +160,17 @@ TABLES: Final[dict[str, Columns]] = {
 }
 """By table: its columns, each with its kind. All have `run` in front: which run it was."""
 
+NAMED: Final = {
+    "sessions": ("client", "epoch", "process"),
+    "operations": ("op", "is_forgotten"),
+    "transactions": ("tx",),
+}
+"""Tables in which a row may be written again when more is known: what names it. The one with the
+highest version counts."""
+
 FILLED: Final = {"time": float("inf"), "text": "", "bool": False, "int": 0}
 """What stands where nothing is said; other kinds are null there."""
 
-_KINDS: Final = {
-    "text": pa.string,
-    "int": pa.int64,
-    "time": pa.float64,
-    "bool": pa.bool_,
-    "bytes": pa.binary,
-    "texts": lambda: pa.list_(pa.string()),
-    "ints": lambda: pa.list_(pa.int64()),
-    "ticks": lambda: pa.map_(pa.string(), pa.int64()),
-}
 _SPARK: Final = {
     "text": "string",
     "int": "bigint",
@@ -184,10 +184,25 @@ _SPARK: Final = {
 
 
 @cache
-def arrow_schema(table: str) -> pa.Schema:
-    fields = [pa.field("run", pa.string())]
-    fields += [pa.field(name, _KINDS[kind]()) for name, kind in TABLES[table].items()]
-    return pa.schema(fields)
+def arrow_schema(table: str) -> Any:
+    import pyarrow as pa  # slow to import, and most processes write no history
+
+    kinds = {
+        "text": pa.string(),
+        "int": pa.int64(),
+        "time": pa.float64(),
+        "bool": pa.bool_(),
+        "bytes": pa.binary(),
+        "texts": pa.list_(pa.string()),
+        "ints": pa.list_(pa.int64()),
+        "ticks": pa.map_(pa.string(), pa.int64()),
+    }
+    columns = {"run": "text", **TABLES[table]}
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in columns.items()])
+
+
+def spark_type(kind: str) -> str:
+    return _SPARK[kind]
 
 
 def spark_schema(table: str) -> str:

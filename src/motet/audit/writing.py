@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from motet.audit.schema import FILLED, TABLES, arrow_schema
 
 ROWS: Final = 50_000
@@ -19,7 +16,9 @@ ROWS: Final = 50_000
 class HistoryWriter:
     """What one process has to tell. Nothing is on disk before `flush`, or enough rows."""
 
-    def __init__(self, folder: Path | str, *, run: str = "", part: str = "", rows: int = ROWS) -> None:
+    def __init__(
+        self, folder: Path | str, *, run: str = "", part: str = "", rows: int = ROWS
+    ) -> None:
         self.folder = Path(folder)
         self.run = run
         self.part = part or f"p{os.getpid()}"
@@ -47,6 +46,9 @@ def write_part(
     folder: Path, table: str, rows: list[dict[str, Any]], name: str, run: str = ""
 ) -> Path:
     """One file, under another name until it is whole."""
+    import pyarrow as pa  # slow to import, and most processes write no history
+    import pyarrow.parquet as pq
+
     into = folder / table
     into.mkdir(parents=True, exist_ok=True)
     path = into / f"{name}.parquet"

@@ -17,13 +17,15 @@ Lives here
     service, reloading           one broker as a process, and its topology read again
     staging                      rows on their way into sinks, beside the core
     pubend, upkeep, retaining    its log of events: appended to, sealed and trimmed, for how long
+    recorded                     the same in a history, if one is wanted
     grouping                     when records go to that log: at once, or with others
     reading, late                late readers of that log, answered beside the core
     examination                  a folder, looked at
     topology, topology_file      topology files, checked to be one tree
 
 May import: everything below it (`motet.protocol`, `motet.matching`, `motet.model`,
-`motet.errors`); the half that is not pure also `motet.runtime`, and `topology_file` pydantic.
+`motet.errors`); the half that is not pure also `motet.runtime` and `motet.audit`, and
+`topology_file` pydantic.
 
 Must never, in the pure half: read a clock, open anything, draw a random number, or depend on
 the order of a set. Must never, in the driver: decide anything that the core could decide, or

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from motet.audit.recording import Recording
 from motet.broker.cell.mate import MateCore
 from motet.broker.compaction import LEAST_BYTES, Compaction
 from motet.broker.config import BrokerConfig
 from motet.broker.core import BrokerCore
 from motet.broker.driver import BrokerDriver
-from motet.broker.pubend import LoggedPubend, VolatilePubend
+from motet.broker.pubend import LoggedPubend, Pubend, VolatilePubend
+from motet.broker.recorded import recorded
 from motet.broker.recovery import open_folder
 from motet.broker.remembered import Remembered
 from motet.broker.retaining import DEFAULT, segment_bytes
@@ -52,10 +54,12 @@ def open_broker(
     snapshot_bytes: int = LEAST_BYTES,
     retention: Retention = DEFAULT,
     accept_loss: bool = False,
+    history: Path | None = None,
 ) -> BrokerDriver:
     """The broker of the folder `data`, as it was when it stopped; if it is to be volatile, a new
     one that keeps nothing. Raises `StorageError` with a way out if the folder cannot be used. With
-    `accept_loss` it goes on without events whose log is damaged or gone, and reports them lost."""
+    `accept_loss` it goes on without events whose log is damaged or gone, and reports them lost. What
+    its log takes is written into the folder `history` as well, if there is one."""
     if settings.head:
         return BrokerDriver(MateCore(replace(settings, incarnation=fresh_incarnation())), wiring)
     if durability == VOLATILE:
@@ -63,7 +67,8 @@ def open_broker(
     log.info("%s reads its journal in %s", settings.name, data)
     core, journal, replayed = open_folder(settings, data, Durability(durability))
     clock = SteadyClock(core.durable.now)
-    pubend, remembered, upkeep = None, None, None
+    pubend: Pubend | None = None
+    remembered, upkeep = None, None
     if not settings.covering:  # what is covered does not reach a pubend, and has no start there
         try:
             folder = data / PUBEND
@@ -81,9 +86,11 @@ def open_broker(
             assert isinstance(journal.log, FileLog)
             journal.log.shut()
             raise
-        pubend = LoggedPubend(events, _after)
-        remembered = pubend.remembered()
+        logged = LoggedPubend(events, _after)
+        remembered = logged.remembered()
         upkeep = Upkeep(events, folder)
+        into = Recording(history, f"broker-{settings.name}") if history is not None else None
+        pubend = recorded(logged, core.config, events.pubend, into)
     folder_of_rows = data / STAGING if pubend is not None and not settings.mates else None
     stagings = Stagings(core.config, folder_of_rows, core.durable.sinks.needed)
     driver = BrokerDriver(

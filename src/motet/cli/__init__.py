@@ -1,5 +1,5 @@
 """The command line: `motet up`, `overlay`, `broker`, `journal`, `pub`, `sub`, `status`, and for
-trying things out `sim`, `chaos`, `bench`, `experiment`, `demo`.
+trying things out `sim`, `chaos`, `bench`, `experiment`, `demo`; and `pipeline`, jobs on Spark.
 
 What lives here
     main          the list of commands, and the one place where errors become exit statuses
@@ -13,6 +13,7 @@ What lives here
     trials        the seeds and mutations of `motet sim`, over processes
     storms        one run of `motet chaos`: its folder, its progress, its tables
     trial_runs    one run of `motet experiment`: its progress, its table
+    pipeline_runs one run of `motet pipeline`: Spark started, progress, tables
     looking       what brokers say of their links
     overview      the tables of `motet status`
 

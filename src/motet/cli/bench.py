@@ -22,6 +22,7 @@ class What(StrEnum):
     DELIVERY = "delivery"
     PUBEND = "pubend"
     TX = "tx"
+    AUDIT = "audit"
     ALL = "all"
 
 
@@ -35,7 +36,7 @@ def bench(
     """Measure brokers on the way (route), the matching engines alone (match), what durability
     costs (journal), what exactly-once delivery costs, how fast late readers are and how long a cell
     that loses a process is silent (delivery), the log of exactly-once events (pubend), transactions
-    (tx), or all.
+    (tx), how long Spark judges a history (audit), or all.
 
     Every figure is printed beside the floor measured in the same run: what the machine allows
     without motet. The exit status is 1 if events were lost; a missed goal is shown, not punished,
@@ -97,6 +98,12 @@ def _tx(short: bool, progress: Progress) -> list[Figure]:
     return tx.run(short, progress)
 
 
+def _audit(short: bool, progress: Progress) -> list[Figure]:
+    from motet.bench import audit
+
+    return audit.run(short, progress)
+
+
 _BENCHMARKS: dict[What, Callable[[bool, Progress], list[Figure]]] = {
     What.ROUTE: _route,
     What.MATCH: _match,
@@ -104,4 +111,5 @@ _BENCHMARKS: dict[What, Callable[[bool, Progress], list[Figure]]] = {
     What.DELIVERY: _delivery,
     What.PUBEND: _pubend,
     What.TX: _tx,
+    What.AUDIT: _audit,
 }

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from motet.audit.recording import VARIABLE
 from motet.broker.compaction import LEAST_BYTES
 from motet.broker.config import BrokerConfig
 from motet.broker.driver import BrokerDriver
@@ -72,6 +73,14 @@ Root = Annotated[
         help="The broker that decides transactions, the same for all [itself, if it has no link].",
     ),
 ]
+History = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        envvar=VARIABLE,
+        help="Write down there what its log takes, for `motet pipeline audit`.",
+    ),
+]
 WhileStdin = Annotated[bool, typer.Option("--while-stdin", help="Stop when standard input ends.")]
 SnapshotBytes = Annotated[
     int,
@@ -117,6 +126,7 @@ def broker(
     retention: Retain = None,
     accept_loss: AcceptLoss = False,
     root: Root = None,
+    history: History = None,
     while_stdin: WhileStdin = False,
     json: Json = False,
 ) -> int:
@@ -157,7 +167,7 @@ def broker(
 
     folder = data or DEFAULT_DIRECTORY / name
     opening = partial(open_broker, data=folder, durability=kept, snapshot_bytes=snapshot_bytes)
-    opening = partial(opening, retention=retained, accept_loss=accept_loss)
+    opening = partial(opening, retention=retained, accept_loss=accept_loss, history=history)
     return run(_serve(config, wiring, opening, ready, topology))
 
 

@@ -20,6 +20,7 @@ from motet.cli.experiment import experiment
 from motet.cli.journal import journal
 from motet.cli.log import log
 from motet.cli.overlay import overlay
+from motet.cli.pipeline import pipeline
 from motet.cli.pub import pub
 from motet.cli.sim import sim
 from motet.cli.status import status
@@ -62,6 +63,7 @@ app.add_typer(log)
 app.add_typer(overlay)
 app.add_typer(tx)
 app.add_typer(experiment)
+app.add_typer(pipeline)
 
 
 def _tell_version(wanted: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,6 +35,10 @@ def sim(
     crash_at: Annotated[
         int | None, typer.Option(min=1, metavar="STEP", help="With --replay: crash in this step.")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write each run there, for `motet pipeline audit`."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run the real broker and client code in virtual time, break things, check every guarantee.
@@ -54,7 +59,8 @@ def sim(
                 "leave --profile out, or --profile delivery for exactly-once events",
             )
         return trials.crash_everywhere(chosen, profile, jobs, json)
-    return trials.run(chosen, profile, mutations, jobs, json)
+    folder = str(history.resolve()) if history is not None else ""
+    return trials.run(chosen, profile, mutations, jobs, json, folder)
 
 
 def parse_seeds(text: str) -> Sequence[int]:

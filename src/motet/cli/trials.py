@@ -47,12 +47,21 @@ def replay(seed: int, profile_name: str, crash_at: int | None, json: bool) -> in
     return FAILED if violated else FINE
 
 
-def run(seeds: Sequence[int], profile_name: str, mutations: bool, jobs: int, json: bool) -> int:
-    """All seeds, then all mutations; the exit status."""
+def run(
+    seeds: Sequence[int],
+    profile_name: str,
+    mutations: bool,
+    jobs: int,
+    json: bool,
+    history: str = "",
+) -> int:
+    """All seeds, then all mutations; the exit status. Histories of the seeds go into a folder, if
+    one is named."""
     name = _known(profile_name)
     processes = jobs or cores()
     with _bar() as bar:
-        runs = _each(simulate, [(seed, name) for seed in seeds], processes, bar, "seeds")
+        arguments = [(seed, name, history) for seed in seeds]
+        runs = _each(_simulated, arguments, processes, bar, "seeds")
         catches: list[Catch] = []
         if mutations:
             planted = [(mutation,) for mutation in MUTATIONS]
@@ -67,6 +76,10 @@ def crash_everywhere(seeds: Sequence[int], profile_name: str, jobs: int, json: b
     with _bar() as bar:
         runs = _each(_crashed, every, jobs or cores(), bar, "crashes")
     return _judge(merge(runs, name), [], json)
+
+
+def _simulated(seed: int, profile_name: str, history: str) -> Result:
+    return simulate(seed, profile_name, history=history)
 
 
 def _crashed(seed: int, profile_name: str, step: int) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from motet.audit.recording import VARIABLE
 from motet.broker.topology import Topology
 from motet.cli.ending import FINE, Misuse
 from motet.cli.options import DEFAULT_DIRECTORY, Json
@@ -41,6 +43,10 @@ def up(
     directory: Annotated[
         Path, typer.Option("--dir", help="Where logs and the topology in use are kept.")
     ] = DEFAULT_DIRECTORY,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Brokers write a history there: `motet pipeline audit`."),
+    ] = None,
     json: Json = False,
 ) -> int:
     r"""Start an overlay and keep it up until Ctrl-C or SIGTERM.
@@ -59,6 +65,8 @@ def up(
     """
     if file is not None and (brokers is not None or port is not None):
         raise Misuse("a FILE says how many brokers there are and where", "give one or the other")
+    if history is not None:
+        os.environ[VARIABLE] = str(history.resolve())  # the brokers' processes look there
     topology = Topology.load(file) if file is not None else _line(brokers, port)
     return run(_keep_up(topology, file, directory, json))
 

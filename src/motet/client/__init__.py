@@ -25,14 +25,15 @@ What lives here
                   broker's status
     arrivals, progress   events on their way to subscriptions; and how the broker learns, later
                   and in bulk, what the application is done with
+    recording     what it sends, hears and gets, in a history, if one is wanted
     ear, pulse    one connection: who is silent for too long, and heartbeats that a blocking
                   handler cannot stop
     loop_thread   an event loop for callers that have none
     outgoing, failures, opening   small change: bodies, errors, awaitables with `async with`
 
-May import: `motet.model`, `motet.errors`, the frames in `motet.protocol` and the transports in
-`motet.runtime`. `local` alone may import `motet.broker`, because it runs brokers. pyarrow
-only where records are made of an answer.
+May import: `motet.model`, `motet.errors`, `motet.audit`, the frames in `motet.protocol` and the
+transports in `motet.runtime`. `local` alone may import `motet.broker`, because it runs brokers.
+pyarrow only where records are made of an answer.
 
 Must never: let the application's errors end a session, send a publication twice unless the
 broker says that it does not have it or knows it again by its number, drop an exactly-once event,

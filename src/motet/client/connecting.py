@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
+from motet.audit.recording import Recording, folder_of
 from motet.client.checks import checked_cursors, checked_keep, is_time
 from motet.client.client import Client
 from motet.client.conversation import Conversation
 from motet.client.machine import DEFAULT_WINDOW, ClientMachine
 from motet.client.opening import Opening
+from motet.client.recording import Recorder
 from motet.errors import MisuseError
 from motet.model.limits import MAX_CLIENT_ID_CHARS
 
@@ -35,6 +38,7 @@ def connect(
     keep_s: float = KEEP_S,
     cursors: Mapping[str, int] | None = None,
     acknowledge: Literal["auto", "manual"] = "auto",
+    history: str | Path | None = None,
 ) -> Opening[Client]:
     """Open a session with the broker at `address`: await it, or use it with `async with`.
 
@@ -54,6 +58,9 @@ def connect(
     pubend, as it has written it down with its own effects: nothing at or below them comes again.
     An application is done with an event when it asks for the next one; with
     `acknowledge="manual"`, when it calls `acknowledge()`.
+
+    `history` is a folder in which the client writes down what it does and what it gets, for
+    `motet pipeline audit`; by default that of the environment variable MOTET_HISTORY, if any.
     """
     kept_s = checked_keep(durable, keep_s, client_id)
     known = checked_cursors(cursors)
@@ -72,6 +79,7 @@ def connect(
             kept_s,
             known,
             manual,
+            folder_of(history),
         )
     )
 
@@ -87,6 +95,7 @@ async def _connect(
     keep_s: float,
     cursors: Mapping[str, int] | None,
     manual: bool,
+    history: Path | None,
 ) -> Client:
     if client_id is None:
         client_id = f"client-{secrets.token_hex(6)}"
@@ -115,6 +124,9 @@ async def _connect(
         total_order=total_order,
     )
     conversation = Conversation(address, machine, manual=manual)
+    if history is not None:
+        recording = Recording(history, f"client-{instance}")
+        conversation.recorder = Recorder(machine, instance, recording)
     await conversation.begin(connect_timeout)
     return Client(conversation, best_effort=best_effort)
 

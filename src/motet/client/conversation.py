@@ -37,6 +37,7 @@ from motet.client.machine import MAX_REQUESTS, ClientMachine
 from motet.client.progress import Progress
 from motet.client.pulse import Line
 from motet.client.questions import Questions
+from motet.client.recording import Recorder
 from motet.client.standing import Standing
 from motet.client.subscription import Subscription
 from motet.client.transaction import Participation
@@ -80,6 +81,8 @@ class Conversation(Wishes):
         self.participation = Participation(self)
         self.progress = Progress(machine, self._carry_out, manual=manual)
         self.arrivals = Arrivals(self.entries, self.progress)
+        self.recorder: Recorder | None = None
+        """Writes a history, if somebody asked for one."""
         self._transport = transport_for(address)
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
@@ -141,6 +144,8 @@ class Conversation(Wishes):
         except TimeoutError:
             if self._line is not None:
                 self._line.connection.abort("the broker did not close in time")
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close)
 
     def end(self, error: MotetError) -> None:
         """Over for good. Whoever waits for anything hears of it."""
@@ -246,8 +251,10 @@ class Conversation(Wishes):
                 frame = decode(body)
                 if type(frame) is Status:
                     self.questions.answered(frame)
-                else:
-                    received(frame)
+                    continue
+                if self.recorder is not None:
+                    self.recorder.heard(frame)
+                received(frame)
         except PeerError as problem:
             log.warning("%s misbehaved: %s", self.address, problem)
             if self._line is not None:
@@ -339,6 +346,8 @@ class Conversation(Wishes):
 
     def _carry_out(self) -> None:
         effects = self.machine.take()
+        if self.recorder is not None:
+            self.recorder.watch(effects)
         if effects.send and self._line is not None:
             self._line.send([encode(frame) for frame in effects.send])
         for happening in effects.happened:

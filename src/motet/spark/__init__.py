@@ -23,8 +23,9 @@ Lives here
     sink_options   what can be said with `option` of a sink
     rows        which columns can be events, and batches of Arrow as their bodies
     measuring   how fast a sink is, beside one that does nothing
+    audit/      jobs that judge histories
 
-May import: `motet.client`, `motet.model`, `motet.errors`; pyspark only where it is used, so that
+May import: `motet.client`, `motet.audit`, `motet.matching`, `motet.model`, `motet.errors`; pyspark only where it is used, so that
 this room can say what is missing; pyarrow, numpy.
 
 Must never: give, or write, a part of a transaction without the rest; give other rows when the same

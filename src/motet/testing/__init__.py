@@ -16,6 +16,7 @@ What lives here
     faults, mishaps              the menu of what may go wrong, and what draws from it
     topology, workload           random trees, random clients, a small space of filters
     trace, history               every step as a hash or a story; what clients saw
+    histories                    the same as tables, for the audit in Spark
     checkers/                    one file per guarantee
     mutations, bugs              deliberate bugs, each of which a checker must catch
     simulation                   seeds, results, replay

@@ -208,4 +208,3 @@ def _write_deed(history: History, deed: Deed, writer: HistoryWriter) -> None:
         is_planned=deed.planned,
         stays=deed.session in history.living and deed.process in history.present,
     )
-

@@ -29,6 +29,7 @@ from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.verdict import Verdict
 from motet.testing.cluster import Cluster
 from motet.testing.faults import DEFAULT_PROFILE, profile
+from motet.testing.histories import write_history
 from motet.testing.history import History
 from motet.testing.mutations import MUTATIONS, planted
 from motet.testing.patches import Patch, patched
@@ -128,10 +129,11 @@ def simulate(
     *,
     story: bool = False,
     crash_at: int | None = None,
+    history: str = "",
 ) -> Result:
     """Run one seed and check everything. The same arguments give the same result, always.
 
-    With `crash_at` it is a small, calm run in which one broker dies in that very step, with
+    With `history`, what the checkers have seen is added to that folder, for the audit. With `crash_at` it is a small, calm run in which one broker dies in that very step, with
     exactly-once events if the profile has them."""
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
         needs = dict(bug.needs) if bug else {}
@@ -143,6 +145,8 @@ def simulate(
         with patched(_surroundings(cluster)):
             cluster.run()
             verdicts = _verdicts(cluster)
+            if history:
+                write_history(cluster.history, history, f"{profile_name}-{seed}")
             if not any(verdict.violations for verdict in verdicts):
                 cluster.farewell()
                 verdicts += [*_tables(cluster), *_oddities(cluster)]

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 STREAM = ["run", "op", "pubend"]
 WHO = "concat(client, '/', epoch, ' #', number)"
+WHOLE = "lasting or coalesce(stands and tick <= reached, false)"
+"""All that is owed must have come."""
+EARLY = "tick > 0 and since is null and tx = '' and settled_at + {} < requested_at"
+"""It was settled before the subscription was asked for."""
 PLACE = "case when tick > 0 then concat(' (tick ', tick, ' of ', pubend, ')') else '' end"
 
 
@@ -55,26 +59,23 @@ class Arrivals:
         """Every exactly-once event that was accepted, with each subscription that is owed it, or
         had started before it."""
         events = self.catalogue.where("is_sure and fate = 'accepted'").select(
-            "run", "client", "epoch", "number", "pubend", "tick", "sent_at", "carried",
+            "run", "client", "epoch", "number", "pubend", "tick", "sent_at", "settled_at", "carried",
             "audience", "tx", F.col("broker").alias("home"), F.explode("filters").alias("f"),
         )  # fmt: skip
         wanted = self.history.subscriptions.selectExpr(
             "run", "f", "op", "process", "broker", "total_order", "lasting", "since",
-            "requested_at", "effective_at",
+            "requested_at", "effective_at", "ended_at = double('infinity') and not is_gone stands",
         )  # fmt: skip
-        starts = self.history["starts"].join(
-            self.came.select(*STREAM, "last"), STREAM, "full"
-        )
+        starts = self.history.starts.join(self.came.select(*STREAM, "last"), STREAM, "full")
         found = events.join(self.history.aside(wanted), ["run", "f"]).join(
             self.history.aside(starts.withColumnRenamed("tick", "start")), STREAM, "left"
         )
         has_started = (
-            "coalesce(tick > start, false) "
-            "and (audience is null or array_contains(audience, op))"
+            "coalesce(tick > start, false) and (audience is null or array_contains(audience, op))"
         )
         owed = (
             f"({has_started} and not total_order) "
-            "or (carried and effective_at <= sent_at) "
+            f"or (carried and effective_at + {self.history.slack_s} <= sent_at) "
             "or (coalesce(since[pubend], since['']) < tick and tick <= first and is_first)"
         )
         firsts = self._firsts()
@@ -82,11 +83,20 @@ class Arrivals:
             found = found.withColumn("is_first", F.lit(False))
         else:
             found = found.join(self.history.aside(firsts), STREAM, "left")
+        found = self._with_reach(found)
         return self.history.brief(
-            found.where("lasting or tick <= last")
-            .withColumn("owed", F.expr(f"coalesce({owed}, false) and (lasting or tick < last)"))
+            found.where(f"({WHOLE}) or tick <= last")
+            .withColumn("owed", F.expr(f"coalesce(({owed}) and ({WHOLE} or tick < last), false)"))
             .where(f"owed or ({has_started})")
         )
+
+    def _with_reach(self, found: DataFrame) -> DataFrame:
+        """With how far clients were told that all has come, if they have written that down."""
+        reached = self.history["reached"]
+        if reached.isEmpty():
+            return found.withColumn("reached", F.lit(0))
+        upto = reached.groupBy("run", "process", "pubend").agg(F.max("tick").alias("reached"))
+        return found.join(self.history.aside(upto), ["run", "process", "pubend"], "left")
 
     def _firsts(self) -> DataFrame | None:
         """Of subscriptions that reach into the past: was it the first of its session there?"""
@@ -94,7 +104,7 @@ class Arrivals:
         if subscriptions.where("since is not null").isEmpty():
             return None
         session = Window.partitionBy("run", "client", "epoch", "pubend")
-        known = self.history["starts"].join(
+        known = self.history.starts.join(
             subscriptions.select("run", "op", "client", "epoch"), ["run", "op"]
         )
         return known.select(
@@ -106,10 +116,11 @@ class Arrivals:
         """Subscriptions and logs where both ends do not agree."""
         due = self.pairs.groupBy(*STREAM).agg(
             F.count("*").alias("due"),
+            F.bool_or(F.expr(EARLY.format(self.history.slack_s))).alias("early"),
             F.bit_xor(F.xxhash64("tick", "client", "number")).alias("due_x"),
         )
         both = self.came.join(due, STREAM, "full")
-        differ = "coalesce(n, 0) <> coalesce(due, 0) or not (x <=> due_x) or unlike > 0"
+        differ = "coalesce(n, 0) <> coalesce(due, 0) or not (x <=> due_x) or unlike > 0 or early"
         self.sums = self.history.keep(both)
         return self.history.keep(self.sums.where(differ).select(*STREAM))
 
@@ -145,7 +156,7 @@ class Arrivals:
         columns = (WHO, PLACE, "op")
         guarantee = "exactly-once"
         torn = self._torn(missing)
-        gap = "(not lasting or coalesce(tick < last, false))"
+        gap = f"(not ({WHOLE}) or coalesce(tick < last, false))"
         return [
             violations(missing.where(f"not {gap}"), guarantee, "lost", text, *columns),
             violations(
@@ -196,9 +207,7 @@ class Arrivals:
             "run", "op", "f", "filter", "since reach", "requested_at"
         )
         came = self.doubtful.where("came").withColumnRenamed("publisher", "client")
-        came = came.withColumn("epoch", F.lit("")).join(
-            events, ["run", "client", "number"], "left"
-        )
+        came = came.join(events, ["run", "client", "number"], "left")
         came = came.join(self.history.aside(wanted), ["run", "op"], "left")
         came = came.where(
             "tick = 0 or event_tick is null or (event_pubend = pubend and event_tick = tick)"
@@ -210,11 +219,11 @@ class Arrivals:
         wrong = "event_tx = '' and not maybe or fate in ('refused', 'void')"
         younger = (
             "tick > 0 and reach is null and fate = 'accepted' and event_tx = '' "
-            "and settled_at < requested_at"
+            f"and settled_at + {self.history.slack_s} < requested_at"
         )
         say = "soundness"
         return [
-            violations(came.where("event_epoch is null"), say, "invented",
+            violations(self._invented(came), say, "invented",
                        "process %s got %s%s for %s, which nobody published",
                        "process", told, PLACE, "op"),
             violations(known.where("f is null"), say, "nobody's",
@@ -230,6 +239,16 @@ class Arrivals:
                        "%s%s was published before %s was asked for, and came for it",
                        told, PLACE, "op"),
         ]  # fmt: skip
+
+    def _invented(self, came: DataFrame) -> DataFrame:
+        """What nobody has published. Whoever writes a log's history may have died before its end:
+        beyond it, nobody knows."""
+        ends = self.catalogue.where("tick > 0").groupBy("run", "pubend")
+        ends = ends.agg(F.max("tick").alias("end"))
+        unknown = came.where("event_epoch is null")
+        return unknown.join(self.history.aside(ends), ["run", "pubend"], "left").where(
+            "number < 0 or tick = 0 or tick <= end"
+        )
 
     def false_losses(self) -> list[DataFrame]:
         """What clients were told to be lost, and is not."""

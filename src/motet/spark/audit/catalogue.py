@@ -19,26 +19,29 @@ KEY = ["run", "client", "epoch", "number"]
 def catalogue(history: History) -> DataFrame:
     """One row per event, or more if it was logged more than once. What its publisher did not write
     down, the log knows: then nobody knows when it was sent."""
-    logged = history["logged"].withColumnRenamed("body", "logged_body").drop("tx")
-    events = history["events"].join(logged, KEY, "full").select(
-        *KEY,
-        F.coalesce("body", "logged_body").alias("body"),
-        F.col("position"),
-        F.coalesce("last_position", "position").alias("last_position"),
-        F.coalesce("sent_at", F.lit(float("-inf"))).alias("sent_at"),
-        F.coalesce("settled_at", F.lit(float("inf"))).alias("settled_at"),
-        F.coalesce("fate", F.lit("accepted")).alias("fate"),
-        F.coalesce("is_sure", F.lit(True)).alias("is_sure"),
-        F.coalesce("tx", F.lit("")).alias("tx"),
-        F.coalesce("pubend", F.lit("")).alias("pubend"),
-        F.coalesce("tick", F.lit(0)).alias("tick"),
-        "audience",
+    logged = history["logged"].withColumnsRenamed({"body": "logged_body", "tx": "logged_tx"})
+    events = (
+        history["events"]
+        .join(logged, KEY, "full")
+        .select(
+            *KEY,
+            F.coalesce("body", "logged_body").alias("body"),
+            F.col("position"),
+            F.coalesce("last_position", "position").alias("last_position"),
+            F.coalesce("sent_at", F.lit(float("-inf"))).alias("sent_at"),
+            F.coalesce("settled_at", F.lit(float("inf"))).alias("settled_at"),
+            F.coalesce("fate", F.lit("accepted")).alias("fate"),
+            F.coalesce("is_sure", F.lit(True)).alias("is_sure"),
+            F.coalesce("tx", "logged_tx").alias("tx"),
+            F.coalesce("pubend", F.lit("")).alias("pubend"),
+            F.coalesce("tick", F.lit(0)).alias("tick"),
+            "audience",
+        )
     )
     matched = with_filters(events, history.filters)
-    sessions = history["sessions"].select("run", "client", "epoch", "broker")
     spaces = _spaces(history)
     session = ["run", "client", "epoch"]
-    found = matched.join(history.aside(sessions), session, "left")
+    found = matched.join(history.aside(history.homes), session, "left")
     found = found.join(history.aside(spaces), session, "left")
     return found.select(
         *(name for name in found.columns if name != "ads"),

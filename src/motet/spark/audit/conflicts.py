@@ -126,8 +126,7 @@ def _met_by_events(history: History, dealings: Dealings, written: DataFrame) -> 
 def _met_by_invitations(history: History, dealings: Dealings, written: DataFrame) -> DataFrame:
     invites = with_filters(
         dealings.frames["deeds"].where(
-            "kind = 'invite' and answer = 'Done' and tx_kind = 'isolated' "
-            "and outcome = 'committed'"
+            "kind = 'invite' and answer = 'Done' and tx_kind = 'isolated' and outcome = 'committed'"
         ),
         history.filters,
     )

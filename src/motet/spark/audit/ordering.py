@@ -40,7 +40,7 @@ def ticks(history: History) -> list[DataFrame]:
     ]  # fmt: skip
 
 
-def places(history: History, catalogue: DataFrame, doubtful: DataFrame) -> list[DataFrame]:
+def places(catalogue: DataFrame, doubtful: DataFrame) -> list[DataFrame]:
     """Everybody finds the same event on a tick: the one that the log has there."""
     logged = catalogue.where("tick > 0").selectExpr(
         "run", "pubend", "tick", "client logged_client", "number logged_number"
@@ -50,7 +50,6 @@ def places(history: History, catalogue: DataFrame, doubtful: DataFrame) -> list[
         .join(logged, ["run", "pubend", "tick"])
         .where("logged_client <> publisher or logged_number <> number")
     )
-    del history
     return [
         violations(other, "order", "another event",
                    "tick %s of %s is %s, and came as %s for %s", "tick", "pubend",
@@ -92,21 +91,24 @@ def publishers(history: History, catalogue: DataFrame) -> list[DataFrame]:
         "not is_sure or tick = 0 or (came_pubend = pubend and came_tick = tick)"
     )
     order = Window.partitionBy(*SEAT, "client", "epoch", "is_sure").orderBy("nth")
-    wrong = seen.withColumn(
-        "before", F.lag(F.struct("position", "number")).over(order)
-    ).where("before.position > position")
+    wrong = seen.withColumn("before", F.lag(F.struct("position", "number")).over(order)).where(
+        "before.position > position"
+    )
     return [
         violations(wrong, "order", "publisher order", "%s came after %s for %s",
                    "concat(client, ' #', number)", "concat(client, ' #', before.number)", "op"),
     ]  # fmt: skip
 
 
-def total(history: History) -> list[DataFrame]:
+def members(history: History) -> DataFrame:
+    """Subscriptions of clients in total order."""
+    found = history.subscriptions.where("total_order").select("run", "op", "client", "epoch")
+    return history.keep(found)
+
+
+def total(history: History, members: DataFrame) -> list[DataFrame]:
     """Sessions in total order get events in the order of their places, which are the same for
     everybody: then any two of them agree about any two events."""
-    members = history.subscriptions.where("total_order").select("run", "op", "client", "epoch")
-    if members.isEmpty():
-        return []
     whose = ("run", "client", "epoch")
     came = (
         history["deliveries"].where("came and tick > 0 and number >= 0")

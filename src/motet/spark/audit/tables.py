@@ -8,10 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from motet.audit.excuses import severed
-from motet.audit.schema import TABLES, spark_schema
+from motet.audit.schema import NAMED, TABLES, spark_schema
 from motet.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -31,18 +32,34 @@ SEVERED = "run string, one string, other string, ends_until double, path_until d
 class History:
     """A folder of histories. Every frame is read anew when it is used."""
 
-    def __init__(self, spark: SparkSession, folder: str | Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: str | Path,
+        small_bytes: int = SMALL_BYTES,
+        slack_s: float = 0.0,
+    ) -> None:
         self.spark = spark
         self.folder = str(folder)
-        self.is_small = _bytes_of(self.folder) <= SMALL_BYTES
+        self.is_small = _bytes_of(self.folder) <= small_bytes
         self._kept: list[DataFrame] = []
+        self.slack_s = slack_s
+        """How far clocks may differ."""
         self._tables = {name: self._read(name) for name in TABLES}
+        for name, key in NAMED.items():
+            self._tables[name] = self._latest(self._tables[name], "run", *key)
 
     def _read(self, name: str) -> DataFrame:
         if not _is_remote(self.folder) and not any(Path(self.folder, name).glob("*.parquet")):
             return self.rows([], spark_schema(name))
         found = self.spark.read.schema(spark_schema(name)).parquet(f"{self.folder}/{name}")
         return found.coalesce(1) if self.is_small else found
+
+    def _latest(self, frame: DataFrame, *key: str) -> DataFrame:
+        """Of rows that were written again, the last one."""
+        order = Window.partitionBy(*key).orderBy(F.desc("version"))
+        ranked = frame.withColumn("rank", F.row_number().over(order))
+        return self.keep(ranked.where("rank = 1").drop("rank"))
 
     def rows(self, rows: list[Any], schema: str) -> DataFrame:
         made = self.spark.createDataFrame(rows, schema)
@@ -106,15 +123,29 @@ class History:
         return self.rows(rows, SEVERED)
 
     @cached_property
+    def homes(self) -> DataFrame:
+        """The broker of every session, which several processes may have had."""
+        found = self["sessions"].groupBy("run", "client", "epoch")
+        return self.keep(found.agg(F.min("broker").alias("broker")))
+
+    @cached_property
+    def starts(self) -> DataFrame:
+        """By subscription and pubend: where it has started, first and last."""
+        found = self["starts"].groupBy("run", "op", "pubend")
+        return self.keep(found.agg(F.min("first").alias("first"), F.max("tick").alias("tick")))
+
+    @cached_property
     def subscriptions(self) -> DataFrame:
         """Every subscription with its session, and the number of its filter."""
         sessions = self["sessions"].selectExpr(
-            "run", "client", "epoch", "broker", "total_order", "own_cursors",
+            "run", "client", "epoch", "process", "broker", "total_order", "own_cursors",
             "opened_at session_opened_at", "ended_at session_ended_at",
             "lasting session_lasting",
         )  # fmt: skip
-        wanted = self["operations"].where("kind = 'subscribe' and filter <> '' and not is_forgotten")
-        found = wanted.join(sessions, ["run", "client", "epoch"], "left").join(
+        wanted = self["operations"].where(
+            "kind = 'subscribe' and filter <> '' and not is_forgotten"
+        )
+        found = wanted.join(sessions, ["run", "client", "epoch", "process"], "left").join(
             self.numbered, "filter"
         )
         return self.keep(found)

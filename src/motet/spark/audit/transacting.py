@@ -24,9 +24,12 @@ class Dealings:
         self._history = history
         self.frames: dict[str, DataFrame] = {
             name: history[name]
-            for name in ("words", "cuts", "hearers", "before", "starts", "sessions", "amnesia")
+            for name in ("words", "cuts", "hearers", "before", "amnesia")
         }
         self.frames["severed"] = history.severed
+        self.frames["starts"] = history.starts
+        self.frames["sessions"] = history.homes
+        self.slack_s = history.slack_s
         self.frames["subs"] = history.subscriptions
         self.frames["deals"] = history.keep(self._deals())
         self.frames["deeds"] = history.keep(self._deeds())
@@ -39,7 +42,9 @@ class Dealings:
         self.frames["came"] = history.keep(self._came())
 
     def sql(self, text: str, **more: DataFrame) -> DataFrame:
-        used = {name: each for name, each in {**self.frames, **more}.items() if f"{{{name}}}" in text}
+        used = {
+            name: each for name, each in {**self.frames, **more}.items() if f"{{{name}}}" in text
+        }
         return self._history.spark.sql(text, **used)
 
     def _deals(self) -> DataFrame:
@@ -217,14 +222,14 @@ def _early(dealings: Dealings) -> list[DataFrame]:
           on c.run = d.run and c.tx = d.event_tx and c.pubend = d.pubend
         """
     )
-    what, say = "concat(publisher, ' #', number)", "visibility"
+    what, say, slack_s = "concat(publisher, ' #', number)", "visibility", dealings.slack_s
     return [
-        violations(seen.where("ready_at > at"), say, "before the commit",
+        violations(seen.where(f"ready_at > at + {slack_s}"), say, "before the commit",
                    "%s came for %s at %s s, but %s could not be committed before %s s",
                    what, "op", "at", "tx", "ready_at"),
         violations(seen.where("outcome = 'aborted'"), say, "of an aborted one",
                    "%s came for %s, but %s was aborted", what, "op", "tx"),
-        violations(seen.where("is_its and cut_at > at"), say, "before the cut",
+        violations(seen.where(f"is_its and cut_at > at + {slack_s}"), say, "before the cut",
                    "%s of %s came for %s at %s s from %s, which had not cut for it",
                    what, "tx", "op", "at", "pubend"),
     ]  # fmt: skip

@@ -1,0 +1,118 @@
+"""A pubend whose records are written into a history as well, once they are durable."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from motet.audit.recording import Recording
+from motet.broker.config import BrokerConfig
+from motet.broker.pubend import Failed, Pubend, Told
+from motet.broker.reading import Readable
+from motet.protocol.contract import LogCut, LogItem, LogRun, LogStart
+from motet.protocol.delivery.spans import Span
+from motet.protocol.delivery.state import ReadWanted
+
+
+class RecordedPubend:
+    """In the place of the pubend that it has. Before they are durable, nobody gets events."""
+
+    def __init__(self, pubend: Pubend, config: BrokerConfig, name: str, into: Recording) -> None:
+        self._pubend = pubend
+        self._name = name
+        self._into = into
+        self._appended: deque[LogItem] = deque()
+        self._noted = 0
+        self._cut: LogCut | None = None
+        into.add("brokers", {"broker": config.name, "is_root": config.root == config.name})
+        for neighbour in config.neighbours:
+            if config.name < neighbour:  # the other one writes the others
+                into.add("links", {"one": config.name, "other": neighbour})
+
+    def watch(self, durable: Told, failed: Failed) -> None:
+        def told(count: int) -> None:
+            self._note(count)
+            durable(count)
+
+        self._pubend.watch(told, failed)
+
+    def append(self, items: Sequence[LogItem]) -> None:
+        self._appended += items
+        self._pubend.append(items)
+
+    def _note(self, count: int) -> None:
+        while self._noted < count and self._appended:
+            self._noted += 1
+            item = self._appended.popleft()
+            if isinstance(item, LogRun):
+                self._note_run(item)
+            elif isinstance(item, LogCut):
+                self._note_cut(item)
+            elif not item.tentative:
+                self._note_start(item)
+
+    def _note_run(self, run: LogRun) -> None:
+        """Events of a transaction have no number of their session: their tick is it."""
+        cut = self._cut
+        for at, body in enumerate(run.bodies):
+            tick = run.first_tick + at
+            row = {
+                "pubend": self._name,
+                "tick": tick,
+                "client": run.publisher,
+                "epoch": run.epoch,
+                "number": run.first_sequence + at,
+                "body": body,
+            }
+            if cut is not None and cut.tick < tick <= cut.last:
+                row |= {"tx": cut.tx, "epoch": "", "number": tick}
+                self._note_deed(cut, run.publisher, tick)
+            self._into.add("logged", row)
+
+    def _note_deed(self, cut: LogCut, client: str, tick: int) -> None:
+        nth = tick - cut.tick - 1
+        place = cut.orders[nth] if nth < len(cut.orders) else f"{nth:06}"
+        deed = {"tx": cut.tx, "place": place, "kind": "publish", "client": client, "event": tick}
+        self._into.add("deeds", {**deed, "number": -tick, "at": time.time(), "answer": "Done"})
+
+    def _note_cut(self, cut: LogCut) -> None:
+        self._cut = cut
+        place = {"pubend": self._name, "tick": cut.tick, "last": cut.last}
+        self._into.add("cuts", {**place, "tx": cut.tx, "number": cut.number, "at": time.time()})
+        for op, tick, ended in cut.switches:
+            if not ended:
+                self._note_start(LogStart(tick, op))
+
+    def _note_start(self, start: LogStart) -> None:
+        row = {"op": str(start.op), "pubend": self._name, "first": start.tick, "tick": start.tick}
+        self._into.add("starts", row)
+
+    def forget(self, sessions: Sequence[tuple[str, str]]) -> None:
+        self._pubend.forget(sessions)
+
+    def read(self, want: ReadWanted) -> list[Span]:
+        return self._pubend.read(want)
+
+    def acknowledged(self, tick: int) -> None:
+        self._pubend.acknowledged(tick)
+
+    def describe(self) -> dict[str, Any]:
+        return self._pubend.describe()
+
+    def readable(self) -> Sequence[Readable]:
+        return self._pubend.readable()
+
+    async def close(self) -> None:
+        await self._pubend.close()
+        self._into.close()
+
+    async def abandon(self) -> None:
+        await self._pubend.abandon()
+        self._into.close()
+
+
+def recorded(pubend: Pubend, config: BrokerConfig, name: str, into: Recording | None) -> Pubend:
+    """As it is, if nobody asks for a history."""
+    return pubend if into is None else RecordedPubend(pubend, config, name, into)

@@ -1,0 +1,53 @@
+"""`motet pipeline`: jobs on Spark."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from motet.cli.options import Json
+
+pipeline = typer.Typer(
+    name="pipeline",
+    help="Jobs on Spark: judge what was written down.",
+    no_args_is_help=True,
+)
+Master = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        help="Spark's master: local[4] is this machine with four cores, local[*] with all.",
+    ),
+]
+
+# What a command does is in `pipeline_runs`, which is imported when one is called: the other
+# commands do not have to wait for it, and need neither Spark nor Java.
+
+
+@pipeline.callback()
+def _group() -> None:
+    """However many commands there are, each has a name."""
+
+
+@pipeline.command()
+def audit(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A folder of histories.")],
+    master: Master = "local[*]",
+    slack: Annotated[
+        float,
+        typer.Option(min=0.0, help="So many seconds may the clocks of those who wrote it differ."),
+    ] = 0.0,
+    json: Json = False,
+) -> int:
+    """Judge a history: was anything lost, doubled, misrouted, torn, or out of order?
+
+    Brokers and clients write one if the environment variable MOTET_HISTORY names a folder (or
+    `motet broker --history DIR`, `motet.connect(…, history=DIR)`), the simulator with `motet sim
+    --history DIR`. All that is in the folder is judged together.
+
+    Exit status 1 if a guarantee is broken; then the events that prove it are shown.
+    """
+    from motet.cli import pipeline_runs
+
+    return pipeline_runs.audit(directory, master, slack, json)

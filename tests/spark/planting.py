@@ -1,0 +1,333 @@
+"""A small clean history, and every way to spoil it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from motet.audit.schema import TABLES
+from motet.audit.writing import write_part
+from motet.model import encode_event
+
+Row = dict[str, Any]
+World = dict[str, list[Row]]
+Plant = Callable[[World], None]
+
+READERS = {"sub1": "B1", "sub2": "B2", "tot1": "B1", "tot2": "B2"}
+LAST = 1 << 60
+HAND_OVER, FIRST, SECOND = "coord/e/5", "iso1/e/5", "iso2/e/5"
+"""Transactions: one hands a stream over, the others are isolated."""
+
+
+def clean() -> World:
+    """Two publishers at two brokers, readers in publisher and in total order, and transactions."""
+    world: World = {table: [] for table in TABLES}
+    world["brokers"] = [{"broker": "B1", "is_root": True}, {"broker": "B2", "is_root": False}]
+    world["links"] = [{"one": "B1", "other": "B2"}]
+    world["logs"] = [{"pubend": "B1.1"}, {"pubend": "B2.1"}]
+    for client, broker in {**READERS, "pub1": "B1", "pub2": "B2", "old": "B1", "new": "B2"}.items():
+        _session(world, client, broker)
+    for client in ("coord", "iso1", "iso2"):
+        _session(world, client, "B1")
+    for client in ("pub1", "pub2", "iso1", "iso2"):
+        _operation(world, client, 1, "advertise", f"by = '{client}'")
+    for client in (*READERS, "old"):
+        _subscribe(world, client, 1, "n < 500", 50)
+    _subscribe(world, "narrow-minded", 1, "n > 100000", 50)
+    _session(world, "narrow-minded", "B1")
+    for n in range(1, 11):
+        for at, client in enumerate(("pub1", "pub2")):
+            _publish(world, client, n, 100 + 2 * n + at, 10.0 + n, [*READERS, "old"])
+    _hand_over(world)
+    for n, tick in ((11, 141), (12, 143)):
+        _publish(world, "pub1", n, tick, 60.0 + n, [*READERS, "new"])
+    _isolated(world)
+    return world
+
+
+def write(world: World, folder: Path, run: str) -> None:
+    for table, rows in world.items():
+        if rows:
+            write_part(folder, table, rows, run, run)
+
+
+def _session(world: World, client: str, broker: str) -> None:
+    world["sessions"].append(
+        {"client": client, "epoch": "e", "process": client, "broker": broker, "opened_at": 0.0,
+         "total_order": client.startswith("tot"), "lasting": True}
+    )  # fmt: skip
+
+
+def _operation(world: World, client: str, number: int, kind: str, filter: str, **more: Any) -> None:
+    world["operations"].append(
+        {"op": f"{client}/e/{number}", "client": client, "epoch": "e", "process": client,
+         "handle": number, "number": number, "kind": kind, "filter": filter, "position": 0,
+         "ended_position": LAST, "doubted_position": LAST, "requested_at": 1.0,
+         "answered_at": 2.0, "answer": "Done", "effective_at": 2.0, "lasting": True, **more}
+    )  # fmt: skip
+
+
+def _subscribe(
+    world: World, client: str, number: int, filter: str, start: int, **more: Any
+) -> None:
+    _operation(world, client, number, "subscribe", filter, **more)
+    for pubend in ("B1.1", "B2.1"):
+        place = {"op": f"{client}/e/{number}", "pubend": pubend}
+        world["starts"].append({**place, "first": start, "tick": start})
+
+
+def _publish(
+    world: World, client: str, n: int, tick: int, at: float, readers: list[str], tx: str = ""
+) -> None:
+    pubend = "B2.1" if client == "pub2" else "B1.1"
+    body = encode_event({"by": client, "n": n}, b"")
+    whose = {"client": client, "epoch": "e", "number": n, "tx": tx, "body": body}
+    world["events"].append(
+        {**whose, "position": n, "last_position": n, "sent_at": at, "settled_at": at + 0.1,
+         "fate": "accepted", "is_sure": True}
+    )  # fmt: skip
+    world["logged"].append({**whose, "pubend": pubend, "tick": tick})
+    for reader in readers:
+        deliver(world, reader, client, n, pubend, tick, at + 0.2)
+
+
+def deliver(
+    world: World, reader: str, publisher: str, n: int, pubend: str, tick: int, at: float
+) -> Row:
+    name, _, number = reader.partition("/")
+    nth = len(world["deliveries"])
+    row = {"process": name, "handle": int(number or 1), "op": f"{name}/e/{number or 1}", "nth": nth,
+           "at": at, "publisher": publisher, "number": n, "pubend": pubend, "tick": tick,
+           "came": True, "taken": True}  # fmt: skip
+    world["deliveries"].append(row)
+    return row
+
+
+def _deal(world: World, tx: str, kind: str, number: int, at: float, **more: Any) -> None:
+    client = tx.partition("/")[0]
+    world["transactions"].append(
+        {"tx": tx, "kind": kind, "client": client, "epoch": "e", "at": at, "commit_at": at + 1,
+         "answered_at": at + 4, "outcome": "committed", **more}
+    )  # fmt: skip
+    said = {"tx": tx, "who": client, "outcome": "committed", "number": number}
+    world["words"].append({**said, "at": at + 4, "asked_at": at + 1})
+
+
+def _deed(world: World, tx: str, place: str, client: str, kind: str, at: float, **more: Any) -> None:
+    world["deeds"].append(
+        {"tx": tx, "place": place, "kind": kind, "client": client, "epoch": "e", "at": at,
+         "number": -len(world["deeds"]) - 1, "answer": "Done", "stays": True, **more}
+    )  # fmt: skip
+    hearer = {"tx": tx, "client": client, "epoch": "e"}
+    if hearer not in world["hearers"]:
+        world["hearers"].append(hearer)
+
+
+def _cut(world: World, tx: str, number: int, pubend: str, tick: int, last: int, at: float) -> None:
+    place = {"pubend": pubend, "tick": tick, "last": last}
+    world["cuts"].append({**place, "tx": tx, "number": number, "at": at})
+
+
+def _hand_over(world: World) -> None:
+    """Two events of pub1, which old still gets, and then its stream is new's."""
+    _deal(world, HAND_OVER, "static", 1, 40.0)
+    for at, n in enumerate((101, 102)):
+        place = f"000{at}"
+        _deed(world, HAND_OVER, place, "pub1", "publish", 40.0, event=n, is_planned=True)
+        _publish(world, "pub1", n, 132 + at, 42.0, [*READERS, "old"], HAND_OVER)
+    old = next(row for row in world["operations"] if row["op"] == "old/e/1")
+    old |= {"is_gone": True, "lasting": False, "ended_at": 42.0, "finished_at": 45.0}
+    _deed(world, HAND_OVER, "0002", "old", "unsubscribe", 40.0, op="old/e/1", is_planned=True)
+    begun = {"tx": HAND_OVER, "requested_at": 40.0, "answered_at": 44.0, "effective_at": 44.0}
+    _subscribe(world, "new", 1, "n < 500", 133, **begun)
+    _deed(world, HAND_OVER, "0003", "new", "subscribe", 40.0, op="new/e/1", is_planned=True)
+    for pubend, tick, last in (("B1.1", 131, 133), ("B2.1", 132, 132)):
+        _cut(world, HAND_OVER, 1, pubend, tick, last, 42.0)
+    world["before"].append({"tx": HAND_OVER, "first": "0000", "then": "0001"})
+
+
+def _isolated(world: World) -> None:
+    """Each publishes an event and begins a subscription that would get the other's."""
+    for tx, number, at, cut in ((FIRST, 2, 80.0, 160), (SECOND, 3, 90.0, 170)):
+        client, n = tx.partition("/")[0], 200 + number
+        readers = [*READERS, "new", *(["iso1/2"] if tx == SECOND else [])]
+        _deal(world, tx, "isolated", number, at, key=f"key {number}")
+        _deed(world, tx, "0", client, "publish", at, event=n)
+        _cut(world, tx, number, "B1.1", cut, cut + 1, at + 2)
+        _publish(world, client, n, cut + 1, at + 2, readers, tx)
+        begun = {"tx": tx, "requested_at": at, "answered_at": at, "effective_at": at + 3}
+        _subscribe(world, client, 2, "n > 200 and n < 300", cut + 1, **begun)
+        _deed(world, tx, "1", client, "subscribe", at, op=f"{client}/e/2")
+
+
+# ── spoiling it ──────────────────────────────────────────────────────────────────────────
+
+
+def _came(world: World, reader: str, publisher: str, n: int) -> Row:
+    return next(
+        row
+        for row in world["deliveries"]
+        if (row["process"], row["publisher"], row["number"]) == (reader, publisher, n)
+    )
+
+
+def _without(reader: str, publisher: str, n: int) -> Plant:
+    return lambda world: world["deliveries"].remove(_came(world, reader, publisher, n))
+
+
+def _swap(reader: str, one: tuple[str, int], other: tuple[str, int]) -> Plant:
+    def plant(world: World) -> None:
+        first, then = _came(world, reader, *one), _came(world, reader, *other)
+        first["nth"], then["nth"] = then["nth"], first["nth"]
+
+    return plant
+
+
+def _change(table: str, where: Row, **values: Any) -> Plant:
+    def plant(world: World) -> None:
+        found = [row for row in world[table] if where.items() <= row.items()]
+        assert found, (table, where)
+        for row in found:
+            row |= values
+
+    return plant
+
+
+def _add(table: str, **row: Any) -> Plant:
+    return lambda world: world[table].append(row)
+
+
+def _again(world: World) -> None:
+    world["deliveries"].append({**_came(world, "sub1", "pub1", 3), "nth": 10_000})
+
+
+def _done_twice(world: World) -> None:
+    _change("sessions", {"client": "sub1"}, own_cursors=True)(world)
+    _again(world)
+
+
+def _logged_twice(world: World) -> None:
+    row = next(row for row in world["logged"] if (row["client"], row["number"]) == ("pub1", 3))
+    world["logged"].append({**row, "tick": 129})
+
+
+def _foreign(world: World) -> None:
+    for table in ("events", "logged"):
+        where = {"client": "pub1", "number": 12}
+        _change(table, where, body=encode_event({"by": "another", "n": 12}, b""))(world)
+
+
+def _refused(world: World) -> None:
+    _change("events", {"client": "pub1", "number": 12}, fate="refused")(world)
+    for table in ("logged", "deliveries"):
+        world[table] = [row for row in world[table] if (row["number"], row["tick"]) != (12, 143)]
+
+
+def _log_order(world: World) -> None:
+    """The log has two events of one publisher the wrong way round, and so they come."""
+    for table in ("logged", "deliveries"):
+        who = "client" if table == "logged" else "publisher"
+        for row in world[table]:
+            if row[who] == "pub1" and row["number"] in (3, 4):
+                row["number"] = 7 - row["number"]
+
+
+def _never_published(world: World) -> None:
+    for table in ("logged", "deliveries"):
+        world[table] = [row for row in world[table] if row["number"] != 102]
+
+
+def _abort(world: World) -> None:
+    _change("transactions", {"tx": SECOND}, outcome="aborted")(world)
+
+
+def _other_numbers(world: World) -> None:
+    _change("cuts", {"tx": FIRST}, number=3)(world)
+    _change("cuts", {"tx": SECOND}, number=2)(world)
+    world["words"] = [row for row in world["words"] if row["tx"] == HAND_OVER]
+
+
+def _untold(world: World) -> None:
+    world["hearers"].remove({"tx": HAND_OVER, "client": "old", "epoch": "e"})
+
+
+def _circle(world: World) -> None:
+    """The second one's subscription gets the first one's event, too."""
+    deliver(world, "iso2/2", "iso1", 202, "B1.1", 161, 99.0)
+
+
+def _word(outcome: str, number: int = 0) -> Plant:
+    said = {"tx": FIRST, "who": "iso1", "outcome": outcome, "number": number}
+    return _add("words", **said, at=120.0, asked_at=119.0)
+
+
+def _came_too(reader: str, publisher: str, n: int, tick: int) -> Plant:
+    def plant(world: World) -> None:
+        deliver(world, reader, publisher, n, "B1.1", tick, 99.0)
+
+    return plant
+
+
+PLANTS: dict[str, tuple[str, Plant]] = {
+    "lost": ("exactly-once", _without("sub1", "pub2", 10)),
+    "gap": ("exactly-once", _without("sub1", "pub1", 5)),
+    "false loss": ("exactly-once", _add("losses", process="sub1", pubend="B1.1", first=1, last=9)),
+    "doubled": ("duplicates", _again),
+    "logged twice": ("duplicates", _logged_twice),
+    "done twice": ("duplicates", _done_twice),
+    "invented": ("soundness", _came_too("sub1", "pub1", 999, 142)),
+    "nobody's": ("soundness", _change("deliveries", {"process": "sub1", "tick": 104}, op="")),
+    "misrouted": ("soundness", _came_too("narrow-minded", "pub1", 12, 143)),
+    "unpublished": ("soundness", _change("events", {"client": "pub1", "number": 12}, fate="void")),
+    "early": ("soundness", _change("operations", {"op": "sub1/e/1"}, requested_at=30.0)),
+    "refused": ("soundness", _refused),
+    "accepted": ("soundness", _foreign),
+    "tick order": ("order", _swap("sub1", ("pub1", 4), ("pub1", 6))),
+    "publisher order": ("order", _log_order),
+    "another event": ("order", _change("deliveries", {"process": "sub1", "tick": 104}, number=4)),
+    "inverted": ("total-order", _swap("tot1", ("pub1", 4), ("pub2", 4))),
+    "disagreement": ("total-order", _swap("tot2", ("pub1", 7), ("pub2", 7))),
+    "torn": ("atomicity", _without("sub1", "pub1", 102)),
+    "two outcomes": ("atomicity", _word("aborted")),
+    "two numbers": ("atomicity", _word("committed", 9)),
+    "still running": ("atomicity", _word("in progress")),
+    "forgotten": ("atomicity", _word("expired")),
+    "key used twice": (
+        "atomicity",
+        _change("transactions", {"kind": "isolated"}, client="iso1", key="key 2"),
+    ),
+    "partly published": ("atomicity", _never_published),
+    "published though aborted": ("atomicity", _abort),
+    "cut though aborted": ("atomicity", _abort),
+    "untold": ("atomicity", _untold),
+    "before the commit": ("visibility", _change("transactions", {"tx": SECOND}, commit_at=99.0)),
+    "of an aborted one": ("visibility", _abort),
+    "before the cut": ("visibility", _change("cuts", {"tx": SECOND}, at=99.0)),
+    "two cuts": (
+        "transaction-order",
+        _add("cuts", tx=FIRST, number=2, pubend="B1.1", tick=165, last=165, at=90.0),
+    ),
+    "numbers differ": (
+        "transaction-order",
+        _add("cuts", tx=FIRST, number=7, pubend="B2.1", tick=165, last=165, at=90.0),
+    ),
+    "cuts swapped": ("transaction-order", _other_numbers),
+    "block torn": ("transaction-order", _change("cuts", {"tx": FIRST}, tick=158)),
+    "against the plan": (
+        "transaction-order",
+        _add("before", tx=HAND_OVER, first="0001", then="0000"),
+    ),
+    "against its order": ("transaction-order", _came_too("new", "pub1", 101, 132)),
+    "missing in its order": ("transaction-order", _without("old", "pub1", 101)),
+    "both sides": ("handover", _came_too("old", "pub1", 11, 141)),
+    "circle": ("serializability", _circle),
+}
+"""By kind of violation: the guarantee that it breaks, and how to plant one."""
+
+
+def spoilt(kind: str) -> World:
+    world = deepcopy(clean())
+    PLANTS[kind][1](world)
+    return world

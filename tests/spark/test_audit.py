@@ -1,0 +1,151 @@
+"""The audit finds all that is wrong with a history, and nothing else.
+
+One audit judges everything here: simulated runs, generated ones, and spoilt ones, each as a run of
+its own."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import motet
+from motet.audit.recording import VARIABLE
+from motet.audit.verdicts import GUARANTEES, Audit
+from motet.spark.audit import audit
+from motet.spark.audit.generating import Scale, generate
+from motet.testing.histories import write_history
+from motet.testing.simulation import observe
+from tests.spark.ground import SOON_S, Pair
+from tests.spark.planting import PLANTS, clean, spoilt, write
+
+CLEAN = (("delivery", 0), ("transactions", 0), ("transactions", 2), ("crash", 1))
+MUTATED = (
+    ("delivery", "sequences-are-forgotten-in-a-restart", 10),
+    ("delivery", "trimmed-ticks-are-answered-as-silence", 0),
+    ("delivery", "cursors-are-lost-with-the-connection", 0),
+    ("delivery", "start-ticks-are-ignored", 0),
+    ("delivery", "own-cursors-are-ignored", 15),
+    ("delivery", "nobody-waits-for-a-quiet-pubend", 0),
+    ("transactions", "a-cut-is-made-again-after-a-restart", 0),
+    ("transactions", "starts-are-not-tentative", 0),
+    ("transactions", "the-order-of-a-block-is-ignored", 1),
+    ("transactions", "the-root-forgets-in-a-restart", 0),
+    ("transactions", "nobody-looks-at-what-was-read", 0),
+)
+"""Profiles, bugs, and seeds that show them."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    audit: Audit
+    broken: dict[str, set[str]]
+    """By simulated run: what the checkers of the simulator say is broken."""
+
+
+@pytest.fixture(scope="module")
+def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    folder = tmp_path_factory.mktemp("history")
+    broken: dict[str, set[str]] = {}
+    for profile, seed in CLEAN:
+        broken[f"{profile}-{seed}"] = simulated(folder, f"{profile}-{seed}", profile, seed)
+    for profile, mutation, seed in MUTATED:
+        broken[mutation] = simulated(folder, mutation, profile, seed, mutation)
+    write(clean(), folder, "clean")
+    for kind in PLANTS:
+        write(spoilt(kind), folder, f"planted {kind}")
+    live(folder, tmp_path_factory.mktemp("live"))
+    tamper(folder)
+    return Judged(audit(spark, folder), broken)
+
+
+def simulated(
+    folder: Path, run: str, profile: str, seed: int, mutation: str | None = None
+) -> set[str]:
+    history, verdicts = observe(seed, profile, mutation)
+    write_history(history, folder, run)
+    return {each.guarantee for each in verdicts if each.violations} & set(GUARANTEES)
+
+
+def live(folder: Path, data: Path) -> None:
+    """Two brokers and four clients, which write down what they do, as the run without a name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(folder))
+        with Pair(data) as pair:
+            first, second = (broker.address for broker in pair.brokers)
+            with (
+                motet.connect_sync(first, client_id="reader") as reader,
+                motet.connect_sync(second, client_id="merger", order="total") as merger,
+            ):
+                streams = [each.subscribe("n >= 0") for each in (reader, merger)]
+                pair.publish(0, range(EACH))
+                pair.publish(1, range(EACH, 2 * EACH), more="of the same")
+                pair.transact(range(2 * EACH, 2 * EACH + IN_TRANSACTION))
+                for stream in streams:
+                    for _ in range(2 * EACH + IN_TRANSACTION):
+                        assert stream.get(timeout=SOON_S) is not None
+            for client in pair.clients:
+                client.close()
+            for broker in pair.brokers:
+                asyncio.run(broker.stop())
+
+
+EACH, IN_TRANSACTION = 50, 6
+
+
+def tamper(folder: Path) -> None:
+    """The live run again, under another name, without one of its deliveries."""
+    for path in [*folder.glob("*/client-*.parquet"), *folder.glob("*/broker-*.parquet")]:
+        rows = pq.read_table(path).to_pylist()
+        if path.parent.name == "deliveries" and rows[0]["op"].startswith("reader/"):
+            del rows[EACH // 2]
+        named = [{**row, "run": "tampered"} for row in rows]
+        changed = pa.Table.from_pylist(named, pq.read_schema(path))
+        pq.write_table(changed, path.with_name(f"tampered-{path.name}"))
+
+
+def test_simulated_runs_are_judged_as_the_simulator_does(judged: Judged) -> None:
+    assert {run: judged.audit.broken(run) for run in judged.broken} == judged.broken
+
+
+def test_the_simulated_bugs_break_every_guarantee(judged: Judged) -> None:
+    """Otherwise the comparison would say little."""
+    assert set.union(*judged.broken.values()) == set(GUARANTEES)
+
+
+def test_a_clean_history_raises_nothing(judged: Judged) -> None:
+    assert judged.audit.kinds("clean") == set()
+
+
+def test_a_live_overlay_is_judged_by_what_it_writes_down(judged: Judged) -> None:
+    assert judged.audit.kinds("") == set()
+
+
+def test_what_a_live_overlay_loses_is_found(judged: Judged) -> None:
+    assert judged.audit.kinds("tampered") == {"gap"}
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_what_is_planted_is_found(judged: Judged, kind: str) -> None:
+    found = [
+        each
+        for each in judged.audit.findings
+        if (each.run, each.guarantee, each.kind) == (f"planted {kind}", PLANTS[kind][0], kind)
+    ]
+    assert len(found) == 1
+    assert found[0].count >= 1
+    assert found[0].examples
+
+
+def test_a_large_history_is_clean(spark: SparkSession, tmp_path: Path) -> None:
+    """Too large for one partition: it is judged as large ones are."""
+    generate(spark, tmp_path / "history", Scale(20_000, publishers=8, kinds=4, each=5))
+    found = audit(spark, tmp_path / "history", small_bytes=0)
+    assert found.findings == []
+    assert found.checked["exactly-once"] == 20_000
+    assert found.checked["atomicity"] == 4

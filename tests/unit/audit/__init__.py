@@ -1,0 +1,1 @@
+"""Histories without Spark."""

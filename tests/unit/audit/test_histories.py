@@ -1,0 +1,92 @@
+"""Histories on disk: complete or not there, and all that a run has to tell."""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from motet.audit.recording import Recording
+from motet.audit.schema import NAMED, TABLES, arrow_schema, spark_schema
+from motet.audit.writing import HistoryWriter, write_part
+from motet.model import decode_body, encode_event
+from motet.testing.histories import write_history
+from motet.testing.simulation import observe
+
+
+def rows_of(folder: Path, table: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for path in sorted((folder / table).glob("*.parquet")):
+        found += pq.read_table(path).to_pylist()
+    return found
+
+
+def test_what_is_not_said_is_filled(tmp_path: Path) -> None:
+    writer = HistoryWriter(tmp_path, run="one")
+    writer.add("operations", op="a/e/1", since={"B1.1": 7})
+    writer.flush()
+    (row,) = rows_of(tmp_path, "operations")
+    assert row["run"] == "one"
+    assert row["since"] == [("B1.1", 7)]
+    assert (row["filter"], row["handle"], row["ended_at"], row["is_gone"]) == ("", 0, inf, False)
+
+
+def test_enough_rows_make_a_part(tmp_path: Path) -> None:
+    writer = HistoryWriter(tmp_path, part="p", rows=2)
+    for nth in range(5):
+        writer.add("deliveries", nth=nth)
+    assert len(rows_of(tmp_path, "deliveries")) == 4
+    writer.flush()
+    assert [row["nth"] for row in rows_of(tmp_path, "deliveries")] == list(range(5))
+
+
+def test_a_part_that_fails_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="int"):
+        write_part(tmp_path, "deliveries", [{"nth": "not a number"}], "p")
+    assert list(tmp_path.glob("deliveries/*.parquet")) == []
+
+
+def test_every_table_has_a_schema_for_both_sides() -> None:
+    for table, columns in TABLES.items():
+        assert arrow_schema(table).names == ["run", *columns]
+        assert spark_schema(table).count(",") >= len(columns)
+    for table, key in NAMED.items():
+        assert {*key, "version"} <= TABLES[table].keys()
+
+
+def test_a_recording_is_written_behind_the_back(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, "broker-B1")
+    body = encode_event({"n": 1}, b"a payload that nobody needs")
+    recording.add("logged", {"pubend": "B1.1", "tick": 3, "body": body})
+    recording.close()
+    recording.close()
+    (row,) = rows_of(tmp_path, "logged")
+    assert decode_body(row["body"]) == ({"n": 1}, b"")  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("*/.*"))
+
+
+def test_a_disk_that_fails_ends_the_history_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recording = Recording(tmp_path, "broker-B1")
+    (tmp_path / "logged").write_text("a file where a folder should be")
+    recording.add("logged", {"tick": 1})
+    with caplog.at_level(logging.ERROR, "motet.audit"):
+        recording.close()
+    assert "no history is written any more" in caplog.text
+
+
+def test_a_simulated_run_is_told_in_full(tmp_path: Path) -> None:
+    history, _ = observe(0, "transactions", chaos_s=1.0)
+    write_history(history, tmp_path, "run")
+    came = [row for row in rows_of(tmp_path, "deliveries") if row["came"]]
+    assert len(came) == len(history.deliveries) > 0
+    assert len(rows_of(tmp_path, "cuts")) == len(history.cuts)
+    assert len(rows_of(tmp_path, "transactions")) == len(history.deals) > 0
+    deeds = sum(len(deal.deeds) for deal in history.deals.values())
+    assert len(rows_of(tmp_path, "deeds")) == deeds
+    logged = [event for event in history.events if event.tick and event.session]
+    assert len(rows_of(tmp_path, "logged")) == len(logged)
