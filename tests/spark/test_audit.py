@@ -56,9 +56,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
         broken[f"{profile}-{seed}"] = simulated(folder, f"{profile}-{seed}", profile, seed)
     for profile, mutation, seed in MUTATED:
         broken[mutation] = simulated(folder, mutation, profile, seed, mutation)
-    write(clean(), folder, "clean")
-    for kind in PLANTS:
-        write(spoilt(kind), folder, f"planted {kind}")
+    write({"clean": clean(), **{f"planted {kind}": spoilt(kind) for kind in PLANTS}}, folder)
     live(folder, tmp_path_factory.mktemp("live"))
     tamper(folder)
     return Judged(audit(spark, folder), broken)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from motet.spark.audit.tables import History
 
 STREAM = ["run", "op", "pubend"]
+LONG_AGO = "double('-infinity')"
 WHO = "concat(client, '/', epoch, ' #', number)"
-WHOLE = "lasting or coalesce(stands and tick <= reached, false)"
+WHOLE = "lasting or coalesce(stands and tick > 0 and tick <= reached, false)"
 """All that is owed must have come."""
 EARLY = "tick > 0 and since is null and tx = '' and settled_at + {} < requested_at"
 """It was settled before the subscription was asked for."""
@@ -59,8 +60,8 @@ class Arrivals:
         """Every exactly-once event that was accepted, with each subscription that is owed it, or
         had started before it."""
         events = self.catalogue.where("is_sure and fate = 'accepted'").select(
-            "run", "client", "epoch", "number", "pubend", "tick", "sent_at", "settled_at", "carried",
-            "audience", "tx", F.col("broker").alias("home"), F.explode("filters").alias("f"),
+            "run", "client", "epoch", "number", "pubend", "tick", "sent_at", "settled_at",
+            "carried", "audience", "tx", F.col("broker").alias("home"), F.explode("filters").alias("f"),
         )  # fmt: skip
         wanted = self.history.subscriptions.selectExpr(
             "run", "f", "op", "process", "broker", "total_order", "lasting", "since",
@@ -148,39 +149,34 @@ class Arrivals:
         )
         missing = missing.alias("m").join(told.alias("t"), is_told, "left_anti")
         cut = self.history.severed.selectExpr("run", "one home", "other broker", "ends_until")
+        # Of what only a log knows, nobody knows when it was sent.
+        since = f"least(requested_at, nullif(sent_at, {LONG_AGO}))"
         missing = missing.join(self.history.aside(cut), ["run", "home", "broker"], "left").where(
-            "coalesce(ends_until, double('-infinity')) < least(requested_at, sent_at)"
+            f"coalesce(ends_until, {LONG_AGO}) < {since}"
         )
-        missing = self.history.keep(missing)
-        text = "event %s%s never came for %s"
-        columns = (WHO, PLACE, "op")
-        guarantee = "exactly-once"
-        torn = self._torn(missing)
+        missing = self.history.keep(self._with_torn(missing))
+        text, columns, say = "event %s%s never came for %s", (WHO, PLACE, "op"), "exactly-once"
         gap = f"(not ({WHOLE}) or coalesce(tick < last, false))"
+        whole = missing.where("torn is null")
         return [
-            violations(missing.where(f"not {gap}"), guarantee, "lost", text, *columns),
-            violations(
-                missing.where(gap), guarantee, "gap",
-                text + ", though tick %s did", *columns, "last",
-            ),
-            violations(
-                torn, "atomicity", "torn",
-                "of transaction %s, event %s%s never came for %s, and others did",
-                "tx", *columns,
-            ),
+            violations(whole.where(f"not {gap}"), say, "lost", text, *columns),
+            violations(whole.where(gap), say, "gap", text + ", though tick %s did", *columns, "last"),
+            violations(missing.where("torn"), say, "torn",
+                       text + ", but others of transaction %s did", *columns, "tx"),
         ]  # fmt: skip
 
-    def _torn(self, missing: DataFrame) -> DataFrame:
-        """Of these, events of transactions of which the same subscription got others."""
+    def _with_torn(self, missing: DataFrame) -> DataFrame:
+        """Marked where the same subscription got other events of the same transaction."""
         got = self.deliveries.where("taken and tick > 0").selectExpr(
             "run", "op", "publisher client", "number"
         )
         events = self.catalogue.where("tx <> ''").select("run", "client", "number", "tx")
         some = missing.where("tx <> ''").select("run", "op", "tx").distinct()
-        whole = events.join(some, ["run", "tx"]).join(
+        torn = events.join(some, ["run", "tx"]).join(
             got, ["run", "op", "client", "number"], "left_semi"
         )
-        return missing.where("tx <> ''").join(whole, ["run", "op", "tx"], "left_semi")
+        torn = torn.select("run", "op", "tx", F.lit(True).alias("torn")).distinct()
+        return missing.join(torn, ["run", "op", "tx"], "left")
 
     @cached_property
     def doubtful(self) -> DataFrame:
@@ -276,7 +272,7 @@ class Arrivals:
         )
         return [
             violations(wrong, "exactly-once", "false loss",
-                       "process %s was told that ticks %s to %s of %s are lost, but the log has them",
+                       "process %s was told that ticks %s to %s of %s are lost, and they are not",
                        "process", "first", "last", "pubend"),
         ]  # fmt: skip
 

@@ -58,26 +58,14 @@ def _trim(edges: DataFrame) -> DataFrame:
 
 def relations(history: History, dealings: Dealings) -> DataFrame:
     """Pairs of transactions of which the first must come before the other, each with why."""
+    # What a transaction both begins and ends counts as ended only.
     written = dealings.sql(
         """
-        select w.run, w.tx, w.op, w.since is not null begins
+        select w.run, w.tx, w.op, w.until is null begins
         from {switches} w join {deals} t on t.run = w.run and t.tx = w.tx
         where t.kind = 'isolated' and t.outcome = 'committed'
-        union all
-        select w.run, w.tx, w.op, false
-        from {switches} w join {deals} t on t.run = w.run and t.tx = w.tx
-        where t.kind = 'isolated' and t.outcome = 'committed'
-          and w.since is not null and w.until is not null
         """
     )
-    # What a transaction both begins and ends counts as ended only.
-    written = written.where("true").join(
-        dealings.sql(
-            "select run, tx, op from {switches} where since is not null and until is not null"
-        ).selectExpr("run", "tx", "op", "true both"),
-        ["run", "tx", "op"],
-        "left",
-    ).where("not (begins and coalesce(both, false))").drop("both")  # fmt: skip
     met = _met_by_events(history, dealings, written).unionByName(
         _met_by_invitations(history, dealings, written)
     )

@@ -135,8 +135,8 @@ def _events(spark: SparkSession, scale: Scale) -> DataFrame:
 def _deliveries(events: DataFrame, scale: Scale) -> DataFrame:
     return events.selectExpr(
         "id nth", "sent_at + 0.02 at", "client publisher", "number", "pubend", "tick",
-        f"explode(sequence(0, {scale.each - 1})) * {scale.kinds} + kind reader",
-    ).selectExpr(
+        "kind", f"explode(sequence(0, {scale.each - 1})) one",
+    ).selectExpr("*", f"one * {scale.kinds} + kind reader").selectExpr(
         "*", "concat('sub', reader) process", "1 handle", "concat('sub', reader, '/e1/1') op",
         "true came", "true taken",
     )  # fmt: skip

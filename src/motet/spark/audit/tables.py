@@ -53,7 +53,7 @@ class History:
         if not _is_remote(self.folder) and not any(Path(self.folder, name).glob("*.parquet")):
             return self.rows([], spark_schema(name))
         found = self.spark.read.schema(spark_schema(name)).parquet(f"{self.folder}/{name}")
-        return found.coalesce(1) if self.is_small else found
+        return found.coalesce(1).localCheckpoint() if self.is_small else found
 
     def _latest(self, frame: DataFrame, *key: str) -> DataFrame:
         """Of rows that were written again, the last one."""

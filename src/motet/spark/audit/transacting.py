@@ -118,7 +118,7 @@ def judge(history: History, events: DataFrame) -> tuple[Dealings, list[DataFrame
         *_early(dealings),
         *_cuts(dealings),
         *_own(dealings, history),
-        *_handovers(dealings, history),
+        *_handovers(dealings),
     ]
 
 
@@ -277,7 +277,8 @@ def _cuts(dealings: Dealings) -> list[DataFrame]:
         """
     )
     return [
-        violations(twice, say, "two cuts", "%s has cut for %s at ticks %s", "pubend", "tx", "ticks"),
+        violations(twice, say, "two cuts", "%s has cut for %s at ticks %s",
+                   "pubend", "tx", "ticks"),
         violations(numbers, say, "numbers differ", "%s has numbers %s", "tx", "numbers"),
         violations(behind, say, "cuts swapped", "%s cuts for %s, number %s, behind %s, number %s",
                    "pubend", "tx", "number", "before_tx", "before_number"),
@@ -305,10 +306,10 @@ def _own(dealings: Dealings, history: History) -> list[DataFrame]:
         )
     )
     dealings.frames["switches"] = switches
-    met = history.keep(dealings.sql(
+    met = dealings.sql(
         f"""
-        select a.run, a.tx, a.who, a.place, a.pubend, a.tick, a.tx_at, s.op, 
-          o.process, o.answer op_answer, o.finished_at, o.session_lasting, o.is_gone, o.requested_at,
+        select a.run, a.tx, a.who, a.place, a.pubend, a.tick, a.tx_at, s.op, o.process,
+          o.answer op_answer, o.finished_at, o.session_lasting, o.is_gone, o.requested_at,
           (s.since is null or a.place > s.since) and (s.until is null or a.place < s.until) owed,
           d.op is not null arrived, coalesce(v.path_until, {LONG_AGO}) path_until,
           coalesce(array_contains(a.audience, s.op), true) and coalesce(b.tick < a.tick, false)
@@ -323,7 +324,8 @@ def _own(dealings: Dealings, history: History) -> list[DataFrame]:
           and v.one = {HOME.format("a.pubend")}
         where a.answer = 'Done' and a.tick > 0
         """
-    ))  # fmt: skip
+    )
+    met = history.keep(met)
     missing = dealings.sql(
         f"""
         select m.* from {{met}} m
@@ -348,7 +350,7 @@ def _own(dealings: Dealings, history: History) -> list[DataFrame]:
     ]  # fmt: skip
 
 
-def _handovers(dealings: Dealings, history: History) -> list[DataFrame]:
+def _handovers(dealings: Dealings) -> list[DataFrame]:
     """Never do both sides of a hand-over get an event."""
     both = dealings.sql(
         """
@@ -364,7 +366,6 @@ def _handovers(dealings: Dealings, history: History) -> list[DataFrame]:
           and d.tick > 0 and not (d.event_tx <=> o.tx)
         """
     )
-    del history
     return [
         violations(both, "handover", "both sides",
                    "%s (tick %s of %s) came for both %s and %s of %s",
