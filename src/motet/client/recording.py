@@ -158,6 +158,7 @@ class Recorder:
         row = self._operation(sequence, KINDS[type(frame)], str(frame.filter), now)
         known = self._machine._unanswered.get(sequence)
         row["handle"] = known.handle if known is not None else 0
+        self._ops[row["handle"]] = row["op"]
         row["wait"] = frame.wait
         if isinstance(frame, SubscribeRequest):
             row["since"] = dict(frame.since) or None

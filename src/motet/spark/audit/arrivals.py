@@ -113,16 +113,19 @@ class Arrivals:
         )
 
     @cached_property
-    def suspects(self) -> DataFrame:
-        """Subscriptions and logs where both ends do not agree."""
+    def sums(self) -> DataFrame:
+        """Both ends side by side."""
         due = self.pairs.groupBy(*STREAM).agg(
             F.count("*").alias("due"),
             F.bool_or(F.expr(EARLY.format(self.history.slack_s))).alias("early"),
             F.bit_xor(F.xxhash64("tick", "client", "number")).alias("due_x"),
         )
-        both = self.came.join(due, STREAM, "full")
+        return self.history.keep(self.came.join(due, STREAM, "full"))
+
+    @cached_property
+    def suspects(self) -> DataFrame:
+        """Subscriptions and logs where both ends do not agree."""
         differ = "coalesce(n, 0) <> coalesce(due, 0) or not (x <=> due_x) or unlike > 0 or early"
-        self.sums = self.history.keep(both)
         return self.history.keep(self.sums.where(differ).select(*STREAM))
 
     # ── where they differ ────────────────────────────────────────────────────────────────

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from motet.audit.circles import circle
 from motet.audit.verdicts import Finding
 from motet.spark.audit.matching import with_filters
+from motet.spark.audit.transacting import HOME, NEVER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
 SMALL = 200_000
 """So many relations the driver looks at itself."""
-NEVER = "double('infinity')"
 
 
 def judge(history: History, dealings: Dealings) -> tuple[int, list[Finding]]:
@@ -49,8 +51,8 @@ def judge(history: History, dealings: Dealings) -> tuple[int, list[Finding]]:
 
 def _trim(edges: DataFrame) -> DataFrame:
     """Without those to whose beginning nothing leads, or from whose end nothing leads away."""
-    firsts = edges.selectExpr("run", "first then").distinct()
-    thens = edges.selectExpr("run", "then first").distinct()
+    firsts = edges.select("run", F.col("first").alias("then")).distinct()
+    thens = edges.select("run", F.col("then").alias("first")).distinct()
     return edges.join(firsts, ["run", "then"], "left_semi").join(
         thens, ["run", "first"], "left_semi"
     )
@@ -61,11 +63,14 @@ def relations(history: History, dealings: Dealings) -> DataFrame:
     # What a transaction both begins and ends counts as ended only.
     written = dealings.sql(
         """
-        select w.run, w.tx, w.op, w.until is null begins
-        from {switches} w join {deals} t on t.run = w.run and t.tx = w.tx
+        select o.*, w.tx writer, w.until is null begins
+        from {switches} w
+        join {deals} t on t.run = w.run and t.tx = w.tx
+        join {subs} o on o.run = w.run and o.op = w.op
         where t.kind = 'isolated' and t.outcome = 'committed'
         """
     )
+    written = history.keep(written)
     met = _met_by_events(history, dealings, written).unionByName(
         _met_by_invitations(history, dealings, written)
     )
@@ -87,23 +92,22 @@ def relations(history: History, dealings: Dealings) -> DataFrame:
 def _met_by_events(history: History, dealings: Dealings, written: DataFrame) -> DataFrame:
     return dealings.sql(
         f"""
-        select distinct a.run, a.tx reader, w.tx writer, w.op, w.begins, o.ended_at, o.effective_at,
+        select distinct a.run, a.tx reader, o.writer, o.op, o.begins, o.ended_at, o.effective_at,
           a.tx_answered_at answered_at, a.tx_at reader_at, concat('event ', a.who) what,
           d.op is not null met
-        from {{acts}} a
-        join {{written}} w on w.run = a.run and w.tx <> a.tx
-        join {{subs}} o on o.run = w.run and o.op = w.op and array_contains(a.filters, o.f)
+        from (select *, explode(filters) matched from {{acts}}) a
+        join {{written}} o on o.run = a.run and o.f = a.matched and o.writer <> a.tx
         left join (select distinct run, op, publisher, number from {{came}}) d
-          on d.run = a.run and d.op = w.op and d.publisher = a.client and d.number = a.number
+          on d.run = a.run and d.op = o.op and d.publisher = a.client and d.number = a.number
         left join {{severed}} v on v.run = a.run and v.other = o.broker
-          and v.one = regexp_replace(a.pubend, '\\\\.[^.]*$', '')
+          and v.one = {HOME.format("a.pubend")}
         left join {{losses}} l on l.run = a.run and l.process = o.process
           and l.pubend = a.pubend and a.tick between l.first and l.last
         where a.tick > 0 and a.tx_kind = 'isolated' and a.outcome = 'committed'
           and (d.op is not null or (
             not (o.is_gone and o.finished_at = {NEVER})
             and (o.finished_at < {NEVER} or o.session_lasting)
-            and coalesce(array_contains(a.audience, w.op), false)
+            and coalesce(array_contains(a.audience, o.op), false)
             and v.run is null and l.run is null))
         """,
         written=written,
@@ -112,21 +116,20 @@ def _met_by_events(history: History, dealings: Dealings, written: DataFrame) -> 
 
 
 def _met_by_invitations(history: History, dealings: Dealings, written: DataFrame) -> DataFrame:
-    invites = with_filters(
-        dealings.frames["deeds"].where(
-            "kind = 'invite' and answer = 'Done' and tx_kind = 'isolated' and outcome = 'committed'"
-        ),
-        history.filters,
+    """An invitation meets clients, each once, however many of their subscriptions it matches: it
+    shows something of one only if no other would have met the same client."""
+    sent = dealings.frames["deeds"].where(
+        "kind = 'invite' and answer = 'Done' and tx_kind = 'isolated' and outcome = 'committed'"
     )
+    invites = with_filters(sent, history.filters)
     invites = history.keep(invites.selectExpr("*", "concat(client, '/', epoch, '/', number) deed"))
     return dealings.sql(
         f"""
-        select distinct i.run, i.tx reader, w.tx writer, w.op, w.begins, o.ended_at, o.effective_at,
+        select distinct i.run, i.tx reader, o.writer, o.op, o.begins, o.ended_at, o.effective_at,
           i.tx_answered_at answered_at, i.tx_at reader_at,
-          concat('invitation ', i.place) what, c.run is not null met
-        from {{invites}} i
-        join {{written}} w on w.run = i.run and w.tx <> i.tx
-        join {{subs}} o on o.run = w.run and o.op = w.op and array_contains(i.filters, o.f)
+          concat('invitation ', i.place, ' of ', i.client) what, c.run is not null met
+        from (select *, explode(filters) matched from {{invites}}) i
+        join {{written}} o on o.run = i.run and o.f = i.matched and o.writer <> i.tx
           and not (o.client = i.client and o.epoch = i.epoch)
         left join {{calls}} c on c.run = i.run and c.tx = i.tx and c.client = o.client
           and c.epoch = o.epoch and c.op = i.deed

@@ -80,7 +80,10 @@ class History:
             yield
         finally:
             for name, value in before.items():
-                conf.unset(name) if value is None else conf.set(name, value)
+                if value is None:
+                    conf.unset(name)
+                else:
+                    conf.set(name, value)
 
     def __getitem__(self, name: str) -> DataFrame:
         return self._tables[name]

@@ -356,9 +356,9 @@ def _handovers(dealings: Dealings) -> list[DataFrame]:
         """
         select o.run, o.tx, o.op old, n.op new, d.publisher, d.number, d.tick, d.pubend
         from {switches} o
+        join {switches} n on n.run = o.run and n.tx = o.tx
         join {subs} x on x.run = o.run and x.op = o.op and x.answer = 'Done'
-        join {subs} y on y.run = o.run and y.f = x.f
-        join {switches} n on n.run = o.run and n.tx = o.tx and n.op = y.op
+        join {subs} y on y.run = n.run and y.op = n.op and y.f = x.f
         join {came} d on d.run = o.run and d.op = o.op
         join {came} e on e.run = o.run and e.op = n.op
           and e.publisher = d.publisher and e.number = d.number
