@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from motet.spark.audit.tables import History
 
 STREAM = ["run", "op", "pubend"]
+TWIN = ["run", "client", "number"]
 LONG_AGO = "double('-infinity')"
 WHO = "concat(client, '/', epoch, ' #', number)"
 WHOLE = "lasting or coalesce(stands and tick > 0 and tick <= reached, false)"
@@ -113,6 +114,12 @@ class Arrivals:
         )
 
     @cached_property
+    def twins(self) -> DataFrame:
+        """Numbers of a client that several of its sessions have used."""
+        found = self.catalogue.groupBy(*TWIN).agg(F.count_distinct("epoch").alias("twins"))
+        return self.history.keep(found.where("twins > 1"))
+
+    @cached_property
     def sums(self) -> DataFrame:
         """Both ends side by side."""
         due = self.pairs.groupBy(*STREAM).agg(
@@ -135,11 +142,14 @@ class Arrivals:
         taken = (
             self.deliveries.where("taken and tick > 0")
             .join(self.history.aside(self.suspects), STREAM, "left_semi")
-            .selectExpr("run", "op", "publisher client", "number")
-            .distinct()
+            .selectExpr(*STREAM, "tick", "publisher client", "number")
         )
-        owed = self.pairs.where("owed").join(self.history.aside(self.suspects), STREAM, "left_semi")
+        owed = self.pairs.where("owed").drop("since", "audience")
+        owed = owed.join(self.history.aside(self.suspects), STREAM, "left_semi")
         missing = owed.join(taken, ["run", "op", "client", "number"], "left_anti")
+        # Where a number does not say which event it was, its place does.
+        unclear = owed.join(self.history.aside(self.twins), TWIN, "left_semi")
+        missing = missing.union(unclear.join(taken, [*STREAM, "tick"], "left_anti")).distinct()
         told = self.history["losses"].selectExpr(
             "run", "process", "pubend lost_pubend", "first lost_first", "last lost_last"
         )
@@ -291,23 +301,19 @@ class Arrivals:
         ]  # fmt: skip
 
     def doubled(self) -> list[DataFrame]:
-        """What came more than once."""
-        several = (
-            self.catalogue.groupBy("run", "client", "number")
-            .agg(F.count_distinct("epoch").alias("epochs"))
-            .where("epochs > 1")
-            .withColumnRenamed("client", "publisher")
+        """What came more than once. Where a number does not say which event it was, its place
+        does; of best-effort events, which have none, nobody can tell then."""
+        twins = self.twins.withColumnRenamed("client", "publisher")
+        came = self.doubtful.where("came and number >= 0").join(
+            self.history.aside(twins), ["run", "publisher", "number"], "left"
         )
-        came = self.doubtful.where("came and number >= 0")
-        # Of a best-effort event nobody knows the session: its number may be another one's, too.
-        named = came.where("tick > 0").unionByName(
-            came.where("tick = 0").join(several, ["run", "publisher", "number"], "left_anti")
-        )
+        place = F.expr("case when twins > 1 then concat(pubend, ' ', tick) else '' end")
         again = (
-            named.groupBy("run", "process", "handle", "publisher", "number")
+            came.where("tick > 0 or twins is null").withColumn("place", place)
+            .groupBy("run", "process", "handle", "publisher", "number", "place")
             .agg(F.count("*").alias("times"), F.first("op").alias("op"))
             .where("times > 1")
-        )
+        )  # fmt: skip
         logged = (
             self.history["logged"].groupBy("run", "client", "epoch", "number")
             .agg(F.count("*").alias("times")).where("times > 1")

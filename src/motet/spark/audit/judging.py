@@ -62,7 +62,7 @@ def _judge_arrivals(history: History, events: DataFrame, said: Audit, tell: Tell
     said.extend(collect([*arrivals.unsound(), *arrivals.spaces()]))
     tell("orders of ticks and of publishers")
     orders = [*ordering.ticks(history), *ordering.places(events, arrivals.doubtful)]
-    said.extend(collect([*orders, *ordering.publishers(history, events)]))
+    said.extend(collect([*orders, *ordering.publishers(history, events, arrivals.twins)]))
     tell("total order")
     members = ordering.members(history)
     ordered = members.count()

@@ -58,7 +58,7 @@ def places(catalogue: DataFrame, doubtful: DataFrame) -> list[DataFrame]:
     ]  # fmt: skip
 
 
-def publishers(history: History, catalogue: DataFrame) -> list[DataFrame]:
+def publishers(history: History, catalogue: DataFrame, twins: DataFrame) -> list[DataFrame]:
     """Every subscription sees the events of one session in the order of publishing.
 
     If a log has a session's events in that order, and no other log has any, then whoever gets them
@@ -83,6 +83,10 @@ def publishers(history: History, catalogue: DataFrame) -> list[DataFrame]:
     events = made.join(history.aside(suspects), session, "left_semi").select(
         *session, "number", "position", "is_sure", "pubend", "tick"
     )
+    unclear = events.where("not is_sure").join(
+        history.aside(twins), ["run", "client", "number"], "left_semi"
+    )
+    events = events.join(unclear.select(*session, "number"), [*session, "number"], "left_anti")
     came = history["deliveries"].where("came and number >= 0").selectExpr(
         *SEAT, "op", "nth", "publisher client", "number",
         "pubend came_pubend", "tick came_tick",
