@@ -58,7 +58,7 @@ class RecordedPubend:
         cut = self._cut
         for at, body in enumerate(run.bodies):
             tick = run.first_tick + at
-            row = {
+            row: dict[str, Any] = {
                 "pubend": self._name,
                 "tick": tick,
                 "client": run.publisher,

@@ -80,7 +80,7 @@ def test_a_disk_that_fails_ends_the_history_and_nothing_else(
 
 
 def test_a_simulated_run_is_told_in_full(tmp_path: Path) -> None:
-    history, _ = observe(0, "transactions", chaos_s=1.0)
+    history, _ = observe(0, "transactions", chaos_s=3.0)
     write_history(history, tmp_path, "run")
     came = [row for row in rows_of(tmp_path, "deliveries") if row["came"]]
     assert len(came) == len(history.deliveries) > 0

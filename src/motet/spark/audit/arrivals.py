@@ -149,7 +149,8 @@ class Arrivals:
         missing = owed.join(taken, ["run", "op", "client", "number"], "left_anti")
         # Where a number does not say which event it was, its place does.
         unclear = owed.join(self.history.aside(self.twins), TWIN, "left_semi")
-        missing = missing.union(unclear.join(taken, [*STREAM, "tick"], "left_anti")).distinct()
+        unseen = unclear.join(taken, [*STREAM, "tick"], "left_anti")
+        missing = missing.unionByName(unseen).distinct()
         told = self.history["losses"].selectExpr(
             "run", "process", "pubend lost_pubend", "first lost_first", "last lost_last"
         )

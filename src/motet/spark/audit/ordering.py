@@ -79,7 +79,7 @@ def publishers(history: History, catalogue: DataFrame, twins: DataFrame) -> list
         .select(*session)
     )
     loose = made.where("not is_sure").select(*session).distinct()
-    suspects = odd.union(loose).distinct()
+    suspects = odd.unionByName(loose).distinct()
     events = made.join(history.aside(suspects), session, "left_semi").select(
         *session, "number", "position", "is_sure", "pubend", "tick"
     )
