@@ -83,6 +83,8 @@ class Recorder:
 
     def _welcomed(self, welcome: Welcome, now: float) -> None:
         if welcome.epoch == self._epoch:
+            if not welcome.forgot:
+                self._settled(welcome.published, {each.sequence for each in welcome.refused}, now)
             return
         self._leave_session()
         self._epoch, self._sent = welcome.epoch, 0

@@ -23,6 +23,8 @@ APART: Final = 10
 FIRST_TICK: Final = 1000
 PER_DEAL: Final = 1000
 """One of so many events begins a transaction, and the next one is in it as well."""
+PARTS: Final = 16
+"""Files of the large tables."""
 _FRAME: Final = encode_event({"kind": 0, "n": 1 << 31}, b"").hex()
 """An event as bytes: its kind and its number stand in known places."""
 
@@ -117,7 +119,7 @@ def _events(spark: SparkSession, scale: Scale) -> DataFrame:
     place = f"case when {deal} then id - id % {PER_DEAL} else id end"
     head, tail = _FRAME.index("00a16ece"), _FRAME.index("c400")
     who = f"({place}) % {scale.publishers}"
-    return spark.range(scale.events).selectExpr(
+    return spark.range(0, scale.events, 1, PARTS).selectExpr(
         "id", "id number", "id position", "id last_position", "true is_sure",
         "'accepted' fate", "1d + id / 1000 sent_at", "1.01d + id / 1000 settled_at", "'e1' epoch",
         f"concat('pub', {who}) client", f"concat('B', ({who}) % {scale.brokers}, '.1') pubend",
