@@ -87,6 +87,10 @@ class Recorder:
                 self._settled(welcome.published, {each.sequence for each in welcome.refused}, now)
             return
         self._leave_session()
+        for old in self._operations.values():  # the session is lost, and they with it
+            old |= {"is_gone": True, "ended_at": min(old["ended_at"], now)}
+            self._write("operations", old)
+        self._reached = {}
         self._epoch, self._sent = welcome.epoch, 0
         self._operations, self._removals, self._asks, self._ops = {}, {}, {}, {}
         row = {"process": self._process, "broker": welcome.broker, "opened_at": now}

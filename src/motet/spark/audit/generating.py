@@ -161,7 +161,8 @@ def _deals(deals: DataFrame, events: DataFrame) -> dict[str, DataFrame]:
             f"cast(id / {PER_DEAL} as bigint) + 1 number", "sent_at at",
         ),
         "deeds": events.where("tx is not null").selectExpr(
-            "tx", f"lpad(cast(id % {PER_DEAL} as string), 4, '0') place", "'publish' kind", "client", "epoch",
+            "tx", f"lpad(cast(id % {PER_DEAL} as string), 4, '0') place", "'publish' kind",
+            "client", "epoch",
             f"-1 - id % {PER_DEAL} number", "sent_at at", "'Done' answer", "id event",
             "true is_planned", "true stays",
         ),
