@@ -116,7 +116,9 @@ def _deal(world: World, tx: str, kind: str, number: int, at: float, **more: Any)
     world["words"].append({**said, "at": at + 4, "asked_at": at + 1})
 
 
-def _deed(world: World, tx: str, place: str, client: str, kind: str, at: float, **more: Any) -> None:
+def _deed(
+    world: World, tx: str, place: str, client: str, kind: str, at: float, **more: Any
+) -> None:
     world["deeds"].append(
         {"tx": tx, "place": place, "kind": kind, "client": client, "epoch": "e", "at": at,
          "number": -len(world["deeds"]) - 1, "answer": "Done", "stays": True, **more}

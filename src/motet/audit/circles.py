@@ -10,7 +10,7 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 def circle(edges: Iterable[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
-    """Some circle, as its edges; empty if there is none. Takes no recursion: circles may be long."""
+    """Some circle, as its edges; empty if there is none. No recursion: circles may be long."""
     after: dict[Node, list[Node]] = {}
     for first, then in edges:
         after.setdefault(first, []).append(then)

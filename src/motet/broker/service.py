@@ -58,8 +58,8 @@ def open_broker(
 ) -> BrokerDriver:
     """The broker of the folder `data`, as it was when it stopped; if it is to be volatile, a new
     one that keeps nothing. Raises `StorageError` with a way out if the folder cannot be used. With
-    `accept_loss` it goes on without events whose log is damaged or gone, and reports them lost. What
-    its log takes is written into the folder `history` as well, if there is one."""
+    `accept_loss` it goes on without events whose log is damaged or gone, and reports them lost.
+    What its log takes is written into the folder `history` as well, if there is one."""
     if settings.head:
         return BrokerDriver(MateCore(replace(settings, incarnation=fresh_incarnation())), wiring)
     if durability == VOLATILE:

@@ -25,8 +25,8 @@ Lives here
     measuring   how fast a sink is, beside one that does nothing
     audit/      jobs that judge histories
 
-May import: `motet.client`, `motet.audit`, `motet.matching`, `motet.model`, `motet.errors`; pyspark only where it is used, so that
-this room can say what is missing; pyarrow, numpy.
+May import: `motet.client`, `motet.audit`, `motet.matching`, `motet.model`, `motet.errors`; pyspark
+only where it is used, so that this room can say what is missing; pyarrow, numpy.
 
 Must never: give, or write, a part of a transaction without the rest; give other rows when the same
 range is read again; take a gap between ticks for a loss.

@@ -133,8 +133,9 @@ def simulate(
 ) -> Result:
     """Run one seed and check everything. The same arguments give the same result, always.
 
-    With `history`, what the checkers have seen is added to that folder, for the audit. With `crash_at` it is a small, calm run in which one broker dies in that very step, with
-    exactly-once events if the profile has them."""
+    With `crash_at` it is a small, calm run in which one broker dies in that very step, with
+    exactly-once events if the profile has them. With `history`, what the checkers have seen is
+    added to that folder, for the audit."""
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
         needs = dict(bug.needs) if bug else {}
         menu = replace(profile(profile_name), **needs.pop("menu", {}))

@@ -21,7 +21,7 @@ def test_nobody_is_cut_off_where_nothing_was_forgotten() -> None:
 
 
 def test_a_broker_on_the_way_is_on_the_path_only() -> None:
-    found = {(one, other): times for _, one, other, *times in severed(BROKERS, LINKS, [forgot("B")])}
+    found = {(a, b): t for _, a, b, *t in severed(BROKERS, LINKS, [forgot("B")])}
     assert found["A", "C"] == [-inf, 5.0]
     assert found["A", "B"] == [5.0, 5.0]
     assert ("A", "A") not in found

@@ -62,7 +62,8 @@ class Arrivals:
         had started before it."""
         events = self.catalogue.where("is_sure and fate = 'accepted'").select(
             "run", "client", "epoch", "number", "pubend", "tick", "sent_at", "settled_at",
-            "carried", "audience", "tx", F.col("broker").alias("home"), F.explode("filters").alias("f"),
+            "carried", "audience", "tx", F.col("broker").alias("home"),
+            F.explode("filters").alias("f"),
         )  # fmt: skip
         wanted = self.history.subscriptions.selectExpr(
             "run", "f", "op", "process", "broker", "total_order", "lasting", "since",
@@ -174,7 +175,8 @@ class Arrivals:
         whole = missing.where("torn is null")
         return [
             violations(whole.where(f"not {gap}"), say, "lost", text, *columns),
-            violations(whole.where(gap), say, "gap", text + ", though tick %s did", *columns, "last"),
+            violations(whole.where(gap), say, "gap",
+                       text + ", though tick %s did", *columns, "last"),
             violations(missing.where("torn"), say, "torn",
                        text + ", but others of transaction %s did", *columns, "tx"),
         ]  # fmt: skip
