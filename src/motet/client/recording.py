@@ -105,8 +105,8 @@ class Recorder:
         self._unsettled = {}
 
     def _stands(self, stands: Stands, now: float, tx: str = "") -> None:
-        """Something is in force that this process has not asked for."""
-        row = self._operation(stands.sequence, stands.kind, str(stands.filter), now)
+        """Something is in force that this process has not asked for: nobody knows since when."""
+        row = self._operation(stands.sequence, stands.kind, str(stands.filter), 0.0)
         row |= {"answer": "Done", "answered_at": now, "tx": tx}
         self._operations[stands.sequence] = row
         self._write("operations", row)
