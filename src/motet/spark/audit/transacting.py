@@ -23,8 +23,7 @@ class Dealings:
     def __init__(self, history: History, events: DataFrame) -> None:
         self._history = history
         self.frames: dict[str, DataFrame] = {
-            name: history[name]
-            for name in ("words", "cuts", "hearers", "before", "amnesia")
+            name: history[name] for name in ("words", "cuts", "hearers", "before", "amnesia")
         }
         self.frames["severed"] = history.severed
         self.frames["starts"] = history.starts
