@@ -40,10 +40,14 @@ STREAM: Final[Mapping[str, DataType]] = {
     "transaction": StringType(),
     "transaction_number": LongType(),
     "attributes": MapType(StringType(), StringType()),
+    "packed": BinaryType(),
     "payload": BinaryType(),
 }
 """What every event has."""
-DEFAULT: Final = tuple(name for name in STREAM if name != "epoch")
+ON_DEMAND: Final = ("epoch", "packed")
+DEFAULT: Final = tuple(name for name in STREAM if name not in ON_DEMAND)
+PACKED: Final = "packed"
+"""The attributes as brokers send them: msgpack, which knows their kinds."""
 TRANSACTION: Final = ("transaction", "transaction_number")
 """Brokers do not send these: which transaction an event belongs to follows from its tick."""
 KINDS: Final[Mapping[str, DataType]] = {
@@ -136,7 +140,8 @@ class Columns:
                 self.kinds[field.name] = _kind_in(field)
         self.names = [field.name for field in schema.fields]
         self.tells_transactions = any(name in TRANSACTION for name in self.names)
-        sent = [name for name in self.names if name not in TRANSACTION]
+        asked = ("attributes" if name == PACKED else name for name in self.names)
+        sent = [name for name in dict.fromkeys(asked) if name not in TRANSACTION]
         if self.tells_transactions and "tick" not in sent:
             sent.append("tick")
         self.sent = [f"{name}:{self.kinds[name]}" if name in self.kinds else name for name in sent]
@@ -161,7 +166,7 @@ class Columns:
             if transactions is not None and field.name in TRANSACTION:
                 array = transactions.column(field.name, places)
             else:
-                array = records.column(field.name)
+                array = records.column("attributes" if field.name == PACKED else field.name)
             if pyarrow.types.is_map(field.type):
                 array = as_map(array, field.type)
             arrays.append(array if array.type == field.type else array.cast(field.type))

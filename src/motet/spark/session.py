@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CONF: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.daemon.module": "motet.spark.daemon",
+    # What it writes otherwise, most other readers take for nanoseconds.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """What a session of ours has, unless other things are said."""
 INSTALL: Final = "pip install 'motet[spark]'"

@@ -1,0 +1,224 @@
+"""Versions of an archive: which files it has, and up to which ticks.
+
+    DIR/_versions/00000012.json    what there is, complete; the newest counts
+    DIR/events/day=…/pubend=…/     files, of this version and of a few before it
+    DIR/_staging, DIR/_checkpoint  what is under way
+
+A version is written beside, synced, and linked under its number: a link cannot replace, so of two
+writers that want the same number one fails, looks again and takes the next. Readers take the files
+of one version; those of older versions stay for a while, for whoever still reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from motet.errors import MisuseError, StorageError
+
+VERSIONS: Final = "_versions"
+EVENTS: Final = "events"
+STAGING: Final = "_staging"
+CHECKPOINT: Final = "_checkpoint"
+KEPT_VERSIONS: Final = 10
+GRACE_S: Final = 3600.0
+"""Files that no version names any more stay for so long: somebody may be reading them."""
+ATTEMPTS: Final = 100
+FORMAT: Final = 1
+
+
+class ArchiveFile(Struct, frozen=True):
+    path: str
+    """Below the folder of the archive."""
+    day: str
+    pubend: str
+    rows: int
+    size_bytes: int
+    first_tick: int
+    last_tick: int
+
+
+class Version(Struct, frozen=True):
+    number: int
+    cause: str
+    filter: str
+    """What the brokers were asked for; nothing: all."""
+    columns: tuple[str, ...]
+    """Attributes with a column of their own, as `level:int`."""
+    since: Mapping[str, int]
+    """By pubend, the first tick that the log had when the archive began; others from their
+    first."""
+    upto: Mapping[str, int]
+    """By pubend, the first tick that is not archived."""
+    files: tuple[ArchiveFile, ...]
+    format: int = FORMAT
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.files)
+
+
+class Manifest:
+    def __init__(self, folder: Path) -> None:
+        if "://" in str(folder) or str(folder).startswith(("hdfs:", "s3:", "s3a:", "gs:")):
+            raise MisuseError(
+                f"{folder}: an archive is a folder of a file system that driver and executors "
+                f"share; its versions rest on links, which object stores do not have"
+            )
+        self.folder = folder.absolute()
+        self._versions = self.folder / VERSIONS
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def exists(self) -> bool:
+        return any(self._numbers())
+
+    def newest(self) -> Version:
+        for number in sorted(self._numbers(), reverse=True):
+            try:
+                return self._load(number)
+            except FileNotFoundError:  # swept since it was listed: there is a newer one
+                return self.newest()
+        raise MisuseError(f"{self.folder} is no archive: `motet pipeline archive` makes one")
+
+    def _numbers(self) -> list[int]:
+        if not self._versions.is_dir():
+            return []
+        names = (path.name for path in self._versions.iterdir())
+        return [int(name[:-5]) for name in names if name.endswith(".json") and name[0] != "."]
+
+    def _path(self, number: int) -> Path:
+        return self._versions / f"{number:08d}.json"
+
+    def _load(self, number: int) -> Version:
+        path = self._path(number)
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Version)
+        except msgspec.DecodeError as problem:
+            raise StorageError(
+                f"{path} is damaged: {problem}; restore it, or remove it to go back to the version "
+                f"before, and remove {self.folder / CHECKPOINT} as well"
+            ) from None
+        if found.format != FORMAT:
+            raise StorageError(f"{path} was written by another release (format {found.format})")
+        return found
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────
+
+    def begin(self, filter: str, columns: Iterable[str], since: Mapping[str, int]) -> Version:
+        """The version that there is, if it is of this filter and these columns; or a first one."""
+        self._versions.mkdir(parents=True, exist_ok=True)
+        wanted = Version(1, "begin", filter, tuple(columns), dict(since), {}, ())
+        if not self.exists and self._publish(wanted):
+            return wanted
+        found = self.newest()
+        for what, there, asked in (
+            ("filter", found.filter, wanted.filter),
+            ("columns", ", ".join(found.columns), ", ".join(wanted.columns)),
+        ):
+            if there != asked:
+                raise MisuseError(
+                    f"{self.folder} was begun with {what} {there or 'of everything'!r}, not with "
+                    f"{asked or 'of everything'!r}; go on with that, or take another folder"
+                )
+        return found
+
+    def append(self, files: Iterable[ArchiveFile], upto: Mapping[str, int]) -> Version:
+        """More events, up to these ticks."""
+        added = tuple(files)
+
+        def grown(old: Version) -> Version:
+            return msgspec.structs.replace(
+                old, cause="append", upto={**old.upto, **upto}, files=(*old.files, *added)
+            )
+
+        return self._change(grown)
+
+    def replace(self, old: Iterable[ArchiveFile], new: Iterable[ArchiveFile]) -> Version:
+        """The same events in other files."""
+        gone, come = frozenset(old), tuple(new)
+        if sum(each.rows for each in gone) != sum(each.rows for each in come):
+            raise StorageError(
+                "files that replace others have another number of rows; nothing done"
+            )
+
+        def replaced(before: Version) -> Version:
+            if not gone <= set(before.files):
+                raise StorageError("somebody else has compacted these files meanwhile; try again")
+            files = (*(each for each in before.files if each not in gone), *come)
+            return msgspec.structs.replace(before, cause="compaction", files=files)
+
+        return self._change(replaced)
+
+    def _change(self, changed: Callable[[Version], Version]) -> Version:
+        for _ in range(ATTEMPTS):
+            old = self.newest()
+            new = msgspec.structs.replace(changed(old), number=old.number + 1)
+            if self._publish(new):
+                return new
+        raise StorageError(f"{self.folder}: others write versions all the time; is that meant?")
+
+    def _publish(self, version: Version) -> bool:
+        """On disk, and under its number, unless that is taken."""
+        beside = self._versions / f".{uuid.uuid4().hex}.json"
+        write_durably(beside, msgspec.json.encode(version))
+        try:
+            os.link(beside, self._path(version.number))
+        except FileExistsError:
+            return False
+        finally:
+            beside.unlink()
+        sync_folder(self._versions)
+        return True
+
+    # ── tidying ──────────────────────────────────────────────────────────────────────────
+
+    def sweep(self, grace_s: float = GRACE_S, now_s: float | None = None) -> int:
+        """Remove old versions, and files that none of those left names; how many files."""
+        before_s = (time.time() if now_s is None else now_s) - grace_s
+        numbers = sorted(self._numbers())
+        for number in numbers[:-KEPT_VERSIONS]:
+            self._remove_before(self._path(number), before_s)
+        kept = [self._load(number) for number in self._numbers()]
+        named = {each.path for version in kept[-KEPT_VERSIONS:] for each in version.files}
+        named |= {each.path for each in self.newest().files}
+        removed = 0
+        for folder in (EVENTS, STAGING):
+            for path in (self.folder / folder).rglob("*"):
+                if path.is_file() and str(path.relative_to(self.folder)) not in named:
+                    removed += self._remove_before(path, before_s)
+        return removed
+
+    @staticmethod
+    def _remove_before(path: Path, before_s: float) -> bool:
+        if path.stat().st_mtime > before_s:
+            return False
+        path.unlink()
+        return True
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,35 @@
+"""A workload as Parquet, with a note of how it was made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from motet.errors import MisuseError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NOTE: Final = "_workload.json"
+"""Spark passes over files whose names begin like this."""
+
+
+def store(frame: DataFrame, folder: Path, made_by: dict[str, Any], *, files: int = 0) -> int:
+    """Write it; the number of rows. `made_by` says how to make the same again."""
+    if folder.exists() and any(folder.iterdir()):
+        raise MisuseError(f"{folder} has something in it already; name an empty folder")
+    if files:
+        frame = frame.coalesce(files)
+    frame.write.mode("append").parquet(str(folder))
+    rows = rows_in(folder)
+    (folder / NOTE).write_text(json.dumps({**made_by, "rows": rows}) + "\n", encoding="utf-8")
+    return rows
+
+
+def rows_in(folder: Path) -> int:
+    """As the ends of the files say."""
+    import pyarrow.parquet
+
+    files = folder.rglob("*.parquet")
+    return sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)

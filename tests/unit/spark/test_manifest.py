@@ -1,0 +1,128 @@
+"""Versions of an archive: complete or absent, each number once, no file taken from a reader."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from motet.errors import MisuseError, StorageError
+from motet.spark.archive.manifest import EVENTS, KEPT_VERSIONS, STAGING, ArchiveFile, Manifest
+
+
+def file(name: str, rows: int = 1) -> ArchiveFile:
+    return ArchiveFile(f"{EVENTS}/{name}", "2026-01-02", "B1.1", rows, 10, 1, rows)
+
+
+def written(folder: Path, name: str, rows: int = 1) -> ArchiveFile:
+    path = folder / EVENTS / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    return file(name, rows)
+
+
+def begun(folder: Path) -> Manifest:
+    manifest = Manifest(folder)
+    manifest.begin("", (), {"B1.1": 5})
+    return manifest
+
+
+def test_it_grows(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+    manifest.append([file("a", 2)], {"B1.1": 9})
+    manifest.append([file("b", 3)], {"B2.1": 4})
+    found = Manifest(tmp_path).newest()
+    assert (found.number, found.rows, dict(found.since)) == (3, 5, {"B1.1": 5})
+    assert dict(found.upto) == {"B1.1": 9, "B2.1": 4}
+    assert [each.path for each in found.files] == ["events/a", "events/b"]
+
+
+def test_others_go_on_with_what_was_begun(tmp_path: Path) -> None:
+    begun(tmp_path).append([file("a")], {"B1.1": 9})
+    assert Manifest(tmp_path).begin("", (), {}).number == 2
+    with pytest.raises(
+        MisuseError, match="was begun with filter 'of everything', not with 'n > 1'"
+    ):
+        Manifest(tmp_path).begin("n > 1", (), {})
+    with pytest.raises(MisuseError, match="columns"):
+        Manifest(tmp_path).begin("", ("n:int",), {})
+
+
+def test_what_is_no_archive_says_so(tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match="is no archive"):
+        Manifest(tmp_path).newest()
+    with pytest.raises(MisuseError, match="object stores"):
+        Manifest(Path("s3a://bucket/archive"))
+
+
+def test_two_writers_lose_nothing(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+
+    def write(who: str) -> None:
+        for number in range(20):
+            Manifest(tmp_path).append([file(f"{who}{number}")], {})
+
+    threads = [threading.Thread(target=write, args=(who,)) for who in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = manifest.newest()
+    assert found.number == 41
+    assert len({each.path for each in found.files}) == len(found.files) == 40
+
+
+def test_a_compaction_is_seen_whole(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+    old = [file("a", 2), file("b", 3)]
+    manifest.append(old, {"B1.1": 9})
+    with pytest.raises(StorageError, match="another number of rows"):
+        manifest.replace(old, [file("ab", 4)])
+    manifest.append([file("c", 1)], {"B1.1": 10})  # while it is under way
+    found = manifest.replace(old, [file("ab", 5)])
+    assert [each.path for each in found.files] == ["events/c", "events/ab"]
+    assert dict(found.upto) == {"B1.1": 10}
+    with pytest.raises(StorageError, match="somebody else has compacted"):
+        manifest.replace(old, [file("again", 5)])
+
+
+def test_a_writer_that_dies_leaves_nothing_to_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = begun(tmp_path)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", die)
+    with pytest.raises(KeyboardInterrupt):
+        manifest.append([file("a")], {"B1.1": 9})
+    monkeypatch.undo()
+    assert manifest.newest().number == 1
+    (manifest.folder / "_versions" / ".half.json").write_bytes(b'{"number"')
+    assert manifest.newest().number == 1
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+    (tmp_path / "_versions" / "00000001.json").write_bytes(b'{"number": 1')
+    with pytest.raises(StorageError, match=r"00000001\.json is damaged"):
+        manifest.newest()
+
+
+def test_sweeping_takes_what_no_version_names(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+    old = [written(tmp_path, "a"), written(tmp_path, "b")]
+    manifest.append(old, {"B1.1": 9})
+    manifest.replace(old, [written(tmp_path, "ab", rows=2)])
+    stray = tmp_path / STAGING / "x" / "part.parquet"
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"x")
+    assert manifest.sweep(grace_s=3600) == 0, "somebody may be reading, or writing"
+    assert manifest.sweep(grace_s=0) == 1, "the versions that name the others are kept for a while"
+    for _ in range(KEPT_VERSIONS):
+        manifest.append([], {"B1.1": 9})
+    assert manifest.sweep(grace_s=0) == 2
+    assert [path.name for path in (tmp_path / EVENTS).iterdir()] == ["ab"]
