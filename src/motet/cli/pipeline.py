@@ -1,4 +1,4 @@
-"""`motet pipeline`: jobs on Spark."""
+"""`motet pipeline`: what Spark does with events."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from motet.cli.options import Json
+from motet.cli.pipeline_flow import archive, insight, replay, workload
 
 pipeline = typer.Typer(
     name="pipeline",
-    help="Jobs on Spark: judge what was written down.",
+    help="Work on events with Spark: archive, replay, insight, workloads, audit.",
     no_args_is_help=True,
 )
 Master = Annotated[
@@ -25,9 +26,8 @@ Master = Annotated[
 # commands do not have to wait for it, and need neither Spark nor Java.
 
 
-@pipeline.callback()
-def _group() -> None:
-    """However many commands there are, each has a name."""
+for command in (archive, replay, insight, workload):
+    pipeline.command()(command)
 
 
 @pipeline.command()

@@ -1,0 +1,79 @@
+"""Workflow events, wherever they come from, in the same columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from motet.errors import MisuseError
+from motet.spark import archive
+from motet.spark.replay.logs import ORDER
+from motet.spark.replay.planning import of_log as log_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAMES: Final = ("process", "case", "step", "agent", "transition")
+"""Attributes of a workflow event. `agent` and `transition` may be missing: then nobody knows who
+did it, and every event says that a step is done."""
+START, COMPLETE = "start", "complete"
+FILTER: Final = "case is not null and step is not null"
+
+
+def of_log(spark: SparkSession, path: Path, names: Mapping[str, str] | None = None) -> DataFrame:
+    """Of a log of others: see `motet.spark.replay.logs`."""
+    frame = log_frame(spark, path, names or {})
+    missing = [name for name in ("case", "step") if name not in frame.columns]
+    if missing:
+        known = ", ".join(name for name in frame.columns if not name.startswith("_"))
+        raise MisuseError(
+            f"which column of {path} is the {missing[0]}? There are {known}: "
+            f"--column {missing[0]}=NAME"
+        )
+    there = [
+        (F.col(name) if name in frame.columns else F.lit(None)).cast("string").alias(name)
+        for name in NAMES
+    ]
+    return _tidy(frame.select(*there, "time", F.struct(*ORDER).alias("place")))
+
+
+def of_archive(spark: SparkSession, folder: Path) -> DataFrame:
+    return _of_stream(archive.read(spark, folder))
+
+
+def of_brokers(spark: SparkSession, brokers: str, filter: str = FILTER) -> DataFrame:
+    """What is there now."""
+    return _of_stream(spark.read.format("motet").options(**_asked(brokers, filter)).load())
+
+
+def stream_of_brokers(
+    spark: SparkSession, brokers: str, filter: str = FILTER, **options: str
+) -> DataFrame:
+    said = {**_asked(brokers, filter), "startingPosition": "earliest", **options}
+    return _of_stream(spark.readStream.format("motet").options(**said).load())
+
+
+def _asked(brokers: str, filter: str) -> dict[str, str]:
+    return {"brokers": brokers, "filter": filter, "columns": "pubend,tick,time,attributes"}
+
+
+def _of_stream(frame: DataFrame) -> DataFrame:
+    """When it happened is what the event says, or else when it was published."""
+    there = [F.col("attributes")[name].alias(name) for name in NAMES]
+    time = F.coalesce(F.col("attributes")["time"].cast("timestamp"), F.col("time"))
+    return _tidy(
+        frame.select(*there, time.alias("time"), F.struct("pubend", "tick").alias("place"))
+    )
+
+
+def _tidy(events: DataFrame) -> DataFrame:
+    done = F.lower(F.coalesce(F.col("transition"), F.lit(COMPLETE)))
+    return (
+        events.withColumn("transition", done)
+        .withColumn("process", F.coalesce(F.col("process"), F.lit("")))
+        .where(F.col("case").isNotNull() & F.col("step").isNotNull())
+        .where(F.col("transition").isin(START, COMPLETE))
+    )

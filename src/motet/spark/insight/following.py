@@ -1,0 +1,112 @@
+"""Insight from a stream: visits as they end, and how much happens in each window of time.
+
+What a case needs between its events is kept by Spark until the stream has passed the case's last
+event by the time for which events may be late. Visits go into a folder for each batch, which is
+written over when a batch runs again: each is there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql import functions as F
+
+from motet.spark.insight.cases import Case, Happened
+from motet.spark.insight.visits import COLUMNS, timed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+LATE: Final = "7 days"
+WINDOW: Final = "1 hour"
+STATE: Final = "kept binary"
+VISITS, RATES, CHECKPOINTS = "visits", "rates", "_checkpoints"
+
+
+def ending_visits(events: DataFrame, late: str = LATE) -> DataFrame:
+    """A stream of visits, from a stream of events."""
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    watched = events.select(
+        "process", "case", "step", "agent", "transition", "time", "place"
+    ).withWatermark("time", late)
+    ended = watched.groupBy("process", "case").applyInPandasWithState(
+        _step, COLUMNS, STATE, "append", GroupStateTimeout.EventTimeTimeout
+    )
+    return timed(ended)
+
+
+def _step(key: tuple[str, str], parts: Iterator[Any], state: Any) -> Iterator[Any]:
+    """What Spark calls for each case that has events, or has had none for long."""
+    import pandas
+
+    if state.hasTimedOut:
+        state.remove()
+        return
+    case = msgspec.msgpack.decode(state.get[0], type=Case) if state.exists else Case()
+    rows = pandas.concat(list(parts))
+    rows = rows.assign(_at=[tuple(each.values()) for each in rows["place"]])
+    rows = rows.sort_values(["time", "_at"], kind="stable")
+    events = [
+        Happened(row.time.to_pydatetime(), row.step, row.agent, row.transition)
+        for row in rows.itertuples()
+    ]
+    ended = case.take(events)
+    state.update((msgspec.msgpack.encode(case),))
+    last_ms = int(rows["time"].max().timestamp() * 1000)
+    state.setTimeoutTimestamp(max(last_ms, state.getCurrentWatermarkMs()) + 1)
+    yield pandas.DataFrame(
+        [(*key, *visit) for visit in ended],
+        columns=[
+            *("process", "case", "step", "agent", "handed_by"),
+            *("ready", "start", "end"),
+        ],
+    )
+
+
+def rates(events: DataFrame, window: str = WINDOW, late: str = LATE) -> DataFrame:
+    """By window, process and step: events, steps that ended, agents at work (about)."""
+    return (
+        events.withWatermark("time", late)
+        .groupBy(F.window("time", window), "process", "step")
+        .agg(
+            F.count("*").alias("events"),
+            F.sum((F.col("transition") == "complete").cast("long")).alias("ended"),
+            F.approx_count_distinct("agent").alias("agents"),
+        )
+        .select("window.start", "window.end", "process", "step", "events", "ended", "agents")
+    )
+
+
+def follow(
+    spark: SparkSession,
+    events: DataFrame,
+    folder: Path,
+    *,
+    late: str = LATE,
+    window: str = WINDOW,
+    available_now: bool = False,
+    every_s: float = 10.0,
+    news: Callable[[DataFrame, str], None] | None = None,
+) -> list[StreamingQuery]:
+    """Begin, or go on. `news` gets all visits so far after each batch, and a key of its own."""
+    trigger: dict[str, Any] = (
+        {"availableNow": True} if available_now else {"processingTime": f"{every_s:g} seconds"}
+    )
+    home = folder.absolute()
+
+    def keep(frame: DataFrame, batch: int) -> None:
+        frame.write.mode("overwrite").parquet(f"{home}/{VISITS}/batch={batch}")
+        if news is not None:
+            news(spark.read.parquet(f"{home}/{VISITS}"), f"{home.name}-{batch}")
+
+    writer = ending_visits(events, late).writeStream.foreachBatch(keep)
+    writer = writer.option("checkpointLocation", f"{home}/{CHECKPOINTS}/visits")
+    counting = rates(events, window, late).writeStream.format("parquet").outputMode("append")
+    counting = counting.option("path", f"{home}/{RATES}")
+    counting = counting.option("checkpointLocation", f"{home}/{CHECKPOINTS}/rates")
+    return [writer.trigger(**trigger).start(), counting.trigger(**trigger).start()]

@@ -1,0 +1,30 @@
+"""What happened once, again, as events through a live overlay: an archive, or a log of others.
+
+    plan = prepare(spark, Path("log.xes.gz"), Path("run/replay"), publishers=4)
+    asyncio.run(Replay(plan, ["motet://127.0.0.1:7701"], Speed.parse("1000x")).run())
+
+Lives here
+    logs        workflow logs of others as frames: Parquet, CSV, XES
+    plan        all events in one order, on disk, divided among publishers
+    speed       how fast: a factor, a duration, or as fast as it goes
+    publishing  durable clients that publish a plan, and go on where they were
+    rows        a row as an event
+
+May import: `motet.spark`, `motet.client`, `motet.model`, `motet.errors`; pyspark in `logs` and
+`plan`.
+
+Must never: publish a row twice, or in another order than its plan's; guess how far an earlier run
+has come.
+
+Invariants owned here
+    - The k-th event of a publisher of a plan is the same in every run, and is the k-th of its
+    session.
+
+Test only this room: `pytest tests/spark/test_replay.py tests/unit/spark`
+"""
+
+from motet.spark.replay.plan import Plan, prepare
+from motet.spark.replay.publishing import Replay, Told
+from motet.spark.replay.speed import Speed
+
+__all__ = ["Plan", "Replay", "Speed", "Told", "prepare"]

@@ -1,0 +1,189 @@
+"""Replays: logs of others and archives as events, in order, once, whatever happens to the
+replay."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+import motet
+from motet.errors import MisuseError, UnavailableError
+from motet.spark.replay import Plan, Replay, Speed, Told, prepare
+from tests.spark.ground import Desk, Pair
+from tests.spark.test_archive import kept
+
+BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
+XES = """<?xml version="1.0" encoding="UTF-8"?>
+<log xes.version="1.0" xmlns="http://www.xes-standard.org/">
+  <global scope="event"><string key="concept:name" value="none"/></global>
+  <trace>
+    <string key="concept:name" value="c1"/><int key="amount" value="7"/>
+    <event>
+      <string key="concept:name" value="check &amp; file"/><string key="org:resource" value="Ann"/>
+      <date key="time:timestamp" value="2026-03-01T10:00:00.000+01:00"/>
+      <float key="ratio" value="0.5"/><boolean key="ok" value="true"/>
+    </event>
+    <event>
+      <string key="concept:name" value="decide"/>
+      <date key="time:timestamp" value="2026-03-01T10:00:05+01:00"/>
+    </event>
+  </trace>
+  <trace>
+    <string key="concept:name" value="c2"/>
+    <event>
+      <string key="concept:name" value="check &amp; file"/>
+      <date key="time:timestamp" value="2026-03-01T09:00:02Z"/>
+    </event>
+  </trace>
+</log>
+"""
+
+
+def replayed(plan: Plan, urls: str, speed: str = "max", **options: Any) -> Told:
+    return asyncio.run(Replay(plan, urls.split(","), Speed.parse(speed), **options).run())
+
+
+def found(pair: Pair, filter: str) -> list[dict[str, Any]]:
+    """What is in the logs of both brokers, in order of publication."""
+    columns = ["tick", "publisher", "attributes"]
+    rows = [
+        row
+        for broker in pair.brokers
+        for batch in motet.read_sync(broker.address, filter=filter, columns=columns)
+        for row in batch.rows()
+    ]
+    return [row["attributes"] for row in sorted(rows, key=lambda row: row["tick"])]
+
+
+def log_of(cases: int, path: Path) -> int:
+    """A log with many events at the same time, whose order in the file matters; its size."""
+    rows = [
+        {
+            "case:concept:name": f"c{case}",
+            "concept:name": f"s{step}",
+            "time:timestamp": (BEGIN + timedelta(seconds=step // 2)).replace(tzinfo=None),
+            "row": step * cases + case,
+        }
+        for step in range(6)
+        for case in range(cases)
+    ]
+    fields = {"time:timestamp": pyarrow.timestamp("ns")}
+    table = pyarrow.Table.from_pylist(rows)
+    at = table.schema.get_field_index("time:timestamp")
+    times = table.column(at).cast(fields["time:timestamp"])
+    pyarrow.parquet.write_table(table.set_column(at, "time:timestamp", times), path)
+    return len(rows)
+
+
+def test_xes_and_csv_become_events(spark: SparkSession, busy: Pair, tmp_path: Path) -> None:
+    xes, csv = tmp_path / "permits.xes.gz", tmp_path / "sales.csv"
+    with gzip.open(xes, "wt") as file:
+        file.write(XES)
+    csv.write_text(
+        "Case ID,Activity,When,n\nx,a,2026-03-01T09:00:01Z,1\nx,b,2026-03-01T09:00:01Z,2\n"
+    )
+    plan = prepare(spark, xes, tmp_path / "work")
+    assert (plan.rows, plan.span_s) == (3, 5.0)
+    assert replayed(plan, busy.urls).published == 3
+    first, second, third = found(busy, "process = 'permits'")
+    assert first == {
+        "case": "c1",
+        "step": "check & file",
+        "agent": "Ann",
+        "time": BEGIN,
+        "case.amount": 7,
+        "ratio": 0.5,
+        "ok": True,
+        "process": "permits",
+    }
+    assert [each["case"] for each in (second, third)] == ["c2", "c1"]
+
+    names = {"case": "Case ID", "step": "Activity", "time": "When"}
+    told = replayed(prepare(spark, csv, tmp_path / "work", names=names), busy.urls, keys=True)
+    assert told.published == 2
+    rows = found(busy, "process = 'sales'")
+    assert [(row["step"], row["n"], row["source.row"]) for row in rows] == [
+        ("a", 1, 0),
+        ("b", 2, 1),
+    ]
+    with pytest.raises(MisuseError, match=r"which column of .* has the times"):
+        prepare(spark, csv, tmp_path / "work")
+
+
+KILLED = """
+import asyncio, json, os, sys
+from motet.spark.replay import Plan, Replay, Speed
+import msgspec
+plan = msgspec.json.decode(open(sys.argv[1]).read(), type=Plan)
+def die(told):
+    if told.published >= 1000:
+        os.kill(os.getpid(), 9)
+asyncio.run(Replay(plan, sys.argv[2].split(","), Speed.parse("max"), tell=die).run())
+"""
+
+
+def test_a_replay_that_is_killed_goes_on_and_publishes_nothing_twice(
+    spark: SparkSession, busy: Pair, tmp_path: Path
+) -> None:
+    size = log_of(500, tmp_path / "killed.parquet")
+    plan = prepare(spark, tmp_path / "killed.parquet", tmp_path / "work", publishers=3)
+    note = os.path.join(plan.folder, "_plan.json")
+    command = [sys.executable, "-c", KILLED, note, busy.urls]
+    assert subprocess.run(command, check=False).returncode == -9
+    again = prepare(None, tmp_path / "killed.parquet", tmp_path / "work", publishers=3)
+    assert again == plan
+    told = replayed(again, busy.urls)
+    assert told.before > 0
+    assert told.before + told.published == size
+    rows = found(busy, "process = 'killed'")
+    assert sorted(row["row"] for row in rows) == list(range(size))
+    for case in range(0, 500, 50):
+        steps = [row["step"] for row in rows if row["case"] == f"c{case}"]
+        assert steps == [f"s{step}" for step in range(6)], "in order of time, then of the file"
+    third = replayed(plan, busy.urls)
+    assert (third.before, third.published) == (size, 0)
+
+
+def test_who_cannot_know_how_far_it_was_does_not_guess(
+    spark: SparkSession, busy: Pair, tmp_path: Path
+) -> None:
+    log_of(10, tmp_path / "forgotten.parquet")
+    plan = prepare(spark, tmp_path / "forgotten.parquet", tmp_path / "work")
+    plan.remember("_begun")
+    with pytest.raises(UnavailableError, match="nobody knows how much; --run NAME"):
+        replayed(plan, busy.urls)
+    anew = prepare(spark, tmp_path / "forgotten.parquet", tmp_path / "work", run="anew")
+    assert anew.mark != plan.mark
+
+
+def test_a_replay_keeps_its_pace(spark: SparkSession, busy: Pair, tmp_path: Path) -> None:
+    """Two seconds of events, twenty times as fast; then in a third of a second."""
+    log_of(2, tmp_path / "paced.parquet")
+    for run, speed, least_s in (("a", "20x", 0.1), ("b", "0.3s", 0.3)):
+        plan = prepare(spark, tmp_path / "paced.parquet", tmp_path / "work", run=run)
+        assert replayed(plan, busy.urls, speed).took_s >= least_s
+
+
+def test_an_archive_is_published_again_as_it_was(
+    spark: SparkSession, desk: Desk, tmp_path: Path
+) -> None:
+    desk.publish(0, range(5), level=1.5, room="cellar")
+    kept(spark, desk.urls, tmp_path / "kept", filter=desk.filter)
+    before = found(desk.pair, desk.filter)
+    plan = prepare(spark, tmp_path / "kept", tmp_path / "work")
+    assert plan.kind == "archive"
+    assert replayed(plan, desk.urls).published == 5
+    assert found(desk.pair, desk.filter) == before + before
+    assert json.loads(Path(plan.folder, "_plan.json").read_text())["rows"] == 5

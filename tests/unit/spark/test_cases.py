@@ -1,0 +1,55 @@
+"""One case, event by event."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from motet.spark.insight.cases import Case, Happened, Visit
+from motet.spark.insight.drawing import unit_of
+
+BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def test_a_case_goes_from_hand_to_hand() -> None:
+    case = Case()
+    ended = case.take(
+        [
+            Happened(at(0), "a", "ann", "start"),
+            Happened(at(5), "a", "ann", "complete"),
+            Happened(at(8), "b", "bob", "start"),
+        ]
+    )
+    assert ended == [Visit("a", "ann", None, None, at(0), at(5))]
+    # What it remembers fits into a message, and the rest of it may come much later.
+    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(case), type=Case)
+    assert kept.take([Happened(at(9), "b", "bob", "complete")]) == [
+        Visit("b", "bob", "ann", at(5), at(8), at(9))
+    ]
+
+
+def test_what_nobody_said_is_not_known() -> None:
+    case = Case()
+    ended = case.take(
+        [Happened(at(0), "a", None, "complete"), Happened(at(5), "a", "bob", "complete")]
+    )
+    assert ended == [
+        Visit("a", None, None, None, None, at(0)),
+        Visit("a", "bob", None, at(0), None, at(5)),
+    ]
+
+
+def test_cases_do_not_share_what_they_remember() -> None:
+    one, other = Case(), Case()
+    one.take([Happened(at(0), "a", "ann", "start")])
+    assert other.take([Happened(at(1), "a", "ann", "complete")])[0].start is None
+
+
+def test_units() -> None:
+    assert unit_of(200_000)[1] == "days"
+    assert unit_of(0.5)[1] == "seconds"

@@ -1,0 +1,103 @@
+"""The plain parts of replays: speeds, names, values, rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from motet.errors import MisuseError
+from motet.spark.replay.logs import files_in
+from motet.spark.replay.rows import attribute_name, event_of, value_of
+from motet.spark.replay.speed import Pace, Speed
+
+
+@pytest.mark.parametrize(
+    ("text", "span_s", "factor"),
+    [
+        ("10x", 50.0, 10.0),
+        ("0.5x", 50.0, 0.5),
+        ("max", 50.0, None),
+        ("90s", 900.0, 10.0),
+        ("2m", 1200.0, 10.0),
+        ("1h", 0.0, None),
+    ],
+)
+def test_speeds(text: str, span_s: float, factor: float | None) -> None:
+    assert Speed.parse(text).factor_for(span_s) == factor
+
+
+@pytest.mark.parametrize("text", ["", "10", "x", "-1x", "0x", "fast", "10 x"])
+def test_what_is_no_speed(text: str) -> None:
+    with pytest.raises(MisuseError, match="a speed is like 10x"):
+        Speed.parse(text)
+
+
+def test_a_pace_is_kept_from_where_it_began() -> None:
+    pace = Pace(10.0, 5_000_000, 100.0)
+    assert pace.due_s(5_000_000) == 100.0
+    assert pace.due_s(25_000_000) == pytest.approx(102.0)
+    assert Pace(None, 0, 7.0).due_s(10**12) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        ("case:concept:name", "case"),
+        ("org:resource", "agent"),
+        ("case:channel", "case.channel"),
+        ("Case ID", "Case_ID"),
+        ("_hidden", "hidden"),
+        ("2nd", "column_2nd"),
+        ("größe", "gr__e"),
+        ("", "column_"),
+    ],
+)
+def test_columns_become_names(column: str, name: str) -> None:
+    assert attribute_name(column, {}) == name
+    assert attribute_name(column, {column: "chosen"}) == "chosen"
+
+
+@pytest.mark.parametrize(
+    ("value", "made"),
+    [
+        (True, True),
+        (7, 7),
+        ("a", "a"),
+        (datetime(2026, 1, 2), datetime(2026, 1, 2, tzinfo=UTC)),
+        (date(2026, 1, 2), datetime(2026, 1, 2, tzinfo=UTC)),
+        (Decimal("1.5"), 1.5),
+        (b"ab", "ab"),
+        ([1, 2], "[1, 2]"),
+    ],
+)
+def test_values(value: Any, made: Any) -> None:
+    assert value_of(value) == made
+    assert type(value_of(value)) is type(made)
+
+
+def test_rows_become_events() -> None:
+    row = {"case": "c", "agent": None, "n": 1, "_time_us": 5, "_file": "f"}
+    assert event_of(row) == ({"case": "c", "n": 1}, b"")
+    packed = msgspec.msgpack.encode({"n": 1, "ratio": 0.5})
+    assert event_of({"_packed": packed, "_payload": b"x"}) == ({"n": 1, "ratio": 0.5}, b"x")
+    assert event_of({"_packed": packed, "_payload": None})[1] == b""
+
+
+def test_a_log_has_one_format(tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match="there is no"):
+        files_in(tmp_path / "none")
+    with pytest.raises(MisuseError, match="nothing to replay"):
+        files_in(tmp_path)
+    (tmp_path / "b.csv").touch()
+    (tmp_path / "a.CSV.gz").touch()
+    (tmp_path / "_note.json").touch()
+    format, files = files_in(tmp_path)
+    assert (format, [each.name for each in files]) == ("csv", ["a.CSV.gz", "b.csv"])
+    (tmp_path / "c.xes").touch()
+    with pytest.raises(MisuseError, match="several formats"):
+        files_in(tmp_path)
