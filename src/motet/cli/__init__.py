@@ -16,6 +16,8 @@ What lives here
     pipeline_runs one run of `motet pipeline`: Spark started, progress, tables
     looking       what brokers say of their links
     overview      the tables of `motet status`
+    pipeline      the group of commands that use Spark; pipeline_flow has some of them,
+                  pipeline_jobs does their work, pipeline_bars shows how far it is
 
 May import: everything but `motet.testing`'s internals (only what it exports). Nothing imports it.
 

@@ -31,10 +31,13 @@ CONF = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
 def started(name: str, master: str | None) -> SparkSession:
     """A session for one command, which says no more than it must."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    where = master or (None if submitted else "local[*]")
+    conf = dict(CONF)
+    if where is not None and where.startswith("local"):
+        # 200, which it is otherwise, is for clusters: here each would be a task with nothing to do.
+        conf["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
     with err().status("Spark starts"):
-        made = session(
-            f"motet {name}", master=master or (None if submitted else "local[*]"), **CONF
-        )
+        made = session(f"motet {name}", master=where, **conf)
     made.sparkContext.setLogLevel("ERROR")
     return made
 
@@ -284,7 +287,7 @@ def insight(asked: Question, json: bool) -> int:
         _follow(spark, asked)
     with watched(spark, "looking"):
         events = events.cache()
-        visits = found.visits(events)
+        visits = timed_visits(spark, asked.folder) if asked.follow else found.visits(events)
         report = found.report(events.count(), visits, found.pending(events))
         visits.write.mode("overwrite").parquet(str(asked.folder / "all-visits"))
     drawn = drawing.draw(report, asked.folder) if asked.plots else []
@@ -312,6 +315,13 @@ def _events(spark: SparkSession, asked: Question) -> DataFrame:
     if (asked.source / VERSIONS).is_dir():
         return found.of_archive(spark, asked.source)
     return found.of_log(spark, asked.source, chosen(asked.columns))
+
+
+def timed_visits(spark: SparkSession, folder: Path) -> DataFrame:
+    """What was followed: it may reach further back than the logs do."""
+    from motet.spark.insight.following import VISITS
+
+    return spark.read.parquet(str(folder.absolute() / VISITS)).drop("batch")
 
 
 def _follow(spark: SparkSession, asked: Question) -> None:

@@ -24,6 +24,7 @@ Lives here
     rows        which columns can be events, and batches of Arrow as their bodies
     measuring   how fast a sink is, beside one that does nothing
     audit/      jobs that judge histories
+    workload, archive, replay, insight   rooms of their own, for `motet pipeline`
 
 May import: `motet.client`, `motet.audit`, `motet.matching`, `motet.model`, `motet.errors`; pyspark
 only where it is used, so that this room can say what is missing; pyarrow, numpy.

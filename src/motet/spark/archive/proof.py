@@ -63,7 +63,7 @@ class Proof(Struct, frozen=True):
 def prove(spark: SparkSession, brokers: str, folder: Path, *, examples: int = EXAMPLES) -> Proof:
     version = Manifest(folder).newest()
     start, end = _common(brokers, version)
-    width = {name: max((end[name] - start[name]) // RANGES, 1) for name in start}
+    width = _widths(version, start, end)
     archive = _hashed(read(spark, folder, version), start, end, width)
     log = _hashed(_log(spark, brokers, version, start, end), start, end, width)
     sums = _sums(archive, "archive").join(_sums(log, "log"), ["pubend", "range"], "full").collect()
@@ -85,6 +85,17 @@ def prove(spark: SparkSession, brokers: str, folder: Path, *, examples: int = EX
         for name in sorted(start)
     )
     return Proof(version.number, pubends, found, shown)
+
+
+def _widths(version: Version, start: Vector, end: Vector) -> Vector:
+    """How many ticks a range has: a log begins with tick 1, long before its first event."""
+    known: dict[str, int] = {}
+    for each in version.files:
+        known[each.pubend] = min(known.get(each.pubend, each.first_tick), each.first_tick)
+    return {
+        name: max((end[name] - max(tick, known.get(name, 0))) // RANGES, 1)
+        for name, tick in start.items()
+    }
 
 
 def _common(brokers: str, version: Version) -> tuple[Vector, Vector]:

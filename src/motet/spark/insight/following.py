@@ -7,6 +7,7 @@ written over when a batch runs again: each is there once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,9 +32,8 @@ def ending_visits(events: DataFrame, late: str = LATE) -> DataFrame:
     """A stream of visits, from a stream of events."""
     from pyspark.sql.streaming.state import GroupStateTimeout
 
-    watched = events.select(
-        "process", "case", "step", "agent", "transition", "time", "place"
-    ).withWatermark("time", late)
+    names = ("process", "case", "step", "agent", "transition", "time", "place.pubend", "place.tick")
+    watched = events.select(*names).withWatermark("time", late)
     ended = watched.groupBy("process", "case").applyInPandasWithState(
         _step, COLUMNS, STATE, "append", GroupStateTimeout.EventTimeTimeout
     )
@@ -49,8 +49,7 @@ def _step(key: tuple[str, str], parts: Iterator[Any], state: Any) -> Iterator[An
         return
     case = msgspec.msgpack.decode(state.get[0], type=Case) if state.exists else Case()
     rows = pandas.concat(list(parts))
-    rows = rows.assign(_at=[tuple(each.values()) for each in rows["place"]])
-    rows = rows.sort_values(["time", "_at"], kind="stable")
+    rows = rows.sort_values(["time", "pubend", "tick"])
     events = [
         Happened(row.time.to_pydatetime(), row.step, row.agent, row.transition)
         for row in rows.itertuples()
@@ -93,7 +92,8 @@ def follow(
     every_s: float = 10.0,
     news: Callable[[DataFrame, str], None] | None = None,
 ) -> list[StreamingQuery]:
-    """Begin, or go on. `news` gets all visits so far after each batch, and a key of its own."""
+    """Begin, or go on. `news` gets all visits so far after each batch, and a key, which is the same
+    if the batch runs again."""
     trigger: dict[str, Any] = (
         {"availableNow": True} if available_now else {"processingTime": f"{every_s:g} seconds"}
     )
@@ -102,11 +102,12 @@ def follow(
     def keep(frame: DataFrame, batch: int) -> None:
         frame.write.mode("overwrite").parquet(f"{home}/{VISITS}/batch={batch}")
         if news is not None:
-            news(spark.read.parquet(f"{home}/{VISITS}"), f"{home.name}-{batch}")
+            query = json.loads((home / CHECKPOINTS / VISITS / "metadata").read_text())["id"]
+            news(spark.read.parquet(f"{home}/{VISITS}"), f"{query}/{batch}")
 
     writer = ending_visits(events, late).writeStream.foreachBatch(keep)
-    writer = writer.option("checkpointLocation", f"{home}/{CHECKPOINTS}/visits")
+    writer = writer.option("checkpointLocation", f"{home}/{CHECKPOINTS}/{VISITS}")
     counting = rates(events, window, late).writeStream.format("parquet").outputMode("append")
     counting = counting.option("path", f"{home}/{RATES}")
-    counting = counting.option("checkpointLocation", f"{home}/{CHECKPOINTS}/rates")
+    counting = counting.option("checkpointLocation", f"{home}/{CHECKPOINTS}/{RATES}")
     return [writer.trigger(**trigger).start(), counting.trigger(**trigger).start()]
