@@ -16,6 +16,8 @@ from motet.spark import archive
 from motet.spark.archive.manifest import CHECKPOINT, EVENTS, Manifest
 from tests.spark.ground import SOON_S, Desk, Stock, ns
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def kept(spark: SparkSession, urls: str, folder: Path, **options: str) -> Manifest:
     said = {"filter": options.pop("filter", ""), "columns": ["n:int"]}

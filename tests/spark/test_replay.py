@@ -24,6 +24,8 @@ from motet.spark.replay import Plan, Replay, Speed, Told, prepare
 from tests.spark.ground import Desk, Pair
 from tests.spark.test_archive import kept
 
+pytestmark = pytest.mark.timeout(300)
+
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 XES = """<?xml version="1.0" encoding="UTF-8"?>
 <log xes.version="1.0" xmlns="http://www.xes-standard.org/">

@@ -25,6 +25,8 @@ from motet.spark.workload import (
 from motet.spark.workload.covering import SHAPES, nodes
 from motet.spark.workload.powers import MODELS, fitting
 
+pytestmark = pytest.mark.timeout(300)
+
 SIZE = 400
 
 
@@ -59,7 +61,6 @@ print(json.dumps(marks(spark, 7)))
 """
 
 
-@pytest.mark.timeout(300)
 def test_the_same_seed_gives_the_same_rows_with_one_core_and_with_two(spark: SparkSession) -> None:
     assert spark.sparkContext.master == "local[2]"
     root = Path(__file__).parents[2]

@@ -6,7 +6,9 @@ wait.
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from motet.cli.ending import FAILED, FINE, Misuse
+from motet import errors
+from motet.cli.ending import FAILED, FINE, Failure, Misuse
 from motet.cli.pipeline_bars import bar, watched
 from motet.cli.voice import err, out, remark, say, say_json, table
 from motet.spark.session import require_java, require_pyspark, session
@@ -42,9 +45,40 @@ def started(name: str, master: str | None) -> SparkSession:
     return made
 
 
+_OURS = re.compile(r"motet\.errors\.(\w+): (.*)")
+
+
+def plain(problem: BaseException) -> Exception:
+    """An error that has come through Spark, in our own words if it was one of ours; Spark wraps
+    it in what it was doing then, at length."""
+    text = str(problem)
+    ours = _OURS.search(text)
+    if ours is None:
+        return Failure(text.strip().splitlines()[0] if text.strip() else type(problem).__name__)
+    kind = getattr(errors, ours[1], None)
+    is_misuse = isinstance(kind, type) and issubclass(kind, errors.MisuseError)
+    return Misuse(ours[2]) if is_misuse else Failure(ours[2])
+
+
+def plainly(job: Callable[..., int]) -> Callable[..., int]:
+    """A job whose errors are told like all others."""
+
+    @functools.wraps(job)
+    def told(*arguments: Any) -> int:
+        try:
+            return job(*arguments)
+        except Exception as problem:
+            if type(problem).__module__.split(".")[0] in ("pyspark", "py4j"):
+                raise plain(problem) from problem
+            raise
+
+    return told
+
+
 # ── workload ─────────────────────────────────────────────────────────────────────────────
 
 
+@plainly
 def workload(
     kind: str, size: int, folder: Path, said: dict[str, Any], master: str | None, json: bool
 ) -> int:
@@ -76,6 +110,7 @@ def workload(
 # ── archive ──────────────────────────────────────────────────────────────────────────────
 
 
+@plainly
 def archive(
     folder: Path,
     brokers: Sequence[str],
@@ -128,11 +163,11 @@ def archive(
 def _show_archive(told: dict[str, Any]) -> None:
     if "compaction" in told:
         done = told["compaction"]
-        say(f"{done['files_before']:,} files are {done['files_after']:,} now")
+        say(f"{done['files_before']:,} files before compaction, {done['files_after']:,} now")
     if "proof" in told:
         proof = told["proof"]
-        names = ("pubend", "from tick", "below tick", "in the archive", "in the log", "differing")
-        shown = table("", *names, right=names[1:])
+        titles = ("pubend", "from tick", "below tick", "in the archive", "in the log", "differing")
+        shown = table("", *titles, right=titles[1:])
         for each in proof["pubends"]:
             shown.add_row(
                 *(each["pubend"], str(each["since"]), str(each["upto"])),
@@ -146,6 +181,9 @@ def _show_archive(told: dict[str, Any]) -> None:
             say(f"  {each['what']}: {each['pubend']} tick {each['tick']}")
         if proof["holds"]:
             say("archive and logs agree, row for row")
+        if proof["apart"]:
+            names = ", ".join(proof["apart"])
+            say(f"not compared, because the logs have nothing of it any more: {names}")
     size = f"{told['rows']:,} events in {told['files']:,} files, {told['bytes']:,} bytes"
     say(f"{size}: {told['folder']}")
 
@@ -163,9 +201,7 @@ def follow_queries(queries: Sequence[StreamingQuery], what: str) -> None:
                     if (key := (each["runId"], each["batchId"])) not in batches:
                         batches.add(key)
                         rows += each["numInputRows"]
-                last = queries[0].lastProgress
-                speed = f"{last['processedRowsPerSecond']:,.0f}/s" if last else ""
-                progress.update(task, completed=rows, remark=speed)
+                progress.update(task, completed=rows, remark=f"batch {len(batches):,}")
                 if any(query.exception() is not None for query in queries):
                     break
     except KeyboardInterrupt:
@@ -176,7 +212,7 @@ def follow_queries(queries: Sequence[StreamingQuery], what: str) -> None:
     for query in queries:
         problem = query.exception()
         if problem is not None:
-            raise problem
+            raise plain(problem) from problem
 
 
 # ── replay ───────────────────────────────────────────────────────────────────────────────
@@ -198,6 +234,7 @@ class Repeat:
     master: str | None
 
 
+@plainly
 def replay(asked: Repeat, json: bool) -> int:
     require_pyspark()
     from motet.runtime import loop
@@ -269,6 +306,7 @@ class Question:
     master: str | None
 
 
+@plainly
 def insight(asked: Question, json: bool) -> int:
     require_pyspark()
     require_java()

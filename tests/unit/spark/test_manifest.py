@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -112,17 +113,56 @@ def test_damage_is_named(tmp_path: Path) -> None:
         manifest.newest()
 
 
-def test_sweeping_takes_what_no_version_names(tmp_path: Path) -> None:
+def test_two_jobs_do_not_archive_the_same(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+    manifest.append([file("a")], {"B1.1": 9}, since={})
+    with pytest.raises(StorageError, match="another job archives into"):
+        manifest.append([file("b")], {"B1.1": 9}, since={})
+    manifest.append([file("b")], {"B1.1": 12}, since={"B1.1": 9})
+    assert manifest.newest().rows == 2
+
+
+def test_sweeping_takes_what_was_replaced_long_ago(tmp_path: Path) -> None:
+    """However many versions have followed since: it counts since when a file is not needed."""
     manifest = begun(tmp_path)
     old = [written(tmp_path, "a"), written(tmp_path, "b")]
     manifest.append(old, {"B1.1": 9})
+    for path in (tmp_path / EVENTS).iterdir():
+        os.utime(path, (0, 0))
     manifest.replace(old, [written(tmp_path, "ab", rows=2)])
-    stray = tmp_path / STAGING / "x" / "part.parquet"
-    stray.parent.mkdir(parents=True)
-    stray.write_bytes(b"x")
-    assert manifest.sweep(grace_s=3600) == 0, "somebody may be reading, or writing"
-    assert manifest.sweep(grace_s=0) == 1, "the versions that name the others are kept for a while"
-    for _ in range(KEPT_VERSIONS):
+    for _ in range(KEPT_VERSIONS + 1):
         manifest.append([], {"B1.1": 9})
-    assert manifest.sweep(grace_s=0) == 2
+    now_s = time.time()
+    assert manifest.sweep(grace_s=3600, now_s=now_s) == 0
+    assert manifest.sweep(grace_s=3600, now_s=now_s + 3700) == 2
     assert [path.name for path in (tmp_path / EVENTS).iterdir()] == ["ab"]
+    assert manifest.newest().retired == ()
+    assert manifest.newest().rows == 2
+
+
+def test_old_versions_go_and_young_numbers_stay_taken(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+    versions = tmp_path / "_versions"
+    for _ in range(2 * KEPT_VERSIONS):
+        manifest.append([], {"B1.1": 9})
+    assert len([*versions.iterdir()]) == 2 * KEPT_VERSIONS + 1
+    for path in versions.iterdir():
+        os.utime(path, (0, 0))
+    manifest.append([], {"B1.1": 9})
+    assert len([*versions.iterdir()]) == KEPT_VERSIONS
+    assert manifest.newest().number == 2 * KEPT_VERSIONS + 2
+
+
+def test_sweeping_takes_what_a_dead_writer_has_left(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+    manifest.append([written(tmp_path, "a")], {"B1.1": 9})
+    written(tmp_path, "stray")
+    staged = tmp_path / STAGING / "x" / "part.parquet"
+    staged.parent.mkdir(parents=True)
+    staged.write_bytes(b"x")
+    now_s = time.time()
+    assert manifest.sweep(grace_s=3600, now_s=now_s) == 0, "its writer may be alive"
+    assert manifest.sweep(grace_s=3600, now_s=now_s + 3700) == 1
+    assert staged.exists(), "a large batch may take hours"
+    assert manifest.sweep(grace_s=3600, now_s=now_s + 100_000) == 1
+    assert [path.name for path in (tmp_path / EVENTS).iterdir()] == ["a"]

@@ -27,7 +27,7 @@ class Compaction(Struct, frozen=True):
     files_after: int
     rows: int
     removed: int
-    """Files of older versions that nobody needs any more."""
+    """Files that were replaced before, and which nobody needs any more."""
 
 
 def compact(
@@ -38,7 +38,8 @@ def compact(
     grace_s: float = GRACE_S,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Compaction:
-    """Each day of each pubend that has several small files gets fewer; then older versions go."""
+    """Each day of each pubend that has several small files gets fewer; then those go that were
+    replaced long ago."""
     manifest = Manifest(folder)
     version = manifest.newest()
     before, rows, done = len(version.files), 0, 0

@@ -109,7 +109,7 @@ class _Keeper:
         ]
         fresh = frame.where(reduce(lambda one, other: one & other, new)) if new else frame
         dated = fresh.withColumn(DAY, F.to_date("time"))
-        self._manifest.append(place(dated, self._manifest.folder), end)
+        self._manifest.append(place(dated, self._manifest.folder), end, there)
 
     def _check_no_gap(self, batch: int, there: Mapping[str, int]) -> None:
         if batch == 0:

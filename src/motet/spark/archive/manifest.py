@@ -6,11 +6,12 @@
 
 A version is written beside, synced, and linked under its number: a link cannot replace, so of two
 writers that want the same number one fails, looks again and takes the next. Readers take the files
-of one version; those of older versions stay for a while, for whoever still reads them.
+of one version; files that were replaced stay for a while, for whoever still reads them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -28,8 +29,11 @@ EVENTS: Final = "events"
 STAGING: Final = "_staging"
 CHECKPOINT: Final = "_checkpoint"
 KEPT_VERSIONS: Final = 10
+SETTLED_S: Final = 600.0
 GRACE_S: Final = 3600.0
-"""Files that no version names any more stay for so long: somebody may be reading them."""
+"""Files that others have replaced stay for so long: somebody may be reading them."""
+STAGING_TIMES: Final = 24
+"""What is under way may take so many times longer."""
 ATTEMPTS: Final = 100
 FORMAT: Final = 1
 
@@ -45,6 +49,13 @@ class ArchiveFile(Struct, frozen=True):
     last_tick: int
 
 
+class Retired(Struct, frozen=True):
+    """A file that others have replaced, and when: somebody may still read it."""
+
+    path: str
+    at_s: float
+
+
 class Version(Struct, frozen=True):
     number: int
     cause: str
@@ -58,6 +69,7 @@ class Version(Struct, frozen=True):
     upto: Mapping[str, int]
     """By pubend, the first tick that is not archived."""
     files: tuple[ArchiveFile, ...]
+    retired: tuple[Retired, ...] = ()
     format: int = FORMAT
 
     @property
@@ -135,11 +147,20 @@ class Manifest:
                 )
         return found
 
-    def append(self, files: Iterable[ArchiveFile], upto: Mapping[str, int]) -> Version:
-        """More events, up to these ticks."""
+    def append(
+        self,
+        files: Iterable[ArchiveFile],
+        upto: Mapping[str, int],
+        since: Mapping[str, int] | None = None,
+    ) -> Version:
+        """More events, up to these ticks. `since`: where the archive ended for who made them."""
         added = tuple(files)
 
         def grown(old: Version) -> Version:
+            if since is not None and dict(old.upto) != dict(since):
+                raise StorageError(
+                    f"another job archives into {self.folder} at the same time; this one ends"
+                )
             return msgspec.structs.replace(
                 old, cause="append", upto={**old.upto, **upto}, files=(*old.files, *added)
             )
@@ -148,7 +169,8 @@ class Manifest:
 
     def replace(self, old: Iterable[ArchiveFile], new: Iterable[ArchiveFile]) -> Version:
         """The same events in other files."""
-        gone, come = frozenset(old), tuple(new)
+        gone, come, now_s = frozenset(old), tuple(new), time.time()
+        sorted_gone = sorted(gone, key=lambda each: each.path)
         if sum(each.rows for each in gone) != sum(each.rows for each in come):
             raise StorageError(
                 "files that replace others have another number of rows; nothing done"
@@ -158,7 +180,10 @@ class Manifest:
             if not gone <= set(before.files):
                 raise StorageError("somebody else has compacted these files meanwhile; try again")
             files = (*(each for each in before.files if each not in gone), *come)
-            return msgspec.structs.replace(before, cause="compaction", files=files)
+            retired = (*before.retired, *(Retired(each.path, now_s) for each in sorted_gone))
+            return msgspec.structs.replace(
+                before, cause="compaction", files=files, retired=retired
+            )
 
         return self._change(replaced)
 
@@ -167,8 +192,19 @@ class Manifest:
             old = self.newest()
             new = msgspec.structs.replace(changed(old), number=old.number + 1)
             if self._publish(new):
+                self._prune(new.number)
                 return new
         raise StorageError(f"{self.folder}: others write versions all the time; is that meant?")
+
+    def _prune(self, newest: int) -> None:
+        """Old versions go, but not the numbers of young ones: a writer that is slow would find its
+        own number free again, and take it behind the others."""
+        settled_s = time.time() - SETTLED_S
+        for number in self._numbers():
+            path = self._path(number)
+            with contextlib.suppress(FileNotFoundError):  # others prune, too
+                if number <= newest - KEPT_VERSIONS and path.stat().st_mtime <= settled_s:
+                    path.unlink()
 
     def _publish(self, version: Version) -> bool:
         """On disk, and under its number, unless that is taken."""
@@ -186,27 +222,29 @@ class Manifest:
     # ── tidying ──────────────────────────────────────────────────────────────────────────
 
     def sweep(self, grace_s: float = GRACE_S, now_s: float | None = None) -> int:
-        """Remove old versions, and files that none of those left names; how many files."""
+        """Remove files that were replaced long ago, and those that no version ever named, because
+        their writer died; how many."""
         before_s = (time.time() if now_s is None else now_s) - grace_s
-        numbers = sorted(self._numbers())
-        for number in numbers[:-KEPT_VERSIONS]:
-            self._remove_before(self._path(number), before_s)
-        kept = [self._load(number) for number in self._numbers()]
-        named = {each.path for version in kept[-KEPT_VERSIONS:] for each in version.files}
-        named |= {each.path for each in self.newest().files}
-        removed = 0
-        for folder in (EVENTS, STAGING):
-            for path in (self.folder / folder).rglob("*"):
-                if path.is_file() and str(path.relative_to(self.folder)) not in named:
-                    removed += self._remove_before(path, before_s)
-        return removed
+        version = self.newest()
+        over = {each.path for each in version.retired if each.at_s <= before_s}
+        for path in over:
+            (self.folder / path).unlink(missing_ok=True)
+        if over:
+            self._change(lambda old: msgspec.structs.replace(old, retired=_without(old, over)))
+        named = {each.path for each in (*version.files, *version.retired)}
+        stale_s = before_s - STAGING_TIMES * grace_s
+        strays = 0
+        for name, limit_s in ((EVENTS, before_s), (STAGING, stale_s)):
+            for path in (self.folder / name).rglob("*"):
+                known = str(path.relative_to(self.folder)) in named
+                if path.is_file() and not known and path.stat().st_mtime <= limit_s:
+                    path.unlink(missing_ok=True)
+                    strays += 1
+        return len(over) + strays
 
-    @staticmethod
-    def _remove_before(path: Path, before_s: float) -> bool:
-        if path.stat().st_mtime > before_s:
-            return False
-        path.unlink()
-        return True
+
+def _without(version: Version, over: set[str]) -> tuple[Retired, ...]:
+    return tuple(each for each in version.retired if each.path not in over)
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -6,12 +6,14 @@ Where those differ, by rows.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from pyspark.sql import functions as F
 
+from motet.errors import UnavailableError
 from motet.spark.archive.frames import IDENTITY, read
 from motet.spark.archive.manifest import Manifest, Version
 from motet.spark.brokers import Brokers
@@ -54,6 +56,8 @@ class Proof(Struct, frozen=True):
     differences: dict[str, int]
     """How many ticks, by what is wrong with them."""
     examples: tuple[Difference, ...]
+    apart: tuple[str, ...] = ()
+    """Pubends of which archive and logs have nothing in common any more."""
 
     @property
     def holds(self) -> bool:
@@ -84,7 +88,8 @@ def prove(spark: SparkSession, brokers: str, folder: Path, *, examples: int = EX
         )
         for name in sorted(start)
     )
-    return Proof(version.number, pubends, found, shown)
+    apart = tuple(sorted(set(version.upto) - set(start)))
+    return Proof(version.number, pubends, found, shown, apart)
 
 
 def _widths(version: Version, start: Vector, end: Vector) -> Vector:
@@ -106,7 +111,16 @@ def _common(brokers: str, version: Version) -> tuple[Vector, Vector]:
     try:
         course = Course(asked, options)
         accounts = asked.describe()
-        upto = {name: tick for name, tick in version.upto.items() if name in accounts}
+        upto = {
+            name: tick
+            for name, tick in version.upto.items()
+            if name in accounts and tick > accounts[name].first_tick
+        }
+        if not upto:
+            raise UnavailableError(
+                "archive and logs have nothing in common: the logs begin behind the archive's end, "
+                "or these are other brokers"
+            )
         first = {name: max(version.since.get(name, 1), accounts[name].first_tick) for name in upto}
         start = course.at(Position("ticks", ticks=tuple(first.items())))
         end = course.at(Position("ticks", ticks=tuple(upto.items())))
@@ -119,8 +133,6 @@ def _common(brokers: str, version: Version) -> tuple[Vector, Vector]:
 def _log(
     spark: SparkSession, brokers: str, version: Version, start: Vector, end: Vector
 ) -> DataFrame:
-    import json
-
     said = {
         "brokers": brokers,
         "columns": ",".join(IDENTITY),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LATE: Final = "7 days"
 WINDOW: Final = "1 hour"
-STATE: Final = "kept binary"
+STATE: Final = "kept string"
 VISITS, RATES, CHECKPOINTS = "visits", "rates", "_checkpoints"
 
 
@@ -47,7 +47,7 @@ def _step(key: tuple[str, str], parts: Iterator[Any], state: Any) -> Iterator[An
     if state.hasTimedOut:
         state.remove()
         return
-    case = msgspec.msgpack.decode(state.get[0], type=Case) if state.exists else Case()
+    case = msgspec.json.decode(state.get[0], type=Case) if state.exists else Case()
     rows = pandas.concat(list(parts))
     rows = rows.sort_values(["time", "pubend", "tick"])
     events = [
@@ -55,7 +55,7 @@ def _step(key: tuple[str, str], parts: Iterator[Any], state: Any) -> Iterator[An
         for row in rows.itertuples()
     ]
     ended = case.take(events)
-    state.update((msgspec.msgpack.encode(case),))
+    state.update((msgspec.json.encode(case).decode(),))
     last_ms = int(rows["time"].max().timestamp() * 1000)
     state.setTimeoutTimestamp(max(last_ms, state.getCurrentWatermarkMs()) + 1)
     yield pandas.DataFrame(

@@ -40,8 +40,8 @@ def report(events: int, visits: DataFrame, pending: DataFrame, *, most: int = MO
     """`visits` and `pending` of the same events, of which there are so many."""
     visits = visits.cache()
     pending = pending.cache()
+    unusual, still = outliers(visits).cache(), open_cases(visits, pending).cache()
     try:
-        unusual, still = outliers(visits).cache(), open_cases(visits, pending).cache()
         return Report(
             events=events,
             cases=pending.count(),
@@ -53,7 +53,7 @@ def report(events: int, visits: DataFrame, pending: DataFrame, *, most: int = MO
             outlier_count=unusual.count(),
         )
     finally:
-        for frame in (visits, pending):
+        for frame in (unusual, still, visits, pending):
             frame.unpersist()
 
 

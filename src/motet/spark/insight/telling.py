@@ -17,6 +17,7 @@ from motet.spark.replay.rows import value_of
 
 MOST_EVENTS: Final = 2048
 """Brokers take so many in one transaction."""
+TIMEOUT_S: Final = 60.0
 SPACE: Final = "insight is not null"
 
 
@@ -53,7 +54,7 @@ def publish(
         )
     with connect_sync(broker, client_id=client_id) as client:
         client.advertise(SPACE)
-        with client.transaction(isolation="none", key=key) as tx:
+        with client.transaction(isolation="none", key=key, timeout=TIMEOUT_S) as tx:
             for event in told:
                 tx.publish(event)
         return tx.id

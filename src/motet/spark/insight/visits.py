@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COLUMNS: Final = (
-    "process string, case string, step string, agent string, handed_by string, "
-    "ready timestamp, start timestamp, end timestamp"
+    "`process` string, `case` string, `step` string, `agent` string, `handed_by` string, "
+    "`ready` timestamp, `start` timestamp, `end` timestamp"
 )
 
 

@@ -95,7 +95,11 @@ def _named(frame: DataFrame, chosen: Mapping[str, str], path: Path) -> DataFrame
     doubled = {each for _, each in kept if [other for _, other in kept].count(each) > 1}
     if doubled:
         raise MisuseError(f"{path} has two columns that would be called {sorted(doubled)[0]!r}")
-    return frame.select(*(F.col(f"`{name}`").alias(attribute) for name, attribute in kept), *ORDER)
+    return frame.select(*(F.col(_quoted(name)).alias(attribute) for name, attribute in kept), *ORDER)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _listed(frame: DataFrame) -> str:
@@ -104,7 +108,7 @@ def _listed(frame: DataFrame) -> str:
 
 def _placed(frame: DataFrame, place: Column, within: Column | None = None) -> DataFrame:
     return frame.select(
-        *(F.col(f"`{name}`") for name in frame.columns),
+        *(F.col(_quoted(name)) for name in frame.columns),
         F.col("_metadata.file_path").alias("_file"),
         place.alias("_place"),
         (F.lit(0) if within is None else within).cast("long").alias("_within"),
@@ -127,7 +131,7 @@ def _parquet(spark: SparkSession, files: list[Path], paths: list[str]) -> DataFr
         spark.conf.set(as_long, before or "false")
     placed = _placed(frame, F.col("_metadata.row_index"))
     for name in nanos:
-        micros = F.floor(F.col(f"`{name}`") / 1000).cast("long")
+        micros = F.floor(F.col(_quoted(name)) / 1000).cast("long")
         placed = placed.withColumn(name, F.timestamp_micros(micros))
     return placed
 

@@ -1,0 +1,73 @@
+"""What `motet pipeline` says before Spark starts, and how it tells errors that come from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from motet.cli import pipeline_jobs
+from motet.cli.ending import FAILED, MISUSE, Failure, Misuse
+from motet.cli.main import run
+
+THROUGH_SPARK = """[STREAM_FAILED] Query [id = 1] terminated: [PYTHON_DATA_SOURCE_ERROR]
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+motet.errors.EventsLost: B1.1: ticks 1 to 9 are not kept any more
+\tat org.apache.spark.Something
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("archive --out {}/a", "which brokers?"),
+        ("archive --out {}/a --compact", "is no archive"),
+        ("replay {}/none.parquet", "which broker?"),
+        ("replay {}/none.parquet --broker motet://127.0.0.1:9", "there is no"),
+        ("replay {}/none.parquet --broker motet://127.0.0.1:9 --speed fast", "a speed is like 10x"),
+        ("replay {}/none.parquet --broker motet://127.0.0.1:9 --column case", "names no column"),
+        ("insight", "insight into what?"),
+        ("insight {}/log --follow", "only a stream can be followed"),
+        ("workload workflow 3 --out {}", "has something in it already"),
+    ],
+)
+def test_misuse_is_told_before_spark_starts(
+    words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "something").touch()
+
+    def start(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipeline_jobs, "started", start)
+    assert run(["pipeline", *words.format(tmp_path).split()]) == MISUSE
+    assert said in capsys.readouterr().err
+
+
+def test_errors_of_ours_are_told_as_they_were() -> None:
+    found = pipeline_jobs.plain(RuntimeError(THROUGH_SPARK))
+    assert isinstance(found, Failure)
+    assert str(found) == "B1.1: ticks 1 to 9 are not kept any more"
+    misuse = pipeline_jobs.plain(RuntimeError("x\nmotet.errors.MisuseError: say it otherwise\n"))
+    assert isinstance(misuse, Misuse)
+    assert str(pipeline_jobs.plain(RuntimeError("one\ntwo"))) == "one"
+    assert str(pipeline_jobs.plain(RuntimeError())) == "RuntimeError"
+
+
+def test_without_pyspark_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    status = run(["pipeline", "workload", "workflow", "3", "--out", str(tmp_path)])
+    assert status in (FAILED, MISUSE)
+    assert "pip install 'motet[spark]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "–"), (0.25, "0.2 s"), (90, "1.5 min"), (5400, "1.5 h"), (200_000, "2.3 d")],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert pipeline_jobs.duration(seconds) == text
