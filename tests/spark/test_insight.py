@@ -25,6 +25,7 @@ from tests.spark.ground import SOON_S, Pair
 
 pytestmark = pytest.mark.timeout(300)
 
+PATIENT_S = 200
 CASES = 150
 TOLD = ("process", "case", "step", "agent", "handed_by", "ready", "start", "end")
 
@@ -101,7 +102,7 @@ def test_a_stream_is_followed_and_told_in_one_transaction(
         spark, stream, tmp_path, available_now=True, news=lambda _, key: keys.append(key)
     )
     for query in queries:
-        assert query.awaitTermination(SOON_S)
+        assert query.awaitTermination(PATIENT_S)
         assert query.exception() is None
     assert len(keys) > 1
     assert rows(spark.read.parquet(f"{tmp_path}/visits")) == by_hand(spark, log)

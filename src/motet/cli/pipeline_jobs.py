@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from motet import errors
-from motet.cli.ending import FAILED, FINE, Failure, Misuse
+from motet.cli.ending import FAILED, FINE, Misuse
 from motet.cli.pipeline_bars import bar, watched
 from motet.cli.voice import err, out, remark, say, say_json, table
+from motet.spark.failures import brief, is_foreign
 from motet.spark.session import require_java, require_pyspark, session
 
 if TYPE_CHECKING:
@@ -45,21 +44,6 @@ def started(name: str, master: str | None) -> SparkSession:
     return made
 
 
-_OURS = re.compile(r"motet\.errors\.(\w+): (.*)")
-
-
-def plain(problem: BaseException) -> Exception:
-    """An error that has come through Spark, in our own words if it was one of ours; Spark wraps
-    it in what it was doing then, at length."""
-    text = str(problem)
-    ours = _OURS.search(text)
-    if ours is None:
-        return Failure(text.strip().splitlines()[0] if text.strip() else type(problem).__name__)
-    kind = getattr(errors, ours[1], None)
-    is_misuse = isinstance(kind, type) and issubclass(kind, errors.MisuseError)
-    return Misuse(ours[2]) if is_misuse else Failure(ours[2])
-
-
 def plainly(job: Callable[..., int]) -> Callable[..., int]:
     """A job whose errors are told like all others."""
 
@@ -68,8 +52,8 @@ def plainly(job: Callable[..., int]) -> Callable[..., int]:
         try:
             return job(*arguments)
         except Exception as problem:
-            if type(problem).__module__.split(".")[0] in ("pyspark", "py4j"):
-                raise plain(problem) from problem
+            if is_foreign(problem):
+                raise brief(problem) from problem
             raise
 
     return told
@@ -212,7 +196,7 @@ def follow_queries(queries: Sequence[StreamingQuery], what: str) -> None:
     for query in queries:
         problem = query.exception()
         if problem is not None:
-            raise plain(problem) from problem
+            raise brief(problem) from problem
 
 
 # ── replay ───────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ Lives here
     reading     what a task does
     batch       batch reads
     stream      streaming reads
+    failures    errors that have come through Spark, in few words
     pushdown, pushing   batch reads whose conditions travel to the brokers: `scan`
     sink        writes: tasks stage rows at a broker, the driver commits them as one transaction
     sink_options   what can be said with `option` of a sink

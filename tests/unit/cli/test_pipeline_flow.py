@@ -1,4 +1,4 @@
-"""What `motet pipeline` says before Spark starts, and how it tells errors that come from there."""
+"""What `motet pipeline` says before Spark starts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 
 from motet.cli import pipeline_jobs
-from motet.cli.ending import FAILED, MISUSE, Failure, Misuse
+from motet.cli.ending import FAILED, MISUSE
 from motet.cli.main import run
-
-THROUGH_SPARK = """[STREAM_FAILED] Query [id = 1] terminated: [PYTHON_DATA_SOURCE_ERROR]
-Traceback (most recent call last):
-  File "worker.py", line 1, in main
-motet.errors.EventsLost: B1.1: ticks 1 to 9 are not kept any more
-\tat org.apache.spark.Something
-"""
-
 
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -44,16 +36,6 @@ def test_misuse_is_told_before_spark_starts(
     monkeypatch.setattr(pipeline_jobs, "started", start)
     assert run(["pipeline", *words.format(tmp_path).split()]) == MISUSE
     assert said in capsys.readouterr().err
-
-
-def test_errors_of_ours_are_told_as_they_were() -> None:
-    found = pipeline_jobs.plain(RuntimeError(THROUGH_SPARK))
-    assert isinstance(found, Failure)
-    assert str(found) == "B1.1: ticks 1 to 9 are not kept any more"
-    misuse = pipeline_jobs.plain(RuntimeError("x\nmotet.errors.MisuseError: say it otherwise\n"))
-    assert isinstance(misuse, Misuse)
-    assert str(pipeline_jobs.plain(RuntimeError("one\ntwo"))) == "one"
-    assert str(pipeline_jobs.plain(RuntimeError())) == "RuntimeError"
 
 
 def test_without_pyspark_it_says_what_to_install(

@@ -23,6 +23,7 @@ from motet.spark.archive.manifest import CHECKPOINT, Manifest, Version
 from motet.spark.archive.placing import place
 from motet.spark.brokers import Brokers
 from motet.spark.columns import KINDS, STREAM
+from motet.spark.failures import briefly
 from motet.spark.offsets import Vector
 from motet.spark.options import TIMEOUT_S
 
@@ -61,7 +62,7 @@ def keep(
     }
     frame = spark.readStream.format("motet").options(**said).load()
     keeper = _Keeper(manifest, checkpoint)
-    writer = frame.writeStream.foreachBatch(keeper.take)
+    writer = frame.writeStream.foreachBatch(briefly(keeper.take))
     writer = writer.option("checkpointLocation", str(checkpoint)).queryName(f"archive {folder}")
     if available_now:
         return writer.trigger(availableNow=True).start()

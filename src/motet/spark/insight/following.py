@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from pyspark.sql import functions as F
 
+from motet.spark.failures import briefly
 from motet.spark.insight.cases import Case, Happened
 from motet.spark.insight.visits import COLUMNS, timed
 
@@ -105,7 +106,7 @@ def follow(
             query = json.loads((home / CHECKPOINTS / VISITS / "metadata").read_text())["id"]
             news(spark.read.parquet(f"{home}/{VISITS}"), f"{query}/{batch}")
 
-    writer = ending_visits(events, late).writeStream.foreachBatch(keep)
+    writer = ending_visits(events, late).writeStream.foreachBatch(briefly(keep))
     writer = writer.option("checkpointLocation", f"{home}/{CHECKPOINTS}/{VISITS}")
     counting = rates(events, window, late).writeStream.format("parquet").outputMode("append")
     counting = counting.option("path", f"{home}/{RATES}")
