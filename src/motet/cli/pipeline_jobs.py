@@ -309,7 +309,8 @@ def insight(asked: Question, json: bool) -> int:
         _follow(spark, asked)
     with watched(spark, "looking"):
         events = events.cache()
-        visits = timed_visits(spark, asked.folder) if asked.follow else found.visits(events)
+        followed = timed_visits(spark, asked.folder) if asked.follow else None
+        visits = found.visits(events) if followed is None else followed
         report = found.report(events.count(), visits, found.pending(events))
         visits.write.mode("overwrite").parquet(str(asked.folder / "all-visits"))
     drawn = drawing.draw(report, asked.folder) if asked.plots else []
@@ -339,11 +340,12 @@ def _events(spark: SparkSession, asked: Question) -> DataFrame:
     return found.of_log(spark, asked.source, chosen(asked.columns))
 
 
-def timed_visits(spark: SparkSession, folder: Path) -> DataFrame:
-    """What was followed: it may reach further back than the logs do."""
+def timed_visits(spark: SparkSession, folder: Path) -> DataFrame | None:
+    """What was followed, if there was anything: it may reach further back than the logs do."""
     from motet.spark.insight.following import VISITS
 
-    return spark.read.parquet(str(folder.absolute() / VISITS)).drop("batch")
+    home = folder.absolute() / VISITS
+    return spark.read.parquet(str(home)).drop("batch") if home.exists() else None
 
 
 def _follow(spark: SparkSession, asked: Question) -> None:

@@ -63,7 +63,7 @@ def _asked(brokers: str, filter: str) -> dict[str, str]:
 def _of_stream(frame: DataFrame) -> DataFrame:
     """When it happened is what the event says, or else when it was published."""
     there = [F.col("attributes")[name].alias(name) for name in NAMES]
-    time = F.coalesce(F.col("attributes")["time"].cast("timestamp"), F.col("time"))
+    time = F.coalesce(F.col("attributes")["time"].try_cast("timestamp"), F.col("time"))
     return _tidy(
         frame.select(*there, time.alias("time"), F.struct("pubend", "tick").alias("place"))
     )
