@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -228,13 +229,17 @@ def replay(asked: Repeat, json: bool) -> int:
         raise Misuse("which broker?", "--broker motet://127.0.0.1:7701; may be repeated")
     speed = Speed.parse(asked.speed)
 
-    def start() -> SparkSession:
-        return started("replay", asked.master)
+    with ExitStack() as shown:
 
-    plan: Plan = prepare(
-        None, asked.source, asked.work, publishers=asked.publishers,
-        names=chosen(asked.columns), run=asked.run, start=start,
-    )  # fmt: skip
+        def start() -> SparkSession:
+            spark = started("replay", asked.master)
+            shown.enter_context(watched(spark, "putting in order"))
+            return spark
+
+        plan: Plan = prepare(
+            None, asked.source, asked.work, publishers=asked.publishers,
+            names=chosen(asked.columns), run=asked.run, start=start,
+        )  # fmt: skip
     with bar("events") as progress:
         task = progress.add_task("replaying", total=plan.rows, remark="")
 

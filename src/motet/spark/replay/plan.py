@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -74,7 +74,7 @@ def prepare(
     publishers: int = 1,
     names: Mapping[str, str] | None = None,
     run: str = "",
-    start: Any = None,
+    start: Callable[[], SparkSession] | None = None,
 ) -> Plan:
     """The plan for a replay: made now, or found. `start` gives a session of Spark if `spark` is
     None and one is needed."""
@@ -87,14 +87,17 @@ def prepare(
     folder = work.absolute() / mark
     if (folder / NOTE).exists():
         return msgspec.json.decode((folder / NOTE).read_bytes(), type=Plan)
-    session = spark or start()
+    session = spark or (start() if start is not None else None)
+    if session is None:
+        raise MisuseError("this plan is not made yet, and making it needs a session of Spark")
     from motet.spark.replay import planning
 
     if folder.exists():
         shutil.rmtree(folder)  # somebody began to write it, and did not finish
-    frame = planning.of_archive(session, path) if is_archive else planning.of_log(
-        session, path, names or {}
-    )  # fmt: skip
+    if is_archive:
+        frame = planning.of_archive(session, path)
+    else:
+        frame = planning.of_log(session, path, names or {})
     planning.write(frame, folder, publishers)
     return _noted(folder, mark, path, publishers, "archive" if is_archive else "log")
 
@@ -124,7 +127,8 @@ def _mark(path: Path, is_archive: bool, publishers: int, names: Mapping[str, str
     if is_archive:
         from motet.spark.archive.manifest import Manifest
 
-        parts: list[Any] = [str(path.absolute()), Manifest(path).newest().number]
+        version = Manifest(path).newest()  # compaction changes its number, and no event
+        parts: list[Any] = [str(path.absolute()), version.filter, sorted(version.upto.items())]
     else:
         from motet.spark.replay.logs import files_in
 
