@@ -99,8 +99,9 @@ def test_a_stream_is_followed_and_told_in_one_transaction(
     stream = stream_of_brokers(spark, busy.urls, space, maxEventsPerTrigger=str(found.events // 2))
     keys: list[str] = []
     queries = follow(
-        spark, stream, tmp_path, available_now=True, news=lambda _, key: keys.append(key)
-    )
+        spark, stream, tmp_path, late="20 days", available_now=True,
+        news=lambda _, key: keys.append(key),
+    )  # fmt: skip
     for query in queries:
         assert query.awaitTermination(PATIENT_S)
         assert query.exception() is None

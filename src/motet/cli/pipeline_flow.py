@@ -178,6 +178,9 @@ def insight(
     ] = False,
     available_now: Now = False,
     every: Every = 10.0,
+    late: Annotated[
+        str, typer.Option(help="How late events may be, by their own time, if they are followed.")
+    ] = "7 days",
     column: Column = None,
     publish: Annotated[
         str, typer.Option(metavar="URL", help="Publish the results there, in one transaction.")
@@ -197,7 +200,7 @@ def insight(
     from motet.cli import pipeline_jobs
 
     asked = pipeline_jobs.Question(
-        source, broker or [], out, follow or available_now, available_now, every, column or [],
-        publish, plots, master,
+        source, broker or [], out, follow or available_now, available_now, every, late,
+        column or [], publish, plots, master,
     )  # fmt: skip
     return pipeline_jobs.insight(asked, json)

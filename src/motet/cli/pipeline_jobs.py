@@ -289,6 +289,7 @@ class Question:
     follow: bool
     available_now: bool
     every_s: float
+    late: str
     columns: Sequence[str]
     publish: str
     plots: bool
@@ -364,7 +365,7 @@ def _follow(spark: SparkSession, asked: Question) -> None:
 
     stream = stream_of_brokers(spark, ",".join(asked.brokers))
     queries = following.follow(
-        spark, stream, asked.folder, available_now=asked.available_now,
+        spark, stream, asked.folder, late=asked.late, available_now=asked.available_now,
         every_s=asked.every_s, news=news if asked.publish else None,
     )  # fmt: skip
     follow_queries(queries, "following")
