@@ -1,4 +1,4 @@
-"""Errors that have come through Spark, in few words: ours as they were, Spark's by their first lines.
+"""Errors that have come through Spark, in few words: ours as they were, others by first lines.
 
 Spark wraps an error in all that it was doing then. And what a batch of a stream raises must be
 short: Spark takes its text apart with a pattern that overflows the stack on long ones.

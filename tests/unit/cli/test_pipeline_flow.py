@@ -10,6 +10,7 @@ from motet.cli import pipeline_jobs
 from motet.cli.ending import FAILED, MISUSE
 from motet.cli.main import run
 
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -181,9 +181,7 @@ class Manifest:
                 raise StorageError("somebody else has compacted these files meanwhile; try again")
             files = (*(each for each in before.files if each not in gone), *come)
             retired = (*before.retired, *(Retired(each.path, now_s) for each in sorted_gone))
-            return msgspec.structs.replace(
-                before, cause="compaction", files=files, retired=retired
-            )
+            return msgspec.structs.replace(before, cause="compaction", files=files, retired=retired)
 
         return self._change(replaced)
 

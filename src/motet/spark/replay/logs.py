@@ -95,7 +95,9 @@ def _named(frame: DataFrame, chosen: Mapping[str, str], path: Path) -> DataFrame
     doubled = {each for _, each in kept if [other for _, other in kept].count(each) > 1}
     if doubled:
         raise MisuseError(f"{path} has two columns that would be called {sorted(doubled)[0]!r}")
-    return frame.select(*(F.col(_quoted(name)).alias(attribute) for name, attribute in kept), *ORDER)
+    return frame.select(
+        *(F.col(_quoted(name)).alias(attribute) for name, attribute in kept), *ORDER
+    )
 
 
 def _quoted(name: str) -> str:
