@@ -225,15 +225,15 @@ class Manifest:
         before_s = (time.time() if now_s is None else now_s) - grace_s
         version = self.newest()
         over = {each.path for each in version.retired if each.at_s <= before_s}
-        for path in over:
-            (self.folder / path).unlink(missing_ok=True)
+        for name in over:
+            (self.folder / name).unlink(missing_ok=True)
         if over:
             self._change(lambda old: msgspec.structs.replace(old, retired=_without(old, over)))
         named = {each.path for each in (*version.files, *version.retired)}
         stale_s = before_s - STAGING_TIMES * grace_s
         strays = 0
-        for name, limit_s in ((EVENTS, before_s), (STAGING, stale_s)):
-            for path in (self.folder / name).rglob("*"):
+        for below, limit_s in ((EVENTS, before_s), (STAGING, stale_s)):
+            for path in (self.folder / below).rglob("*"):
                 known = str(path.relative_to(self.folder)) in named
                 if path.is_file() and not known and path.stat().st_mtime <= limit_s:
                     path.unlink(missing_ok=True)
