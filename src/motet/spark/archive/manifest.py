@@ -229,7 +229,7 @@ class Manifest:
             (self.folder / name).unlink(missing_ok=True)
         if over:
             self._change(lambda old: msgspec.structs.replace(old, retired=_without(old, over)))
-        named = {each.path for each in (*version.files, *version.retired)}
+        named = {each.path for each in version.files} | {each.path for each in version.retired}
         stale_s = before_s - STAGING_TIMES * grace_s
         strays = 0
         for below, limit_s in ((EVENTS, before_s), (STAGING, stale_s)):
