@@ -21,14 +21,14 @@ def circle(edges: Iterable[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
         path: dict[Node, None] = {start: None}
         ways = [iter(after[start])]
         while ways:
-            then = next(ways[-1], None)
-            if then is None:
+            new: Node | None = next(ways[-1], None)
+            if new is None:
                 ways.pop()
                 done.add(path.popitem()[0])
-            elif then in path:
+            elif new in path:
                 nodes = list(path)
-                return list(pairwise([*nodes[nodes.index(then) :], then]))
-            elif then not in done and then in after:
-                path[then] = None
-                ways.append(iter(after[then]))
+                return list(pairwise([*nodes[nodes.index(new) :], new]))
+            elif new not in done and new in after:
+                path[new] = None
+                ways.append(iter(after[new]))
     return []

@@ -341,7 +341,8 @@ class Streams:
         """What a fact has done to subscriptions and pubends."""
         for tick, op, tentative in then.starts:
             self._write_start(tick, op, tentative, out)
-        for block in (*then.blocks, *then.staged):
+        blocks: list[Block | StagedBlock] = [*then.blocks, *then.staged]
+        for block in blocks:
             self.unlogged.wait_for(self._confirm(out))
             self._write_block(block, out)
         if then.restarted:

@@ -46,6 +46,7 @@ from motet.protocol.reading.messages import (
     Refused,
 )
 from motet.protocol.session.messages import Goodnight
+from motet.protocol.sinks.messages import StagingRequest
 from motet.runtime.addresses import transport_for
 from motet.runtime.codec import decode, encode
 from motet.runtime.redial import Backoff
@@ -53,6 +54,9 @@ from motet.runtime.transport import Connection
 
 STEP_EVENTS: Final = 10_000
 A = TypeVar("A")
+
+
+Question = ReaderRequest | StagingRequest
 
 
 class _Line:
@@ -92,7 +96,7 @@ class _Line:
         if awaited is not None and not awaited.done():
             awaited.set_exception(problem)
 
-    def ask(self, request: ReaderRequest) -> asyncio.Future[Any]:
+    def ask(self, request: Question) -> asyncio.Future[Any]:
         assert self.connection is not None
         body = encode(request)
         self._awaited = awaited = asyncio.get_running_loop().create_future()
@@ -238,7 +242,7 @@ class LogReader:
         self._number += 1
         return self._number
 
-    async def _ask(self, request: ReaderRequest, expected: type[A]) -> A:
+    async def _ask(self, request: Question, expected: type[A]) -> A:
         """Ask, again and again if the broker is away, until the time is over."""
         backoff, why = Backoff(), ""
         async with self._turn:
@@ -262,7 +266,7 @@ class LogReader:
                 self._hang_up()  # the answer would be taken for that to another question
                 raise
 
-    async def _once(self, request: ReaderRequest, expected: type[A]) -> A:
+    async def _once(self, request: Question, expected: type[A]) -> A:
         if self._closed:
             raise ClosedError("the reader was closed")
         line = self._line

@@ -206,7 +206,7 @@ class Recorder:
             case Done() | Failed():
                 self._answered(frame, time.time())
             case Invited(tx, _, _, op, _, subscriptions):
-                row = {"tx": tx, "op": str(op), "subscriptions": list(subscriptions)}
+                row: Row = {"tx": tx, "op": str(op), "subscriptions": list(subscriptions)}
                 row |= {"client": self._machine.client, "epoch": self._epoch, "at": time.time()}
                 self._into.add("calls", row)
             case Decided():

@@ -24,6 +24,8 @@ from motet.protocol.contract import (
     Persisted,
     Received,
     Reconfigured,
+    RowsRead,
+    StagingChecked,
     TimerFired,
 )
 from motet.protocol.frames import Frame
@@ -156,6 +158,10 @@ def _came_in(given: Input, peers: dict[int, str]) -> str:
             return f"its pubend was read from {want.since} to {want.upto}"
         case Persisted(upto):
             return f"has reserved its ticks up to {upto}"
+        case StagingChecked(_, (error, text)):
+            return f"cannot commit what is staged: {error}: {text}" if error else "all is staged"
+        case RowsRead(tx, at, bodies):
+            return f"has read rows {at} to {at + len(bodies) - 1} of {tx}"
 
 
 def _closing(close: Close, peers: dict[int, str]) -> str:
