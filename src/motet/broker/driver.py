@@ -48,7 +48,6 @@ from motet.protocol.contract import (
     Output,
     Received,
     Reconfigured,
-    SetTimer,
     TimerFired,
     TimerKey,
 )
@@ -118,8 +117,10 @@ class BrokerDriver:
         self._readings = Readings(core.config, self._desk.readable, self._tell)
         self._stagings = stagings or Stagings(core.config)
         self._stagings.open(self._tell, self._turn, self._fail)
-        self._beside: dict[type, Any] = dict.fromkeys(REQUESTS, self._readings)
-        self._beside |= dict.fromkeys(STAGING, self._stagings)
+        self._beside: dict[type, Any] = {
+            **dict.fromkeys(REQUESTS, self._readings),
+            **dict.fromkeys(STAGING, self._stagings),
+        }
         self._remembered = remembered
         self._timers = Timers(self._clock, self._ring)
         self._count = self._dropped_before = 0
@@ -395,14 +396,8 @@ class BrokerDriver:
         if output.log or output.reads:
             self._desk.carry(output)
         self._stagings.carry(output.staged)
-        timers = output.timers
-        if len(timers) > 1:  # a transaction sets its own again and again: the last counts
-            timers = list({timer.key: timer for timer in timers}.values())
-        for timer in timers:
-            if type(timer) is SetTimer:
-                self._timers.set(timer.key, timer.at)
-            else:
-                self._timers.cancel(timer.key)
+        if output.timers:
+            self._timers.carry(output.timers)
         for close in output.close:
             contact = contacts.get(close.connection)
             if contact is not None:

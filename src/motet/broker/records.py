@@ -19,7 +19,7 @@ from motet.errors import WrittenByAnotherVersion
 from motet.model.travel import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
 
-MACHINE_VERSION = 5
+MACHINE_VERSION = 6
 """Raise it with every change of what a fact does, of `image`, or of what is written here, and add
 a migration for snapshots of the version before."""
 
@@ -53,6 +53,7 @@ MIGRATIONS: dict[int, Migration] = {
     2: _as_they_are,
     3: _without_open_plans,
     4: _as_they_are,
+    5: _as_they_are,
 }
 """By the version that wrote a snapshot: turns its parts, as plain values, into the parts of the
 version above it. All since 2 have added parts, and fields at the end that may be missing."""

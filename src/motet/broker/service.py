@@ -70,17 +70,9 @@ def open_broker(
     pubend: Pubend | None = None
     remembered, upkeep = None, None
     if not settings.covering:  # what is covered does not reach a pubend, and has no start there
+        folder, kept = data / PUBEND, Durability(durability)
+        opening = partial(_log_of, core, folder, retention, kept, accept_loss)
         try:
-            folder = data / PUBEND
-            opening = partial(
-                PubendLog.open,
-                folder,
-                f"{core.config.name}.{core.config.incarnation}",
-                retention=retention,
-                segment_bytes=segment_bytes(retention),
-                durability=Durability(durability),
-                accept_loss=accept_loss,
-            )
             events = _opened(opening, folder, core, clock, accept_loss)
         except BaseException:
             assert isinstance(journal.log, FileLog)
@@ -124,6 +116,25 @@ def volatile_broker(config: BrokerConfig, wiring: Wiring) -> BrokerDriver:
         return BrokerDriver(core, wiring)
     pubend = VolatilePubend(lambda tell: asyncio.get_running_loop().call_soon(tell))
     return BrokerDriver(core, wiring, pubend=pubend, remembered=Remembered())
+
+
+def _log_of(
+    core: BrokerCore,
+    folder: Path,
+    retention: Retention,
+    durability: Durability,
+    accept_loss: bool,
+    begin_behind: int = 0,
+) -> PubendLog:
+    return PubendLog.open(
+        folder,
+        f"{core.config.name}.{core.config.incarnation}",
+        retention=retention,
+        segment_bytes=segment_bytes(retention),
+        durability=durability,
+        accept_loss=accept_loss,
+        begin_behind=begin_behind,
+    )
 
 
 def _opened(

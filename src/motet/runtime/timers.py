@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 
+from motet.protocol.contract import CancelTimer, SetTimer
 from motet.runtime.clock import Clock
 
 SHORTEST_S = 0.001
@@ -20,6 +21,15 @@ class Timers:
 
     def __len__(self) -> int:
         return len(self._handles)
+
+    def carry(self, wishes: list[SetTimer | CancelTimer]) -> None:
+        if len(wishes) > 1:  # a transaction sets its own again and again: the last counts
+            wishes = list({wish.key: wish for wish in wishes}.values())
+        for wish in wishes:
+            if type(wish) is SetTimer:
+                self.set(wish.key, wish.at)
+            else:
+                self.cancel(wish.key)
 
     def set(self, key: tuple[Hashable, ...], at: float) -> None:
         self.cancel(key)
