@@ -10,6 +10,8 @@ See decision 29. What happens in between (a crash, a second attempt) nobody sees
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,7 +20,7 @@ from msgspec import Raw
 from motet.client.connecting import connect
 from motet.client.reading import LogReader
 from motet.client.standing import Advertisement
-from motet.errors import MisuseError
+from motet.errors import Disconnected, MisuseError
 from motet.model import EVERYTHING, Filter
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session.messages import CommitRequest
@@ -34,6 +36,7 @@ from motet.protocol.sinks.messages import (
     SealRequest,
     StagedPart,
 )
+from motet.runtime.redial import Backoff
 
 __all__ = [
     "MOST_BYTES",
@@ -124,6 +127,21 @@ async def commit(
     """
     if not sink:
         raise MisuseError("a sink has a name")
+    copying_s = sum(part.rows for part in parts) / SLOWEST_ROWS_PER_S
+    said = (job, epoch, tuple(parts), advertised, key, takeover, timeout + copying_s)
+    backoff, until_s = Backoff(), time.monotonic() + timeout
+    while True:
+        try:
+            return await _commit(url, sink, CommitRequest(0, *said), timeout)
+        except Disconnected:  # a sink's home is somewhere: if it is away, it is waited for
+            wait_s = backoff.wait_s()
+            if time.monotonic() + wait_s > until_s:
+                raise
+            await asyncio.sleep(wait_s)
+
+
+async def _commit(url: str, sink: str, request: CommitRequest, timeout: float) -> str:
+    advertised = request.advertised
     async with connect(
         url, client_id=sink, durable=True, connect_timeout=min(timeout, 30.0)
     ) as client:
@@ -132,6 +150,4 @@ async def commit(
             for each in known:
                 await client.unadvertise(each, wait="local")
             await client.advertise(advertised, name=ADVERTISED, timeout=timeout)
-        copying_s = sum(part.rows for part in parts) / SLOWEST_ROWS_PER_S
-        said = (job, epoch, tuple(parts), advertised, key, takeover, timeout + copying_s)
-        return await client._conversation.ask(CommitRequest(0, *said))
+        return await client._conversation.ask(request)

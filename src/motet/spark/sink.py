@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -22,8 +22,7 @@ from pyspark.sql.types import StructType
 
 from motet.client.sinking import Attempt, StagedPart
 from motet.client.sync_sinking import SyncStage, commit_sync, drop_sync
-from motet.errors import Disconnected, MisuseError, MotetError, UnavailableError
-from motet.spark.brokers import Patience
+from motet.errors import MisuseError, MotetError, UnavailableError
 from motet.spark.rows import check_columns, pieces_of
 from motet.spark.sink_options import SinkOptions
 
@@ -32,8 +31,6 @@ log = logging.getLogger("motet.spark")
 QUERY: Final = "sql.streaming.queryId"
 EPOCH: Final = "streaming.sql.batchId"
 """Where Spark tells tasks of a stream what they work for. Undocumented: a test looks."""
-
-T = TypeVar("T")
 
 
 class Staged(WriterCommitMessage):
@@ -127,27 +124,13 @@ def commit_staged(
     options: SinkOptions, job: str, epoch: int | None, staged: Sequence[Staged], key: str = ""
 ) -> str:
     """All of it is published when this returns, once however often it is called."""
-
-    def committed() -> str:
-        return commit_sync(
-            *(options.home, options.sink, job, epoch, [each.part for each in staged]),
-            advertised=options.advertised,
-            key=key,
-            takeover=options.takeover,
-            timeout=options.timeout_s,
-        )
-
-    return patiently(options, committed)
-
-
-def patiently(options: SinkOptions, work: Callable[[], T]) -> T:
-    """A home that is away is waited for."""
-    patience = Patience(options.timeout_s)
-    while True:
-        try:
-            return work()
-        except Disconnected as problem:
-            patience.after(problem)
+    return commit_sync(
+        *(options.home, options.sink, job, epoch, [each.part for each in staged]),
+        advertised=options.advertised,
+        key=key,
+        takeover=options.takeover,
+        timeout=options.timeout_s,
+    )
 
 
 def drop_staged(options: SinkOptions, job: str, epoch: int | None) -> None:
