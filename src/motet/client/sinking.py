@@ -133,10 +133,10 @@ async def commit(
     while True:
         try:
             return await _commit(url, sink, CommitRequest(0, *said), timeout)
-        except Disconnected:  # a sink's home is somewhere: if it is away, it is waited for
+        except Disconnected as problem:  # a sink's home is somewhere: if it is away, it is waited for
             wait_s = backoff.wait_s()
             if time.monotonic() + wait_s > until_s:
-                raise
+                raise Disconnected(f"{problem} (tried for {timeout:g} s)") from problem
             await asyncio.sleep(wait_s)
 
 
