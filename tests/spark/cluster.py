@@ -1,0 +1,89 @@
+"""A cluster of Spark on this machine: a master, and workers that believe to be other hosts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+
+from motet.chaos.fleet import free_ports
+
+HOME = Path(pyspark.__file__).parent
+HOSTS = ("127.0.0.2", "127.0.0.3")
+"""Spark starts the second attempt at a slow task on another host only."""
+SOON_S = 60.0
+
+
+class Cluster:
+    """`with Cluster(folder) as cluster:` — jobs run at `cluster.url`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        (port,) = free_ports(1)
+        self.url = f"spark://127.0.0.1:{port}"
+        self._port = port
+        self.conf = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.cores": "1",
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "spark.ui.enabled": "false",
+        }
+
+    def __enter__(self) -> Self:
+        master = ("master.Master", "--host", "127.0.0.1", "--port", str(self._port))
+        try:
+            self._start("master", *master, "--webui-port", "0")
+            for host in HOSTS:
+                work = ("--work-dir", str(self._folder / host), "--webui-port", "0")
+                self._start(
+                    *(host, "worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
+                    *(*work, self.url),
+                )
+            deadline = time.monotonic() + SOON_S
+            while self._said("master").count("Registering worker") < len(HOSTS):
+                assert time.monotonic() < deadline, self._said("master")
+                time.sleep(0.1)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def _start(self, name: str, kind: str, *arguments: str) -> None:
+        env = os.environ | {
+            "SPARK_HOME": str(HOME),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
+        with (self._folder / f"{name}.txt").open("wb") as said:
+            started = subprocess.Popen(
+                [*command, *arguments], env=env, stdout=said, stderr=subprocess.STDOUT
+            )
+        self._daemons.append(started)
+
+    def _said(self, name: str) -> str:
+        return (self._folder / f"{name}.txt").read_text()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        for daemon in reversed(self._daemons):  # workers take their executors with them
+            daemon.terminate()
+        for daemon in self._daemons:
+            daemon.wait(SOON_S)
