@@ -77,8 +77,8 @@ def test_planted_differences_are_all_found(
     payloads = table.column("payload").to_pylist()
     payloads[changed - 1] = b"other"
     ticks = table.column("tick").to_pylist()
-    moved = ticks[invented - 1]
-    ticks[invented - 1] = moved + 1 if moved + 1 not in ticks else moved - 1
+    taken = set(rows.column("tick").to_pylist())
+    ticks[invented - 1] = next(t for t in range(min(taken), max(taken)) if t not in taken)
     for name, values in (("payload", payloads), ("tick", ticks)):
         at = table.schema.get_field_index(name)
         column = pyarrow.array(values, table.schema.field(name).type)
