@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+JAVA := $(VENV)/java
+JRE := openjdk-17-jre-headless
 NATIVE := $(wildcard src/motet/matching/*.c src/motet/matching/*.h \
 	src/motet/matching/native/*.c src/motet/matching/native/*.h)
 
@@ -25,16 +27,29 @@ $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast,plots,spark]'
 	@touch $@
 
-demo: $(READY) ## run the main job: an overlay of brokers, a broker killed and back, a report
+# Spark runs on Java: what is there is taken, what is missing is installed where that is possible.
+$(JAVA): $(READY)
+	@test -x "$$JAVA_HOME/bin/java" || command -v java >/dev/null 2>&1 || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1 \
+		&& echo "Spark needs Java: installing $(JRE)" \
+		&& apt-get update -qq && apt-get install -y -qq $(JRE) >/dev/null; } || { \
+		echo "Spark needs Java 17 or newer. On Debian or Ubuntu: sudo apt-get install $(JRE)"; exit 1; }
+	@touch $@
+
+demo: $(READY) $(JAVA) ## run the main job: an overlay of brokers, a broker killed and back, a report
 	$(BIN)/motet demo
 
-# The tests with real brokers mostly wait, the others compute: side by side they take half as long.
-WAITING := tests/docs tests/integration tests/spark
-test: lint ## lint, types and all tests
-	@$(BIN)/pytest $(WAITING) > .waiting.txt 2>&1 & waiting=$$!; \
-	$(BIN)/pytest $(WAITING:%=--ignore=%); computed=$$?; \
+# The tests with real brokers and with Spark mostly wait, the others compute: side by side they
+# take half as long.
+WAITING := tests/docs tests/integration
+SPARK := tests/spark
+test: lint $(JAVA) ## lint, types and all tests
+	@$(BIN)/pytest $(SPARK) > .spark.txt 2>&1 & spark=$$!; \
+	$(BIN)/pytest $(WAITING) > .waiting.txt 2>&1 & waiting=$$!; \
+	$(BIN)/pytest $(WAITING:%=--ignore=%) --ignore=$(SPARK); computed=$$?; \
 	wait $$waiting; waited=$$?; cat .waiting.txt; rm .waiting.txt; \
-	exit $$((computed | waited))
+	wait $$spark; sparked=$$?; cat .spark.txt; rm .spark.txt; \
+	exit $$((computed | waited | sparked))
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
