@@ -162,7 +162,7 @@ def acknowledged_without_the_slowest_hop() -> list[Patch]:
     return [Patch(Acknowledging, "wanting", lambda *_: [])]
 
 
-@mutation("calm", "exactly-once", **DEATHS)
+@mutation("calm", "exactly-once", first=8, **DEATHS)
 def floors_are_not_durable() -> list[Patch]:
     """How far all clients of a broker are is acknowledged, but not written down."""
     original = Streams.carry
@@ -348,7 +348,7 @@ def advertisements_do_not_retire() -> list[Patch]:
     return [Patch(Starts, "_retire", at_once)]
 
 
-@mutation("calm", "exactly-once", "settles", first=19, **STRANGE)
+@mutation("calm", "exactly-once", "settles", first=56, **STRANGE)
 def advertisements_are_taken_for_interest() -> list[Patch]:
     """A neighbour that has told what is advertised behind it counts as having told who
     subscribes there."""
@@ -358,7 +358,7 @@ def advertisements_are_taken_for_interest() -> list[Patch]:
 @mutation(
     "calm",
     "exactly-once",
-    first=6,
+    first=17,
     menu={"sure": True, "kill": 1.0, "pace_s": 1.0},
     clients=6,
     chaos_s=10.0,
@@ -371,7 +371,7 @@ def starts_stay_when_their_advertisement_goes() -> list[Patch]:
     return [Patch(Starts, "_lift_starts", nothing)]
 
 
-@bug("soundness", first=43, sync=4.0, menu=UPHEAVAL)
+@bug("soundness", first=67, sync=4.0, menu=UPHEAVAL)
 def refusals_are_forgotten_in_a_restart() -> list[Patch]:
     """What was refused before a crash is told to be published after it."""
     original = BrokerCore.recover
