@@ -17,6 +17,8 @@ from motet.chaos.fleet import free_ports
 HOME = Path(pyspark.__file__).parent
 HOSTS = ("127.0.0.2", "127.0.0.3")
 """Spark starts the second attempt at a slow task on another host only."""
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Nothing runs long enough to be worth the work of the second compiler."""
 SOON_S = 60.0
 
 
@@ -33,7 +35,8 @@ class Cluster:
             "spark.driver.host": "127.0.0.1",
             "spark.executor.cores": "1",
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.driver.extraJavaOptions": QUICK,
             "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "spark.ui.enabled": "false",
         }
@@ -61,7 +64,7 @@ class Cluster:
         env = os.environ | {
             "SPARK_HOME": str(HOME),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "PYSPARK_PYTHON": sys.executable,
         }
         command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]

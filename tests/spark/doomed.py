@@ -14,7 +14,12 @@ from tests.spark.sinks import DoomedSource, FailingSource, Files
 
 
 def main(url: str, folder: str, sink: str) -> None:
-    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "1g"}
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "2",
+    }
     spark = motet.spark.session("doomed", master="local[2,3]", **conf)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(FailingSource)

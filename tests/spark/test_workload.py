@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from functools import reduce
 from pathlib import Path
@@ -48,29 +45,16 @@ def marks(spark: SparkSession, seed: int) -> list[str]:
     return [str(row["sum"]) for row in sorted(together.collect())]
 
 
-ALONE = """
-import json, motet.spark
-from tests.spark.test_workload import marks
-conf = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-spark = motet.spark.session("alone", master="local[1]", **conf)
-print(json.dumps(marks(spark, 7)))
-"""
-
-
-def test_the_same_seed_gives_the_same_rows_with_one_core_and_with_two(spark: SparkSession) -> None:
-    assert spark.sparkContext.master == "local[2]"
-    root = Path(__file__).parents[2]
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE], cwd=root, capture_output=True, text=True, check=True
-    )
-    here = marks(spark, 7)
-    assert json.loads(ran.stdout.splitlines()[-1]) == here
+def test_the_same_seed_gives_the_same_rows_in_however_many_tasks(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_as_many_as_there_are_cores = marks(spark, 7)
+    numbers = SparkSession.range
+    monkeypatch.setattr(SparkSession, "range", lambda self, end: numbers(self, 0, end, 1, 5))
+    assert spark.range(10).rdd.getNumPartitions() == 5
+    assert marks(spark, 7) == in_as_many_as_there_are_cores
     others = marks(spark, 8)
-    assert all(one != other for one, other in zip(here, others, strict=True))
+    assert all(one != o for one, o in zip(in_as_many_as_there_are_cores, others, strict=True))
 
 
 @pytest.mark.parametrize("model", MODELS)
