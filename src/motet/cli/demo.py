@@ -1,50 +1,51 @@
-"""`motet demo`: three brokers, a little story, and the promises counted."""
+"""`motet demo`: the whole story, and the promises counted."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from motet.bench import figures
-from motet.cli.ending import FAILED, FINE
 from motet.cli.options import Json
-from motet.cli.voice import out, say, say_json
-from motet.demo import report as promises
-from motet.demo.story import play
-from motet.runtime.loop import run
 
 
 def demo(
-    report: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write report.txt and report.json there.")
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE|DIR", help="A workflow log: XES, CSV or Parquet [one is made up]."
+        ),
     ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN",
+            help="Which column of the log is the case, step, agent, time; may be repeated.",
+        ),
+    ] = None,
+    size: Annotated[
+        int, typer.Option(min=1, help="So many cases are made up, if no log is named.")
+    ] = 1200,
+    seconds: Annotated[
+        float, typer.Option(min=5.0, max=600.0, help="So long the log flows.")
+    ] = 45.0,
+    seed: Annotated[int, typer.Option(help="Of the log that is made up.")] = 7,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="An empty folder for the report [run/demo-…]."),
+    ] = None,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Spark's master; brokers are on this machine.")
+    ] = "local[2]",
     json: Json = False,
 ) -> int:
-    """See an overlay of three brokers route by content, lose one of them, and recover.
+    """See a workflow log flow through five brokers while its cases change hands, a broker is
+    killed, and Spark reads, archives, looks at and judges all of it.
 
-    Exit status 0 only if every promise was kept.
+    DIR gets report.html and everything that was written. Exit status 0 only if every promise was
+    kept.
     """
+    from motet.cli import demo_run
 
-    def tell(text: str) -> None:
-        if not json:
-            out().print(text)
-
-    clients = logging.getLogger("motet.client")
-    loudness = clients.level
-    clients.setLevel(logging.ERROR)  # the story tells of lost sessions itself
-    try:
-        results = run(play(tell))
-    finally:
-        clients.setLevel(loudness)
-    if report is not None:
-        promises.write(results, report)
-    if json:
-        say_json(figures.report(results))
-    else:
-        say("")
-        out().print(promises.table(results))
-        say("\nevery promise was kept" if promises.kept(results) else "\nA PROMISE IS BROKEN")
-    return FINE if promises.kept(results) else FAILED
+    return demo_run.demo(log, column or [], size, seconds, seed, report, master, json)

@@ -1,92 +1,169 @@
-"""Who plays: a shop, its warehouse, and those who follow what they do."""
+"""Who plays: handlers among whom lots of cases move, watchers who see all of it in one order, and
+those who listen to what transactions tell."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from motet.client.client import Client
 from motet.client.connecting import connect
 from motet.client.subscription import Subscription
-from motet.demo.account import Account
+from motet.client.transaction import Invitation, Transaction
 from motet.demo.overlay import Overlay
-from motet.model import Event, Filter, Value
+from motet.demo.script import WORKFLOW, Attributes, Key, Lot
+from motet.errors import MotetError
+from motet.model import Event
 
-SHOP_SELLS = "kind = 'order' and id > 0"
-WAREHOUSE_SENDS = "kind = 'shipment' and id > 0"
+DESK: Final = "desk"
+"""Has all lots in the beginning, and takes them back."""
+AGENTS: Final = {"anna": "B4", "ben": "B5", "carla": "B1"}
+HANDLERS: Final = {DESK: "B2", **AGENTS}
+DISPATCHER: Final = "dispatcher"
+WATCHERS: Final = {"watcher-1": "B4", "watcher-2": "B2"}
+"""In total order."""
+OBSERVER, LISTENER = "observer", "listener"
+HOMES: Final = {**HANDLERS, DISPATCHER: "B2", **WATCHERS, OBSERVER: "B1", LISTENER: "B4"}
+MOVED: Final = "moved is not null"
+INSIGHT: Final = "insight is not null"
 
-WANTS = {
-    "billing": ("B2", "kind = 'order' and amount >= 500"),
-    "picking": ("B3", "kind = 'order' and country in ('NL', 'BE')"),
-    "support": ("B1", "kind = 'shipment'"),
-    "audit": ("B2", "kind in ('order', 'shipment')"),
-}
-"""Who wants what, and where they are connected."""
 
-COUNTRIES = ("BE", "DE", "FR", "NL")
+class Arrival(NamedTuple):
+    key: Key
+    attributes: Attributes
+    at: float
+    tick: int
+    transaction: str
+
+
+@dataclass
+class Stretch:
+    """What one subscription has brought: a lot, as long as its handler had it."""
+
+    handler: str
+    lot: str
+    began: float
+    arrivals: list[Arrival] = field(default_factory=list)
+    ended: float | None = None
+
+
+@dataclass
+class Handler:
+    name: str
+    client: Client
+    lots: dict[str, Lot]
+    stretches: list[Stretch] = field(default_factory=list)
+    reading: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def read(self, subscription: Subscription) -> None:
+        self.reading.append(asyncio.ensure_future(self._read(subscription)))
+
+    async def _read(self, subscription: Subscription) -> None:
+        stretch = Stretch(self.name, subscription.name, time.time())
+        self.stretches.append(stretch)
+        try:
+            async for event in subscription:
+                stretch.arrivals.append(arrival(event))
+        except MotetError:
+            return  # its transaction was aborted: it never began
+        finally:
+            stretch.ended = time.time()
+
+    async def take_part(self, invitation: Invitation, tx: Transaction) -> None:
+        """It is to take a lot, or to let one go."""
+        lot = self.lots[str(invitation.event["lot"])]
+        if invitation.event["act"] == "take":
+            self.read(await tx.subscribe(lot.filter, name=lot.name))
+        else:
+            await tx.unsubscribe(lot.name)
+
+
+def arrival(event: Event) -> Arrival:
+    key = (event.publisher, event.sequence)
+    return Arrival(key, event.attributes, time.time(), event.tick or 0, event.transaction or "")
 
 
 class Cast:
-    """All clients of the story; every event they publish or receive is in the account."""
+    """All clients of the story but those who publish the log, and Spark's."""
 
-    def __init__(self, overlay: Overlay, account: Account) -> None:
+    def __init__(self, overlay: Overlay, lots: Sequence[Lot], history: Path) -> None:
         self.overlay = overlay
-        self.account = account
+        self.lots = {lot.name: lot for lot in lots}
+        self.handlers: dict[str, Handler] = {}
+        self.watched: dict[str, list[Arrival]] = {name: [] for name in WATCHERS}
+        self.moved: list[Arrival] = []
+        self.insight: list[Arrival] = []
         self.clients: dict[str, Client] = {}
+        self._history = history
         self._stack = AsyncExitStack()
-        self._draw = random.Random(7)
 
     async def __aenter__(self) -> Cast:
         await self._stack.__aenter__()
+        try:
+            await self._enter()
+        except BaseException:
+            await self._stack.aclose()
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
+        readers = [task for each in self.handlers.values() for task in each.reading]
+        await asyncio.gather(*readers, return_exceptions=True)
 
-    async def enter(self, name: str, broker: str) -> Client:
-        address = self.overlay.addresses[broker]
-        client = await self._stack.enter_async_context(connect(address, client_id=name))
-        self.clients[name] = client
-        return client
+    async def _enter(self) -> None:
+        for name in HOMES:
+            await self._connect(name)
+        for name in HANDLERS:
+            handler = Handler(name, self.clients[name], self.lots)
+            self.handlers[name] = handler
+            await handler.client.participate(handler.take_part, began=handler.read)
+            await handler.client.advertise(f"{MOVED} and by = '{name}'")
+            await handler.client.subscribe(f"assign = '{name}'")
+        await self.clients[DISPATCHER].advertise("assign is not null")
+        desk = self.handlers[DESK]
+        for lot in self.lots.values():
+            desk.read(await desk.client.subscribe(lot.filter, name=lot.name))
+        for name in WATCHERS:
+            await self._hear(name, WORKFLOW, self.watched[name])
+        await self._hear(OBSERVER, MOVED, self.moved)
+        await self._hear(LISTENER, INSIGHT, self.insight)
 
-    async def subscribe(self, name: str, client: Client, wanted: str) -> Subscription:
-        """Effective across the overlay when this returns; only then is anything owed."""
-        chosen = Filter.parse(wanted)
-        received: list[int] = []
-        subscription = await client.subscribe(chosen, callback=_into(received))
-        self.account.open(name, chosen).received = received
-        return subscription
+    async def _connect(self, name: str) -> None:
+        order = "total" if name in WATCHERS else "publisher"
+        address = self.overlay.addresses[HOMES[name]]
+        opening = connect(address, client_id=name, order=order, history=self._history)
+        self.clients[name] = await self._stack.enter_async_context(opening)
 
-    # ── what happens in a shop ───────────────────────────────────────────────────────────
+    async def _hear(self, name: str, wanted: str, into: list[Arrival]) -> None:
+        await self.clients[name].subscribe(wanted, callback=_into(into))
 
-    async def order(self) -> dict[str, Value]:
-        event: dict[str, Value] = {
-            "kind": "order",
-            "id": self.account.next_id(),
-            "amount": self._draw.randint(1, 1000),
-            "country": self._draw.choice(COUNTRIES),
-        }
-        await self._publish("shop", event)
-        return event
+    # ── looking ──────────────────────────────────────────────────────────────────────────
 
-    async def shipment(self, order: int) -> None:
-        event: dict[str, Value] = {
-            "kind": "shipment",
-            "id": self.account.next_id(),
-            "order": order,
-        }
-        await self._publish("warehouse", event)
+    @property
+    def stretches(self) -> list[Stretch]:
+        return [stretch for each in self.handlers.values() for stretch in each.stretches]
 
-    async def _publish(self, publisher: str, event: dict[str, Value]) -> None:
-        self.account.post(event, publisher)
-        await self.clients[publisher].publish(event)
+    @property
+    def handled(self) -> int:
+        return sum(len(stretch.arrivals) for stretch in self.stretches)
+
+    @property
+    def watched_least(self) -> int:
+        return min(map(len, self.watched.values()))
+
+    @property
+    def lost_sessions(self) -> int:
+        return sum(client.lost_sessions for client in self.clients.values())
 
 
-def _into(received: list[int]) -> Callable[[Event], None]:
+def _into(found: list[Arrival]) -> Callable[[Event], None]:
     def take(event: Event) -> None:
-        number = event["id"]
-        assert isinstance(number, int)
-        received.append(number)
+        found.append(arrival(event))
 
     return take

@@ -1,31 +1,41 @@
-"""Three brokers on free ports, started as anybody would: by `motet up`."""
+"""Five brokers on free ports, started as anybody would: by `motet up`.
+
+B1            B4
+  ╲          ╱
+    B3 ─────        B3 decides transactions
+  ╱          ╲
+B2            B5
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
+from motet.audit.recording import VARIABLE
 from motet.broker.topology import BrokerPlace, Topology
 from motet.client.connecting import connect
 from motet.errors import MotetError, UnavailableError
 
-NAMES = ("B1", "B2", "B3")
+LINKS: Final = {"B1": (), "B2": (), "B3": ("B1", "B2"), "B4": ("B3",), "B5": ("B3",)}
+MIDDLE: Final = "B3"
 START_BOUND_S = 30.0
-STOP_BOUND_S = 10.0
+STOP_BOUND_S = 20.0
 
 
 class Overlay:
     """`addresses` and `pids` by broker; `pids` as they were at the start."""
 
     def __init__(self, ready: dict[str, Any]) -> None:
+        self.file = Path(ready["topology"])
         self.addresses: dict[str, str] = {b["broker"]: b["address"] for b in ready["brokers"]}
         self.pids: dict[str, int] = {b["broker"]: b["pid"] for b in ready["brokers"]}
 
@@ -37,6 +47,11 @@ class Overlay:
         except MotetError:
             return None
 
+    async def is_reborn(self, broker: str) -> bool:
+        """It answers, and is not the process that it was."""
+        state = await self.status(broker)
+        return state is not None and state["process"]["pid"] != self.pids[broker]
+
     async def is_whole(self) -> bool:
         """Every broker answers, and every link is up on both sides."""
         for broker in self.addresses:
@@ -47,39 +62,42 @@ class Overlay:
 
 
 @contextlib.asynccontextmanager
-async def running() -> AsyncIterator[Overlay]:
-    """The overlay, until the block ends; nothing is left of it then."""
-    with TemporaryDirectory(prefix="motet-demo-") as directory:
-        file = Path(directory) / "demo.toml"
-        file.write_text(_line_on_free_ports().to_toml(), encoding="utf-8")
-        command = (sys.executable, "-m", "motet", "up", str(file), "--dir", directory, "--json")
-        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            async with asyncio.timeout(START_BOUND_S):
-                line = await process.stdout.readline()
-            if not line:
-                said = (await process.stderr.read()).decode().strip()
-                raise UnavailableError(f"the overlay did not start: {said}")
-            listening = asyncio.create_task(process.stderr.read())  # so that it never fills up
-            yield Overlay(json.loads(line))
-            listening.cancel()
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            async with asyncio.timeout(STOP_BOUND_S):
-                await process.wait()
+async def running(folder: Path, history: Path) -> AsyncIterator[Overlay]:
+    """The overlay, until the block ends; its brokers keep all they know in `folder`, and write
+    down in `history` what they do."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "demo.toml"
+    file.write_text(_on_free_ports().to_toml(), encoding="utf-8")
+    command = (sys.executable, "-m", "motet", "up", str(file), "--dir", str(folder), "--json")
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=PIPE, stderr=PIPE, env={**os.environ, VARIABLE: str(history)}
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(START_BOUND_S):
+            line = await process.stdout.readline()
+        if not line:
+            said = (await process.stderr.read()).decode().strip()
+            raise UnavailableError(f"the overlay did not start: {said}")
+        listening = asyncio.create_task(process.stderr.read())  # so that it never fills up
+        yield Overlay(json.loads(line))
+        listening.cancel()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        async with asyncio.timeout(STOP_BOUND_S):
+            await process.wait()
 
 
-def _line_on_free_ports() -> Topology:
+def _on_free_ports() -> Topology:
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in NAMES]
+        sockets = [stack.enter_context(socket.socket()) for _ in LINKS]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         ports = [each.getsockname()[1] for each in sockets]
     places = tuple(
-        BrokerPlace(name, f"motet://127.0.0.1:{port}", NAMES[i - 1 : i] if i else ())
-        for i, (name, port) in enumerate(zip(NAMES, ports, strict=True))
+        BrokerPlace(name, f"motet://127.0.0.1:{port}", links)
+        for (name, links), port in zip(LINKS.items(), ports, strict=True)
     )
-    return Topology("demo", places, heartbeat_s=0.5)
+    return Topology("demo", places, heartbeat_s=0.5, root=MIDDLE)

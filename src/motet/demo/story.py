@@ -3,170 +3,310 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from motet.bench.figures import Figure
-from motet.demo import overlay, report
-from motet.demo.account import Account
-from motet.demo.cast import SHOP_SELLS, WANTS, WAREHOUSE_SENDS, Cast
-from motet.demo.report import Crash
-from motet.errors import NotAdvertised, UnavailableError
-from motet.model import Value
+from motet.audit.recording import VARIABLE
+from motet.client.reading import open_log, read
+from motet.demo import overlay
+from motet.demo.cast import Arrival, Cast
+from motet.demo.chronicle import Chronicle, Sample
+from motet.demo.handing import Handing
+from motet.demo.overlay import MIDDLE, Overlay
+from motet.demo.pipeline import Pipeline
+from motet.demo.script import WORKFLOW, Script, events_of
+from motet.errors import UnavailableError
 
-PATIENCE_S = 20.0
-POLL_S = 0.02
-VICTIM = "B2"
+if TYPE_CHECKING:
+    from motet.audit.verdicts import Audit
+    from motet.spark.archive.proof import Proof
+    from motet.spark.insight import Report
+    from motet.spark.replay import Plan
 
-Tell = Callable[[str], None]
-
-
-async def play(tell: Tell, orders: int = 200) -> list[Figure]:
-    """The whole story; the figures say whether every promise was kept."""
-    tell("[bold]Three brokers in a line, each a process of its own: B1 – B2 – B3[/bold]")
-    async with overlay.running() as brokers, Cast(brokers, Account()) as cast:
-        await _enter(cast, tell)
-        await _route_by_content(cast, tell, orders)
-        effective, tried = await _subscribe_and_be_served(cast, tell)
-        await _refuse(cast, tell)
-        crash = await _kill_and_recover(cast, tell)
-        await _route_again(cast, tell, orders)
-        return report.promises(cast.account.tally(), effective, tried, crash)
-
-
-async def _enter(cast: Cast, tell: Tell) -> None:
-    shop, warehouse = await cast.enter("shop", "B1"), await cast.enter("warehouse", "B3")
-    await shop.advertise(SHOP_SELLS)
-    await warehouse.advertise(WAREHOUSE_SENDS)
-    tell(f"  shop       at B1 publishes  {SHOP_SELLS}")
-    tell(f"  warehouse  at B3 publishes  {WAREHOUSE_SENDS}")
-    for name, (broker, wanted) in WANTS.items():
-        client = await cast.enter(name, broker)
-        await cast.subscribe(name, client, wanted)
-        tell(f"  {name:<9}  at {broker} wants      {wanted}")
+PUBLISHERS: Final = 3
+AT: Final = ("B1", "B2", "B3")
+"""Where the log is published, and Spark reads."""
+HOME: Final = "B5"
+"""Where Spark writes."""
+LOTS: Final = 12
+KILL_AT: Final = 0.4
+"""After this part of the time the broker in the middle dies."""
+PATIENCE_S: Final = 60.0
+POLL_S: Final = 0.05
+SAMPLE_S: Final = 0.5
 
 
-async def _route_by_content(cast: Cast, tell: Tell, orders: int) -> None:
-    tell("\n[bold]1. Content routing[/bold]: orders and shipments find who wants them")
-    await _trade(cast, orders)
-    await _settled(cast)
-    tally = cast.account.tally()
-    tell(
-        f"  {tally.published} events published, {tally.delivered} deliveries: "
-        f"{tally.lost} lost, {tally.doubled} doubled, {tally.misrouted} misrouted, "
-        f"{tally.disordered} out of order"
-    )
+class Teller(Protocol):
+    """Hears what happens, for whoever watches."""
+
+    def act(self, title: str) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def progress(self, sample: Sample, total: int, remark: str) -> None: ...
 
 
-async def _subscribe_and_be_served(cast: Cast, tell: Tell, tries: int = 20) -> tuple[int, int]:
-    tell("\n[bold]2. Effective means effective[/bold]: subscribe at B3, publish at B1 at once")
-    fraud = await cast.enter("fraud", "B3")
-    served = 0
-    for number in range(tries):
-        name = f"fraud-{number}"
-        subscription = await cast.subscribe(name, fraud, "kind = 'order' and amount > 0")
-        await cast.order()
-        served += await _becomes_true(lambda: not cast.account.outstanding())
-        await subscription.unsubscribe()
-        cast.account.close(name)
-    tell(f"  {served} of {tries} subscriptions got the very next event, two brokers away")
-    return served, tries
+@dataclass(frozen=True)
+class Wish:
+    """What the user asks for."""
+
+    folder: Path
+    log: Path | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    cases: int = 1200
+    seconds: float = 45.0
+    seed: int = 7
+    master: str = "local[2]"
+
+    @property
+    def history(self) -> Path:
+        return self.folder.absolute() / "history"
 
 
-async def _refuse(cast: Cast, tell: Tell) -> None:
-    tell("\n[bold]3. Nobody publishes what he has not advertised[/bold]")
-    event: dict[str, Value] = {
-        "kind": "refund",
-        "id": cast.account.next_id(),
-        "amount": 500,
-        "country": "NL",
-    }
-    cast.account.refuse(event)
-    shop = cast.clients["shop"]
-    receipt = await shop.publish(event)
+@dataclass
+class Outcome:
+    """All that the story came to, to be judged and shown."""
+
+    wish: Wish
+    chronicle: Chronicle
+    script: Script
+    cast: Cast
+    handing: Handing
+    source: str
+    silence_s: float = 0.0
+    """The longest time without an event after the broker was killed."""
+    archived: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
+    in_logs: int = 0
+    """Events in the logs that Spark has read, those that the filter keeps away included."""
+    batches: list[int] = field(default_factory=list)
+    written: dict[str, list[object]] = field(default_factory=dict)
+    """What Spark has written back, as its home's log has it: by transaction."""
+    report: Report | None = None
+    proof: Proof | None = None
+    audit: Audit | None = None
+    took_s: float = 0.0
+
+
+async def play(wish: Wish, tell: Teller) -> Outcome:
+    chronicle = Chronicle()
+    pipeline = Pipeline(wish.folder, wish.master)
     try:
-        await receipt
-    except NotAdvertised as refusal:
-        tell(f"  refused: {refusal}")
-    else:
-        raise UnavailableError("an event outside the advertised space was accepted")
-    with contextlib.suppress(NotAdvertised):  # a flush tells of it once more
-        await shop.flush(PATIENCE_S)
+        return await _play(wish, tell, chronicle, pipeline)
+    finally:
+        await asyncio.to_thread(pipeline.stop)
 
 
-async def _kill_and_recover(cast: Cast, tell: Tell) -> Crash:
-    pid = cast.overlay.pids[VICTIM]
-    tell(f"\n[bold]4. {VICTIM}, the one in the middle, dies[/bold]: SIGKILL to pid {pid}")
-    routes = await _routes(cast)
-    before = cast.account.tally().delivered
-    began = time.monotonic()
+async def _play(wish: Wish, tell: Teller, chronicle: Chronicle, pipeline: Pipeline) -> Outcome:
+    tell.act("An overlay of five brokers, and Spark")
+    starting = asyncio.create_task(asyncio.to_thread(pipeline.start))
+    try:
+        async with overlay.running(wish.folder / "overlay", wish.history) as brokers:
+            tell.say("B1, B2, B4 and B5, with B3 in the middle: processes that keep what they know")
+            await starting
+            tell.say(f"Spark runs on {wish.master}")
+            chronicle.note("brokers and Spark have started")
+            plan, source = await _log(wish, pipeline)
+            script = Script(await asyncio.to_thread(events_of, plan), LOTS)
+            tell.say(f"{source}: {len(script):,} events of {script.cases:,} cases")
+            async with Cast(brokers, script.lots, wish.history) as cast:
+                handing = Handing(cast, chronicle.now_s)
+                told = Outcome(wish, chronicle, script, cast, handing, source)
+                await _flow(told, brokers, pipeline, plan, tell)
+                await _look(told, brokers, pipeline, tell)
+        await _judge(told, pipeline, tell)
+    finally:
+        await asyncio.wait({starting})
+    told.took_s = chronicle.now_s()
+    return told
+
+
+async def _log(wish: Wish, pipeline: Pipeline) -> tuple[Plan, str]:
+    log, source = wish.log, str(wish.log)
+    if log is None:
+        log = await asyncio.to_thread(pipeline.make_log, wish.cases, wish.seed)
+        source = f"a workflow log made by Spark, seed {wish.seed}"
+    plan = await asyncio.to_thread(pipeline.plan, log, PUBLISHERS, wish.columns)
+    return plan, source
+
+
+# ── events flow ──────────────────────────────────────────────────────────────────────────
+
+
+async def _flow(
+    told: Outcome, brokers: Overlay, pipeline: Pipeline, plan: Plan, tell: Teller
+) -> None:
+    from motet.spark.replay import Replay, Speed, Told
+
+    seconds = told.wish.seconds
+    tell.act(f"The log flows as events for {seconds:g} s, while cases change hands")
+    urls = [brokers.addresses[name] for name in AT]
+    await asyncio.to_thread(pipeline.begin, urls, brokers.addresses[HOME])
+    tell.say("Spark reads at B1, B2 and B3, with a filter that they apply; it writes at B5")
+    published = 0
+
+    def hear(now: Told) -> None:
+        nonlocal published
+        published = now.published
+
+    def sample() -> Sample:
+        at_s, cast = told.chronicle.now_s(), told.cast
+        batches = len({each.transaction for each in cast.insight})
+        return Sample(at_s, published, cast.handled, cast.watched_least, pipeline.archived, batches)
+
+    async def sampling() -> None:
+        while True:
+            now = sample()
+            told.chronicle.samples.append(now)
+            pipeline.check()
+            remark = f"{len(told.handing.done)} hand-overs"
+            tell.progress(now, len(told.script), remark)
+            await asyncio.sleep(SAMPLE_S)
+
+    told.chronicle.note("the first event of the log is published")
+    over = asyncio.Event()
+    with _recorded(told.wish.history):
+        speed = Speed.parse(f"{seconds:g}s")
+        replay = Replay(plan, urls, speed, advertise=WORKFLOW, tell=hear)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(sampling())
+            moving = group.create_task(told.handing.run(over))
+            killing = group.create_task(_kill(told, brokers, tell, seconds * KILL_AT))
+            hear(await replay.run())
+            told.chronicle.note("the last event of the log is published")
+            await killing
+            over.set()
+            await moving
+            await _settled(told, pipeline)
+            told.chronicle.samples.append(sample())
+            watching.cancel()
+    told.batches = await asyncio.to_thread(pipeline.end)
+    told.chronicle.note("everybody has everything")
+    tell.say(
+        f"{len(told.script):,} events were published, {told.cast.handled:,} handled, "
+        f"{pipeline.archived:,} archived"
+    )
+    tell.say(
+        f"{len(told.handing.done)} hand-overs were committed, {told.handing.aborted} aborted and "
+        f"tried again"
+    )
+
+
+async def _settled(told: Outcome, pipeline: Pipeline) -> None:
+    """Until all that is owed has come, or patience ends: the comparison says which."""
+    owed, cast = len(told.script.lot_of), told.cast
+
+    def arrived() -> bool:
+        return (
+            cast.handled >= owed and cast.watched_least >= owed and pipeline.archived >= owed
+            and _counted(cast.insight) >= owed
+        )  # fmt: skip
+
+    await _becomes_true(arrived)
+
+
+def _counted(insight: list[Arrival]) -> int:
+    """How many events the newest of the running results speaks of."""
+    last = insight[-1].transaction if insight else ""
+    newest = [each for each in insight if each.transaction == last]
+    return sum(int(str(each.attributes.get("events", 0))) for each in newest)
+
+
+async def _kill(told: Outcome, brokers: Overlay, tell: Teller, after_s: float) -> None:
+    """SIGKILL to the broker that all goes through. `motet up` starts it again."""
+    await asyncio.sleep(after_s)
+    chronicle, pid = told.chronicle, brokers.pids[MIDDLE]
     os.kill(pid, signal.SIGKILL)
-    await _trade(cast, 20)
+    killed = time.time()
+    chronicle.killed_at_s = chronicle.note(f"{MIDDLE} is killed (SIGKILL, pid {pid})")
+    tell.say(f"{MIDDLE}, in the middle of everything, is killed: SIGKILL to pid {pid}")
+    await _must_become_true(partial(brokers.is_reborn, MIDDLE), f"{MIDDLE} is not restarted")
+    await _must_become_true(brokers.is_whole, "the links do not come up again")
+    chronicle.back_at_s = chronicle.note(f"{MIDDLE} is back, and so are all links")
+    down_s = chronicle.back_at_s - chronicle.killed_at_s
 
-    async def reborn() -> bool:
-        state = await cast.overlay.status(VICTIM)
-        return state is not None and state["process"]["pid"] != pid
+    def flowing() -> bool:
+        return all(came and came[-1].at > killed + down_s for came in told.cast.watched.values())
 
-    await _must_become_true(reborn, f"{VICTIM} is not restarted")
-    lost_routes = routes - await _routes(cast)
-    await _must_become_true(cast.overlay.is_whole, "the links do not come up again")
-    tell(f"  restarted by `motet up`, links are up after {time.monotonic() - began:.1f} s")
-    tell(
-        f"  its journal gave back {routes - lost_routes} of {routes} routes, before any link was up"
+    await _becomes_true(flowing)
+    told.silence_s = max(
+        _silence_s([each.at for each in came], killed) for came in told.cast.watched.values()
     )
-    await _must_become_true(
-        lambda: not cast.account.outstanding(), "what was published meanwhile does not arrive"
-    )
-    resumed_s = time.monotonic() - began
-    kept = cast.account.tally().delivered - before
-    lost_sessions = sum(client.lost_sessions for client in cast.clients.values())
-    tell(f"  {lost_sessions} clients lost their session")
-    tell(f"  all {kept} deliveries of what was published meanwhile came, after {resumed_s:.1f} s")
-    return Crash(resumed_s, lost_sessions, lost_routes, kept)
-
-
-async def _routes(cast: Cast) -> int:
-    """Advertisements and subscriptions that the victim holds."""
-    state = await cast.overlay.status(VICTIM)
-    if state is None:
-        raise UnavailableError(f"{VICTIM} does not answer")
-    tables = state["tables"]
-    return int(tables["advertisements"]) + int(tables["subscriptions"])
-
-
-async def _route_again(cast: Cast, tell: Tell, orders: int) -> None:
-    tell("\n[bold]5. As if nothing had happened[/bold]")
-    before = cast.account.tally()
-    await _trade(cast, orders)
-    await _settled(cast)
-    tally = cast.account.tally()
-    tell(
-        f"  {tally.published - before.published} events published, "
-        f"{tally.delivered - before.delivered} deliveries, {tally.lost} lost"
+    tell.say(
+        f"{MIDDLE} is back with all links after {down_s:.1f} s; "
+        f"nobody who watches waited longer than {told.silence_s:.1f} s"
     )
 
 
-async def _trade(cast: Cast, orders: int) -> None:
-    """Orders come in; those for the Netherlands are shipped at once."""
-    for _ in range(orders):
-        order = await cast.order()
-        if order["country"] == "NL":
-            number = order["id"]
-            assert isinstance(number, int)
-            await cast.shipment(number)
-    for publisher in ("shop", "warehouse"):
-        await cast.clients[publisher].flush(PATIENCE_S)
+def _silence_s(times: list[float], since: float) -> float:
+    """The longest time between two arrivals, from the last one before `since` on."""
+    after = [each for each in times if each >= since]
+    before = max((each for each in times if each < since), default=since)
+    return max((b - a for a, b in zip([before, *after], after, strict=False)), default=0.0)
+
+
+@contextmanager
+def _recorded(history: Path) -> Iterator[None]:
+    """Clients that are opened now write down what they do and get."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(history)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+# ── afterwards ───────────────────────────────────────────────────────────────────────────
+
+
+async def _look(told: Outcome, brokers: Overlay, pipeline: Pipeline, tell: Teller) -> None:
+    tell.act("Spark looks at all of it, and tells everybody at once")
+    home = brokers.addresses[HOME]
+    urls = [brokers.addresses[name] for name in AT]
+    told.report, rows = await asyncio.to_thread(pipeline.insight, home)
+    tell.say(
+        f"{len(told.report.steps)} kinds of steps, {len(told.report.handovers)} pairs of agents "
+        f"who hand over, {told.report.outlier_count} steps that took unusually long"
+    )
+    told.written = await _written(home)
+    owed = sum(map(len, told.written.values()))
+    await _becomes_true(lambda: len(told.cast.insight) >= owed)
+    tell.say(f"written back as one transaction of {rows} events, through B5")
+    told.chronicle.note("results are written back")
+    told.proof = await asyncio.to_thread(pipeline.prove, urls)
+    told.archived = await asyncio.to_thread(pipeline.archived_events)
+    for url in urls:
+        async with open_log(url) as log:
+            told.in_logs += sum([each.events for each in await log.describe()])
+    agree = "agree" if told.proof.holds else "DO NOT AGREE"
+    tell.say(f"archive and logs {agree}: {len(told.archived):,} events of {told.in_logs:,} in logs")
+
+
+async def _written(home: str) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {}
+    columns = ["transaction", "tick"]
+    async for batch in read(home, filter="insight is not null", columns=columns):
+        for row in batch.rows():
+            found.setdefault(str(row["transaction"]), []).append(row["tick"])
+    return found
+
+
+async def _judge(told: Outcome, pipeline: Pipeline, tell: Teller) -> None:
+    tell.act("The audit judges what everybody has written down")
+    told.audit = await asyncio.to_thread(pipeline.audit, told.wish.history, tell.say)
+    told.chronicle.note("the audit has judged")
 
 
 # ── waiting ──────────────────────────────────────────────────────────────────────────────
-
-
-async def _settled(cast: Cast) -> None:
-    """Until all that is owed has come, or patience ends: the tally says which."""
-    await _becomes_true(lambda: not cast.account.outstanding())
 
 
 async def _becomes_true(

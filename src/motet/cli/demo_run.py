@@ -1,0 +1,98 @@
+"""What `motet demo` does. Apart from the command because it imports Spark."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.markup import escape
+from rich.progress import Progress, TaskID
+
+from motet.bench import figures
+from motet.cli.ending import FAILED, FINE, Misuse
+from motet.cli.pipeline_bars import bar
+from motet.cli.pipeline_jobs import chosen, plainly
+from motet.cli.voice import out, say, say_json
+from motet.demo import promises
+from motet.demo.chronicle import Sample
+from motet.demo.judging import promises_of
+from motet.demo.pipeline import check_log, check_machine
+from motet.demo.story import Wish, play
+from motet.runtime.loop import run
+
+
+class Voice:
+    """Tells the story on the console; to programs nothing but what it comes to."""
+
+    def __init__(self, progress: Progress, task: TaskID, json: bool) -> None:
+        self._progress = progress
+        self._task = task
+        self._json = json
+        self._acts = 0
+
+    def act(self, title: str) -> None:
+        self._acts += 1
+        self._print(f"\n[bold]{self._acts}. {escape(title)}[/bold]")
+
+    def say(self, text: str) -> None:
+        self._print(f"  {escape(text)}")
+
+    def _print(self, text: str) -> None:
+        if self._progress.disable:
+            if not self._json:
+                out().print(text)
+        else:
+            self._progress.console.print(text)
+
+    def progress(self, sample: Sample, total: int, remark: str) -> None:
+        told = f"{sample.handled:,} handled, {sample.archived:,} archived, {remark}"
+        self._progress.update(self._task, completed=sample.published, total=total, remark=told)
+
+
+@plainly
+def demo(
+    log: Path | None,
+    columns: Sequence[str],
+    size: int,
+    seconds: float,
+    seed: int,
+    report: Path | None,
+    master: str,
+    json: bool,
+) -> int:
+    check_machine()
+    if log is not None:
+        check_log(log)
+    folder = report or Path("run") / time.strftime("demo-%Y%m%d-%H%M%S")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Misuse(f"{folder} has something in it already", "name an empty folder with --report")
+    wish = Wish(folder, log, chosen(columns), size, seconds, seed, master)
+    with _hushed(), bar("events") as progress:
+        task = progress.add_task("published", total=None, remark="")
+        outcome = run(play(wish, Voice(progress, task, json)))
+    found = promises_of(outcome)
+    kept = promises.kept(found)
+    if json:
+        told = {"promises": [each.to_json() for each in found], "kept": kept}
+        say_json({**told, "report": str(folder), "machine": figures.machine()})
+    else:
+        say("")
+        out().print(promises.table(found))
+        say("\nevery promise was kept" if kept else "\nA PROMISE IS BROKEN")
+        say(f"{outcome.took_s:.0f} s; the report is in {folder}")
+    return FINE if kept else FAILED
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """The story tells of lost connections itself."""
+    clients = logging.getLogger("motet.client")
+    loudness = clients.level
+    clients.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        clients.setLevel(loudness)

@@ -1,0 +1,143 @@
+"""Lots of cases go from hand to hand, by transactions, while their events keep coming.
+
+Dispatching is a dynamic transaction: a handler is invited to let a lot go, another one to take it.
+Consolidating is a plan: the desk takes all lots back at once, and each handler says so, in the same
+transaction. Whatever is aborted, because a broker is away perhaps, is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle, pairwise
+from typing import Final
+
+from motet.client.plan import Plan
+from motet.demo.cast import AGENTS, DESK, DISPATCHER, Cast
+from motet.errors import Aborted, MisuseError, MotetError, UnavailableError
+
+PAUSE_S: Final = 0.35
+"""Between two hand-overs."""
+PATIENCE_S: Final = 10.0
+RETRY_S: Final = 0.2
+OUTCOME_BOUND_S: Final = 60.0
+DISPATCH, CONSOLIDATE = "dispatch", "consolidate"
+
+
+@dataclass
+class HandOver:
+    """One that was committed."""
+
+    kind: str
+    lots: tuple[str, ...]
+    began_s: float
+    ended_s: float
+    tx: str
+    tries: int
+
+
+class Handing:
+    def __init__(self, cast: Cast, now_s: Callable[[], float]) -> None:
+        self._cast = cast
+        self._now_s = now_s
+        self._dispatcher = cast.clients[DISPATCHER]
+        self._next_agent = cycle(AGENTS)
+        self.holder = dict.fromkeys(cast.lots, DESK)
+        self.done: list[HandOver] = []
+        self.aborted = 0
+
+    async def run(self, over: asyncio.Event) -> None:
+        """Round after round, until it is over; what is under way is brought to its end."""
+        while not over.is_set():
+            for lot in list(self.holder):
+                if over.is_set():
+                    return
+                await self._dispatch(lot, next(self._next_agent))
+                await _pause(over)
+            if not over.is_set():
+                await self._consolidate()
+                await _pause(over)
+
+    # ── dispatching ──────────────────────────────────────────────────────────────────────
+
+    async def _dispatch(self, lot: str, new: str) -> None:
+        began_s, tries = self._now_s(), 0
+        while True:
+            tries += 1
+            tx = await self._invited(lot, self.holder[lot], new)
+            if tx:
+                self.holder[lot] = new
+                self.done.append(HandOver(DISPATCH, (lot,), began_s, self._now_s(), tx, tries))
+                return
+            self.aborted += 1
+            await asyncio.sleep(RETRY_S)
+
+    async def _invited(self, lot: str, old: str, new: str) -> str:
+        """The transaction's id if it was committed."""
+        try:
+            tx = await self._dispatcher.transaction(timeout=PATIENCE_S)
+        except MotetError:
+            return ""  # nobody could have done anything in it
+        try:
+            async with tx:
+                await tx.invite({"assign": old, "lot": lot, "act": "leave"})
+                await tx.invite({"assign": new, "lot": lot, "act": "take"})
+        except MotetError:
+            return tx.id if await self._outcome(tx.id) == "committed" else ""
+        return tx.id
+
+    async def _outcome(self, tx: str) -> str:
+        async with asyncio.timeout(OUTCOME_BOUND_S):
+            while True:
+                try:
+                    found = await self._dispatcher.outcome(tx, timeout=PATIENCE_S)
+                except MotetError:
+                    found = "in progress"
+                if found != "in progress":
+                    return found
+                await asyncio.sleep(RETRY_S)
+
+    # ── consolidating ────────────────────────────────────────────────────────────────────
+
+    async def _consolidate(self) -> None:
+        began_s, tries = self._now_s(), 0
+        away = tuple(lot for lot, name in self.holder.items() if name != DESK)
+        plan = self._plan(away)
+        key, doubtful = f"consolidation-{len(self.done)}", False
+        while True:
+            tries += 1
+            try:
+                tx = await self._dispatcher.execute(plan, key=key, timeout=PATIENCE_S)
+                break
+            except (Aborted, MisuseError):
+                # One before, of which nobody knows, may be what stands in the way.
+                self.aborted += not doubtful
+            except UnavailableError:
+                doubtful = True
+            await asyncio.sleep(RETRY_S)
+        self.holder |= dict.fromkeys(away, DESK)
+        self.done.append(HandOver(CONSOLIDATE, away, began_s, self._now_s(), tx, tries))
+
+    def _plan(self, away: tuple[str, ...]) -> Plan:
+        """Lot by lot: its handler lets it go, the desk takes it, the handler says so."""
+        plan = Plan()
+        for place, lot in enumerate(away):
+            old = self.holder[lot]
+            ends = plan.unsubscribe(old, lot, after=[])
+            begins = plan.subscribe(DESK, self._cast.lots[lot].filter, name=lot, after=[ends])
+            told = {"moved": lot, "by": old, "place": place, "of": len(away)}
+            plan.publish(old, told, after=[begins])
+        # Who publishes what is one order: the places.
+        says = [step for step in plan.steps if step.kind == "publish"]
+        for first, then in pairwise(says):
+            plan.order(first, then)
+        return plan
+
+
+async def _pause(over: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(PAUSE_S):
+            await over.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,227 @@
+"""What Spark does in the story: it makes the log, reads the stream exactly once with a filter that
+the brokers apply, archives it, counts along and writes that back, looks at all of it in the end, and
+judges. One session for everything; all of it blocks, so the story calls it in threads."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from motet.audit.verdicts import Audit
+from motet.spark.failures import brief, is_foreign
+from motet.spark.session import require_java, require_pyspark, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from motet.spark.archive.proof import Proof
+    from motet.spark.insight import Report
+    from motet.spark.replay import Plan
+
+CONF: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.pollingDelay": "100ms",
+    "spark.driver.memory": "1g",
+    # Nothing runs long enough to be worth the work of the second compiler.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+ARCHIVE_EVERY_S: Final = 3.0
+INSIGHT_EVERY: Final = "4 seconds"
+SINK: Final = "insight"
+RUNNING, STEPS = "running", "step"
+"""What results tell: how much has happened so far, and in the end how long steps took."""
+FINAL_KEY: Final = "the-end"
+
+
+class Pipeline:
+    """`folder` gets all that it makes."""
+
+    def __init__(self, folder: Path, master: str) -> None:
+        self.folder = folder.absolute()
+        self.archive = self.folder / "archive"
+        self.master = master
+        self._queries: dict[str, StreamingQuery] = {}
+        self._spark: SparkSession | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None
+        return self._spark
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        warehouse = {"spark.sql.warehouse.dir": str(self.folder / "warehouse")}
+        with _errors_into(self.folder / "spark.log"):
+            made = session("motet demo", master=self.master, **CONF, **warehouse)
+        made.sparkContext.setLogLevel("ERROR")
+        self._spark = made
+
+    def stop(self) -> None:
+        for query in self._queries.values():
+            query.stop()
+        if self._spark is not None:
+            self._spark.stop()
+
+    # ── the log ──────────────────────────────────────────────────────────────────────────
+
+    def make_log(self, cases: int, seed: int) -> Path:
+        from motet.spark import workload
+
+        made = workload.workflow_log(self.spark, cases, seed=seed)
+        workload.store(made, self.folder / "log", {"kind": "workflow", "seed": seed})
+        return self.folder / "log"
+
+    def plan(self, log: Path, publishers: int, names: Mapping[str, str]) -> Plan:
+        from motet.spark.replay import prepare
+
+        work = self.folder / "plan"
+        return prepare(self.spark, log, work, publishers=publishers, names=names)
+
+    # ── while events flow ────────────────────────────────────────────────────────────────
+
+    def begin(self, brokers: Sequence[str], home: str) -> None:
+        """Two queries, each with its checkpoint: one archives, one counts along."""
+        from motet.spark import archive
+        from motet.spark.insight.events import FILTER
+
+        urls = ",".join(brokers)
+        self._queries["archive"] = archive.keep(
+            self.spark, urls, self.archive, filter=FILTER, every_s=ARCHIVE_EVERY_S
+        )
+        counted = self._counted(urls)
+        writer = counted.writeStream.format("motet").outputMode("complete")
+        writer = writer.options(brokers=home, sink=SINK, advertise="insight is not null")
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.trigger(processingTime=INSIGHT_EVERY).queryName(SINK)
+        self._queries[SINK] = writer.start()
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def _counted(self, urls: str) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        from motet.spark.insight.events import COMPLETE, stream_of_brokers
+
+        is_done = F.col("transition") == COMPLETE
+        return (
+            stream_of_brokers(self.spark, urls)
+            .groupBy("process", "step")
+            .agg(F.count("*").alias("events"), F.sum(is_done.cast("long")).alias("done"))
+            .withColumn("insight", F.lit(RUNNING))
+        )
+
+    @property
+    def archived(self) -> int:
+        from motet.spark.archive import Manifest
+
+        manifest = Manifest(self.archive)
+        return manifest.newest().rows if manifest.exists else 0
+
+    def check(self) -> None:
+        """Raise what a query has failed with."""
+        for query in self._queries.values():
+            problem = query.exception()
+            if problem is not None:
+                raise brief(problem) from problem
+
+    def wait_for(self, condition: Callable[[], bool], patience_s: float) -> bool:
+        """Until it is so, or patience ends."""
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            self.check()
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
+        return True
+
+    def end(self) -> list[int]:
+        """Stop the queries; the batches that Spark has written down as committed."""
+        for query in self._queries.values():
+            query.stop()
+        self.check()
+        commits = self.checkpoint / "commits"
+        return sorted(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+
+    # ── afterwards ───────────────────────────────────────────────────────────────────────
+
+    def archived_events(self) -> list[tuple[str, int, dict[str, Any]]]:
+        """What the archive has: publisher, number, attributes."""
+        import msgspec
+
+        from motet.spark import archive
+
+        rows = archive.read(self.spark, self.archive).select("publisher", "sequence", "packed")
+        decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
+        return [(row[0], row[1], decode(bytes(row[2]))) for row in rows.collect()]
+
+    def insight(self, home: str) -> tuple[Report, int]:
+        """A report of what is archived; its table of steps is published at `home` as one
+        transaction, of so many events."""
+        from pyspark.sql import functions as F
+
+        from motet.spark import insight
+        from motet.spark.insight.report import steps
+
+        events = insight.of_archive(self.spark, self.archive).cache()
+        visits = insight.visits(events).cache()
+        found = insight.report(events.count(), visits, insight.pending(events))
+        table = steps(visits).withColumn("insight", F.lit(STEPS))
+        sink = {"brokers": home, "sink": f"{SINK}-{STEPS}", "advertise": "insight is not null"}
+        table.write.format("motet").options(**sink, key=FINAL_KEY).mode("append").save()
+        visits.unpersist()
+        events.unpersist()
+        return found, len(found.steps)
+
+    def prove(self, brokers: Sequence[str]) -> Proof:
+        from motet.spark import archive
+
+        return archive.prove(self.spark, ",".join(brokers), self.archive)
+
+    def audit(self, history: Path, tell: Callable[[str], None]) -> Audit:
+        from motet.spark.audit import audit
+
+        return audit(self.spark, history, tell)
+
+
+def check_machine() -> None:
+    """Raise what would end the story later, with the command that helps."""
+    require_pyspark()
+    require_java()
+    from motet.spark.insight import drawing
+
+    drawing.check()
+
+
+def check_log(log: Path) -> None:
+    from motet.spark.replay.logs import files_in
+
+    files_in(log)
+
+
+def told_plainly(problem: Exception) -> Exception:
+    return brief(problem) if is_foreign(problem) else problem
+
+
+@contextmanager
+def _errors_into(file: Path) -> Iterator[None]:
+    """What processes that are started now write to standard error goes into a file."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with file.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)

@@ -1,0 +1,100 @@
+"""What is to be published, known beforehand: every event of a log by who publishes it and as which
+of his; and the lots, ranges of cases that go from hand to hand. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from motet.errors import MisuseError
+from motet.model import Filter, Value, attr
+from motet.model.values import FAMILY_OF
+
+CASE: Final = "case"
+STEP: Final = "step"
+WORKFLOW: Final = "case is not null"
+"""What is published from the log, and nothing else."""
+
+Key = tuple[str, int]
+"""Who has published an event, and as which of his events, from 1 on."""
+Attributes = Mapping[str, Value]
+
+
+class Planned(Protocol):
+    """A plan of `motet.spark.replay`, as far as it matters here."""
+
+    def client_id(self, publisher: int) -> str: ...
+
+    def batches(self) -> Iterable[list[dict[str, Any]]]: ...
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Cases that one handler has at a time."""
+
+    name: str
+    filter: Filter
+
+
+class Script:
+    def __init__(self, events: Mapping[Key, Attributes], lots: int) -> None:
+        self.events = events
+        cases = [event[CASE] for event in events.values() if CASE in event]
+        self.cases = len(set(cases))
+        self.lots = divided(cases, lots)
+        self.lot_of: dict[Key, str] = {}
+        """Of every event that belongs to a case."""
+        known: dict[Value, str] = {}
+        for key, event in events.items():
+            if CASE not in event:
+                continue
+            if event[CASE] not in known:
+                known[event[CASE]] = self._lot(event)
+            self.lot_of[key] = known[event[CASE]]
+
+    def _lot(self, event: Attributes) -> str:
+        return next(lot.name for lot in self.lots if lot.filter.matches(dict(event)))
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+
+def events_of(plan: Planned) -> dict[Key, Attributes]:
+    """The k-th row of a publisher is the k-th event of its session."""
+    from motet.spark.replay.rows import event_of
+
+    numbers: Counter[int] = Counter()
+    found: dict[Key, Attributes] = {}
+    for rows in plan.batches():
+        for row in rows:
+            publisher = row["_publisher"]
+            numbers[publisher] += 1
+            found[plan.client_id(publisher), numbers[publisher]] = event_of(row)[0]
+    return found
+
+
+def divided(cases: Sequence[Value], most: int) -> list[Lot]:
+    """Lots of about as many cases each: ranges of what the log calls its cases."""
+    if not cases:
+        raise MisuseError("the log has no cases: --column case=NAME says which column has them")
+    families = {FAMILY_OF[type(case)] for case in cases}
+    if len(families) > 1:
+        raise MisuseError("the cases of the log are of several kinds, numbers and texts perhaps")
+    names: list[Any] = sorted(set(cases))
+    count = min(most, len(names))
+    starts = [names[at * len(names) // count] for at in range(count)]
+    case = attr(CASE)
+    if count == 1:
+        return [Lot("lot-01", Filter.parse(WORKFLOW))]
+    found = []
+    for at, low in enumerate(starts):
+        if at == 0:
+            wanted = case < starts[1]
+        elif at == count - 1:
+            wanted = case >= low
+        else:
+            wanted = (case >= low) & (case < starts[at + 1])
+        found.append(Lot(f"lot-{at + 1:02}", wanted))
+    return found
