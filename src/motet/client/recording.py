@@ -230,7 +230,7 @@ class Recorder:
             row |= {"answer": answer, "answered_at": now}
             if answer != "Done":
                 row |= {"is_gone": True, "ended_at": min(row["ended_at"], row["requested_at"])}
-            elif row["wait"]:
+            elif row["wait"] and "tag" not in row:  # in a transaction, when that is
                 row["effective_at"] = now
             self._write("operations", row)
             if "tag" in row and answer == "Done":

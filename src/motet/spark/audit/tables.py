@@ -46,6 +46,8 @@ class History:
         self.slack_s = slack_s
         """How far clocks may differ."""
         self._tables = {name: self._read(name) for name in TABLES}
+        for name in ("brokers", "links"):  # written again by each life of a broker
+            self._tables[name] = self._tables[name].distinct()
         for name, key in NAMED.items():
             self._tables[name] = self._latest(self._tables[name], "run", *key)
 

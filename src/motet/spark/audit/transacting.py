@@ -250,7 +250,8 @@ def _cuts(dealings: Dealings) -> list[DataFrame]:
         f"""
         select c.run, c.pubend, c.tx, c.number, c.before.tx before_tx, c.before.number before_number
         from (select *, lag(struct(tx, number)) over (partition by run, pubend order by tick) before
-              from (select distinct run, pubend, tick, tx, number from {{cuts}})) c
+              from (select distinct run, pubend, tick, tx, number from {{cuts}}
+                    where number > 0)) c
         left join {{deals}} t on t.run = c.run and t.tx = c.tx
         left join {{severed}} v on v.run = c.run and v.one = t.root and v.other = {home}
         where c.before.number >= c.number and coalesce(v.path_until < t.at, true)
