@@ -11,12 +11,11 @@ from pathlib import Path
 from rich.markup import escape
 from rich.progress import Progress, TaskID
 
-from motet.bench import figures
 from motet.cli.ending import FAILED, FINE, Misuse
 from motet.cli.pipeline_bars import bar
 from motet.cli.pipeline_jobs import chosen, plainly
 from motet.cli.voice import out, say, say_json
-from motet.demo import promises
+from motet.demo import promises, report
 from motet.demo.chronicle import Sample
 from motet.demo.judging import promises_of
 from motet.demo.pipeline import check_log, check_machine
@@ -59,14 +58,14 @@ def demo(
     size: int,
     seconds: float,
     seed: int,
-    report: Path | None,
+    into: Path | None,
     master: str,
     json: bool,
 ) -> int:
     check_machine()
     if log is not None:
         check_log(log)
-    folder = report or Path("run") / time.strftime("demo-%Y%m%d-%H%M%S")
+    folder = into or Path("run") / time.strftime("demo-%Y%m%d-%H%M%S")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Misuse(f"{folder} has something in it already", "name an empty folder with --report")
     wish = Wish(folder, log, chosen(columns), size, seconds, seed, master)
@@ -75,14 +74,14 @@ def demo(
         outcome = run(play(wish, Voice(progress, task, json)))
     found = promises_of(outcome)
     kept = promises.kept(found)
+    said = report.write(outcome, found)
     if json:
-        told = {"promises": [each.to_json() for each in found], "kept": kept}
-        say_json({**told, "report": str(folder), "machine": figures.machine()})
+        say_json(said)
     else:
         say("")
         out().print(promises.table(found))
         say("\nevery promise was kept" if kept else "\nA PROMISE IS BROKEN")
-        say(f"{outcome.took_s:.0f} s; the report is in {folder}")
+        say(f"{outcome.took_s:.0f} s; the report: {said['report']}")
     return FINE if kept else FAILED
 
 

@@ -31,6 +31,8 @@ class HandOver:
 
     kind: str
     lots: tuple[str, ...]
+    new: str
+    """Who has them from then on."""
     began_s: float
     ended_s: float
     tx: str
@@ -68,7 +70,7 @@ class Handing:
             tx = await self._invited(lot, self.holder[lot], new)
             if tx:
                 self.holder[lot] = new
-                self.done.append(HandOver(DISPATCH, (lot,), began_s, self._now_s(), tx, tries))
+                self.done.append(HandOver(DISPATCH, (lot,), new, began_s, self._now_s(), tx, tries))
                 return
             self.aborted += 1
             await asyncio.sleep(RETRY_S)
@@ -117,7 +119,7 @@ class Handing:
                 doubtful = True
             await asyncio.sleep(RETRY_S)
         self.holder |= dict.fromkeys(away, DESK)
-        self.done.append(HandOver(CONSOLIDATE, away, began_s, self._now_s(), tx, tries))
+        self.done.append(HandOver(CONSOLIDATE, away, DESK, began_s, self._now_s(), tx, tries))
 
     def _plan(self, away: tuple[str, ...]) -> Plan:
         """Lot by lot: its handler lets it go, the desk takes it, the handler says so."""

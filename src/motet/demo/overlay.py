@@ -27,6 +27,10 @@ from motet.errors import MotetError, UnavailableError
 
 LINKS: Final = {"B1": (), "B2": (), "B3": ("B1", "B2"), "B4": ("B3",), "B5": ("B3",)}
 MIDDLE: Final = "B3"
+PUBLISHED_AT: Final = ("B1", "B2", "B3")
+"""Where the log is published, and Spark reads."""
+WRITTEN_AT: Final = "B5"
+"""Where Spark writes. It does not read there: what it writes would be news to it."""
 START_BOUND_S = 30.0
 STOP_BOUND_S = 20.0
 

@@ -1,6 +1,6 @@
 """What Spark does in the story: it makes the log, reads the stream exactly once with a filter that
-the brokers apply, archives it, counts along and writes that back, looks at all of it in the end, and
-judges. One session for everything; all of it blocks, so the story calls it in threads."""
+the brokers apply, archives it, counts along and writes that back, looks at all of it in the end,
+and judges. One session for everything; all of it blocks, so the story calls it in threads."""
 
 from __future__ import annotations
 
@@ -181,6 +181,15 @@ class Pipeline:
         visits.unpersist()
         events.unpersist()
         return found, len(found.steps)
+
+    def written(self, home: str) -> dict[str, list[object]]:
+        """What the log of `home` has of results: the ticks of each transaction, in order."""
+        said = {"brokers": home, "filter": "insight is not null", "columns": "transaction,tick"}
+        rows = self.spark.read.format("motet").options(**said).load().collect()
+        found: dict[str, list[object]] = {}
+        for row in sorted(rows, key=lambda row: row["tick"]):
+            found.setdefault(row["transaction"], []).append(row["tick"])
+        return found
 
     def prove(self, brokers: Sequence[str]) -> Proof:
         from motet.spark import archive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from motet.audit.recording import VARIABLE
-from motet.client.reading import open_log, read
+from motet.client.connecting import connect
+from motet.client.reading import open_log
 from motet.demo import overlay
 from motet.demo.cast import Arrival, Cast
 from motet.demo.chronicle import Chronicle, Sample
 from motet.demo.handing import Handing
-from motet.demo.overlay import MIDDLE, Overlay
+from motet.demo.overlay import MIDDLE, PUBLISHED_AT, WRITTEN_AT, Overlay
 from motet.demo.pipeline import Pipeline
 from motet.demo.script import WORKFLOW, Script, events_of
 from motet.errors import UnavailableError
@@ -30,17 +32,14 @@ if TYPE_CHECKING:
     from motet.spark.insight import Report
     from motet.spark.replay import Plan
 
-PUBLISHERS: Final = 3
-AT: Final = ("B1", "B2", "B3")
-"""Where the log is published, and Spark reads."""
-HOME: Final = "B5"
-"""Where Spark writes."""
+PUBLISHERS: Final = len(PUBLISHED_AT)
 LOTS: Final = 12
 KILL_AT: Final = 0.4
 """After this part of the time the broker in the middle dies."""
 PATIENCE_S: Final = 60.0
 POLL_S: Final = 0.05
 SAMPLE_S: Final = 0.5
+CHATTER_S: Final = 0.05
 
 
 class Teller(Protocol):
@@ -146,8 +145,8 @@ async def _flow(
 
     seconds = told.wish.seconds
     tell.act(f"The log flows as events for {seconds:g} s, while cases change hands")
-    urls = [brokers.addresses[name] for name in AT]
-    await asyncio.to_thread(pipeline.begin, urls, brokers.addresses[HOME])
+    urls = [brokers.addresses[name] for name in PUBLISHED_AT]
+    await asyncio.to_thread(pipeline.begin, urls, brokers.addresses[WRITTEN_AT])
     tell.say("Spark reads at B1, B2 and B3, with a filter that they apply; it writes at B5")
     published = 0
 
@@ -176,6 +175,7 @@ async def _flow(
         replay = Replay(plan, urls, speed, advertise=WORKFLOW, tell=hear)
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(sampling())
+            talking = group.create_task(_chatter(brokers, told.wish.history, over))
             moving = group.create_task(told.handing.run(over))
             killing = group.create_task(_kill(told, brokers, tell, seconds * KILL_AT))
             hear(await replay.run())
@@ -183,6 +183,7 @@ async def _flow(
             await killing
             over.set()
             await moving
+            await talking
             await _settled(told, pipeline)
             told.chronicle.samples.append(sample())
             watching.cancel()
@@ -196,6 +197,25 @@ async def _flow(
         f"{len(told.handing.done)} hand-overs were committed, {told.handing.aborted} aborted and "
         f"tried again"
     )
+
+
+async def _chatter(brokers: Overlay, history: Path, over: asyncio.Event) -> None:
+    """Somebody at each broker publishes what has nothing to do with the workflow: the filters of
+    others keep it away from them."""
+    async with contextlib.AsyncExitStack() as stack:
+        sensors = {}
+        for name in PUBLISHED_AT:
+            opening = connect(brokers.addresses[name], client_id=f"sensor-{name}", history=history)
+            sensors[name] = await stack.enter_async_context(opening)
+            await sensors[name].advertise(f"site = '{name}'")
+        number = 0
+        while not over.is_set():
+            number += 1
+            for name, sensor in sensors.items():
+                await sensor.publish({"site": name, "reading": number})
+            await asyncio.sleep(CHATTER_S)
+        for sensor in sensors.values():
+            await sensor.flush()
 
 
 async def _settled(told: Outcome, pipeline: Pipeline) -> None:
@@ -270,14 +290,14 @@ def _recorded(history: Path) -> Iterator[None]:
 
 async def _look(told: Outcome, brokers: Overlay, pipeline: Pipeline, tell: Teller) -> None:
     tell.act("Spark looks at all of it, and tells everybody at once")
-    home = brokers.addresses[HOME]
-    urls = [brokers.addresses[name] for name in AT]
+    home = brokers.addresses[WRITTEN_AT]
+    urls = [brokers.addresses[name] for name in PUBLISHED_AT]
     told.report, rows = await asyncio.to_thread(pipeline.insight, home)
     tell.say(
         f"{len(told.report.steps)} kinds of steps, {len(told.report.handovers)} pairs of agents "
         f"who hand over, {told.report.outlier_count} steps that took unusually long"
     )
-    told.written = await _written(home)
+    told.written = await asyncio.to_thread(pipeline.written, home)
     owed = sum(map(len, told.written.values()))
     await _becomes_true(lambda: len(told.cast.insight) >= owed)
     tell.say(f"written back as one transaction of {rows} events, through B5")
@@ -289,15 +309,6 @@ async def _look(told: Outcome, brokers: Overlay, pipeline: Pipeline, tell: Telle
             told.in_logs += sum([each.events for each in await log.describe()])
     agree = "agree" if told.proof.holds else "DO NOT AGREE"
     tell.say(f"archive and logs {agree}: {len(told.archived):,} events of {told.in_logs:,} in logs")
-
-
-async def _written(home: str) -> dict[str, list[object]]:
-    found: dict[str, list[object]] = {}
-    columns = ["transaction", "tick"]
-    async for batch in read(home, filter="insight is not null", columns=columns):
-        for row in batch.rows():
-            found.setdefault(str(row["transaction"]), []).append(row["tick"])
-    return found
 
 
 async def _judge(told: Outcome, pipeline: Pipeline, tell: Teller) -> None:

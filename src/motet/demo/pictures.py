@@ -1,0 +1,179 @@
+"""Pictures of the story. Needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from motet.demo.cast import DESK, HANDLERS, Arrival
+from motet.model.ticks import TICKS_PER_S
+from motet.spark.insight import drawing
+
+if TYPE_CHECKING:
+    from motet.demo.story import Outcome
+
+DPI: Final = 110
+WIDTH_IN: Final = 9.0
+INK, GRID = "#333333", "#e3e3e3"
+BLUE, ORANGE, GREEN, PURPLE = "#1f5fa8", "#d9731a", "#2f8f4e", "#7b52ab"
+COLOURS: Final = {DESK: "#c9ced6", "anna": BLUE, "ben": ORANGE, "carla": GREEN}
+FALL: Final = "#c62f2f"
+FEW_S: Final = 1.0
+"""Delays are summed up over so long."""
+
+
+def draw(told: Outcome, folder: Path) -> dict[str, Path]:
+    """All pictures, by what they show."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {
+        "flow": _flow(told),
+        "hands": _hands(told),
+        "delays": _delays(told),
+    }
+    drawn = {}
+    for name, figure in made.items():
+        drawn[name] = folder / f"{name}.png"
+        figure.savefig(drawn[name])
+    if told.report is not None:
+        drawn |= {path.stem: path for path in drawing.draw(told.report, folder)}
+    return drawn
+
+
+def _blank(height_in: float) -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    axis.grid(visible=True, color=GRID, linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.tick_params(labelsize=8, colors=INK)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    return figure, axis
+
+
+def _begin_s(told: Outcome) -> float:
+    return told.chronicle.samples[0].at_s
+
+
+def _fallen(told: Outcome, axis: Any) -> None:
+    """When the broker in the middle was away."""
+    chronicle, begin_s = told.chronicle, _begin_s(told)
+    if chronicle.killed_at_s is not None and chronicle.back_at_s is not None:
+        killed_s, back_s = chronicle.killed_at_s - begin_s, chronicle.back_at_s - begin_s
+        axis.axvspan(killed_s, back_s, color=FALL, alpha=0.13, linewidth=0, label="B3 is away")
+        axis.axvline(killed_s, color=FALL, linewidth=1.2)
+
+
+def _finished(axis: Any, title: str, *, columns: int = 1, place: str = "best") -> None:
+    axis.set_title(title, fontsize=11, loc="left", color=INK)
+    axis.set_xlabel("seconds since the first event", fontsize=9)
+    axis.set_xlim(left=0.0)
+    axis.legend(fontsize=8, frameon=False, loc=place, ncols=columns)
+
+
+def _flow(told: Outcome) -> Any:
+    """How far everybody was, at any time."""
+    figure, axis = _blank(3.8)
+    samples, begin_s = told.chronicle.samples, _begin_s(told)
+    times = [each.at_s - begin_s for each in samples]
+    _fallen(told, axis)
+    axis.plot(times, [s.published for s in samples], color=INK, lw=1.0, ls="--", label="published")
+    axis.plot(times, [s.handled for s in samples], color=BLUE, lw=2.0, label="handled")
+    axis.plot(times, [s.watched for s in samples], color=GREEN, lw=1.4, label="seen in total order")
+    axis.step(
+        times, [s.archived for s in samples], color=ORANGE, lw=1.8, where="post",
+        label="archived by Spark",
+    )  # fmt: skip
+    back = _written_back(told)
+    if back:
+        axis.plot(
+            [at_s - begin_s for at_s, _ in back], [count for _, count in back], ls="", marker="D",
+            ms=6, mfc="white", mec=PURPLE, mew=1.5, label="counted in a result that came back",
+        )  # fmt: skip
+    axis.set_ylabel("events", fontsize=9)
+    axis.set_ylim(bottom=0)
+    _finished(axis, "What was published, and how far everybody was", place="upper left")
+    return figure
+
+
+def _written_back(told: Outcome) -> list[tuple[float, int]]:
+    """When each running result came, and how many events it speaks of."""
+    totals: dict[str, tuple[float, int]] = {}
+    for each in told.cast.insight:
+        count = each.attributes.get("events")
+        if isinstance(count, int):
+            at_s, before = totals.get(each.transaction, (each.at - told.chronicle.began, 0))
+            totals[each.transaction] = (at_s, before + count)
+    return list(totals.values())
+
+
+def _hands(told: Outcome) -> Any:
+    """Who had which lot, when."""
+    lots = list(told.cast.lots)
+    figure, axis = _blank(1.4 + 0.24 * max(len(lots), 4))
+    begin_s, end_s = _begin_s(told), told.chronicle.samples[-1].at_s
+    for row, lot in enumerate(lots):
+        since_s, holder = begin_s, DESK
+        moves = [(each.ended_s, each.new) for each in told.handing.done if lot in each.lots]
+        for until_s, new in [*moves, (end_s, "")]:
+            colour = COLOURS[holder]
+            axis.barh(row, until_s - since_s, left=since_s - begin_s, color=colour, height=0.82)
+            since_s, holder = until_s, new
+    _fallen(told, axis)
+    for name in HANDLERS:
+        axis.barh(0, 0, color=COLOURS[name], label=name)
+    axis.grid(visible=False)
+    axis.set_yticks(range(len(lots)), lots, fontsize=8)
+    axis.set_ylim(len(lots) - 0.4, -0.6)
+    count = len(told.handing.done)
+    axis.set_title(
+        f"Who handled which cases: {count} transactions while events flowed",
+        fontsize=11, loc="left", color=INK,
+    )  # fmt: skip
+    axis.set_xlabel("seconds since the first event", fontsize=9)
+    axis.set_xlim(0.0, end_s - begin_s)
+    figure.legend(
+        *axis.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside lower center",
+        ncols=5,
+    )  # fmt: skip
+    return figure
+
+
+def _delays(told: Outcome) -> Any:
+    """How long events took to arrive."""
+    figure, axis = _blank(3.2)
+    _fallen(told, axis)
+    handled = [each for stretch in told.cast.stretches for each in stretch.arrivals]
+    watched = [each for came in told.cast.watched.values() for each in came]
+    for arrivals, colour, name in (
+        (handled, BLUE, "handlers"),
+        (watched, GREEN, "watchers, in total order"),
+    ):
+        times, middle, high = _summed(arrivals, told.chronicle.began + _begin_s(told))
+        axis.plot(times, middle, color=colour, lw=1.8, label=f"{name}: median")
+        axis.plot(times, high, color=colour, lw=0.9, ls=":", label=f"{name}: 99th percentile")
+    axis.set_yscale("log")
+    axis.set_ylabel("milliseconds", fontsize=9)
+    _finished(axis, "From publishing to arriving", columns=2)
+    return figure
+
+
+def _summed(
+    arrivals: Sequence[Arrival], begin: float
+) -> tuple[list[float], list[float], list[float]]:
+    """By time of publishing: median and 99th percentile of delays, in milliseconds."""
+    parts: dict[int, list[float]] = {}
+    for each in arrivals:
+        sent = each.tick / TICKS_PER_S
+        parts.setdefault(int((sent - begin) / FEW_S), []).append(max(each.at - sent, 1e-5) * 1e3)
+    times, middle, high = [], [], []
+    for part, delays in sorted(parts.items()):
+        delays.sort()
+        times.append((part + 0.5) * FEW_S)
+        middle.append(delays[len(delays) // 2])
+        high.append(delays[min(len(delays) - 1, len(delays) * 99 // 100)])
+    return times, middle, high
