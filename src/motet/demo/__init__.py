@@ -1,21 +1,29 @@
-"""The demo: an overlay of three broker processes, an order workflow, and a broker that dies.
+"""The demo: a workflow log flows through five brokers while its cases change hands, a broker is
+killed, and Spark reads, archives, looks at and judges all of it.
 
-What lives here
-    overlay   three brokers on free ports, started by `motet up` as anybody would
-    cast      the clients of the story and what they publish and want
-    account   what was published, who was owed it, who got it: the promises, counted
-    story     the acts
-    report    the counts as figures, for people and as JSON
+Lives here
+    overlay     five broker processes on free ports, started by `motet up` as anybody would
+    script      what is to be published, known beforehand, and the lots that change hands; pure
+    cast        the clients: handlers, watchers, and those who listen to transactions
+    handing     hand-overs in transactions, round after round
+    pipeline    what Spark does, in one session
+    story       the acts
+    chronicle   what happened when
+    comparing   what came, compared with what was to be published; pure
+    judging     all promises of a story
+    promises    a promise, and tables of them; pure
+    pictures, layout, page, report   what is left of it: pictures, report.html, report.json
 
-May import: `motet.client`, `motet.model`, `motet.errors`, `motet.broker.topology`, and
-`motet.bench.figures` for the shape of its results.
+May import: `motet.client`, `motet.spark`, `motet.audit`, `motet.model`, `motet.errors`,
+`motet.broker.topology`, `motet.runtime`, and `motet.bench.figures`, which describes the machine.
 
 Must never: sleep and hope. It polls for what must come true, with a deadline, and a promise
 that is not kept ends it with exit status 1.
 
 Invariants owned here
-    - Every event is checked at every subscriber: lost, doubled, misrouted, out of order.
-    - What is lost while a broker is down is shown as such: best effort is not more than that.
+    - What is counted does not come from what is judged: events are known from the log before
+      anything is published, and compared with what came, attributes included.
+    - A promise with no count against it is none: a story without promises was not kept.
 
-Test only this room: `pytest tests/integration/test_demo.py`
+Test only this room: `pytest tests/unit/demo tests/spark/test_demo.py`
 """

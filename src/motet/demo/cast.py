@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from motet.client.client import Client
-from motet.client.connecting import connect
+from motet.client.connecting import Order, connect
 from motet.client.subscription import Subscription
 from motet.client.transaction import Invitation, Transaction
 from motet.demo.overlay import Overlay
@@ -53,11 +53,38 @@ class Stretch:
 
 
 @dataclass
+class Heard:
+    """All that came to the cast."""
+
+    stretches: list[Stretch] = field(default_factory=list)
+    watched: dict[str, list[Arrival]] = field(
+        default_factory=lambda: {name: [] for name in WATCHERS}
+    )
+    moved: list[Arrival] = field(default_factory=list)
+    insight: list[Arrival] = field(default_factory=list)
+    lost_sessions: int = 0
+
+    @property
+    def handled(self) -> int:
+        return sum(len(stretch.arrivals) for stretch in self.stretches)
+
+    @property
+    def watched_least(self) -> int:
+        return min(map(len, self.watched.values()))
+
+    @property
+    def results(self) -> int:
+        """How many transactions with results came."""
+        return len({each.transaction for each in self.insight})
+
+
+@dataclass
 class Handler:
     name: str
     client: Client
     lots: dict[str, Lot]
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[Stretch]
+    """Those of everybody: it adds its own."""
     reading: list[asyncio.Task[None]] = field(default_factory=list)
 
     def read(self, subscription: Subscription) -> None:
@@ -95,9 +122,7 @@ class Cast:
         self.overlay = overlay
         self.lots = {lot.name: lot for lot in lots}
         self.handlers: dict[str, Handler] = {}
-        self.watched: dict[str, list[Arrival]] = {name: [] for name in WATCHERS}
-        self.moved: list[Arrival] = []
-        self.insight: list[Arrival] = []
+        self.heard = Heard()
         self.clients: dict[str, Client] = {}
         self._history = history
         self._stack = AsyncExitStack()
@@ -112,6 +137,7 @@ class Cast:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self.heard.lost_sessions = sum(each.lost_sessions for each in self.clients.values())
         await self._stack.aclose()
         readers = [task for each in self.handlers.values() for task in each.reading]
         await asyncio.gather(*readers, return_exceptions=True)
@@ -120,7 +146,7 @@ class Cast:
         for name in HOMES:
             await self._connect(name)
         for name in HANDLERS:
-            handler = Handler(name, self.clients[name], self.lots)
+            handler = Handler(name, self.clients[name], self.lots, self.heard.stretches)
             self.handlers[name] = handler
             await handler.client.participate(handler.take_part, began=handler.read)
             await handler.client.advertise(f"{MOVED} and by = '{name}'")
@@ -130,36 +156,18 @@ class Cast:
         for lot in self.lots.values():
             desk.read(await desk.client.subscribe(lot.filter, name=lot.name))
         for name in WATCHERS:
-            await self._hear(name, WORKFLOW, self.watched[name])
-        await self._hear(OBSERVER, MOVED, self.moved)
-        await self._hear(LISTENER, INSIGHT, self.insight)
+            await self._hear(name, WORKFLOW, self.heard.watched[name])
+        await self._hear(OBSERVER, MOVED, self.heard.moved)
+        await self._hear(LISTENER, INSIGHT, self.heard.insight)
 
     async def _connect(self, name: str) -> None:
-        order = "total" if name in WATCHERS else "publisher"
+        order: Order = "total" if name in WATCHERS else "publisher"
         address = self.overlay.addresses[HOMES[name]]
         opening = connect(address, client_id=name, order=order, history=self._history)
         self.clients[name] = await self._stack.enter_async_context(opening)
 
     async def _hear(self, name: str, wanted: str, into: list[Arrival]) -> None:
         await self.clients[name].subscribe(wanted, callback=_into(into))
-
-    # ── looking ──────────────────────────────────────────────────────────────────────────
-
-    @property
-    def stretches(self) -> list[Stretch]:
-        return [stretch for each in self.handlers.values() for stretch in each.stretches]
-
-    @property
-    def handled(self) -> int:
-        return sum(len(stretch.arrivals) for stretch in self.stretches)
-
-    @property
-    def watched_least(self) -> int:
-        return min(map(len, self.watched.values()))
-
-    @property
-    def lost_sessions(self) -> int:
-        return sum(client.lost_sessions for client in self.clients.values())
 
 
 def _into(found: list[Arrival]) -> Callable[[Event], None]:

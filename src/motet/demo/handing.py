@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle, pairwise
 from typing import Final
 
 from motet.client.plan import Plan
 from motet.demo.cast import AGENTS, DESK, DISPATCHER, Cast
 from motet.errors import Aborted, MisuseError, MotetError, UnavailableError
+from motet.model import Value
 
 PAUSE_S: Final = 0.35
 """Between two hand-overs."""
@@ -39,6 +40,14 @@ class HandOver:
     tries: int
 
 
+@dataclass
+class HandOvers:
+    """All of them, in the order of their ends."""
+
+    done: list[HandOver] = field(default_factory=list)
+    aborted: int = 0
+
+
 class Handing:
     def __init__(self, cast: Cast, now_s: Callable[[], float]) -> None:
         self._cast = cast
@@ -46,8 +55,7 @@ class Handing:
         self._dispatcher = cast.clients[DISPATCHER]
         self._next_agent = cycle(AGENTS)
         self.holder = dict.fromkeys(cast.lots, DESK)
-        self.done: list[HandOver] = []
-        self.aborted = 0
+        self.made = HandOvers()
 
     async def run(self, over: asyncio.Event) -> None:
         """Round after round, until it is over; what is under way is brought to its end."""
@@ -70,9 +78,11 @@ class Handing:
             tx = await self._invited(lot, self.holder[lot], new)
             if tx:
                 self.holder[lot] = new
-                self.done.append(HandOver(DISPATCH, (lot,), new, began_s, self._now_s(), tx, tries))
+                self.made.done.append(
+                    HandOver(DISPATCH, (lot,), new, began_s, self._now_s(), tx, tries)
+                )
                 return
-            self.aborted += 1
+            self.made.aborted += 1
             await asyncio.sleep(RETRY_S)
 
     async def _invited(self, lot: str, old: str, new: str) -> str:
@@ -106,7 +116,7 @@ class Handing:
         began_s, tries = self._now_s(), 0
         away = tuple(lot for lot, name in self.holder.items() if name != DESK)
         plan = self._plan(away)
-        key, doubtful = f"consolidation-{len(self.done)}", False
+        key, doubtful = f"consolidation-{len(self.made.done)}", False
         while True:
             tries += 1
             try:
@@ -114,12 +124,12 @@ class Handing:
                 break
             except (Aborted, MisuseError):
                 # One before, of which nobody knows, may be what stands in the way.
-                self.aborted += not doubtful
+                self.made.aborted += not doubtful
             except UnavailableError:
                 doubtful = True
             await asyncio.sleep(RETRY_S)
         self.holder |= dict.fromkeys(away, DESK)
-        self.done.append(HandOver(CONSOLIDATE, away, DESK, began_s, self._now_s(), tx, tries))
+        self.made.done.append(HandOver(CONSOLIDATE, away, DESK, began_s, self._now_s(), tx, tries))
 
     def _plan(self, away: tuple[str, ...]) -> Plan:
         """Lot by lot: its handler lets it go, the desk takes it, the handler says so."""
@@ -128,7 +138,7 @@ class Handing:
             old = self.holder[lot]
             ends = plan.unsubscribe(old, lot, after=[])
             begins = plan.subscribe(DESK, self._cast.lots[lot].filter, name=lot, after=[ends])
-            told = {"moved": lot, "by": old, "place": place, "of": len(away)}
+            told: dict[str, Value] = {"moved": lot, "by": old, "place": place, "of": len(away)}
             plan.publish(old, told, after=[begins])
         # Who publishes what is one order: the places.
         says = [step for step in plan.steps if step.kind == "publish"]

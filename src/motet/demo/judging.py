@@ -4,12 +4,11 @@ published, Spark's proof, and the audit."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from motet.demo.cast import Arrival
 from motet.demo.comparing import (
     Came,
-    Tally,
     compare,
     compare_blocks,
     compare_handlers,
@@ -17,7 +16,6 @@ from motet.demo.comparing import (
 )
 from motet.demo.handing import CONSOLIDATE
 from motet.demo.promises import Promise, counted, of_audit
-from motet.demo.script import Script
 
 if TYPE_CHECKING:
     from motet.demo.story import Outcome
@@ -34,7 +32,7 @@ def promises_of(told: Outcome) -> list[Promise]:
         *_of_crash(told),
         *_of_reading(told),
         *_of_writing(told),
-        *(of_audit(told.audit) if told.audit is not None else ()),
+        *of_audit(told.audit),
     ]
 
 
@@ -43,9 +41,9 @@ def _came(arrivals: Iterable[Arrival]) -> list[Came]:
 
 
 def _of_events(told: Outcome) -> list[Promise]:
-    stretches = [(each.lot, _came(each.arrivals)) for each in told.cast.stretches]
+    stretches = [(each.lot, _came(each.arrivals)) for each in told.heard.stretches]
     handlers = compare_handlers(told.script, stretches)
-    watched = {name: _came(came) for name, came in told.cast.watched.items()}
+    watched = {name: _came(came) for name, came in told.heard.watched.items()}
     watchers = compare_watchers(told.script, watched)
     both = handlers + watchers
     return [
@@ -63,12 +61,12 @@ def _of_events(told: Outcome) -> list[Promise]:
 
 
 def _of_transactions(told: Outcome) -> list[Promise]:
-    done = told.handing.done
+    done = told.moves.done
     plans = [each for each in done if each.kind == CONSOLIDATE]
-    seen = [(each.transaction, each.attributes["moved"]) for each in told.cast.moved]
+    seen = [(each.transaction, each.attributes["moved"]) for each in told.heard.moved]
     blocks = compare_blocks(seen, {each.tx: each.lots for each in plans})
     moves = sum(len(each.lots) for each in done)
-    aborted = f"{told.handing.aborted} more were aborted, and tried again"
+    aborted = f"{told.moves.aborted} more were aborted, and tried again"
     return [
         Promise(HANDS, "hand-overs committed", len(done), remark=aborted),
         Promise(HANDS, "lots that changed hands", moves, 1, "at least"),
@@ -84,7 +82,7 @@ def _of_transactions(told: Outcome) -> list[Promise]:
 
 
 def _of_crash(told: Outcome) -> list[Promise]:
-    chronicle, sessions = told.chronicle, told.cast.lost_sessions
+    chronicle, sessions = told.chronicle, told.heard.lost_sessions
     down_s = (chronicle.back_at_s or 0.0) - (chronicle.killed_at_s or 0.0)
     return [
         Promise(CRASH, "SIGKILL to the broker in the middle", 1, 1),
@@ -94,15 +92,9 @@ def _of_crash(told: Outcome) -> list[Promise]:
     ]
 
 
-def relevant(script: Script) -> set[Any]:
-    """What Spark's filter lets through."""
-    return {key for key, event in script.events.items() if "case" in event and "step" in event}
-
-
 def _of_reading(told: Outcome) -> list[Promise]:
-    owed = relevant(told.script)
     came = [((who, number), event) for who, number, event in told.archived]
-    tally = compare(told.script, came, owed)
+    tally = compare(told.script, came, told.script.steps)
     differ = sum(told.proof.differences.values()) if told.proof is not None else 1
     kept_away = told.in_logs - len(told.archived)
     return [
@@ -119,14 +111,14 @@ def _of_reading(told: Outcome) -> list[Promise]:
 
 
 def _of_writing(told: Outcome) -> list[Promise]:
-    seen = [(each.transaction, each.tick) for each in told.cast.insight]
+    seen = [(each.transaction, each.tick) for each in told.heard.insight]
     blocks = compare_blocks(seen, told.written)
     running = [tx for tx in told.written if tx.startswith("insight/")]
     numbers = sorted(int(tx.rpartition("/")[2]) for tx in running)
     missing = len(set(told.batches) ^ set(numbers))
     last = max(running, key=lambda tx: int(tx.rpartition("/")[2]), default="")
-    totals = _totals(told.cast.insight, last)
-    owed = len(relevant(told.script))
+    totals = _totals(told.heard.insight, last)
+    owed = len(told.script.counted)
     return [
         Promise(
             BACK,
@@ -157,6 +149,3 @@ def _totals(insight: Sequence[Arrival], transaction: str) -> int:
     return sum(
         int(str(each.attributes["events"])) for each in insight if each.transaction == transaction
     )
-
-
-__all__ = ["Tally", "promises_of", "relevant"]

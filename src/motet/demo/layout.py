@@ -52,7 +52,7 @@ def _clients(name: str, x: int, y: int) -> list[str]:
             for at, each in enumerate(texts)
         ]
     side, anchor = (-1, "end") if x < PLACES[MIDDLE][0] else (1, "start")
-    top = y + 5 - (len(found) - 1) * LINE / 2
+    top = y + 5 - (len(found) - 1) * LINE // 2
     return [
         _text(x + side * (RADIUS + 10), top + at * LINE, each, _colour(each), anchor)
         for at, each in enumerate(found)

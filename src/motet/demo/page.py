@@ -104,11 +104,11 @@ def _when(told: Outcome) -> str:
 def _cards(told: Outcome) -> str:
     chronicle = told.chronicle
     away_s = (chronicle.back_at_s or 0.0) - (chronicle.killed_at_s or 0.0)
-    deliveries = told.cast.handled + sum(map(len, told.cast.watched.values()))
+    deliveries = told.heard.handled + sum(map(len, told.heard.watched.values()))
     shown = {
         "events of the log": f"{len(told.script):,}",
         "deliveries": f"{deliveries:,}",
-        "transactions": f"{len(told.handing.done) + len(told.written):,}",
+        "transactions": f"{len(told.moves.done) + len(told.written):,}",
         "archived by Spark": f"{len(told.archived):,}",
         "s without the middle": f"{away_s:.1f}",
     }
@@ -119,12 +119,12 @@ def _cards(told: Outcome) -> str:
 
 
 def _happened(told: Outcome) -> str:
-    lots, handing = len(told.cast.lots), told.handing
+    lots, moves = len(told.script.lots), len(told.moves.done)
     return f"""<p>{escape(told.source)}, {len(told.script):,} events of {told.script.cases:,} cases,
 was published by three clients, at B1, B2 and B3, within {told.wish.seconds:g} seconds. Its cases
 were divided into {lots} lots. A desk had all of them at first; a dispatcher handed them to agents,
 one by one in dynamic transactions, and the desk took them back, all at once in plans:
-{len(handing.done)} transactions, while events kept coming. Each event had to reach exactly one
+{moves} transactions, while events kept coming. Each event had to reach exactly one
 handler. Two watchers saw all events as well, and had to see them in the same order.</p>
 <p>Meanwhile Spark read what was published, by a filter that brokers apply, and archived it; and it
 counted along and wrote each result back as one transaction, through B5, to whoever subscribes.

@@ -103,7 +103,7 @@ def _flow(told: Outcome) -> Any:
 def _written_back(told: Outcome) -> list[tuple[float, int]]:
     """When each running result came, and how many events it speaks of."""
     totals: dict[str, tuple[float, int]] = {}
-    for each in told.cast.insight:
+    for each in told.heard.insight:
         count = each.attributes.get("events")
         if isinstance(count, int):
             at_s, before = totals.get(each.transaction, (each.at - told.chronicle.began, 0))
@@ -113,12 +113,12 @@ def _written_back(told: Outcome) -> list[tuple[float, int]]:
 
 def _hands(told: Outcome) -> Any:
     """Who had which lot, when."""
-    lots = list(told.cast.lots)
+    lots = [lot.name for lot in told.script.lots]
     figure, axis = _blank(1.4 + 0.24 * max(len(lots), 4))
     begin_s, end_s = _begin_s(told), told.chronicle.samples[-1].at_s
     for row, lot in enumerate(lots):
         since_s, holder = begin_s, DESK
-        moves = [(each.ended_s, each.new) for each in told.handing.done if lot in each.lots]
+        moves = [(each.ended_s, each.new) for each in told.moves.done if lot in each.lots]
         for until_s, new in [*moves, (end_s, "")]:
             colour = COLOURS[holder]
             axis.barh(row, until_s - since_s, left=since_s - begin_s, color=colour, height=0.82)
@@ -129,7 +129,7 @@ def _hands(told: Outcome) -> Any:
     axis.grid(visible=False)
     axis.set_yticks(range(len(lots)), lots, fontsize=8)
     axis.set_ylim(len(lots) - 0.4, -0.6)
-    count = len(told.handing.done)
+    count = len(told.moves.done)
     axis.set_title(
         f"Who handled which cases: {count} transactions while events flowed",
         fontsize=11, loc="left", color=INK,
@@ -147,8 +147,8 @@ def _delays(told: Outcome) -> Any:
     """How long events took to arrive."""
     figure, axis = _blank(3.2)
     _fallen(told, axis)
-    handled = [each for stretch in told.cast.stretches for each in stretch.arrivals]
-    watched = [each for came in told.cast.watched.values() for each in came]
+    handled = [each for stretch in told.heard.stretches for each in stretch.arrivals]
+    watched = [each for came in told.heard.watched.values() for each in came]
     for arrivals, colour, name in (
         (handled, BLUE, "handlers"),
         (watched, GREEN, "watchers, in total order"),

@@ -63,9 +63,11 @@ def counted(section: str, tally: Tally, names: Iterable[str], unit: str) -> list
     ]
 
 
-def of_audit(found: Audit) -> list[Promise]:
+def of_audit(found: Audit | None) -> list[Promise]:
     """Of every guarantee, how often it was put to the test and how often it was broken."""
     section = "the audit of everything"
+    if found is None:
+        return [Promise(section, "was made", 0, 1)]
     said = []
     for name, meaning in GUARANTEES.items():
         checked = found.checked.get(name, 0)

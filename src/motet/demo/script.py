@@ -14,6 +14,7 @@ from motet.model.values import FAMILY_OF
 
 CASE: Final = "case"
 STEP: Final = "step"
+TRANSITION: Final = "transition"
 WORKFLOW: Final = "case is not null"
 """What is published from the log, and nothing else."""
 
@@ -54,11 +55,23 @@ class Script:
                 known[event[CASE]] = self._lot(event)
             self.lot_of[key] = known[event[CASE]]
 
+        self.steps = frozenset(key for key in self.lot_of if STEP in events[key])
+        """What tells of a step of a case, and Spark asks for."""
+        self.counted = frozenset(key for key in self.steps if _is_known(events[key]))
+        """What insight counts."""
+        if not self.steps:
+            raise MisuseError("the log has no steps: --column step=NAME says which column has them")
+
     def _lot(self, event: Attributes) -> str:
         return next(lot.name for lot in self.lots if lot.filter.matches(dict(event)))
 
     def __len__(self) -> int:
         return len(self.events)
+
+
+def _is_known(event: Attributes) -> bool:
+    """Logs know other transitions, too."""
+    return str(event.get(TRANSITION, "complete")).lower() in ("start", "complete")
 
 
 def events_of(plan: Planned) -> dict[Key, Attributes]:

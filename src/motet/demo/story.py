@@ -18,9 +18,9 @@ from motet.audit.recording import VARIABLE
 from motet.client.connecting import connect
 from motet.client.reading import open_log
 from motet.demo import overlay
-from motet.demo.cast import Arrival, Cast
+from motet.demo.cast import Arrival, Cast, Heard
 from motet.demo.chronicle import Chronicle, Sample
-from motet.demo.handing import Handing
+from motet.demo.handing import Handing, HandOvers
 from motet.demo.overlay import MIDDLE, PUBLISHED_AT, WRITTEN_AT, Overlay
 from motet.demo.pipeline import Pipeline
 from motet.demo.script import WORKFLOW, Script, events_of
@@ -76,8 +76,8 @@ class Outcome:
     wish: Wish
     chronicle: Chronicle
     script: Script
-    cast: Cast
-    handing: Handing
+    heard: Heard
+    moves: HandOvers
     source: str
     silence_s: float = 0.0
     """The longest time without an event after the broker was killed."""
@@ -116,8 +116,8 @@ async def _play(wish: Wish, tell: Teller, chronicle: Chronicle, pipeline: Pipeli
             tell.say(f"{source}: {len(script):,} events of {script.cases:,} cases")
             async with Cast(brokers, script.lots, wish.history) as cast:
                 handing = Handing(cast, chronicle.now_s)
-                told = Outcome(wish, chronicle, script, cast, handing, source)
-                await _flow(told, brokers, pipeline, plan, tell)
+                told = Outcome(wish, chronicle, script, cast.heard, handing.made, source)
+                await _flow(told, handing, brokers, pipeline, plan, tell)
                 await _look(told, brokers, pipeline, tell)
         await _judge(told, pipeline, tell)
     finally:
@@ -139,7 +139,7 @@ async def _log(wish: Wish, pipeline: Pipeline) -> tuple[Plan, str]:
 
 
 async def _flow(
-    told: Outcome, brokers: Overlay, pipeline: Pipeline, plan: Plan, tell: Teller
+    told: Outcome, handing: Handing, brokers: Overlay, pipeline: Pipeline, plan: Plan, tell: Teller
 ) -> None:
     from motet.spark.replay import Replay, Speed, Told
 
@@ -155,16 +155,16 @@ async def _flow(
         published = now.published
 
     def sample() -> Sample:
-        at_s, cast = told.chronicle.now_s(), told.cast
-        batches = len({each.transaction for each in cast.insight})
-        return Sample(at_s, published, cast.handled, cast.watched_least, pipeline.archived, batches)
+        at_s, heard = told.chronicle.now_s(), told.heard
+        came = (heard.handled, heard.watched_least, pipeline.archived, heard.results)
+        return Sample(at_s, published, *came)
 
     async def sampling() -> None:
         while True:
             now = sample()
             told.chronicle.samples.append(now)
             pipeline.check()
-            remark = f"{len(told.handing.done)} hand-overs"
+            remark = f"{len(told.moves.done)} hand-overs"
             tell.progress(now, len(told.script), remark)
             await asyncio.sleep(SAMPLE_S)
 
@@ -176,7 +176,7 @@ async def _flow(
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(sampling())
             talking = group.create_task(_chatter(brokers, told.wish.history, over))
-            moving = group.create_task(told.handing.run(over))
+            moving = group.create_task(handing.run(over))
             killing = group.create_task(_kill(told, brokers, tell, seconds * KILL_AT))
             hear(await replay.run())
             told.chronicle.note("the last event of the log is published")
@@ -189,14 +189,9 @@ async def _flow(
             watching.cancel()
     told.batches = await asyncio.to_thread(pipeline.end)
     told.chronicle.note("everybody has everything")
-    tell.say(
-        f"{len(told.script):,} events were published, {told.cast.handled:,} handled, "
-        f"{pipeline.archived:,} archived"
-    )
-    tell.say(
-        f"{len(told.handing.done)} hand-overs were committed, {told.handing.aborted} aborted and "
-        f"tried again"
-    )
+    last, moves = told.chronicle.samples[-1], told.moves
+    tell.say(f"published {last.published:,}, handled {last.handled:,}, archived {last.archived:,}")
+    tell.say(f"{len(moves.done)} hand-overs committed, {moves.aborted} aborted and tried again")
 
 
 async def _chatter(brokers: Overlay, history: Path, over: asyncio.Event) -> None:
@@ -220,13 +215,16 @@ async def _chatter(brokers: Overlay, history: Path, over: asyncio.Event) -> None
 
 async def _settled(told: Outcome, pipeline: Pipeline) -> None:
     """Until all that is owed has come, or patience ends: the comparison says which."""
-    owed, cast = len(told.script.lot_of), told.cast
+    heard, script = told.heard, told.script
+    owed, told_steps, counted = map(len, (script.lot_of, script.steps, script.counted))
 
     def arrived() -> bool:
         return (
-            cast.handled >= owed and cast.watched_least >= owed and pipeline.archived >= owed
-            and _counted(cast.insight) >= owed
-        )  # fmt: skip
+            heard.handled >= owed
+            and heard.watched_least >= owed
+            and pipeline.archived >= told_steps
+            and _counted(heard.insight) >= counted
+        )
 
     await _becomes_true(arrived)
 
@@ -252,11 +250,11 @@ async def _kill(told: Outcome, brokers: Overlay, tell: Teller, after_s: float) -
     down_s = chronicle.back_at_s - chronicle.killed_at_s
 
     def flowing() -> bool:
-        return all(came and came[-1].at > killed + down_s for came in told.cast.watched.values())
+        return all(came and came[-1].at > killed + down_s for came in told.heard.watched.values())
 
     await _becomes_true(flowing)
     told.silence_s = max(
-        _silence_s([each.at for each in came], killed) for came in told.cast.watched.values()
+        _silence_s([each.at for each in came], killed) for came in told.heard.watched.values()
     )
     tell.say(
         f"{MIDDLE} is back with all links after {down_s:.1f} s; "
@@ -292,14 +290,15 @@ async def _look(told: Outcome, brokers: Overlay, pipeline: Pipeline, tell: Telle
     tell.act("Spark looks at all of it, and tells everybody at once")
     home = brokers.addresses[WRITTEN_AT]
     urls = [brokers.addresses[name] for name in PUBLISHED_AT]
-    told.report, rows = await asyncio.to_thread(pipeline.insight, home)
+    report, rows = await asyncio.to_thread(pipeline.insight, home)
+    told.report = report
     tell.say(
-        f"{len(told.report.steps)} kinds of steps, {len(told.report.handovers)} pairs of agents "
-        f"who hand over, {told.report.outlier_count} steps that took unusually long"
+        f"{len(report.steps)} kinds of steps, {len(report.handovers)} pairs of agents "
+        f"who hand over, {report.outlier_count} steps that took unusually long"
     )
     told.written = await asyncio.to_thread(pipeline.written, home)
     owed = sum(map(len, told.written.values()))
-    await _becomes_true(lambda: len(told.cast.insight) >= owed)
+    await _becomes_true(lambda: len(told.heard.insight) >= owed)
     tell.say(f"written back as one transaction of {rows} events, through B5")
     told.chronicle.note("results are written back")
     told.proof = await asyncio.to_thread(pipeline.prove, urls)
