@@ -36,7 +36,7 @@ $(JAVA): $(READY)
 		echo "Spark needs Java 17 or newer. On Debian or Ubuntu: sudo apt-get install $(JRE)"; exit 1; }
 	@touch $@
 
-demo: $(READY) $(JAVA) ## run the main job: an overlay of brokers, a broker killed and back, a report
+demo: $(READY) $(JAVA) ## run the main job: a workflow, five brokers, one killed and back, Spark, a report
 	$(BIN)/motet demo
 
 # The tests with real brokers and with Spark mostly wait, the others compute: side by side they
