@@ -51,18 +51,12 @@ class Overlay:
         except MotetError:
             return None
 
-    async def is_reborn(self, broker: str) -> bool:
-        """It answers, and is not the process that it was."""
+    async def is_back(self, broker: str) -> bool:
+        """It answers, is not the process that it was, and has all its links."""
         state = await self.status(broker)
-        return state is not None and state["process"]["pid"] != self.pids[broker]
-
-    async def is_whole(self) -> bool:
-        """Every broker answers, and every link is up on both sides."""
-        for broker in self.addresses:
-            state = await self.status(broker)
-            if state is None or any(link["phase"] != "up" for link in state["links"].values()):
-                return False
-        return True
+        if state is None or state["process"]["pid"] == self.pids[broker]:
+            return False
+        return all(link["phase"] == "up" for link in state["links"].values())
 
 
 @contextlib.asynccontextmanager

@@ -68,11 +68,12 @@ def _fallen(told: Outcome, axis: Any) -> None:
         axis.axvline(killed_s, color=FALL, linewidth=1.2)
 
 
-def _finished(axis: Any, title: str, *, columns: int = 1, place: str = "best") -> None:
+def _finished(figure: Any, axis: Any, title: str) -> None:
     axis.set_title(title, fontsize=11, loc="left", color=INK)
     axis.set_xlabel("seconds since the first event", fontsize=9)
     axis.set_xlim(left=0.0)
-    axis.legend(fontsize=8, frameon=False, loc=place, ncols=columns)
+    shown = axis.get_legend_handles_labels()
+    figure.legend(*shown, fontsize=8, frameon=False, loc="outside lower center", ncols=3)
 
 
 def _flow(told: Outcome) -> Any:
@@ -96,7 +97,7 @@ def _flow(told: Outcome) -> Any:
         )  # fmt: skip
     axis.set_ylabel("events", fontsize=9)
     axis.set_ylim(bottom=0)
-    _finished(axis, "What was published, and how far everybody was", place="upper left")
+    _finished(figure, axis, "What was published, and how far everybody was")
     return figure
 
 
@@ -158,7 +159,7 @@ def _delays(told: Outcome) -> Any:
         axis.plot(times, high, color=colour, lw=0.9, ls=":", label=f"{name}: 99th percentile")
     axis.set_yscale("log")
     axis.set_ylabel("milliseconds", fontsize=9)
-    _finished(axis, "From publishing to arriving", columns=2)
+    _finished(figure, axis, "From publishing to arriving")
     return figure
 
 
