@@ -15,9 +15,10 @@ from motet.audit.verdicts import Audit
 from motet.demo import story
 from motet.demo.chronicle import Sample
 from motet.demo.judging import CRASH, EVENTS, HANDS, promises_of
+from motet.demo.outcome import Wish
 from motet.demo.overlay import PUBLISHED_AT
 from motet.demo.pipeline import Pipeline
-from motet.demo.story import Wish, play
+from motet.demo.story import play
 from motet.runtime.loop import run
 from motet.spark.archive.proof import Proof
 from motet.spark.insight.report import Report

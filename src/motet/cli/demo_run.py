@@ -18,8 +18,9 @@ from motet.cli.voice import out, say, say_json
 from motet.demo import promises, report
 from motet.demo.chronicle import Sample
 from motet.demo.judging import promises_of
+from motet.demo.outcome import Wish
 from motet.demo.pipeline import check_log, check_machine
-from motet.demo.story import Wish, play
+from motet.demo.story import play
 from motet.runtime.loop import run
 
 

@@ -8,7 +8,10 @@ Lives here
     handing     hand-overs in transactions, round after round
     pipeline    what Spark does, in one session
     story       the acts
+    flow        the longest of them: events flow, and a broker dies
+    waiting     for what must come true
     chronicle   what happened when
+    outcome     what was asked for, and all that it came to
     comparing   what came, compared with what was to be published; pure
     judging     all promises of a story
     promises    a promise, and tables of them; pure

@@ -18,7 +18,7 @@ from motet.demo.handing import CONSOLIDATE
 from motet.demo.promises import Promise, counted, of_audit
 
 if TYPE_CHECKING:
-    from motet.demo.story import Outcome
+    from motet.demo.outcome import Outcome
 
 EVENTS, HANDS, CRASH = "events of the log", "transactions", "a broker killed"
 SPARK, BACK = "Spark reads exactly once", "Spark writes back atomically"

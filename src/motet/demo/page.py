@@ -14,7 +14,7 @@ from motet.demo import layout, promises
 from motet.demo.promises import Promise
 
 if TYPE_CHECKING:
-    from motet.demo.story import Outcome
+    from motet.demo.outcome import Outcome
 
 STYLE: Final = """
 :root { color-scheme: light; }
@@ -120,8 +120,9 @@ def _cards(told: Outcome) -> str:
 
 def _happened(told: Outcome) -> str:
     lots, moves = len(told.script.lots), len(told.moves.done)
-    return f"""<p>{escape(told.source[:1].upper() + told.source[1:])}, {len(told.script):,} events of {told.script.cases:,} cases,
-was published by three clients, at B1, B2 and B3, within {told.wish.seconds:g} seconds. Its cases
+    source = escape(told.source[:1].upper() + told.source[1:])
+    return f"""<p>{source}, {len(told.script):,} events of {told.script.cases:,} cases, was
+published by three clients, at B1, B2 and B3, within {told.wish.seconds:g} seconds. Its cases
 were divided into {lots} lots. A desk had all of them at first; a dispatcher handed them to agents,
 one by one in dynamic transactions, and the desk took them back, all at once in plans:
 {moves} transactions, while events kept coming. Each event had to reach exactly one

@@ -11,7 +11,7 @@ from motet.model.ticks import TICKS_PER_S
 from motet.spark.insight import drawing
 
 if TYPE_CHECKING:
-    from motet.demo.story import Outcome
+    from motet.demo.outcome import Outcome
 
 DPI: Final = 110
 WIDTH_IN: Final = 9.0

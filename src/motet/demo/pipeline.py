@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from motet.audit.verdicts import Audit
-from motet.spark.failures import brief, is_foreign
+from motet.spark.failures import brief
 from motet.spark.session import require_java, require_pyspark, session
 
 if TYPE_CHECKING:
@@ -136,16 +135,6 @@ class Pipeline:
             if problem is not None:
                 raise brief(problem) from problem
 
-    def wait_for(self, condition: Callable[[], bool], patience_s: float) -> bool:
-        """Until it is so, or patience ends."""
-        deadline = time.monotonic() + patience_s
-        while not condition():
-            self.check()
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.2)
-        return True
-
     def end(self) -> list[int]:
         """Stop the queries; the batches that Spark has written down as committed."""
         for query in self._queries.values():
@@ -217,10 +206,6 @@ def check_log(log: Path) -> None:
     from motet.spark.replay.logs import files_in
 
     files_in(log)
-
-
-def told_plainly(problem: Exception) -> Exception:
-    return brief(problem) if is_foreign(problem) else problem
 
 
 @contextmanager

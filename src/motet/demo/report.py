@@ -11,7 +11,7 @@ from motet.demo import page, pictures, promises
 from motet.demo.promises import Promise
 
 if TYPE_CHECKING:
-    from motet.demo.story import Outcome
+    from motet.demo.outcome import Outcome
 
 PAGE, FIGURES, PICTURES = "report.html", "report.json", "pictures"
 VERSION: Final = 1

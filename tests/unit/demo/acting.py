@@ -8,8 +8,8 @@ from motet.audit.verdicts import GUARANTEES, Audit
 from motet.demo.cast import WATCHERS, Arrival, Heard, Stretch
 from motet.demo.chronicle import Chronicle, Sample
 from motet.demo.handing import CONSOLIDATE, DISPATCH, HandOver, HandOvers
+from motet.demo.outcome import Outcome, Wish
 from motet.demo.script import Attributes, Key, Script
-from motet.demo.story import Outcome, Wish
 from motet.spark.archive.proof import Proof
 from motet.spark.insight.report import Report
 

@@ -13,8 +13,8 @@ from motet.cli import demo_run
 from motet.cli.ending import FAILED, FINE
 from motet.demo import promises
 from motet.demo.judging import BACK, CRASH, EVENTS, HANDS, SPARK, promises_of
+from motet.demo.outcome import Outcome, Teller, Wish
 from motet.demo.promises import Promise
-from motet.demo.story import Outcome, Teller, Wish
 from motet.spark.archive.proof import Proof
 from tests.unit.demo.acting import arrived, outcome
 
