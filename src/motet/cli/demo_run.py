@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.markup import escape
-from rich.progress import Progress, TaskID
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from motet.cli.ending import FAILED, FINE, Misuse
-from motet.cli.pipeline_bars import bar
+from motet.cli.pipeline_bars import BAR_COLUMNS
 from motet.cli.pipeline_jobs import chosen, plainly
-from motet.cli.voice import out, say, say_json
+from motet.cli.voice import err, out, say, say_json
 from motet.demo import promises, report
 from motet.demo.chronicle import Sample
 from motet.demo.judging import promises_of
@@ -35,6 +44,7 @@ class Voice:
 
     def act(self, title: str) -> None:
         self._acts += 1
+        self._progress.update(self._task, total=None, remark=title)
         self._print(f"\n[bold]{self._acts}. {escape(title)}[/bold]")
 
     def say(self, text: str) -> None:
@@ -48,8 +58,22 @@ class Voice:
             self._progress.console.print(text)
 
     def progress(self, sample: Sample, total: int, remark: str) -> None:
-        told = f"{sample.handled:,} handled, {sample.archived:,} archived, {remark}"
-        self._progress.update(self._task, completed=sample.published, total=total, remark=told)
+        told = f"{sample.published:,} of {total:,} published, {sample.handled:,} handled"
+        told = f"{told}, {sample.archived:,} archived, {remark}"
+        # One more than there are: when all are published, it is not over.
+        self._progress.update(self._task, completed=sample.published, total=total + 1, remark=told)
+
+
+def _bar() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        BarColumn(bar_width=BAR_COLUMNS),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[remark]}"),
+        console=err(),
+        disable=not err().is_terminal,
+        transient=True,
+    )
 
 
 @plainly
@@ -70,8 +94,8 @@ def demo(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Misuse(f"{folder} has something in it already", "name an empty folder with --report")
     wish = Wish(folder, log, chosen(columns), size, seconds, seed, master)
-    with _hushed(), bar("events") as progress:
-        task = progress.add_task("published", total=None, remark="")
+    with _hushed(), _own_errors(), _bar() as progress:
+        task = progress.add_task("", total=None, remark="")
         outcome = run(play(wish, Voice(progress, task, json)))
     found = promises_of(outcome)
     kept = promises.kept(found)
@@ -96,3 +120,21 @@ def _hushed() -> Iterator[None]:
         yield
     finally:
         clients.setLevel(loudness)
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Our standard error is another descriptor than that of processes that we start: theirs may go
+    elsewhere meanwhile."""
+    before = sys.stderr
+    try:
+        number = os.dup(before.fileno())
+    except OSError:  # somebody keeps what we say, and there is no descriptor
+        yield
+        return
+    with os.fdopen(number, "w", encoding="utf-8", errors="replace") as own:
+        sys.stderr = own
+        try:
+            yield
+        finally:
+            sys.stderr = before
