@@ -67,6 +67,10 @@ class NoSpark(Pipeline):
     def archived(self) -> int:
         return CASES * EVENTS_OF_CASE
 
+    @property
+    def is_warm(self) -> bool:
+        return True
+
     def end(self) -> list[int]:
         return []
 

@@ -30,6 +30,8 @@ class Chronicle:
     began: float = field(default_factory=time.time)
     moments: list[Moment] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    began_flowing_s: float = 0.0
+    """When the first event was published."""
     killed_at_s: float | None = None
     back_at_s: float | None = None
 

@@ -51,15 +51,16 @@ class Flow:
         home = self._brokers.addresses[WRITTEN_AT]
         await asyncio.to_thread(self._pipeline.begin, urls, home)
         self._tell.say("Spark reads at B1, B2 and B3, by a filter that they apply; it writes at B5")
-        told.chronicle.note("the first event of the log is published")
         speed = Speed.parse(f"{seconds:g}s")
         with _recorded(told.wish.history), _first_alone():
             replay = Replay(plan, urls, speed, advertise=WORKFLOW, tell=self._hear)
             async with asyncio.TaskGroup() as group:
+                talking = group.create_task(self._chatter())
+                await becomes_true(self._is_warm)
+                told.chronicle.began_flowing_s = told.chronicle.note("the log begins to flow")
                 watching = group.create_task(self._watch())
                 killing = group.create_task(self._kill(seconds * KILL_AT))
                 moving = group.create_task(handing.run(self._over))
-                talking = group.create_task(self._chatter())
                 self._hear(await replay.run())
                 told.chronicle.note("the last event of the log is published")
                 await killing
@@ -71,7 +72,13 @@ class Flow:
         told.chronicle.samples.append(self._sample())
         told.chronicle.note("everybody has everything")
 
+    def _is_warm(self) -> bool:
+        self._pipeline.check()
+        return self._pipeline.is_warm
+
     def _hear(self, now: Told) -> None:
+        if not self._published:  # this is the first
+            self._told.chronicle.began_flowing_s = self._told.chronicle.now_s()
         self._published = now.published
 
     # ── how far everybody is ─────────────────────────────────────────────────────────────

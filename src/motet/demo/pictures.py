@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from motet.demo.cast import DESK, HANDLERS, Arrival
-from motet.model.ticks import TICKS_PER_S
+from motet.demo.overlay import MIDDLE
 from motet.spark.insight import drawing
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ COLOURS: Final = {DESK: "#c9ced6", "anna": BLUE, "ben": ORANGE, "carla": GREEN}
 FALL: Final = "#c62f2f"
 FEW_S: Final = 1.0
 """Delays are summed up over so long."""
+LEAST_S: Final = 1e-4
+"""Clocks are read at two places: less is nothing."""
 
 
 def draw(told: Outcome, folder: Path) -> dict[str, Path]:
@@ -56,7 +58,7 @@ def _blank(height_in: float) -> tuple[Any, Any]:
 
 
 def _begin_s(told: Outcome) -> float:
-    return told.chronicle.samples[0].at_s
+    return told.chronicle.began_flowing_s
 
 
 def _fallen(told: Outcome, axis: Any) -> None:
@@ -64,7 +66,9 @@ def _fallen(told: Outcome, axis: Any) -> None:
     chronicle, begin_s = told.chronicle, _begin_s(told)
     if chronicle.killed_at_s is not None and chronicle.back_at_s is not None:
         killed_s, back_s = chronicle.killed_at_s - begin_s, chronicle.back_at_s - begin_s
-        axis.axvspan(killed_s, back_s, color=FALL, alpha=0.13, linewidth=0, label="B3 is away")
+        axis.axvspan(
+            killed_s, back_s, color=FALL, alpha=0.13, linewidth=0, label=f"{MIDDLE} is away"
+        )
         axis.axvline(killed_s, color=FALL, linewidth=1.2)
 
 
@@ -154,23 +158,28 @@ def _delays(told: Outcome) -> Any:
         (handled, BLUE, "handlers"),
         (watched, GREEN, "watchers, in total order"),
     ):
-        times, middle, high = _summed(arrivals, told.chronicle.began + _begin_s(told))
+        times, middle, high = _summed(told, arrivals)
         axis.plot(times, middle, color=colour, lw=1.8, label=f"{name}: median")
         axis.plot(times, high, color=colour, lw=0.9, ls=":", label=f"{name}: 99th percentile")
     axis.set_yscale("log")
     axis.set_ylabel("milliseconds", fontsize=9)
-    _finished(figure, axis, "From publishing to arriving")
+    _finished(figure, axis, "From when an event was due to its arrival")
     return figure
 
 
 def _summed(
-    arrivals: Sequence[Arrival], begin: float
+    told: Outcome, arrivals: Sequence[Arrival]
 ) -> tuple[list[float], list[float], list[float]]:
-    """By time of publishing: median and 99th percentile of delays, in milliseconds."""
+    """By the time when events were due: median and 99th percentile of how much later they came, in
+    milliseconds. A publisher that was held up makes them late, too."""
+    begin = told.chronicle.began + _begin_s(told)
     parts: dict[int, list[float]] = {}
     for each in arrivals:
-        sent = each.tick / TICKS_PER_S
-        parts.setdefault(int((sent - begin) / FEW_S), []).append(max(each.at - sent, 1e-5) * 1e3)
+        due_s = told.script.due.get(each.key)
+        if due_s is not None:
+            due_s *= told.wish.seconds
+            late_ms = max(each.at - begin - due_s, LEAST_S) * 1e3
+            parts.setdefault(int(due_s / FEW_S), []).append(late_ms)
     times, middle, high = [], [], []
     for part, delays in sorted(parts.items()):
         delays.sort()

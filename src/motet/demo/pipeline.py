@@ -135,13 +135,25 @@ class Pipeline:
             if problem is not None:
                 raise brief(problem) from problem
 
+    @property
+    def is_warm(self) -> bool:
+        """Each query has done a batch: the first one takes much longer than all others."""
+        from motet.spark.archive.manifest import CHECKPOINT
+
+        return all(_commits(each) for each in (self.archive / CHECKPOINT, self.checkpoint))
+
     def end(self) -> list[int]:
-        """Stop the queries; the batches that Spark has written down as committed."""
+        """Stop the queries; the batches that Spark has written down as committed, from the first
+        one on for which it had read something."""
+        read = [
+            each["batchId"]
+            for each in self._queries[SINK].recentProgress
+            if each["numInputRows"] > 0
+        ]
         for query in self._queries.values():
             query.stop()
         self.check()
-        commits = self.checkpoint / "commits"
-        return sorted(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+        return [batch for batch in _commits(self.checkpoint) if read and batch >= min(read)]
 
     # ── afterwards ───────────────────────────────────────────────────────────────────────
 
@@ -191,6 +203,13 @@ class Pipeline:
         from motet.spark.audit import audit
 
         return audit(self.spark, history, tell, small_bytes=SMALL_BYTES)
+
+
+def _commits(checkpoint: Path) -> list[int]:
+    folder = checkpoint / "commits"
+    if not folder.is_dir():
+        return []
+    return sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit())
 
 
 def check_machine() -> None:

@@ -26,6 +26,12 @@ Attributes = Mapping[str, Value]
 class Planned(Protocol):
     """A plan of `motet.spark.replay`, as far as it matters here."""
 
+    @property
+    def first_us(self) -> int: ...
+
+    @property
+    def last_us(self) -> int: ...
+
     def client_id(self, publisher: int) -> str: ...
 
     def batches(self) -> Iterable[list[dict[str, Any]]]: ...
@@ -40,8 +46,12 @@ class Lot:
 
 
 class Script:
-    def __init__(self, events: Mapping[Key, Attributes], lots: int) -> None:
+    def __init__(
+        self, events: Mapping[Key, Attributes], lots: int, due: Mapping[Key, float] | None = None
+    ) -> None:
         self.events = events
+        self.due = due or {}
+        """When each is to be published, as a part of all the time that there is."""
         cases = [event[CASE] for event in events.values() if CASE in event]
         self.cases = len(set(cases))
         self.lots = divided(cases, lots)
@@ -74,18 +84,22 @@ def _is_known(event: Attributes) -> bool:
     return str(event.get(TRANSITION, "complete")).lower() in ("start", "complete")
 
 
-def events_of(plan: Planned) -> dict[Key, Attributes]:
+def script_of(plan: Planned, lots: int) -> Script:
     """The k-th row of a publisher is the k-th event of its session."""
     from motet.spark.replay.rows import event_of
 
     numbers: Counter[int] = Counter()
-    found: dict[Key, Attributes] = {}
+    events: dict[Key, Attributes] = {}
+    due: dict[Key, float] = {}
+    span_us = max(plan.last_us - plan.first_us, 1)
     for rows in plan.batches():
         for row in rows:
             publisher = row["_publisher"]
             numbers[publisher] += 1
-            found[plan.client_id(publisher), numbers[publisher]] = event_of(row)[0]
-    return found
+            key = (plan.client_id(publisher), numbers[publisher])
+            events[key] = event_of(row)[0]
+            due[key] = (row["_time_us"] - plan.first_us) / span_us
+    return Script(events, lots, due)
 
 
 def divided(cases: Sequence[Value], most: int) -> list[Lot]:

@@ -14,7 +14,7 @@ from motet.demo.handing import Handing
 from motet.demo.outcome import Outcome, Teller, Wish
 from motet.demo.overlay import PUBLISHED_AT, WRITTEN_AT, Overlay
 from motet.demo.pipeline import Pipeline
-from motet.demo.script import Script, events_of
+from motet.demo.script import script_of
 from motet.demo.waiting import becomes_true
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def _play(wish: Wish, tell: Teller, chronicle: Chronicle, pipeline: Pipeli
             tell.say(f"Spark runs on {wish.master}")
             chronicle.note("brokers and Spark have started")
             plan, source = await _log(wish, pipeline)
-            script = Script(await asyncio.to_thread(events_of, plan), LOTS)
+            script = await asyncio.to_thread(script_of, plan, LOTS)
             tell.say(f"{source}: {len(script):,} events of {script.cases:,} cases")
             async with Cast(brokers, script.lots, wish.history) as cast:
                 handing = Handing(cast, chronicle.now_s)
