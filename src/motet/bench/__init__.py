@@ -16,6 +16,7 @@ What lives here
     tx         transactions: latency beside its floor, throughput, growth, the dip of others
     workload, match   the matching engines alone
     log        the log against a bare file
+    spark      Spark's source and sink beside some that do nothing, which are in spark_sides
     audit      a large history judged by Spark, on one core and on two
     pubend, reading   the log of exactly-once events; and late readers of it, over TCP
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Raw
 
 from motet.bench import stand
 from motet.bench.figures import Figure, Progress
@@ -58,7 +60,7 @@ def measure(events: int = SHORT_EVENTS, readings: int = READINGS) -> dict[str, R
     """By what was read, how fast."""
     with tempfile.TemporaryDirectory(prefix="motet-bench-") as name:
         folder = Path(name) / "B1"
-        run_loop(_fill(folder, events))
+        run_loop(fill(folder, events, sample_runs()))
         with stand.broker("B1", data=folder) as broker:
             return run_loop(_measure(broker, events, readings))
 
@@ -99,13 +101,14 @@ def run(short: bool = True, progress: Progress = lambda _: None) -> list[Figure]
     return figures
 
 
-async def _fill(folder: Path, events: int) -> None:
+async def fill(folder: Path, events: int, runs: Iterable[list[Raw]]) -> None:
+    """The folder of a broker whose pubend has so many events of these runs, all of them sealed."""
     core, journal, _ = open_folder(BrokerConfig("B1", root="B1"), folder)
     name = f"B1.{core.config.incarnation}"
     await journal.close()
     log = PubendLog.open(folder / PUBEND, name)
     left = events
-    for bodies, publisher in zip(sample_runs(), cycle(PUBLISHERS), strict=False):
+    for bodies, publisher in zip(runs, cycle(PUBLISHERS), strict=False):
         bodies = bodies[:left]
         first = log.published(publisher, "e1") + 1
         log.append_run(log.last_tick + 1, publisher, "e1", first, bodies)

@@ -10,7 +10,7 @@ import typer
 
 from motet.bench import figures
 from motet.bench.figures import Figure, Progress
-from motet.cli.ending import FAILED, FINE
+from motet.cli.ending import FAILED, FINE, Misuse
 from motet.cli.options import Json
 from motet.cli.voice import err, out, say, say_json
 
@@ -22,6 +22,7 @@ class What(StrEnum):
     DELIVERY = "delivery"
     PUBEND = "pubend"
     TX = "tx"
+    SPARK = "spark"
     AUDIT = "audit"
     ALL = "all"
 
@@ -31,17 +32,22 @@ def bench(
     short: Annotated[
         bool, typer.Option("--short", help="About a minute each, with fewer rounds.")
     ] = False,
+    events: Annotated[
+        int | None, typer.Option(help="Events and rows for Spark: 1,000,000 if nothing is said.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Measure brokers on the way (route), the matching engines alone (match), what durability
     costs (journal), what exactly-once delivery costs, how fast late readers are and how long a cell
     that loses a process is silent (delivery), the log of exactly-once events (pubend), transactions
-    (tx), how long Spark judges a history (audit), or all.
+    (tx), how fast Spark reads and writes (spark), how long it judges a history (audit), or all.
 
     Every figure is printed beside the floor measured in the same run: what the machine allows
     without motet. The exit status is 1 if events were lost; a missed goal is shown, not punished,
     because it depends on the machine.
     """
+    if events is not None and (what is not What.SPARK or events < 1):
+        raise Misuse("--events is a number from 1 on, for `motet bench spark`")
     chosen = [kind for kind in _BENCHMARKS if what in (What.ALL, kind)]
     results: list[Figure] = []
     with err().status("") as line:
@@ -50,7 +56,10 @@ def bench(
             def tell(text: str, kind: What = kind) -> None:
                 line.update(f"{kind}: {text}")
 
-            results += _BENCHMARKS[kind](short, tell)
+            if kind is What.SPARK:
+                results += _spark(short, tell, events)
+            else:
+                results += _BENCHMARKS[kind](short, tell)
     if json:
         say_json(figures.report(results))
     else:
@@ -98,6 +107,12 @@ def _tx(short: bool, progress: Progress) -> list[Figure]:
     return tx.run(short, progress)
 
 
+def _spark(short: bool, progress: Progress, events: int | None = None) -> list[Figure]:
+    from motet.bench import spark
+
+    return spark.run(short, progress, events)
+
+
 def _audit(short: bool, progress: Progress) -> list[Figure]:
     from motet.bench import audit
 
@@ -111,5 +126,6 @@ _BENCHMARKS: dict[What, Callable[[bool, Progress], list[Figure]]] = {
     What.DELIVERY: _delivery,
     What.PUBEND: _pubend,
     What.TX: _tx,
+    What.SPARK: _spark,
     What.AUDIT: _audit,
 }

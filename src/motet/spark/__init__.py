@@ -23,7 +23,6 @@ Lives here
     sink        writes: tasks stage rows at a broker, the driver commits them as one transaction
     sink_options   what can be said with `option` of a sink
     rows        which columns can be events, and batches of Arrow as their bodies
-    measuring   how fast a sink is, beside one that does nothing
     audit/      jobs that judge histories
     workload, archive, replay, insight   rooms of their own, for `motet pipeline`
 

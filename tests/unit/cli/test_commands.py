@@ -103,6 +103,8 @@ def test_nothing_asked_shows_the_help(capsys: pytest.CaptureFixture[str]) -> Non
         (["sim", "--profile", "sunny"], "sunny"),
         (["sim", "--jobs", "-1"], "--jobs"),
         (["bench", "frob"], "frob"),
+        (["bench", "route", "--events", "9"], "--events"),
+        (["bench", "spark", "--events", "0"], "--events"),
     ],
 )
 def test_misuse_is_one_clear_line_and_status_2(
