@@ -66,7 +66,7 @@ class Effort:
 
 
 SHORT = Effort(rounds=2, events=200_000, batches=8)
-LONG = Effort(rounds=5, events=1_000_000, batches=20)
+LONG = Effort(rounds=3, events=1_000_000, batches=20)
 
 Samples = dict[str, list[float]]
 

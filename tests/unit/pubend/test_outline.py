@@ -148,3 +148,26 @@ def test_a_transaction_that_is_not_whole_yet_is_left_out(tmp_path: Path) -> None
     settle(pubend)
     assert counts(outline(pubend, last + 1)) == [(tick + 2, 2, 0)]
     shut(pubend)
+
+
+def test_many_small_runs_with_gaps_between_are_counted_rightly(tmp_path: Path) -> None:
+    with without_syncs():
+        pubend = opened(tmp_path, segment_bytes=1 << 20)
+        ticks: list[int] = []
+        for number in range(300):
+            first = pubend.last_tick + 1 + number % 4
+            pubend.append_run(first, "alice", "e1", len(ticks) + 1, bodies(1 + number % 5))
+            ticks += range(first, pubend.last_tick + 1)
+        pubend.roll()
+        settle(pubend)
+        assert pubend.seal_here() == 1
+    for since, last, step in ((1, ticks[-1], 160), (ticks[7], ticks[-9], 64), (1, ticks[-1], 10)):
+        found = outline(pubend, since, last, step=step)
+        before = since - 1
+        for each in found.steps:
+            assert each.events == sum(before < tick <= each.upto for tick in ticks)
+            assert 0 < each.events < step + max(step // 16, 5)
+            before = each.upto
+        assert before == last
+        assert len(found.steps) <= -(-len(ticks) // step)
+    shut(pubend)

@@ -31,7 +31,7 @@ from motet.runtime.log.folder import WAY_OUT
 from motet.runtime.pubend.batches import Sieve, Sifted
 from motet.runtime.pubend.block_tables import Room, read_tables
 from motet.runtime.pubend.columns import read_columns
-from motet.runtime.pubend.entries import Entry, sealed_entries
+from motet.runtime.pubend.entries import Entry, Grain, sealed_entries
 from motet.runtime.pubend.index import Index, damaged, read_index
 from motet.runtime.pubend.parts import Sealed
 from motet.runtime.pubend.sealing import Outcome, arrow_path, index_path, seal_segment
@@ -156,9 +156,10 @@ class FileShelf:
             index, path = self._index(part), self._paths(part)[0]
             yield from read_tables(path, index, since, upto, filter, wishes, room)
 
-    def entries(self, part: Sealed, since: int, upto: int) -> Iterator[Entry]:
+    def entries(self, part: Sealed, since: int, upto: int, grain: Grain) -> Iterator[Entry]:
         with self._gone(part):
-            yield from sealed_entries(self._paths(part)[0], self._index(part), since, upto)
+            index, path = self._index(part), self._paths(part)[0]
+            yield from sealed_entries(path, index, since, upto, grain)
 
     def kinds(self, part: Sealed, names: Sequence[str]) -> dict[str, set[str]] | None:
         with self._gone(part):

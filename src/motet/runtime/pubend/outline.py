@@ -12,7 +12,7 @@ from msgspec import Struct
 from motet.errors import LogTrimmed
 from motet.protocol.reading.messages import REST, LogStep
 from motet.runtime.pubend.batches import Lost, Sieve
-from motet.runtime.pubend.entries import Entry, entry_of
+from motet.runtime.pubend.entries import Entry, Grain, entry_of
 from motet.runtime.pubend.parts import Live, Part, part_with
 from motet.runtime.pubend.reading import Reading
 from motet.runtime.pubend.records import Cut
@@ -21,6 +21,8 @@ from motet.runtime.pubend.shelf import Shelf
 OUTLINE_S: Final = 0.1
 """Whoever waits for an outline hears something after this time."""
 MOST_STEPS: Final = 4096
+GRAINS: Final = 16
+"""A step may be larger than it should be by one part in so many."""
 
 
 class Measure(Struct, frozen=True):
@@ -32,6 +34,10 @@ class Measure(Struct, frozen=True):
     most_events: int
     most_bytes: int
     every_block: bool = False
+
+    @property
+    def grain(self) -> Grain:
+        return Grain(self.step_events // GRAINS, self.step_bytes // GRAINS)
 
 
 class Outlined(Struct, frozen=True):
@@ -71,7 +77,7 @@ class OutlineReading:
                 return Outlined(since, min(last, parts[number + 1].floor), True, [])
             upto = min(last, parts[number + 1].floor) if number + 1 < len(parts) else last
             try:
-                for entry in self._entries(parts[number], at, upto):
+                for entry in self._entries(parts[number], at, upto, measure.grain):
                     at = entry.last_tick + 1
                     steps.take(entry)
                     if steps.is_full or (steps.steps and time.monotonic() > until_s):
@@ -84,9 +90,9 @@ class OutlineReading:
             at = upto + 1
         return steps.outlined(last)
 
-    def _entries(self, part: Part, since: int, upto: int) -> Iterator[Entry]:
+    def _entries(self, part: Part, since: int, upto: int, grain: Grain) -> Iterator[Entry]:
         if not isinstance(part, Live):
-            yield from self._shelf.entries(part, since, upto)
+            yield from self._shelf.entries(part, since, upto, grain)
             return
         for batch in self._reading(Sieve()).batches(since, upto, None, None):
             if isinstance(batch, Lost):
@@ -139,6 +145,9 @@ class Steps:
             self._step_before(entry.first_tick)
             self._count(entry.last_tick, entry.events, entry.size_bytes)
             self._step(entry.last_tick, REST)
+        elif entry.events and not entry.is_solid:
+            self._count(entry.last_tick, entry.events, entry.size_bytes)
+            self._look()
         else:
             self._run(entry)
 

@@ -9,7 +9,7 @@ from motet.model import Filter
 from motet.runtime.log import Extent
 from motet.runtime.pubend.batches import Sieve, Sifted
 from motet.runtime.pubend.block_tables import Room
-from motet.runtime.pubend.entries import Entry
+from motet.runtime.pubend.entries import Entry, Grain
 from motet.runtime.pubend.parts import Sealed
 from motet.runtime.pubend.tables import Tabled, Wishes
 
@@ -49,7 +49,7 @@ class Shelf(Protocol):
     ) -> Iterator[Tabled]:
         """The same as tables, until there is no room."""
 
-    def entries(self, part: Sealed, since: int, upto: int) -> Iterator[Entry]:
+    def entries(self, part: Sealed, since: int, upto: int, grain: Grain) -> Iterator[Entry]:
         """Its records, but for what is in them."""
 
     def kinds(self, part: Sealed, names: Sequence[str]) -> dict[str, set[str]] | None:
@@ -87,8 +87,8 @@ class NoShelf:
         asked = f"{since} to {upto}, {filter}, {wishes}, {room}"
         raise AssertionError(f"{part} was never sealed: {asked}")
 
-    def entries(self, part: Sealed, since: int, upto: int) -> Iterator[Entry]:
-        raise AssertionError(f"{part} was never sealed: {since} to {upto}")
+    def entries(self, part: Sealed, since: int, upto: int, grain: Grain) -> Iterator[Entry]:
+        raise AssertionError(f"{part} was never sealed: {since} to {upto}, {grain}")
 
     def kinds(self, part: Sealed, names: Sequence[str]) -> dict[str, set[str]] | None:
         raise AssertionError(f"{part} was never sealed: {names}")
