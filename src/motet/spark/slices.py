@@ -14,8 +14,8 @@ from motet.spark.brokers import Brokers
 from motet.spark.offsets import Vector
 from motet.spark.options import Options
 
-SLICE_EVENTS: Final = 200_000
-"""One task reads about so many, if nothing else is said."""
+SLICE_EVENTS: Final = 250_000
+"""One task reads at most about so many, if nothing else is said."""
 STEP_EVENTS: Final = 10_000
 PIECES: Final = 4
 """Of so many steps, at least, a slice is made: then all are about equal."""
@@ -42,14 +42,27 @@ def slices_between(brokers: Brokers, start: Vector, end: Vector, options: Option
     ranges = {name: (since, upto) for name, (since, upto) in ranges.items() if since <= upto}
     outlines = _outlines(brokers, ranges, options, STEP_EVENTS)
     total = sum(each.events for each in outlines.values())
-    size = ceil(total / max(options.min_partitions, ceil(total / SLICE_EVENTS), 1))
+    tasks = max(options.min_partitions, _tasks(total))
+    size = total // tasks
     if total and size < PIECES * STEP_EVENTS and options.min_partitions > 1:
         outlines = _outlines(brokers, ranges, options, max(size // PIECES, 1))
     return [
         Slice(brokers.home(name), name, since, upto, events)
         for name, outline in outlines.items()
-        for since, upto, events in _divided(outline.since, outline.steps, size)
+        for since, upto, events in divided(
+            outline.since, outline.steps, _share(outline.events, tasks, total)
+        )
     ]
+
+
+def _share(events: int, tasks: int, total: int) -> int:
+    """How many of the tasks are for these of all events, rounded up."""
+    return max(-(-events * tasks // max(total, 1)), 1)
+
+
+def _tasks(events: int) -> int:
+    """1, 2, 4, 8, …: so are cores, mostly, and then none has nothing to do at the end."""
+    return 1 << (ceil(events / SLICE_EVENTS) - 1).bit_length() if events else 1
 
 
 def _outlines(
@@ -66,14 +79,18 @@ def _outlines(
     return found
 
 
-def _divided(since: int, steps: Sequence[LogStep], size: int) -> Iterator[tuple[int, int, int]]:
-    """First tick, last tick and number of events of each slice."""
+def divided(since: int, steps: Sequence[LogStep], slices: int) -> Iterator[tuple[int, int, int]]:
+    """First tick, last tick and number of events of each slice. There are so many, and they are
+    about equal, as far as steps are small."""
+    left = sum(each.events for each in steps)
     events, upto = 0, since - 1
     for step in steps:
-        if events and events + step.events > size:
+        share = (left + events) / slices
+        if events and events + step.events / 2 > share:  # it comes nearer without this step
             yield since, upto, events
-            since, events = upto + 1, 0
+            since, events, slices = upto + 1, 0, max(slices - 1, 1)
         upto = step.upto
         events += step.events
+        left -= step.events
     if events:
         yield since, upto, events
