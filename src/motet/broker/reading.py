@@ -250,10 +250,16 @@ def _ipc(batches: list[Any]) -> Any:
     batch = batches[0]
     if len(batches) > 1:
         (batch,) = pyarrow.Table.from_batches(batches).combine_chunks().to_batches()
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
+    measured = pyarrow.MockOutputStream()
+    _write(pyarrow, measured, batch)
+    data = pyarrow.allocate_buffer(measured.size())  # one that grows is copied as it does
+    _write(pyarrow, pyarrow.FixedSizeBufferWriter(data), batch)
+    return memoryview(data)
+
+
+def _write(arrow: Any, sink: Any, batch: Any) -> None:
+    with arrow.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return memoryview(sink.getvalue())
 
 
 # ── what a reader may ask ────────────────────────────────────────────────────────────────

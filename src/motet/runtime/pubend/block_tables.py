@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,9 +20,8 @@ from motet.runtime.pubend.columns import (
     attributes_of,
     blocks_between,
 )
-from motet.runtime.pubend.index import FLOAT, INT, TEXT, Index, Runs, stream_columns
+from motet.runtime.pubend.index import FLOAT, INT, STREAM, TEXT, Index, Runs, stream_columns
 from motet.runtime.pubend.records import RUN
-from motet.runtime.pubend.rows import packed_head
 from motet.runtime.pubend.selection import Selector
 from motet.runtime.pubend.tables import (
     SPLIT,
@@ -179,17 +179,23 @@ class _BlockTable:
         is only what would not fit alone."""
         most, left = min(len(rows), room.rows), room.size_bytes
         block = self._reader.block
+        if most < len(rows) and not room.is_first:
+            return 0, 0
         if block.bodies.size <= left:
             return most, block.bodies.size * most // block.rows
         offsets = memoryview(self._reader.fetcher.chunk(block.offsets)).cast("i")
-        taken = _listed(rows[:most])
-        sizes = list(accumulate(offsets[row + 1] - offsets[row] for row in taken))
-        if sizes[-1] <= left:
-            return most, sizes[-1]
+        ends: Sequence[int]
+        if isinstance(rows, range):
+            ends, before = offsets[rows.start + 1 : rows.start + most + 1], offsets[rows.start]
+        else:
+            taken = _listed(rows[:most])
+            ends, before = [*accumulate(offsets[row + 1] - offsets[row] for row in taken)], 0
+        if ends[-1] - before <= left:
+            return most, ends[-1] - before
         if not room.is_first:
             return 0, 0
-        most = max(bisect_right(sizes, left), 1)
-        return most, sizes[most - 1]
+        most = max(bisect_right(ends, left + before), 1)
+        return most, ends[most - 1] - before
 
     # ── columns ──────────────────────────────────────────────────────────────────────────
 
@@ -197,12 +203,11 @@ class _BlockTable:
         are_few = len(rows) * GATHER_SHARE <= self._reader.block.rows
         pieces = self._reader.pieces(_listed(rows)) if are_few else None
         names = {each.name for each in self._wishes.columns if not each.attribute}
-        found: dict[str, Any] = {}
-        if names & {"tick", "time", "kind", "publisher", "epoch", "sequence"}:
-            found |= self._stream(rows, pieces)
-        if self._wishes.splits:
-            split = self._split(rows) if pieces is None else self._split_few(pieces)
-            found |= dict(zip(SPLIT, split, strict=True))
+        found = self._stream(names, rows, pieces)
+        wanted = [name for name in SPLIT if name in names]
+        if wanted:
+            bodies, sizes = self._bodies(rows) if pieces is None else self._few_bodies(pieces, rows)
+            found |= split_bodies(self._arrow, bodies, sizes, wanted)
         for each in self._wishes.columns:
             if each.attribute:
                 found[each.name] = self._attribute(each, rows, misfits)
@@ -213,42 +218,44 @@ class _BlockTable:
             return column.slice(rows.start, len(rows))
         return column.take(rows)
 
-    def _stream(self, rows: Any, pieces: list[Piece] | None) -> dict[str, Any]:
-        arrow, runs, names = self._arrow, self._reader.runs, self._reader.index.names
+    def _stream(self, names: set[str], rows: Any, pieces: list[Piece] | None) -> dict[str, Any]:
+        arrow, runs, words = self._arrow, self._reader.runs, self._reader.index.names
+        told = names | {"tick"} if "time" in names else names
+        wanted = [name for name in STREAM if name in told]
         if pieces is not None:
-            found = dict(stream_columns(arrow, _runs_of(runs, pieces), names))
+            found = dict(stream_columns(arrow, _runs_of(runs, pieces), words, wanted))
         else:
-            columns = stream_columns(arrow, runs, names)
+            columns = stream_columns(arrow, runs, words, wanted)
             found = {name: self._taken(column, rows) for name, column in columns}
-        found["kind"] = kind_column(arrow, found["kind"])
-        found["time"] = found["tick"].cast(arrow.timestamp("us", tz="UTC"))
+        if "kind" in names:
+            found["kind"] = kind_column(arrow, found["kind"])
+        if "time" in names:
+            found["time"] = found["tick"].cast(arrow.timestamp("us", tz="UTC"))
         return found
 
-    def _split(self, rows: Any) -> tuple[Any, Any]:
+    def _bodies(self, rows: Any) -> tuple[Any, Any]:
+        """Bodies, and the sizes of their payloads."""
         arrow, block, fetch = self._arrow, self._reader.block, self._reader.fetcher.chunk
-        assert block.payload_sizes is not None
         buffers = [None, *(arrow.py_buffer(fetch(each)) for each in (block.offsets, block.bodies))]
         bodies = arrow.Array.from_buffers(arrow.binary(), block.rows, buffers)
-        sizes = arrow.Array.from_buffers(
-            arrow.uint32(), block.rows, [None, arrow.py_buffer(fetch(block.payload_sizes))]
-        )
-        return split_bodies(arrow, self._taken(bodies, rows), self._taken(sizes, rows))
+        return self._taken(bodies, rows), self._taken(self._payload_sizes(), rows)
 
-    def _split_few(self, pieces: list[Piece]) -> tuple[Any, Any]:
+    def _few_bodies(self, pieces: list[Piece], rows: Any) -> tuple[Any, Any]:
+        """The same, but nothing is read besides."""
         arrow, block, reader = self._arrow, self._reader.block, self._reader
-        assert block.payload_sizes is not None
-        sizes = memoryview(reader.fetcher.chunk(block.payload_sizes)).cast("I")
         offsets = memoryview(reader.fetcher.chunk(block.offsets)).cast("i")
-        attributes, payloads = [], []
-        for (_, first, stop), data in zip(pieces, reader.gather(pieces), strict=True):
-            begin = offsets[first]
-            for row in range(first, stop):
-                end = offsets[row + 1] - begin
-                cut = end - sizes[row]
-                head = cut - len(packed_head(sizes[row]))
-                attributes.append(data[offsets[row] - begin + 1 : head])
-                payloads.append(data[cut:end])
-        return arrow.array(attributes, arrow.binary()), arrow.array(payloads, arrow.binary())
+        places = [row for _, first, end in pieces for row in range(first, end)]
+        sizes = (offsets[row + 1] - offsets[row] for row in places)
+        bounds = arrow.py_buffer(array("i", accumulate(sizes, initial=0)))
+        data = arrow.py_buffer(b"".join(reader.gather(pieces)))
+        bodies = arrow.Array.from_buffers(arrow.binary(), len(rows), [None, bounds, data])
+        return bodies, self._taken(self._payload_sizes(), rows)
+
+    def _payload_sizes(self) -> Any:
+        arrow, block = self._arrow, self._reader.block
+        assert block.payload_sizes is not None
+        data = arrow.py_buffer(self._reader.fetcher.chunk(block.payload_sizes))
+        return arrow.Array.from_buffers(arrow.uint32(), block.rows, [None, data])
 
     def _attribute(self, wanted: Wanted, rows: Any, misfits: Counter[str]) -> Any:
         arrow, compute = self._arrow, self._arrow.compute

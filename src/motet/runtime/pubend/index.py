@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -156,33 +156,48 @@ class Fetcher:
         os.close(self._descriptor)
 
 
-def stream_columns(arrow: Any, runs: Runs, names: list[str]) -> Iterator[tuple[str, Any]]:
-    """What the runs say, row by row."""
+STREAM: Final = ("tick", "kind", "publisher", "epoch", "sequence")
+"""What the runs of a block say of every row."""
+
+
+def stream_columns(
+    arrow: Any, runs: Runs, names: list[str], wanted: Iterable[str] = STREAM
+) -> Iterator[tuple[str, Any]]:
+    """What the runs say, row by row: as many of `STREAM` as are wanted."""
     counts = [after - before for before, after in pairwise(runs.first_rows)]
     rows = sum(counts)
-    upward = _upward(arrow, rows)
     words = arrow.array(names, arrow.string())
+    of_row = _run_numbers(arrow, counts) if len(counts) < rows else None
 
-    def spread(values: list[int], code: str, type_: Any) -> Any:
-        spread = array(code)
-        for value, count in zip(values, counts, strict=True):
-            spread += array(code, (value,)) * count
-        return arrow.Array.from_buffers(type_, rows, [None, arrow.py_buffer(spread)])
+    def spread(values: Iterable[int], type_: Any) -> Any:
+        found = arrow.array(values, type_)
+        return found if of_row is None else found.take(of_row)
 
     def numbered(firsts: list[int]) -> Any:
         """Each run counts on from its first."""
-        behind, bases = 0, []
-        for first, count in zip(firsts, counts, strict=True):
-            bases.append(first - behind)
-            behind += count
-        return arrow.compute.add(spread(bases, "q", arrow.int64()), upward)
+        before = (first - row for first, row in zip(firsts, runs.first_rows, strict=False))
+        return arrow.compute.add(spread(before, arrow.int64()), _upward(arrow, rows))
 
-    yield "tick", numbered(runs.first_ticks)
-    yield "kind", spread(runs.kinds, "B", arrow.uint8())
-    for name, numbers in (("publisher", runs.publishers), ("epoch", runs.epochs)):
-        indices = spread(numbers, "i", arrow.int32())
-        yield name, arrow.DictionaryArray.from_arrays(indices, words)
-    yield "sequence", numbered(runs.first_sequences)
+    for name in wanted:
+        match name:
+            case "tick":
+                yield name, numbered(runs.first_ticks)
+            case "kind":
+                yield name, spread(runs.kinds, arrow.uint8())
+            case "sequence":
+                yield name, numbered(runs.first_sequences)
+            case "publisher" | "epoch":
+                numbers = runs.publishers if name == "publisher" else runs.epochs
+                indices = spread(numbers, arrow.int32())
+                yield name, arrow.DictionaryArray.from_arrays(indices, words)
+
+
+def _run_numbers(arrow: Any, counts: list[int]) -> Any:
+    """By row, the number of its run."""
+    numbers = array("i")
+    for number, count in enumerate(counts):
+        numbers += array("i", (number,)) * count
+    return arrow.Array.from_buffers(arrow.int32(), len(numbers), [None, arrow.py_buffer(numbers)])
 
 
 def _upward(arrow: Any, count: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -195,16 +195,17 @@ def kind_column(arrow: Any, kinds: Any) -> Any:
     return arrow.DictionaryArray.from_arrays(kinds.cast(arrow.int32()), words)
 
 
-def split_bodies(arrow: Any, bodies: Any, payload_sizes: Any) -> tuple[Any, Any]:
-    """The attributes and the payloads of bodies that are plain (see `Rows.are_plain`), by cutting
-    each into four: its first byte, attributes, head of the payload, payload."""
+def split_bodies(
+    arrow: Any, bodies: Any, payload_sizes: Any, wanted: Iterable[str] = SPLIT
+) -> dict[str, Any]:
+    """The attributes and the payloads of bodies that are plain (see `Rows.are_plain`), as far as
+    they are wanted, by cutting each into four: its first byte, attributes, head of the payload,
+    payload."""
     compute = arrow.compute
     count = len(bodies)
-    first = bodies.offset
     offsets = arrow.Array.from_buffers(
-        arrow.int32(), count + 1, [None, bodies.buffers()[1]], offset=first
+        arrow.int32(), count + 1, [None, bodies.buffers()[1]], offset=bodies.offset
     )
-    one = arrow.scalar(1, arrow.int32())
     begin, end = offsets.slice(0, count), offsets.slice(1)
     sizes = payload_sizes.cast(arrow.int32())
     payload = compute.subtract(end, sizes)
@@ -212,30 +213,33 @@ def split_bodies(arrow: Any, bodies: Any, payload_sizes: Any) -> tuple[Any, Any]
         compute.less(sizes, 1 << 8), 2, compute.if_else(compute.less(sizes, 1 << 16), 3, 5)
     )
     head = compute.subtract(payload, heads.cast(arrow.int32()))
-    cuts = arrow.concat_arrays(
-        [begin, compute.add(begin, one), head, payload, end.slice(count - 1)]
-    )
-    weave, attributes_at, payloads_at = _weaving(arrow, count)
-    woven = cuts.take(weave)
+    attributes = compute.add(begin, arrow.scalar(1, arrow.int32()))
+    cuts = array("i", bytes(4 * (4 * count + 1)))
+    for at, column in enumerate((begin, attributes, head, payload)):
+        cuts[at:-1:4] = _numbers_in(column)
+    cuts[-1] = end[-1].as_py() if count else 0
     quarters = arrow.Array.from_buffers(
-        arrow.binary(), 4 * count, [None, woven.buffers()[1], bodies.buffers()[2]]
+        arrow.binary(), 4 * count, [None, arrow.py_buffer(cuts), bodies.buffers()[2]]
     )
-    return quarters.take(attributes_at), quarters.take(payloads_at)
+    places = {"attributes": 1, "payload": 3}
+    return {name: quarters.take(_every_fourth(arrow, places[name], count)) for name in wanted}
 
 
-@lru_cache(16)
-def _weaving(arrow: Any, count: int) -> tuple[Any, Any, Any]:
-    """Four columns of cuts as one list of them, and where in it to find what is wanted."""
-    weave = array("i", bytes(4 * (4 * count + 1)))
-    for column in range(4):
-        weave[column : 4 * count : 4] = array("i", range(column * count, (column + 1) * count))
-    weave[4 * count] = 4 * count
-    return (
-        _ints(arrow, weave),
-        _ints(arrow, array("i", range(1, 4 * count, 4))),
-        _ints(arrow, array("i", range(3, 4 * count, 4))),
-    )
+def _numbers_in(column: Any) -> array[int]:
+    """Of an array of int32 without nulls."""
+    first = 4 * column.offset
+    numbers = array("i")
+    numbers.frombytes(memoryview(column.buffers()[1])[first : first + 4 * len(column)])
+    return numbers
 
 
-def _ints(arrow: Any, numbers: array[int]) -> Any:
-    return arrow.Array.from_buffers(arrow.int32(), len(numbers), [None, arrow.py_buffer(numbers)])
+def _every_fourth(arrow: Any, first: int, count: int) -> Any:
+    """`first`, `first` + 4, … : so many."""
+    size = max(1 << (count - 1).bit_length(), 1 << 14) if count else 1
+    return _fourths(arrow, first, size).slice(0, count)
+
+
+@lru_cache(8)
+def _fourths(arrow: Any, first: int, count: int) -> Any:
+    numbers = arrow.py_buffer(array("i", range(first, first + 4 * count, 4)))
+    return arrow.Array.from_buffers(arrow.int32(), count, [None, numbers])
