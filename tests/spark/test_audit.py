@@ -85,10 +85,10 @@ def live(folder: Path, data: Path) -> None:
                 streams = [each.subscribe("n >= 0") for each in (reader, merger)]
                 pair.publish(0, range(EACH))
                 pair.publish(1, range(EACH, 2 * EACH), more="of the same")
-                pair.transact(range(2 * EACH, 2 * EACH + IN_TRANSACTION))
+                name = pair.transact(range(2 * EACH, 2 * EACH + IN_TRANSACTION))
                 for stream in streams:
-                    for _ in range(2 * EACH + IN_TRANSACTION):
-                        assert stream.get(timeout=SOON_S) is not None
+                    came = [stream.get(timeout=SOON_S) for _ in range(2 * EACH + IN_TRANSACTION)]
+                    assert [each.transaction for each in came].count(name) == IN_TRANSACTION
             for client in pair.clients:
                 client.close()
             for broker in pair.brokers:

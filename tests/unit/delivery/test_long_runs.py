@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from motet.protocol.delivery.curiosity import MOST_ASKED, Liveness, Patience
+from motet.protocol.delivery.cuts import Cuts
 from motet.protocol.delivery.merge import Merge
 from motet.protocol.delivery.messages import Delivered, Knowledge, Nack
 from motet.protocol.delivery.outstream import MOST_CURIOUS
+from motet.protocol.delivery.spans import CutRecord
 from motet.protocol.delivery.state import Limits, Stream
 from tests.unit.delivery.rig import event
 from tests.unit.delivery.world import World
@@ -194,8 +196,8 @@ def test_a_merge_releases_by_tick_and_then_by_pubend() -> None:
     merge = Merge()
     merge.join("B", 0)
     merge.join("A", 0)
-    merge.take(some("B", 5, 7))
-    merge.take(some("A", 5, 9))
+    merge.take(some("B", 5, 7), Cuts())
+    merge.take(some("A", 5, 9), Cuts())
     merge.reached("B", 7)
     assert merge.release() == []
     merge.reached("A", 9)
@@ -206,6 +208,20 @@ def test_a_merge_releases_by_tick_and_then_by_pubend() -> None:
     assert [(d.pubend, d.ticks) for d in merge.release()] == [("A", [9])]
 
 
+def test_a_merge_tells_which_events_belong_to_a_transaction() -> None:
+    merge, cuts = Merge(), Cuts()
+    cuts.note(CutRecord(4, "tx", (), last=6, number=1))
+    merge.join("A", 0)
+    merge.join("B", 0)
+    merge.take(some("A", 3, 5, 6, 7), cuts)
+    merge.take(some("B", 5), Cuts())
+    merge.reached("A", 7)
+    merge.reached("B", 7)
+    blocks = {(d.pubend, *d.ticks): d.blocks for d in merge.release()}
+    mark = ("tx", 4, 6)
+    assert blocks == {("A", 3, 5): (mark,), ("B", 5): (), ("A", 6, 7): (mark,)}
+
+
 def placed(merge: Merge) -> list[tuple[str, list[int], tuple[tuple[int, int], ...]]]:
     return [(d.pubend, d.ticks, d.lost) for d in merge.release()]
 
@@ -214,7 +230,7 @@ def test_a_pubend_joins_above_everything_released() -> None:
     merge = Merge()
     merge.join("A", 0)
     merge.join("M", 0)
-    merge.take(some("M", 5))
+    merge.take(some("M", 5), Cuts())
     merge.reached("A", 20)
     merge.reached("M", 20)
     assert placed(merge) == [("M", [5], ())]
@@ -222,8 +238,8 @@ def test_a_pubend_joins_above_everything_released() -> None:
     merge.join("X", 3)
     assert (merge.wanted("B"), merge.wanted("X")) == (5, 5)
     # what lies before it in the one order is too late, and not owed; X stands behind M
-    merge.take(some("B", 4, 5, 6))
-    merge.take(some("X", 4, 5))
+    merge.take(some("B", 4, 5, 6), Cuts())
+    merge.take(some("X", 4, 5), Cuts())
     merge.reached("B", 6)
     merge.reached("X", 6)
     assert placed(merge) == [("X", [5], ()), ("B", [6], ())]
@@ -233,7 +249,7 @@ def test_nothing_is_released_while_a_pubend_is_expected() -> None:
     merge = Merge()
     merge.join("A", 0)
     merge.expect_only(["B"])
-    merge.take(some("A", 5))
+    merge.take(some("A", 5), Cuts())
     merge.reached("A", 9)
     assert placed(merge) == []
     assert merge.blocker() == "B"
@@ -241,7 +257,7 @@ def test_nothing_is_released_while_a_pubend_is_expected() -> None:
     assert placed(merge) == [("A", [5], ())]
     assert merge.blocker() is None
     merge.expect_only(["A", "C"])
-    merge.take(some("A", 12))
+    merge.take(some("A", 12), Cuts())
     merge.reached("A", 12)
     merge.reached("B", 12)
     assert placed(merge) == []
@@ -253,15 +269,15 @@ def test_who_finishes_is_waited_for_no_more_but_keeps_its_place() -> None:
     merge = Merge()
     merge.join("A", 0)
     merge.join("B", 0)
-    merge.take(some("A", 5, 9))
-    merge.take(some("B", 3, 7))
+    merge.take(some("A", 5, 9), Cuts())
+    merge.take(some("B", 3, 7), Cuts())
     merge.reached("A", 5)
     merge.reached("B", 7)
     assert placed(merge) == [("B", [3], ()), ("A", [5], ())]
     merge.lose("B", 8, 100)
     merge.reached("A", 9)
     assert placed(merge) == [("B", [7], ((8, 100),)), ("A", [9], ())]
-    merge.take(some("A", 11))
+    merge.take(some("A", 11), Cuts())
     merge.reached("A", 11)
     assert placed(merge) == [("A", [11], ())]
 
@@ -270,12 +286,12 @@ def test_a_pubend_that_comes_back_takes_part_above_what_was_released_meanwhile()
     merge = Merge()
     merge.join("A", 0)
     merge.join("B", 0)
-    merge.take(some("A", 5))
+    merge.take(some("A", 5), Cuts())
     merge.reached("A", 9)
     assert placed(merge) == []
     merge.finish("B")
     assert placed(merge) == [("A", [5], ())]
-    merge.take(some("B", 4, 6))
+    merge.take(some("B", 4, 6), Cuts())
     merge.reached("B", 6)
     assert placed(merge) == [("B", [6], ((1, 4),))]
 
@@ -284,7 +300,7 @@ def test_after_a_reconnect_the_cursors_tell_what_was_released() -> None:
     merge = Merge(5, "M")
     merge.join("M", 5)
     merge.join("A", 0)
-    merge.take(some("A", 5, 6))
+    merge.take(some("A", 5, 6), Cuts())
     merge.reached("A", 9)
     merge.reached("M", 9)
     assert placed(merge) == [("A", [6], ())]
@@ -293,7 +309,7 @@ def test_after_a_reconnect_the_cursors_tell_what_was_released() -> None:
 def test_a_merge_hands_out_what_it_held_back_in_pieces() -> None:
     merge = Merge()
     merge.join("A", 0)
-    merge.take(some("A", *range(1, 3001)))
+    merge.take(some("A", *range(1, 3001)), Cuts())
     merge.reached("A", 3000)
     runs = merge.release()
     assert [tick for run in runs for tick in run.ticks] == list(range(1, 3001))
@@ -304,9 +320,9 @@ def test_a_lost_range_stands_where_it_ends() -> None:
     merge = Merge()
     merge.join("A", 0)
     merge.join("B", 0)
-    merge.take(Delivered("A", 8, lost=((4, 8),)))
-    merge.take(some("A", 12))
-    merge.take(some("B", 3, 5, 10))
+    merge.take(Delivered("A", 8, lost=((4, 8),)), Cuts())
+    merge.take(some("A", 12), Cuts())
+    merge.take(some("B", 3, 5, 10), Cuts())
     merge.reached("A", 12)
     merge.reached("B", 15)
     assert placed(merge) == [

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from motet.protocol.delivery.cuts import Cuts
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.delivery.ranges import Range
 from motet.protocol.publication import Publication
@@ -31,6 +32,8 @@ class Item(NamedTuple):
     subscriptions: tuple[int, ...]
     since: int
     upto: int
+    block: tuple[str, int, int] | None = None
+    """The transaction that it belongs to, and where the events of that begin and end."""
 
 
 class Blocked(NamedTuple):
@@ -86,7 +89,7 @@ class Merge:
 
     # ── what comes ───────────────────────────────────────────────────────────────────────
 
-    def take(self, delivered: Delivered) -> None:
+    def take(self, delivered: Delivered, cuts: Cuts) -> None:
         pubend = delivered.pubend
         if pubend in self._finished:
             self._come_back(pubend)
@@ -98,7 +101,9 @@ class Merge:
             delivered.ticks, delivered.batch, each, strict=True
         ):
             if tick > floor:
-                queue.append(Item(tick, publication, subscriptions, tick, tick))
+                record = cuts.block_at(tick) if tick <= cuts.top else None
+                block = None if record is None else (record.tx, record.tick, record.last)
+                queue.append(Item(tick, publication, subscriptions, tick, tick, block))
         if queue:
             self._top = max(self._top, queue[-1].tick)
 
@@ -196,4 +201,5 @@ def _run(pubend: str, items: list[Item]) -> Delivered:
     if each and each.count(each[0]) == len(each):
         every, each = each[0], []
     ticks = [item.tick for item in events]
-    return Delivered(pubend, items[-1].upto, ticks, batch, every, each, lost)
+    blocks = tuple(dict.fromkeys(item.block for item in events if item.block is not None))
+    return Delivered(pubend, items[-1].upto, ticks, batch, every, each, lost, blocks)

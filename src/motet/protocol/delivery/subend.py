@@ -278,7 +278,7 @@ class Subend:
     def _emit(self, position: Position, told: Delivered, deliver: list[Delivery]) -> None:
         together = position.together
         if position.merge is not None:
-            position.merge.take(told)
+            position.merge.take(told, self.cuts)
         elif together is not None and (
             together.holding or (told.ticks and told.ticks[0] <= self.cuts.top)
         ):
