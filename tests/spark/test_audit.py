@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,21 +25,24 @@ from motet.testing.simulation import observe
 from tests.spark.ground import SOON_S, Pair
 from tests.spark.planting import PLANTS, clean, spoilt, write
 
-CLEAN = (("delivery", 0), ("transactions", 0), ("transactions", 2), ("crash", 1))
+CLEAN = (
+    ("delivery", 0), ("delivery", 1), ("transactions", 0), ("transactions", 2), ("crash", 1),
+)  # fmt: skip
 MUTATED = (
-    ("delivery", "sequences-are-forgotten-in-a-restart", 10),
-    ("delivery", "trimmed-ticks-are-answered-as-silence", 0),
-    ("delivery", "cursors-are-lost-with-the-connection", 0),
-    ("delivery", "start-ticks-are-ignored", 0),
-    ("delivery", "own-cursors-are-ignored", 15),
-    ("delivery", "nobody-waits-for-a-quiet-pubend", 0),
-    ("transactions", "a-cut-is-made-again-after-a-restart", 0),
-    ("transactions", "starts-are-not-tentative", 0),
-    ("transactions", "the-order-of-a-block-is-ignored", 1),
-    ("transactions", "the-root-forgets-in-a-restart", 0),
-    ("transactions", "nobody-looks-at-what-was-read", 0),
+    ("delivery", "sequences-are-forgotten-in-a-restart", 11, 1.0),
+    ("delivery", "trimmed-ticks-are-answered-as-silence", 0, 2.0),
+    ("delivery", "cursors-are-lost-with-the-connection", 30, 1.0),
+    ("delivery", "start-ticks-are-ignored", 18, 1.0),
+    ("delivery", "own-cursors-are-ignored", 15, 10.0),
+    ("delivery", "nobody-waits-for-a-quiet-pubend", 0, 1.0),
+    ("transactions", "a-cut-is-made-again-after-a-restart", 17, 1.0),
+    ("transactions", "starts-are-not-tentative", 0, 4.0),
+    ("transactions", "the-order-of-a-block-is-ignored", 4, 1.0),
+    ("transactions", "the-root-forgets-in-a-restart", 3, 1.0),
+    ("transactions", "nobody-looks-at-what-was-read", 4, 1.0),
 )
-"""Profiles, bugs, and seeds that show them."""
+"""Profiles, bugs, seeds that show them, and how long things go wrong."""
+CLEAN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,10 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
     folder = tmp_path_factory.mktemp("history")
     broken: dict[str, set[str]] = {}
     for profile, seed in CLEAN:
-        broken[f"{profile}-{seed}"] = simulated(folder, f"{profile}-{seed}", profile, seed)
-    for profile, mutation, seed in MUTATED:
-        broken[mutation] = simulated(folder, mutation, profile, seed, mutation)
+        run = f"{profile}-{seed}"
+        broken[run] = simulated(folder, run, profile, seed, chaos_s=CLEAN_S)
+    for profile, mutation, seed, chaos_s in MUTATED:
+        broken[mutation] = simulated(folder, mutation, profile, seed, mutation, chaos_s=chaos_s)
     write({"clean": clean(), **{f"planted {kind}": spoilt(kind) for kind in PLANTS}}, folder)
     live(folder, tmp_path_factory.mktemp("live"))
     tamper(folder)
@@ -65,9 +70,9 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
 
 
 def simulated(
-    folder: Path, run: str, profile: str, seed: int, mutation: str | None = None
+    folder: Path, run: str, profile: str, seed: int, mutation: str | None = None, **changes: Any
 ) -> set[str]:
-    history, verdicts = observe(seed, profile, mutation)
+    history, verdicts = observe(seed, profile, mutation, **changes)
     write_history(history, folder, run)
     return {each.guarantee for each in verdicts if each.violations} & set(GUARANTEES)
 

@@ -69,3 +69,11 @@ def _column(rows: list[dict[str, Any]], name: str, kind: str) -> list[Any]:
     if kind == "ticks":
         return [list(each.items()) if isinstance(each, Mapping) else each for each in values]
     return values
+
+
+def read_table(folder: Path | str, table: str) -> Any:
+    """All rows of one table, as Arrow."""
+    import pyarrow.dataset as ds
+
+    paths = sorted(map(str, Path(folder, table).glob("*.parquet")))
+    return ds.dataset(paths, arrow_schema(table), format="parquet").to_table()

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from motet.audit.excuses import severed
 from motet.audit.schema import NAMED, TABLES, spark_schema
+from motet.audit.writing import read_table
 from motet.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ FOR_SMALL = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 SEVERED = "run string, one string, other string, ends_until double, path_until double"
 
@@ -54,8 +56,9 @@ class History:
     def _read(self, name: str) -> DataFrame:
         if not _is_remote(self.folder) and not any(Path(self.folder, name).glob("*.parquet")):
             return self.rows([], spark_schema(name))
-        found = self.spark.read.schema(spark_schema(name)).parquet(f"{self.folder}/{name}")
-        return found.coalesce(1).localCheckpoint() if self.is_small else found
+        if self.is_small:  # many small files take Spark long
+            return self.spark.createDataFrame(read_table(self.folder, name)).coalesce(1)
+        return self.spark.read.schema(spark_schema(name)).parquet(f"{self.folder}/{name}")
 
     def _latest(self, frame: DataFrame, *key: str) -> DataFrame:
         """Of rows that were written again, the last one."""
