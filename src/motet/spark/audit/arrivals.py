@@ -8,11 +8,11 @@ not, and only there, both ends are joined event by event. A wrong agreement has 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from motet.spark.audit.dues import STREAM, WHOLE, Dues, mark
 from motet.spark.audit.findings import violations
 
 if TYPE_CHECKING:
@@ -20,15 +20,23 @@ if TYPE_CHECKING:
 
     from motet.spark.audit.tables import History
 
-STREAM = ["run", "op", "pubend"]
 TWIN = ["run", "client", "number"]
 LONG_AGO = "double('-infinity')"
 WHO = "concat(client, '/', epoch, ' #', number)"
-WHOLE = "lasting or coalesce(stands and tick > 0 and tick <= reached, false)"
-"""All that is owed must have come."""
-EARLY = "tick > 0 and since is null and tx = '' and settled_at + {} < requested_at"
-"""It was settled before the subscription was asked for."""
 PLACE = "case when tick > 0 then concat(' (tick ', tick, ' of ', pubend, ')') else '' end"
+DIFFER = "coalesce(n, 0) <> coalesce(due, 0) or not (x <=> due_x) or unlike > 0 or early"
+SURE = "tick > 0 and op <> ''"
+
+
+class Totals(NamedTuple):
+    """What both ends come to."""
+
+    due: int
+    came: int
+    deliveries: int
+    odd: int
+    """Deliveries that the sums do not speak for."""
+    suspects: int
 
 
 class Arrivals:
@@ -38,103 +46,52 @@ class Arrivals:
         self.history = history
         self.catalogue = catalogue
         self.deliveries = history["deliveries"]
+        self.dues = Dues(history, catalogue, self.came)
 
     # ── both ends, summed up ─────────────────────────────────────────────────────────────
 
     @cached_property
     def came(self) -> DataFrame:
         """By subscription and log: what applications have got."""
-        sure = self.deliveries.where("tick > 0 and op <> ''")
-        mark = F.xxhash64("tick", "publisher", "number")
-        taken = F.col("taken")
+        taken = F.expr(f"taken and {SURE}")
         return self.history.keep(
-            sure.groupBy(*STREAM).agg(
+            self.deliveries.groupBy(*STREAM).agg(
+                F.count("*").alias("rows"),
+                F.count_if(F.expr(f"not ({SURE}) or number < 0")).alias("odd"),
                 F.count_if(taken).alias("n"),
-                F.bit_xor(F.when(taken, mark)).alias("x"),
+                F.bit_xor(F.when(taken, mark("publisher"))).alias("x"),
                 F.max(F.when(taken, F.col("tick"))).alias("last"),
-                F.count_if(F.col("came") != taken).alias("unlike"),
+                F.count_if(F.expr(f"came <> taken and {SURE}")).alias("unlike"),
             )
         )
 
     @cached_property
-    def pairs(self) -> DataFrame:
-        """Every exactly-once event that was accepted, with each subscription that is owed it, or
-        had started before it."""
-        events = self.catalogue.where("is_sure and fate = 'accepted'").select(
-            "run", "client", "epoch", "number", "pubend", "tick", "sent_at", "settled_at",
-            "carried", "audience", "tx", F.col("broker").alias("home"),
-            F.explode("filters").alias("f"),
-        )  # fmt: skip
-        wanted = self.history.subscriptions.selectExpr(
-            "run", "f", "op", "process", "broker", "total_order", "lasting", "since",
-            "requested_at", "effective_at", "ended_at = double('infinity') and not is_gone stands",
-        )  # fmt: skip
-        starts = self.history.starts.join(self.came.select(*STREAM, "last"), STREAM, "full")
-        found = events.join(self.history.aside(wanted), ["run", "f"]).join(
-            self.history.aside(starts.withColumnRenamed("tick", "start")), STREAM, "left"
-        )
-        has_started = (
-            "coalesce(tick > start, false) and (audience is null or array_contains(audience, op))"
-        )
-        owed = (
-            f"({has_started} and not total_order) "
-            f"or (carried and effective_at + {self.history.slack_s} <= sent_at) "
-            "or (coalesce(since[pubend], since['']) < tick and tick <= first and is_first)"
-        )
-        firsts = self._firsts()
-        if firsts is None:
-            found = found.withColumn("is_first", F.lit(False))
-        else:
-            found = found.join(self.history.aside(firsts), STREAM, "left")
-        found = self._with_reach(found)
-        return self.history.brief(
-            found.where(f"({WHOLE}) or tick <= last")
-            .withColumn("owed", F.expr(f"coalesce(({owed}) and ({WHOLE} or tick < last), false)"))
-            .where(f"owed or ({has_started})")
-        )
-
-    def _with_reach(self, found: DataFrame) -> DataFrame:
-        """With how far clients were told that all has come, if they have written that down."""
-        reached = self.history["reached"]
-        if reached.isEmpty():
-            return found.withColumn("reached", F.lit(0))
-        upto = reached.groupBy("run", "process", "pubend").agg(F.max("tick").alias("reached"))
-        return found.join(self.history.aside(upto), ["run", "process", "pubend"], "left")
-
-    def _firsts(self) -> DataFrame | None:
-        """Of subscriptions that reach into the past: was it the first of its session there?"""
-        subscriptions = self.history.subscriptions
-        if subscriptions.where("since is not null").isEmpty():
-            return None
-        session = Window.partitionBy("run", "client", "epoch", "pubend")
-        known = self.history.starts.join(
-            subscriptions.select("run", "op", "client", "epoch"), ["run", "op"]
-        )
-        return known.select(
-            *STREAM, (F.col("first") == F.min("first").over(session)).alias("is_first")
-        )
-
-    @cached_property
-    def twins(self) -> DataFrame:
-        """Numbers of a client that several of its sessions have used."""
-        found = self.catalogue.groupBy(*TWIN).agg(F.count_distinct("epoch").alias("twins"))
-        return self.history.keep(found.where("twins > 1"))
-
-    @cached_property
     def sums(self) -> DataFrame:
         """Both ends side by side."""
-        due = self.pairs.groupBy(*STREAM).agg(
-            F.count("*").alias("due"),
-            F.bool_or(F.expr(EARLY.format(self.history.slack_s))).alias("early"),
-            F.bit_xor(F.xxhash64("tick", "client", "number")).alias("due_x"),
-        )
-        return self.history.keep(self.came.join(due, STREAM, "full"))
+        return self.history.keep(self.came.join(self.dues.sums(), STREAM, "full"))
+
+    @cached_property
+    def totals(self) -> Totals:
+        found = self.sums.agg(
+            F.sum("due"), F.sum("n"), F.sum("rows"), F.sum("odd"), F.count_if(F.expr(DIFFER))
+        ).first()
+        return Totals(*(int(each or 0) for each in found or [0] * 5))
 
     @cached_property
     def suspects(self) -> DataFrame:
         """Subscriptions and logs where both ends do not agree."""
-        differ = "coalesce(n, 0) <> coalesce(due, 0) or not (x <=> due_x) or unlike > 0 or early"
-        return self.history.keep(self.sums.where(differ).select(*STREAM))
+        return self.history.keep(self.sums.where(DIFFER).select(*STREAM))
+
+    @cached_property
+    def twins(self) -> DataFrame:
+        """Numbers of a client that several of its sessions have used."""
+        whose = self.catalogue.groupBy("run", "client").agg(
+            F.min("epoch").alias("one"), F.max("epoch").alias("other")
+        )
+        several = whose.where("one <> other").select("run", "client")
+        found = self.catalogue.join(self.history.aside(several), ["run", "client"], "left_semi")
+        found = found.groupBy(*TWIN).agg(F.count_distinct("epoch").alias("twins"))
+        return self.history.keep(found.where("twins > 1"))
 
     # ── where they differ ────────────────────────────────────────────────────────────────
 
@@ -145,8 +102,9 @@ class Arrivals:
             .join(self.history.aside(self.suspects), STREAM, "left_semi")
             .selectExpr(*STREAM, "tick", "publisher client", "number")
         )
-        owed = self.pairs.where("owed").drop("since", "audience")
-        owed = owed.join(self.history.aside(self.suspects), STREAM, "left_semi")
+        owed = self.history.brief(
+            self.dues.pairs(self.suspects).where("owed").drop("since", "audience")
+        )
         missing = owed.join(taken, ["run", "op", "client", "number"], "left_anti")
         # Where a number does not say which event it was, its place does.
         unclear = owed.join(self.history.aside(self.twins), TWIN, "left_semi")
@@ -197,13 +155,15 @@ class Arrivals:
     @cached_property
     def doubtful(self) -> DataFrame:
         """Deliveries that the sums do not speak for: each is looked at."""
-        marked = self.suspects.withColumn("suspect", F.lit(True))
-        found = self.deliveries.join(self.history.aside(marked), STREAM, "left")
         many = (
             self.history["operations"].where("kind = 'subscribe'")
             .groupBy("run", "process", "handle").agg(F.count("*").alias("ops"))
             .where("ops > 1")
         )  # fmt: skip
+        if not (self.totals.suspects or self.totals.odd) and many.isEmpty():
+            return self.deliveries.where("false")
+        marked = self.suspects.withColumn("suspect", F.lit(True))
+        found = self.deliveries.join(self.history.aside(marked), STREAM, "left")
         found = found.join(self.history.aside(many), ["run", "process", "handle"], "left")
         return self.history.keep(
             found.where("tick = 0 or op = '' or number < 0 or suspect or ops > 1")
@@ -317,26 +277,32 @@ class Arrivals:
             .agg(F.count("*").alias("times"), F.first("op").alias("op"))
             .where("times > 1")
         )  # fmt: skip
-        logged = (
-            self.history["logged"].groupBy("run", "client", "epoch", "number")
-            .agg(F.count("*").alias("times")).where("times > 1")
-        )  # fmt: skip
-        own = self._own_cursors()
         say = "duplicates"
         return [
             violations(again, say, "doubled", "%s came %s times for %s",
                        "concat(publisher, ' #', number)", "times", "op"),
-            violations(logged, say, "logged twice", "event %s is in logs %s times", WHO, "times"),
-            violations(own, say, "done twice",
+            violations(self._logged_twice(), say, "logged twice",
+                       "event %s is in logs %s times", WHO, "times"),
+            violations(self._own_cursors(), say, "done twice",
                        "%s, which writes its own cursors down, got %s %s times",
                        "client", "concat(publisher, ' #', number)", "times"),
         ]  # fmt: skip
+
+    def _logged_twice(self) -> DataFrame:
+        """By hash first, which takes less to send around."""
+        key = ["run", "client", "epoch", "number"]
+        logged = self.history["logged"].select(*key, F.xxhash64(*key).alias("hash"))
+        again = logged.groupBy("hash").count().where("count > 1").select("hash")
+        shown = logged.join(self.history.aside(again), "hash", "left_semi")
+        return shown.groupBy(*key).agg(F.count("*").alias("times")).where("times > 1")
 
     def _own_cursors(self) -> DataFrame:
         wanted = self.history.subscriptions.where("own_cursors").select(
             "run", "op", "client", "filter", "stayed"
         )
-        taken = self.deliveries.where("taken and number >= 0")
+        taken = self.deliveries.where(
+            "taken and number >= 0" if self.history.facts.own_cursors else "false"
+        )
         return (
             taken.join(self.history.aside(wanted), ["run", "op"])
             .groupBy("run", "client", "filter", "publisher", "number")

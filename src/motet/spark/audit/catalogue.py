@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from motet.spark.audit.tables import History
 
-KEY = ["run", "client", "epoch", "number"]
+KEY = ["number", "client", "epoch", "run"]
+"""In the order in which they differ: rows are sorted by it."""
 
 
 def catalogue(history: History) -> DataFrame:

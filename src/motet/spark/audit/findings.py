@@ -26,13 +26,17 @@ def violations(frame: DataFrame, guarantee: str, kind: str, text: str, *columns:
 
 def collect(frames: list[DataFrame]) -> list[Finding]:
     """Count the violations of each kind, and take some as examples."""
+    if not frames:
+        return []
     every = reduce(lambda one, other: one.unionByName(other), frames)
     kind = Window.partitionBy("run", "guarantee", "kind")
     ranked = every.withColumn("rank", F.row_number().over(kind.orderBy("detail")))
     counted = ranked.withColumn("count", F.count("*").over(kind))
-    rows = counted.where(F.col("rank") <= EXAMPLES).orderBy("run", "guarantee", "kind", "rank")
+    rows = counted.where(F.col("rank") <= EXAMPLES).collect()
     found: dict[tuple[str, str, str], Finding] = {}
-    for row in rows.collect():
+    for row in sorted(
+        rows, key=lambda row: (row["run"], row["guarantee"], row["kind"], row["rank"])
+    ):
         key = (row["run"], row["guarantee"], row["kind"])
         finding = found.setdefault(
             key, Finding(row["guarantee"], row["kind"], row["count"], [], row["run"])

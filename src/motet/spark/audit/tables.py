@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -29,6 +30,15 @@ FOR_SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 SEVERED = "run string, one string, other string, ends_until double, path_until double"
+
+
+class Facts(NamedTuple):
+    ordered: int
+    """Subscriptions in total order."""
+    reaches: bool
+    """Some reach into the past."""
+    own_cursors: bool
+    """Some are of applications that write their own cursors down."""
 
 
 class History:
@@ -107,6 +117,21 @@ class History:
         small."""
         return self.keep(frame) if self.is_small else frame
 
+    def gathered(self) -> History:
+        """The same for what is small though the history is not: in one partition."""
+        if self.is_small:
+            return self
+        found = copy(self)
+        found.is_small = True
+        found._tables = {name: each.coalesce(1) for name, each in self._tables.items()}
+        for name in ("homes", "starts", "subscriptions", "severed", "numbered"):
+            found.__dict__[name] = getattr(self, name).coalesce(1).localCheckpoint()
+        return found
+
+    def gather(self, frame: DataFrame) -> DataFrame:
+        """A frame with few rows, found by many tasks."""
+        return self.keep(frame if self.is_small else frame.repartition(1))
+
     def close(self) -> None:
         for frame in self._kept:
             frame.unpersist()
@@ -129,6 +154,16 @@ class History:
         names = ("brokers", "links", "amnesia")
         rows = severed(*([row.asDict() for row in self[name].collect()] for name in names))
         return self.rows(rows, SEVERED)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """Of subscriptions, all that decides what has to be looked at."""
+        found = self.subscriptions.agg(
+            F.count_if("total_order"), F.bool_or(F.col("since").isNotNull()),
+            F.bool_or("own_cursors"),
+        ).first()  # fmt: skip
+        assert found is not None
+        return Facts(int(found[0]), bool(found[1]), bool(found[2]))
 
     @cached_property
     def homes(self) -> DataFrame:

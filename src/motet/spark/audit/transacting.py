@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from motet.spark.audit.findings import violations
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ HOME = "regexp_replace({}, '\\\\.[^.]*$', '')"
 class Dealings:
     """What is known of the transactions of one history."""
 
-    def __init__(self, history: History, events: DataFrame) -> None:
+    def __init__(self, history: History, events: DataFrame, arrived: DataFrame | None) -> None:
         self._history = history
         self.frames: dict[str, DataFrame] = {
             name: history[name] for name in ("words", "cuts", "hearers", "before", "amnesia")
@@ -32,13 +34,9 @@ class Dealings:
         self.frames["subs"] = history.subscriptions
         self.frames["deals"] = history.keep(self._deals())
         self.frames["deeds"] = history.keep(self._deeds())
-        self.frames["events"] = history.keep(events.where("tx <> ''"))
+        self.frames["events"] = events
         self.frames["acts"] = history.keep(self._acts())
-        self.frames["tx_ops"] = self.sql(
-            "select run, op, tx from {operations} where tx <> '' and kind = 'subscribe'",
-            operations=history["operations"],
-        )
-        self.frames["came"] = history.keep(self._came())
+        self.frames["came"] = history.keep(came(history, events)) if arrived is None else arrived
 
     def sql(self, text: str, **more: DataFrame) -> DataFrame:
         used = {
@@ -89,28 +87,35 @@ class Dealings:
             """
         )
 
-    def _came(self) -> DataFrame:
-        """Deliveries of events of transactions, or for subscriptions that one begins or ends."""
-        hint = "" if self._history.is_small else "/*+ broadcast(e), broadcast(o), broadcast(w) */"
-        return self.sql(
-            f"""
-            select {hint} d.run, d.op, d.at, d.publisher,
-              d.number, d.pubend, d.tick, e.tx event_tx, o.tx op_tx
-            from {{deliveries}} d
-            left join (select distinct run, client, number, pubend, tick, tx from {{events}}) e
-              on e.run = d.run and e.client = d.publisher and e.number = d.number
-              and (e.tick = 0 or d.tick = 0 or (e.tick = d.tick and e.pubend = d.pubend))
-            left join {{tx_ops}} o on o.run = d.run and o.op = d.op
-            left join (select distinct run, op, true switched from {{deeds}} where op <> '') w
-              on w.run = d.run and w.op = d.op
-            where d.came and (e.tx is not null or o.tx is not null or w.switched)
-            """,
-            deliveries=self._history["deliveries"],
-        )
+
+def came(history: History, events: DataFrame) -> DataFrame:
+    """Deliveries of events of transactions, or for subscriptions that one begins or ends."""
+    op = history["operations"].where("tx <> '' and kind = 'subscribe'").select("run", "op", "tx")
+    switched = history["deeds"].where("op <> ''").select("run", "op").distinct()
+    ops = op.join(switched.withColumn("switched", F.lit(True)), ["run", "op"], "full")
+    hint = "" if history.is_small else "/*+ broadcast(e), broadcast(o) */"
+    return history.spark.sql(
+        f"""
+        select {hint} d.run, d.op, d.at, d.publisher, d.number, d.pubend, d.tick, e.tx event_tx,
+          o.tx op_tx
+        from {{deliveries}} d
+        left join (select distinct run, client, number, pubend, tick, tx from {{events}}) e
+          on e.number = d.number and e.client = d.publisher and e.run = d.run
+          and (e.tick = 0 or d.tick = 0 or (e.tick = d.tick and e.pubend = d.pubend))
+        left join {{ops}} o on o.run = d.run and o.op = d.op
+        where d.came and (e.tx is not null or o.op is not null)
+        """,
+        deliveries=history["deliveries"],
+        events=events,
+        ops=ops,
+    )
 
 
-def judge(history: History, events: DataFrame) -> tuple[Dealings, list[DataFrame]]:
-    dealings = Dealings(history, events)
+def judge(
+    history: History, events: DataFrame, arrived: DataFrame | None
+) -> tuple[Dealings, list[DataFrame]]:
+    """`events` are those of transactions, `arrived` their deliveries, if they are known."""
+    dealings = Dealings(history, events, arrived)
     return dealings, [
         *_words(dealings),
         *_wholes(dealings),
