@@ -85,7 +85,7 @@ def _of_crash(told: Outcome) -> list[Promise]:
     chronicle, sessions = told.chronicle, told.heard.lost_sessions
     down_s = (chronicle.back_at_s or 0.0) - (chronicle.killed_at_s or 0.0)
     return [
-        Promise(CRASH, "SIGKILL to the broker in the middle", 1, 1),
+        Promise(CRASH, "SIGKILL to the broker in the middle", int(down_s > 0), 1),
         Promise(CRASH, "back, with all links", round(down_s, 1), unit="s"),
         Promise(CRASH, "longest silence for a watcher", round(told.silence_s, 1), unit="s"),
         Promise(CRASH, "sessions lost", sessions, 0, remark="clients come back to what they had"),
