@@ -15,14 +15,17 @@ from motet.spark.pushdown import ENABLED
 from tests.spark.ground import Pair, Stock
 from tests.spark.sinks import blocks
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "spark.md").read_text()
+README = (ROOT / "README.md").read_text()
+BLOCK = re.compile(r"^```py\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def test_the_page(spark: SparkSession, stock: Stock, busy: Pair, tmp_path: Path) -> None:
     home = busy.brokers[0].address
     known: dict[str, Any] = {"motet": motet, "url": stock.urls, "folder": str(tmp_path)}
     known["home"] = home
-    for code in re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+    for code in BLOCK.findall(PAGE):
         exec(code, known)
     assert known["spark"] is spark
     assert known["high"].count() == len(stock.ns) - 8
@@ -32,6 +35,25 @@ def test_the_page(spark: SparkSession, stock: Stock, busy: Pair, tmp_path: Path)
     assert "rooms/batch/monday" in blocks(home, "rooms")
     (low,) = blocks(home, "low-levels").values()
     assert sorted(low) == [0, 1, 2, 3, 4]
+
+
+def test_the_first_page(spark: SparkSession, busy: Pair, tmp_path: Path) -> None:
+    home = busy.brokers[0].address
+    (code,) = BLOCK.findall(README)
+    code = code.replace("motet://127.0.0.1:7701", home).replace("run/", f"{tmp_path}/")
+    known: dict[str, Any] = {"motet": motet}
+    exec(code, known)
+    assert known["spark"] is spark
+    query = known["query"]
+    try:
+        query.processAllAvailable()
+        busy.publish(0, [1, 2], kind="reading", room="cellar", level=7)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    wanted = {"filter": "highest = 7", "columns": ["room:text"]}
+    rows = [row for batch in motet.read_sync(home, **wanted) for row in batch.rows()]
+    assert [row["room"] for row in rows] == ["cellar"]
 
 
 def test_the_page_knows_all_options() -> None:

@@ -133,9 +133,7 @@ async def commit(
     while True:
         try:
             return await _commit(url, sink, CommitRequest(0, *said), timeout)
-        except (
-            Disconnected
-        ) as problem:  # a sink's home is somewhere: if it is away, it is waited for
+        except Disconnected as problem:  # a sink's home is somewhere: it is waited for
             wait_s = backoff.wait_s()
             if time.monotonic() + wait_s > until_s:
                 raise Disconnected(f"{problem} (tried for {timeout:g} s)") from problem
