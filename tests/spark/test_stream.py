@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import motet
 from motet.errors import MisuseError
+from motet.spark import passing
 from motet.spark.source import MotetSource
 from tests.integration.durable_broker import wait_until
 from tests.spark.ground import Desk, Stock, begin, direct_batches, run, stream, written
@@ -75,6 +76,26 @@ def test_a_query_goes_on_where_it_was_and_moves_its_cursor(
         (account,) = log.describe()
     found = [(each.name, each.tick) for each in account.cursors]
     assert found == [("spark", done[account.pubend] - 1)]
+
+
+def test_what_a_filter_does_not_want_makes_no_batches(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = MotetSource({"brokers": desk.urls, "filter": desk.filter, "columns": "n:int"})
+    reader = source.streamReader(source.schema())
+    limit = reader.getDefaultReadLimit()
+    begin = reader.initialOffset()
+    desk.publish(0, [-5, -4])  # outside of its space
+    assert reader.latestOffset(begin, limit) == begin
+    assert reader.latestOffset(begin, limit) == begin
+    desk.publish(1, [5])
+    end = reader.latestOffset(begin, limit)
+    assert all(tick > begin["p"][name] for name, tick in end["p"].items()), "with what was between"
+    desk.publish(0, [-3])
+    assert reader.latestOffset(end, limit) == end
+    monkeypatch.setattr(passing, "MOVE_ON_S", 0.0)
+    assert reader.latestOffset(end, limit) != end, "not for ever"
+    reader.stop()
 
 
 def test_a_batch_that_was_planned_is_read_again_as_it_was(

@@ -13,6 +13,7 @@ Lives here
     positions   how people say where a read begins or ends
     frontier    how far all pubends may be read so that no transaction is torn; pure
     course      where reads begin, how far they may go, where they end
+    passing     what a stream passes over, because its filter does not want it
     brokers     asking brokers, again and again if they are away
     slices      which task reads what
     reading     what a task does

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from motet.client.log_outline import LogOutline
 from motet.client.sync_reading import SyncLogReader, open_log_sync
 from motet.errors import Disconnected, MisuseError
+from motet.model import Filter
 
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 5.0
@@ -93,6 +94,28 @@ class Brokers:
             return next((batch for batch in batches if len(batch)), None)
 
         return self._asked(url, read)
+
+    def is_quiet(
+        self, pubend: str, since: int, upto: int, filter: Filter, patience_s: float
+    ) -> bool:
+        """Whether no event in a range matches; no, if that takes longer than this to say."""
+
+        def look(log: SyncLogReader) -> bool:
+            until_s = time.monotonic() + patience_s
+            for batch in log.read(
+                pubend=pubend,
+                since=since,
+                upto=upto,
+                filter=filter,
+                columns=["tick"],
+                limit=1,
+                on_loss="tell",
+            ):
+                if len(batch) or time.monotonic() > until_s:
+                    return False
+            return True
+
+        return self._asked(self.home(pubend), look)
 
     def close(self) -> None:
         for log in self._logs.values():

@@ -22,6 +22,7 @@ from motet.spark.columns import Columns
 from motet.spark.course import Course
 from motet.spark.offsets import Vector, mark_of, offset_at, vector_at
 from motet.spark.options import Options
+from motet.spark.passing import Passing
 from motet.spark.positions import LATEST
 from motet.spark.reading import read_slice
 from motet.spark.slices import Slice, slices_between
@@ -38,7 +39,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mark = mark_of(options.filter)
         self._target: Vector = {}
         """Where the query ends, if it is for what is available now."""
-        self._open: tuple[Brokers, Course] | None = None
+        self._open: tuple[Brokers, Course, Passing | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": None}
@@ -51,10 +52,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _course(self) -> Course:
         return self._opened()[1]
 
-    def _opened(self) -> tuple[Brokers, Course]:
+    def _opened(self) -> tuple[Brokers, Course, Passing | None]:
         if self._open is None:
             brokers = Brokers(self._options.brokers, self._options.timeout_s)
-            self._open = brokers, Course(brokers, self._options)
+            wanted = self._options.filter
+            passing = Passing(brokers, wanted) if wanted is not None else None
+            self._open = brokers, Course(brokers, self._options), passing
         return self._open
 
     # ── on the driver ────────────────────────────────────────────────────────────────────
@@ -65,7 +68,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         events, size = self._limits(limit)
-        vector = self._course.onward(vector_at(start, self._mark), events, size, self._target)
+        before = vector_at(start, self._mark)
+        _, course, passing = self._opened()
+        vector = course.onward(before, events, size, self._target)
+        # Behind a limit there may be something; and a query for what is available now ends, so that
+        # its cursor should be where it has come to.
+        is_all = not self._target and vector == course.seen
+        if passing is not None and is_all and not passing.is_wanted(before, vector):
+            return offset_at(before, self._mark)
         return offset_at(vector, self._mark)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
