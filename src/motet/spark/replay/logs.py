@@ -76,6 +76,8 @@ def load(spark: SparkSession, path: Path, names: Mapping[str, str]) -> DataFrame
             frame = _placed(reader.csv(paths), F.monotonically_increasing_id())
         case _:
             frame = _xes(spark, paths)
+    if set(frame.columns) <= set(ORDER):
+        raise MisuseError(f"{path} has no events that can be read")
     missing = [column for column in chosen if column not in frame.columns]
     if missing:
         raise MisuseError(f"{path} has no column {missing[0]!r}; it has {_listed(frame)}")
@@ -122,7 +124,10 @@ def _parquet(spark: SparkSession, files: list[Path], paths: list[str]) -> DataFr
     import pyarrow
     import pyarrow.parquet
 
-    types = pyarrow.parquet.read_schema(files[0])
+    try:
+        types = pyarrow.parquet.read_schema(files[0])
+    except pyarrow.ArrowInvalid as problem:
+        raise MisuseError(f"{files[0]} cannot be read: {problem}") from None
     nanos = {field.name for field in types if str(field.type).startswith("timestamp[ns")}
     as_long = "spark.sql.legacy.parquet.nanosAsLong"
     before = spark.conf.get(as_long, "false")
