@@ -24,14 +24,17 @@ from motet.demo.overlay import MIDDLE, PUBLISHED_AT, WRITTEN_AT, Overlay
 from motet.demo.pipeline import Pipeline
 from motet.demo.script import WORKFLOW
 from motet.demo.waiting import becomes_true, must_become_true
+from motet.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from motet.spark.replay import Plan, Told
+    from motet.spark.replay import Plan, Replay, Told
 
 KILL_AT: Final = 0.4
 """After this part of the time the broker in the middle dies."""
 SAMPLE_S: Final = 0.5
 CHATTER_S: Final = 0.05
+LONGEST_S: Final = 240.0
+"""Beyond the time for which the log flows."""
 
 
 class Flow:
@@ -52,25 +55,35 @@ class Flow:
         await asyncio.to_thread(self._pipeline.begin, urls, home)
         self._tell.say("Spark reads at B1, B2 and B3, by a filter that they apply; it writes at B5")
         speed = Speed.parse(f"{seconds:g}s")
-        with _recorded(told.wish.history), _first_alone():
-            replay = Replay(plan, urls, speed, advertise=WORKFLOW, tell=self._hear)
-            async with asyncio.TaskGroup() as group:
-                talking = group.create_task(self._chatter())
-                await becomes_true(self._is_warm)
-                told.chronicle.began_flowing_s = told.chronicle.note("the log begins to flow")
-                watching = group.create_task(self._watch())
-                killing = group.create_task(self._kill(seconds * KILL_AT))
-                moving = group.create_task(handing.run(self._over))
-                self._hear(await replay.run())
-                told.chronicle.note("the last event of the log is published")
-                await killing
-                self._over.set()
-                await asyncio.gather(moving, talking)
-                await self._settled()
-                watching.cancel()
+        replay = Replay(plan, urls, speed, advertise=WORKFLOW, tell=self._hear)
+        try:
+            with _recorded(told.wish.history), _first_alone():
+                async with asyncio.timeout(seconds + LONGEST_S):
+                    await self._all_at_once(replay, handing)
+        except TimeoutError:
+            raise UnavailableError(
+                f"the log does not come to its end within {seconds + LONGEST_S:g} s"
+            ) from None
         told.batches = await asyncio.to_thread(self._pipeline.end)
         told.chronicle.samples.append(self._sample())
-        told.chronicle.note("everybody has everything")
+
+    async def _all_at_once(self, replay: Replay, handing: Handing) -> None:
+        chronicle, after_s = self._told.chronicle, self._told.wish.seconds * KILL_AT
+        async with asyncio.TaskGroup() as group:
+            talking = group.create_task(self._chatter())
+            await becomes_true(self._is_warm)
+            chronicle.began_flowing_s = chronicle.note("the log begins to flow")
+            watching = group.create_task(self._watch())
+            killing = group.create_task(self._kill(after_s))
+            moving = group.create_task(handing.run(self._over))
+            self._hear(await replay.run())
+            chronicle.note("the last event of the log is published")
+            await killing
+            self._over.set()
+            await asyncio.gather(moving, talking)
+            all_came = await self._settled()
+            chronicle.note("everybody has everything" if all_came else "nothing comes any more")
+            watching.cancel()
 
     def _is_warm(self) -> bool:
         self._pipeline.check()
@@ -97,7 +110,7 @@ class Flow:
             self._tell.progress(now, len(self._told.script), remark)
             await asyncio.sleep(SAMPLE_S)
 
-    async def _settled(self) -> None:
+    async def _settled(self) -> bool:
         """Until all that is owed has come, or patience ends: the comparison says which."""
         heard, script = self._told.heard, self._told.script
         owed, steps, counted = map(len, (script.lot_of, script.steps, script.counted))
@@ -110,7 +123,7 @@ class Flow:
                 and _counted(heard.insight) >= counted
             )
 
-        await becomes_true(arrived)
+        return await becomes_true(arrived)
 
     # ── beside the log ───────────────────────────────────────────────────────────────────
 
