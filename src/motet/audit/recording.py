@@ -36,6 +36,7 @@ class Recording:
 
     def __init__(self, folder: Path, who: str) -> None:
         self.folder = folder
+        self.who = who
         self._part = f"{who}-{os.getpid()}-{secrets.token_hex(4)}"
         self._parts = 0
         self._lock = threading.Lock()

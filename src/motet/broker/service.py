@@ -82,7 +82,7 @@ def open_broker(
         remembered = logged.remembered()
         upkeep = Upkeep(events, folder)
         into = Recording(history, f"broker-{settings.name}") if history is not None else None
-        pubend = recorded(logged, core.config, events.pubend, into)
+        pubend = recorded(logged, core.config, events, into)
     folder_of_rows = data / STAGING if pubend is not None and not settings.mates else None
     stagings = Stagings(core.config, folder_of_rows, core.durable.sinks.needed)
     driver = BrokerDriver(

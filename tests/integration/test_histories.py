@@ -1,0 +1,81 @@
+"""What a broker writes down of its log is whole, though it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import motet
+from motet.audit.writing import read_table
+from tests.integration.durable_broker import SOON_S, DurableBroker
+
+TABLES = ("logged", "cuts", "starts", "deeds")
+
+
+def rows(history: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = read_table(history, table).to_pylist()
+    return found
+
+
+def parts(history: Path) -> set[Path]:
+    return set(history.glob("*/*.parquet"))
+
+
+async def until(history: Path, table: str, count: int) -> None:
+    async with asyncio.timeout(SOON_S):
+        while not any((history / table).glob("*.parquet")) or len(rows(history, table)) < count:
+            await asyncio.sleep(0.05)
+
+
+async def test_what_a_killed_broker_had_not_written_down_it_writes_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    history = tmp_path / "history"
+    broker = DurableBroker(tmp_path, "B1", "--root", "B1", "--history", str(history))
+    async with broker, motet.connect(broker.address, client_id="a") as client:
+        await client.advertise("n >= 0")
+        await client.participate()
+        await client.publish({"n": 0})
+        await client.flush()
+        await until(history, "logged", 1)
+        written = parts(history)
+        await client.subscribe("n > 0", name="later")
+        plan = motet.Plan()
+        for n in (1, 2):
+            plan.publish("a", {"n": n})
+        tx = await client.execute(plan)
+        await client.publish({"n": 3})
+        await client.flush()
+        broker.kill()
+        for path in parts(history) - written:  # as if it had been killed within the second
+            path.unlink()
+        await broker.start()
+        await client.publish({"n": 4})
+        await client.flush(SOON_S)
+        await until(history, "logged", 5)
+        there = [row async for batch in motet.read(broker.address) for row in batch.rows()]
+    logged = rows(history, "logged")
+    assert sorted(row["tick"] for row in logged) == sorted(row["tick"] for row in there)
+    assert Counter(row["tx"] for row in logged) == {"": 3, tx: 2}
+    assert [row["tx"] for row in rows(history, "cuts")] == [tx]
+    assert len(rows(history, "starts")) == 1
+    assert len(rows(history, "deeds")) == 2
+
+
+async def test_a_history_begins_when_it_is_asked_for(tmp_path: Path) -> None:
+    """What was logged before is nobody's business."""
+    history = tmp_path / "history"
+    broker = DurableBroker(tmp_path, "B1")
+    async with broker, motet.connect(broker.address, client_id="a") as client:
+        await client.advertise("n >= 0")
+        await client.publish({"n": 0})
+        await client.flush()
+        broker.kill()
+        broker.options = ("--history", str(history))
+        await broker.start()
+        await client.publish({"n": 1})
+        await client.flush(SOON_S)
+        await until(history, "logged", 1)
+    assert len(rows(history, "logged")) == 1
