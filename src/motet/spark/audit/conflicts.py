@@ -28,11 +28,11 @@ SMALL = 200_000
 
 def judge(history: History, dealings: Dealings) -> tuple[int, list[Finding]]:
     """How many relations there are, and what is wrong with them."""
-    edges = history.keep(relations(history, dealings))
+    edges = history.settle(relations(history, dealings))
     count = edges.count()
     left = edges
     while count > SMALL:
-        trimmed = history.keep(_trim(left))
+        trimmed = history.settle(_trim(left))
         remaining = trimmed.count()
         if remaining == count:
             break
@@ -70,7 +70,7 @@ def relations(history: History, dealings: Dealings) -> DataFrame:
         where t.kind = 'isolated' and t.outcome = 'committed'
         """
     )
-    written = history.keep(written)
+    written = history.settle(written)
     met = _met_by_events(history, dealings, written).unionByName(
         _met_by_invitations(history, dealings, written)
     )
@@ -122,7 +122,7 @@ def _met_by_invitations(history: History, dealings: Dealings, written: DataFrame
         "kind = 'invite' and answer = 'Done' and tx_kind = 'isolated' and outcome = 'committed'"
     )
     invites = with_filters(sent, history.filters)
-    invites = history.keep(invites.selectExpr("*", "concat(client, '/', epoch, '/', number) deed"))
+    invites = history.settle(invites.selectExpr("*", "concat(client, '/', epoch, '/', number) deed"))
     return dealings.sql(
         f"""
         select distinct i.run, i.tx reader, o.writer, o.op, o.begins, o.ended_at, o.effective_at,

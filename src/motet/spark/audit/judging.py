@@ -82,12 +82,11 @@ def _judge_transactions(history: History, events: DataFrame, said: Audit, tell: 
     if not deals:
         return
     tell(f"{deals:,} transactions")
-    dealt, came = history.keep(events.where("tx <> ''")), None
+    dealt, came = events.where("tx <> ''").localCheckpoint(), None
     if deals <= FEW and not history.is_small:
         # What concerns them is little: many tasks would take longer to begin than to work.
         dealt = history.gather(dealt)
         came = history.gather(transacting.came(history, dealt))
-        came.count()
         history = history.gathered()
     with history.settings():
         dealings, frames = transacting.judge(history, dealt, came)

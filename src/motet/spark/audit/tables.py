@@ -53,7 +53,10 @@ class History:
     ) -> None:
         self.spark = spark
         self.folder = str(folder)
-        self.is_small = _bytes_of(self.folder) <= small_bytes
+        sizes = {name: _bytes_of(self.folder, name) for name in TABLES}
+        self.is_small = sum(sizes.values()) <= small_bytes
+        self._short = {name for name, size in sizes.items() if size <= small_bytes}
+        """Tables that are small, even if the history is not."""
         self._kept: list[DataFrame] = []
         self.slack_s = slack_s
         """How far clocks may differ."""
@@ -61,12 +64,13 @@ class History:
         for name in ("brokers", "links"):  # written again by each life of a broker
             self._tables[name] = self._tables[name].distinct()
         for name, key in NAMED.items():
-            self._tables[name] = self._latest(self._tables[name], "run", *key)
+            found = self._latest(self._tables[name], "run", *key)
+            self._tables[name] = self.keep(found, name)
 
     def _read(self, name: str) -> DataFrame:
         if not _is_remote(self.folder) and not any(Path(self.folder, name).glob("*.parquet")):
             return self.rows([], spark_schema(name))
-        if self.is_small:  # many small files take Spark long
+        if name in self._short:  # many small files take Spark long
             return self.spark.createDataFrame(read_table(self.folder, name)).coalesce(1)
         return self.spark.read.schema(spark_schema(name)).parquet(f"{self.folder}/{name}")
 
@@ -74,11 +78,11 @@ class History:
         """Of rows that were written again, the last one."""
         order = Window.partitionBy(*key).orderBy(F.desc("version"))
         ranked = frame.withColumn("rank", F.row_number().over(order))
-        return self.keep(ranked.where("rank = 1").drop("rank"))
+        return ranked.where("rank = 1").drop("rank")
 
     def rows(self, rows: list[Any], schema: str) -> DataFrame:
-        made = self.spark.createDataFrame(rows, schema)
-        return made.coalesce(1) if self.is_small else made
+        """A frame of few."""
+        return self.spark.createDataFrame(rows, schema).coalesce(1)
 
     def aside(self, frame: DataFrame) -> DataFrame:
         """One that is small enough to be sent to every task, where there are several."""
@@ -103,10 +107,11 @@ class History:
     def __getitem__(self, name: str) -> DataFrame:
         return self._tables[name]
 
-    def keep(self, frame: DataFrame) -> DataFrame:
-        """A frame that is used more than once. If it is small, it forgets how it was made: plans
-        that are made of many others take longer to make than to carry out."""
-        if self.is_small:
+    def keep(self, frame: DataFrame, *tables: str) -> DataFrame:
+        """A frame that is used more than once. If it is small, or made of these tables, which are,
+        it forgets how it was made: plans that are made of many others take longer to make than to
+        carry out."""
+        if self.is_small or (tables and self._short >= set(tables)):
             return frame.localCheckpoint()
         kept = frame.persist()
         self._kept.append(kept)
@@ -125,12 +130,17 @@ class History:
         found.is_small = True
         found._tables = {name: each.coalesce(1) for name, each in self._tables.items()}
         for name in ("homes", "starts", "subscriptions", "severed", "numbered"):
-            found.__dict__[name] = getattr(self, name).coalesce(1).localCheckpoint()
+            found.__dict__[name] = getattr(self, name).coalesce(1)
         return found
+
+    def settle(self, frame: DataFrame) -> DataFrame:
+        """A frame that is used more than once, in SQL: there, Spark does not know again what it
+        has kept."""
+        return frame.localCheckpoint()
 
     def gather(self, frame: DataFrame) -> DataFrame:
         """A frame with few rows, found by many tasks."""
-        return self.keep(frame if self.is_small else frame.repartition(1))
+        return (frame if self.is_small else frame.repartition(1)).localCheckpoint()
 
     def close(self) -> None:
         for frame in self._kept:
@@ -169,13 +179,14 @@ class History:
     def homes(self) -> DataFrame:
         """The broker of every session, which several processes may have had."""
         found = self["sessions"].groupBy("run", "client", "epoch")
-        return self.keep(found.agg(F.min("broker").alias("broker")))
+        return self.keep(found.agg(F.min("broker").alias("broker")), "sessions")
 
     @cached_property
     def starts(self) -> DataFrame:
         """By subscription and pubend: where it has started, first and last."""
         found = self["starts"].groupBy("run", "op", "pubend")
-        return self.keep(found.agg(F.min("first").alias("first"), F.max("tick").alias("tick")))
+        found = found.agg(F.min("first").alias("first"), F.max("tick").alias("tick"))
+        return self.keep(found, "starts")
 
     @cached_property
     def subscriptions(self) -> DataFrame:
@@ -191,17 +202,17 @@ class History:
         found = wanted.join(sessions, ["run", "client", "epoch", "process"], "left").join(
             self.numbered, "filter"
         )
-        return self.keep(found)
+        return self.keep(found, "operations", "sessions")
 
 
 def _is_remote(folder: str) -> bool:
     return "://" in folder
 
 
-def _bytes_of(folder: str) -> float:
+def _bytes_of(folder: str, table: str) -> float:
     if _is_remote(folder):
         return float("inf")
-    return sum(path.stat().st_size for path in Path(folder).glob("*/*.parquet"))
+    return sum(path.stat().st_size for path in Path(folder, table).glob("*.parquet"))
 
 
 def check_folder(folder: str | Path) -> None:

@@ -32,11 +32,11 @@ class Dealings:
         self.frames["sessions"] = history.homes
         self.slack_s = history.slack_s
         self.frames["subs"] = history.subscriptions
-        self.frames["deals"] = history.keep(self._deals())
-        self.frames["deeds"] = history.keep(self._deeds())
+        self.frames["deals"] = history.settle(self._deals())
+        self.frames["deeds"] = history.settle(self._deeds())
         self.frames["events"] = events
-        self.frames["acts"] = history.keep(self._acts())
-        self.frames["came"] = history.keep(came(history, events)) if arrived is None else arrived
+        self.frames["acts"] = history.settle(self._acts())
+        self.frames["came"] = history.settle(came(history, events)) if arrived is None else arrived
 
     def sql(self, text: str, **more: DataFrame) -> DataFrame:
         used = {
@@ -298,7 +298,7 @@ def _cuts(dealings: Dealings) -> list[DataFrame]:
 def _own(dealings: Dealings, history: History) -> list[DataFrame]:
     """Of its own events, what a transaction begins gets those behind it, what it ends those
     before it."""
-    switches = history.keep(
+    switches = history.settle(
         dealings.sql(
             """
             select run, tx, op, max(case when kind = 'subscribe' then place end) since,
@@ -330,7 +330,7 @@ def _own(dealings: Dealings, history: History) -> list[DataFrame]:
         where a.answer = 'Done' and a.tick > 0
         """
     )
-    met = history.keep(met)
+    met = history.settle(met)
     missing = dealings.sql(
         f"""
         select m.* from {{met}} m
