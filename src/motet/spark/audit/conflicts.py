@@ -122,7 +122,9 @@ def _met_by_invitations(history: History, dealings: Dealings, written: DataFrame
         "kind = 'invite' and answer = 'Done' and tx_kind = 'isolated' and outcome = 'committed'"
     )
     invites = with_filters(sent, history.filters)
-    invites = history.settle(invites.selectExpr("*", "concat(client, '/', epoch, '/', number) deed"))
+    invites = history.settle(
+        invites.selectExpr("*", "concat(client, '/', epoch, '/', number) deed")
+    )
     return dealings.sql(
         f"""
         select distinct i.run, i.tx reader, o.writer, o.op, o.begins, o.ended_at, o.effective_at,
