@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from motet.client.log_outline import LogOutline, LogStep
+from motet.client.log_outline import REST, LogOutline, LogStep
 from motet.errors import Disconnected, EventsLost, MisuseError, UnavailableError
 from motet.model.ticks import NO_LIMIT
 from motet.protocol.reading.messages import Outline
@@ -133,6 +133,23 @@ def test_a_pubend_that_is_new_is_read_from_its_beginning() -> None:
     made = MadeUp()
     made.steps["B"] = [LogStep(4, 4, 40)]
     assert course(made).onward({"A": 1}, 100, 1000, {}) == {"A": 1, "B": 5}
+
+
+def test_a_pubend_that_is_new_and_shares_transactions_that_were_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(course_module, "PATIENT_S", 0.01)
+    made = MadeUp()
+    made.steps["A"] = [LogStep(4, 2, 20, 1, "t1", BOTH)]
+    made.steps["B"] = [LogStep(5, 2, 20, 1, "t1", BOTH), LogStep(7, 1, 10)]
+    assert course(made).onward({"A": 5}, 100, 1000, {}) == {"A": 5, "B": 8}
+
+
+def test_a_log_that_begins_in_a_batch_of_a_sink() -> None:
+    made = MadeUp()
+    made.first["A"] = 3
+    made.steps["A"] = [LogStep(5, 3, 30, REST), LogStep(9, 3, 30)]
+    assert course(made).at(EARLIEST) == {"A": 6, "B": 1}
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,3 +105,32 @@ def test_the_rest_of_a_transaction_is_left_out() -> None:
 def test_what_is_not_read_is_not_waited_for() -> None:
     steps = {"A": [LogStep(5, 2, 20, 1, "t1", ("A", "Z"))]}
     assert advance({"A": 1}, steps) == Advance({"A": 6}, 2, 20, {})
+
+
+@given(streams(), st.integers(0, 12), st.integers(1, 20))
+def test_who_comes_later_is_read_to_the_end(whole: Streams, before: int, most_events: int) -> None:
+    """Given pubends that were read while another one was not: it has parts of transactions of
+    which the others' parts were read long ago."""
+    early = {"A": whole["A"], "B": whole["B"]}
+    part = {name: steps[:before] for name, steps in early.items()}
+    at = advance(dict.fromkeys(early, 1), part).vector
+    numbers = {
+        name: max((s.number for s in steps if s.upto < at[name]), default=0)
+        for name, steps in early.items()
+    }
+    at["C"] = 1
+    for _ in range(200):
+        left = {name: [s for s in steps if s.upto >= at[name]] for name, steps in whole.items()}
+        found = advance(at, left, most_events, behind=numbers)
+        if found.vector == at:
+            break
+        at = found.vector
+    assert at == {name: steps[-1].upto + 1 if steps else 1 for name, steps in whole.items()}
+
+
+def test_who_is_past_it_is_not_waited_for() -> None:
+    both = ("A", "B")
+    steps = {"A": [LogStep(9, 3, 30, 2, "t2", both)], "B": [LogStep(5, 2, 20, 1, "t1", both)]}
+    assert advance({"A": 6, "B": 1}, steps).vector == {"A": 6, "B": 6}, "A has a later one"
+    assert advance({"A": 6, "B": 1}, {"B": steps["B"]}).lagging == {"t1": ("A",)}
+    assert advance({"A": 6, "B": 1}, {"B": steps["B"]}, behind={"A": 1}).vector["B"] == 6

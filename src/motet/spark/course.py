@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from motet.client.log_outline import LogOutline
+from motet.client.log_outline import REST, LogOutline
 from motet.errors import EventsLost, MisuseError, UnavailableError
 from motet.model.ticks import NO_LIMIT
 from motet.spark.brokers import Account, Brokers
@@ -29,6 +29,8 @@ class Course:
         self._options = options
         self._lagging_since: dict[str, float] = {}
         """By transaction, when it was seen at one pubend and not at another."""
+        self._behind: dict[str, int] = {}
+        """By pubend, the number of a cut that lies before where it is read; see `_look_behind`."""
         self.seen: Vector = {}
         """Where all logs ended when they were looked at last."""
 
@@ -67,11 +69,11 @@ class Course:
         while True:
             at = self.kept_of(start, bound)
             outlines = self._outlines(at, most_events, most_bytes, bound)
-            found = advance(at, self._steps(outlines), most_events, most_bytes)
+            found = advance(at, self._steps(outlines), most_events, most_bytes, self._behind)
             self._watch(found, outlines, most_events, most_bytes)
             kept = {name: tick for name, tick in start.items() if name not in at}
             is_over = not self._lagging_since or time.monotonic() > until_s
-            if found.vector != at or is_over:
+            if found.vector != at or (is_over and not self._look_behind(at, found.lagging)):
                 return {**kept, **found.vector}
             time.sleep(POLL_S)
 
@@ -161,6 +163,22 @@ class Course:
         if late:
             raise self._too_late(late)
 
+    def _look_behind(self, at: Vector, lagging: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether some who seem to lag are in truth past what the others wait for: those others are
+        new, and were not read when it came."""
+        found = False
+        for name in dict.fromkeys(name for missing in lagging.values() for name in missing):
+            account = self._brokers.describe()[name]
+            number = account.gone_cut
+            if at[name] > account.first_tick:
+                range_ = {"since": account.first_tick, "upto": at[name] - 1}
+                steps = self._brokers.outline(name, **range_, every_block=True).steps
+                number = max([number, *(step.number for step in steps)])
+            if number > self._behind.get(name, 0):
+                self._behind[name] = number
+                found = True
+        return found
+
     def _too_late(self, lagging: Mapping[str, tuple[str, ...]]) -> UnavailableError:
         waits = "; ".join(f"{tx} is not yet at {', '.join(names)}" for tx, names in lagging.items())
         return UnavailableError(
@@ -175,9 +193,17 @@ class Course:
         """The oldest place that tears no transaction."""
         first = {name: account.first_tick for name, account in accounts.items()}
         gone = {name: account.gone_cut for name, account in accounts.items()}
-        if not any(gone.values()):
+        if not any(gone.values()) and not any(map(self._begins_torn, accounts, accounts.values())):
             return first
         return whole_floor(first, self._steps(self._outlines(first)), gone)
+
+    def _begins_torn(self, name: str, account: Account) -> bool:
+        """Does a log begin in the middle of a batch of a sink? That has no number."""
+        if account.first_tick <= 1 or account.first_tick > account.last_tick:
+            return False
+        range_ = {"since": account.first_tick, "upto": account.last_tick}
+        steps = self._brokers.outline(name, **range_, step_events=1, most_events=1).steps
+        return bool(steps) and steps[0].number == REST
 
     def _upto(self, wanted: Vector) -> Vector:
         """The last place before this one that tears no transaction."""
@@ -201,7 +227,7 @@ class Course:
         places: Vector = {}
         for name, tick in floor.items():
             before = tick
-            outline = self._brokers.outline(name, since=tick, step_events=1, every_block=True)
+            outline = self._brokers.outline(name, since=tick, every_block=True)
             for step in outline.steps:
                 if step.tx == tx:
                     places[name] = before

@@ -2,7 +2,8 @@
 
 All pubends have their transactions in one order, that of the decisions. So going forward from a
 place that tears none always works: a transaction of several pubends is taken when it is the next
-one at all of them, and whatever comes behind it waits until then. Pure.
+one at all of them, and whatever comes behind it waits until then. A pubend that is past it already,
+because the others were not read at that time, is not waited for. Pure.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ class Advance(NamedTuple):
 
 
 def advance(
-    start: Vector, steps: Steps, most_events: int = NO_LIMIT, most_bytes: int = NO_LIMIT
+    start: Vector,
+    steps: Steps,
+    most_events: int = NO_LIMIT,
+    most_bytes: int = NO_LIMIT,
+    behind: Mapping[str, int] | None = None,
 ) -> Advance:
     """Go on from a place that tears no transaction to one that tears none, by time. The first thing
-    always comes, whatever its size."""
-    walk = _Walk(start, steps)
+    always comes, whatever its size. `behind`: cuts up to these numbers lie before the start."""
+    walk = _Walk(start, steps, behind or {})
     events = size = 0
     while (found := walk.next_group()) is not None:
         more = sum(step.events for _, step in found)
@@ -46,8 +51,9 @@ def advance(
 
 
 class _Walk:
-    def __init__(self, start: Vector, steps: Steps) -> None:
+    def __init__(self, start: Vector, steps: Steps, behind: Mapping[str, int]) -> None:
         self.vector = dict(start)
+        self._behind = behind
         self._steps = {name: steps.get(name, ()) for name in sorted(start)}
         self._at = dict.fromkeys(self._steps, 0)
 
@@ -69,13 +75,21 @@ class _Walk:
 
     def _group(self, pubend: str, step: LogStep) -> list[tuple[str, LogStep]] | None:
         group = [(pubend, step)]
-        for other in joint(step, self._steps):
-            if other != pubend:
-                head = self._head(other)
-                if head is None or head.tx != step.tx:
-                    return None
-                group.append((other, head))
+        for other in self._others(pubend, step):
+            head = self._head(other)
+            if head is None or head.tx != step.tx:
+                return None
+            group.append((other, head))
         return group
+
+    def _others(self, pubend: str, step: LogStep) -> list[str]:
+        """Where else the transaction of a step is still to come."""
+        others = [other for other in joint(step, self._steps) if other != pubend]
+        return [other for other in others if not self._is_past(other, step.number)]
+
+    def _is_past(self, pubend: str, number: int) -> bool:
+        head = self._head(pubend)
+        return self._behind.get(pubend, 0) >= number or (head is not None and head.number > number)
 
     def take(self, group: list[tuple[str, LogStep]]) -> None:
         for pubend, step in group:
@@ -87,7 +101,7 @@ class _Walk:
         for pubend in self._steps:
             step = self._head(pubend)
             if step is not None:
-                others = joint(step, self._steps)
+                others = self._others(pubend, step)
                 found[step.tx] = tuple(each for each in others if self._head(each) is None)
         return {tx: missing for tx, missing in found.items() if missing}
 
