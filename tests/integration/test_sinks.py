@@ -140,3 +140,27 @@ async def test_brokers_without_files_offer_no_sinks() -> None:
                 await stage.add([encode_event({"n": 1}, b"")])
         with pytest.raises(motet.NotOffered, match="offers no sinks"):
             await commit(url, SINK, QUERY, 0, [StagedPart(0, "a", 1, 1, 1)])
+
+
+async def test_two_who_write_into_one_sink_at_once(tmp_path: Path) -> None:
+    """Each fences the other off, and asks again; all batches are there, once."""
+    async with DurableBroker(tmp_path) as home:
+        jobs = [f"job-{number}" for number in range(4)]
+
+        async def write(job: str) -> None:
+            attempt = Attempt(SINK, job, 0, 0, "a")
+            async with open_stage(home.address, attempt, timeout=SOON_S) as stage:
+                await stage.add([encode_event({"job": job, "n": n}, b"") for n in range(500)])
+                part = await stage.seal()
+            await commit(home.address, SINK, job, None, [part], key=job, timeout=SOON_S)
+
+        await asyncio.gather(*map(write, jobs))
+        rows = [row async for row in _rows(home.address)]
+    assert sorted(rows) == sorted((job, n) for job in jobs for n in range(500))
+
+
+async def _rows(url: str) -> AsyncIterator[tuple[str, int]]:
+    async with motet.open_log(url) as log:
+        async for batch in log.read(columns=["job:text", "n:int"]):
+            for row in batch.rows():
+                yield row["job"], row["n"]

@@ -48,6 +48,8 @@ class RecordedPubend:
         self._cut: LogCut | None = None
         self._known: set[tuple[object, ...]] = set()
         """What an earlier life has written down, while we catch up with it."""
+        self._is_behind = False
+        """Then it is not known when things happened: 0.0 is written down for it."""
         into.add("brokers", {"broker": config.name, "is_root": config.root == config.name})
         for neighbour in config.neighbours:
             if config.name < neighbour:  # the other one writes the others
@@ -67,10 +69,11 @@ class RecordedPubend:
             for table, names in KEYS.items()
             for row in known[table]
         }
+        self._is_behind = True
         for batch in events.read(max(max(ticks) - MARGIN_TICKS, 1)):
             for record in batch.records if isinstance(batch, Batch) else ():
                 self._note_record(record)
-        self._known = set()
+        self._known, self._is_behind = set(), False
 
     def _note_record(self, record: Ticked) -> None:
         if isinstance(record, Run):
@@ -131,12 +134,15 @@ class RecordedPubend:
         nth = tick - cut.tick - 1
         place = cut.orders[nth] if nth < len(cut.orders) else f"{nth:06}"
         deed = {"tx": cut.tx, "place": place, "kind": "publish", "client": client, "event": tick}
-        self._add("deeds", {**deed, "number": -tick, "at": time.time(), "answer": "Done"})
+        self._add("deeds", {**deed, "number": -tick, "at": self._now_s(), "answer": "Done"})
+
+    def _now_s(self) -> float:
+        return 0.0 if self._is_behind else time.time()
 
     def _note_cut(self, cut: LogCut) -> None:
         self._cut = cut
         place = {"pubend": self._name, "tick": cut.tick, "last": cut.last}
-        self._add("cuts", {**place, "tx": cut.tx, "number": cut.number, "at": time.time()})
+        self._add("cuts", {**place, "tx": cut.tx, "number": cut.number, "at": self._now_s()})
         for op, tick, ended in cut.switches:
             if not ended:
                 self._note_start(LogStart(tick, op))

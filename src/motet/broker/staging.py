@@ -206,7 +206,11 @@ class Stagings:
         """For ever: what nobody commits goes."""
         while self._staging is not None:
             needed = self._needed() | set(self._checking)
-            count = await self._do(self._staging.sweep, needed, age_before_s(LEASE_S))
+            try:
+                count = await self._do(self._staging.sweep, needed, age_before_s(LEASE_S))
+            except OSError as problem:
+                log.warning("staged rows that nobody commits cannot be removed: %s", problem)
+                count = 0
             if count:
                 log.info("%d files of rows that nobody has committed are gone", count)
             await asyncio.sleep(SWEEP_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -127,7 +128,12 @@ async def _connect(
     if history is not None:
         recording = Recording(history, f"client-{instance}")
         conversation.recorder = Recorder(machine, instance, recording)
-    await conversation.begin(connect_timeout)
+    try:
+        await conversation.begin(connect_timeout)
+    except BaseException:
+        if conversation.recorder is not None:
+            await asyncio.to_thread(conversation.recorder.close)
+        raise
     return Client(conversation, best_effort=best_effort)
 
 

@@ -20,7 +20,7 @@ from msgspec import Raw
 from motet.client.connecting import connect
 from motet.client.reading import LogReader
 from motet.client.standing import Advertisement
-from motet.errors import Disconnected, MisuseError
+from motet.errors import Disconnected, Fenced, MisuseError
 from motet.model import EVERYTHING, Filter
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session.messages import CommitRequest
@@ -133,10 +133,12 @@ async def commit(
     while True:
         try:
             return await _commit(url, sink, CommitRequest(0, *said), timeout)
-        except Disconnected as problem:  # a sink's home is somewhere: it is waited for
+        except (Disconnected, Fenced) as problem:
+            # A sink's home is somewhere: it is waited for. And of two who commit at once, the one
+            # that was fenced off by the other asks again: what is committed is not twice.
             wait_s = backoff.wait_s()
             if time.monotonic() + wait_s > until_s:
-                raise Disconnected(f"{problem} (tried for {timeout:g} s)") from problem
+                raise type(problem)(f"{problem} (tried for {timeout:g} s)") from problem
             await asyncio.sleep(wait_s)
 
 

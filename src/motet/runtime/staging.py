@@ -299,7 +299,7 @@ def age_before_s(lease_s: float) -> float:
 
 def _listed(folder: Path) -> list[Path]:
     try:
-        return sorted(folder.glob(f"*{SUFFIX}"))
+        return sorted(folder.glob(f"[0-9]*-*{SUFFIX}"))
     except OSError:
         return []
 

@@ -74,6 +74,15 @@ def test_a_key_counts_once(rig: Rig) -> None:
     assert len(rig.core.durable.sinks.state.sinks["levels"].keys) == MOST_KEYS
 
 
+def test_writes_without_a_key_push_out_no_keys(rig: Rig) -> None:
+    sink = rig.connect()
+    rig.commit(sink, None, [rig.stage(0, 0, range(2))], key="monday")
+    for number in range(MOST_KEYS):
+        rig.commit(sink, None, [], job=f"j{number}", key=f"j{number}")
+    rig.commit(sink, None, [rig.stage(0, 0, range(2))], key="monday")
+    assert rig.blocks() == {"levels/batch/monday": [0, 1]}
+
+
 def test_a_batch_write_does_not_disturb_the_stream(rig: Rig) -> None:
     sink = rig.connect()
     rig.commit(sink, 4, [rig.stage(4, 0, range(1))])

@@ -48,7 +48,7 @@ class Sinks:
         if request.tx(client) in self.state.blocks:
             return True
         if not request.is_stream:
-            return bool(request.key) and request.key in sink.keys
+            return bool(request.key) and request.key in _known(sink, request)
         return request.job == sink.query and (request.epoch or 0) <= sink.epoch
 
     def needed(self) -> set[Batch]:
@@ -74,9 +74,10 @@ class Sinks:
             self._take(sink, request.job)
             sink.epoch = request.epoch or 0
         elif request.key:
-            sink.keys[request.key] = tx
-            if len(sink.keys) > MOST_KEYS:
-                del sink.keys[next(iter(sink.keys))]
+            known = _known(sink, request)
+            known[request.key] = tx
+            if len(known) > MOST_KEYS:
+                del known[next(iter(known))]
         rows = sum(part.rows for part in request.parts)
         if not rows:
             return None
@@ -102,3 +103,8 @@ class Sinks:
         """The log has a block: who waits for that."""
         block = self.state.blocks.pop(tx, None)
         return [] if block is None else block.waiting
+
+
+def _known(sink: Sink, request: CommitRequest) -> dict[str, str]:
+    """Where the key of a batch write is remembered: one without a key has its job for it."""
+    return sink.jobs if request.key == request.job else sink.keys

@@ -27,6 +27,8 @@ class Sink(Struct):
     """Queries that were taken over from: they come back no more."""
     keys: dict[str, str] = field(default_factory=dict)
     """Keys of batch writes that were committed, with their transactions; oldest first."""
+    jobs: dict[str, str] = field(default_factory=dict)
+    """The same for those without a key: they go by their job, and must not push out others."""
 
 
 class StagedBlock(Struct):
