@@ -114,8 +114,8 @@ def test_a_stream_is_followed_and_told_in_one_transaction(
     with motet.connect_sync(busy.brokers[1].address, client_id="listener") as listener:
         results = listener.subscribe("insight is not null")
         told = events_of(found)
-        name = publish(told, url, key="once")
-        assert publish(told, url, key="once") == name
+        name = publish(spark, told, url, key="once")
+        assert publish(spark, told, url, key="once") == name
         heard = [results.get(timeout=SOON_S) for _ in told]
     assert {event.transaction for event in heard} == {name}
     assert [event["insight"] for event in heard] == [each["insight"] for each in told]

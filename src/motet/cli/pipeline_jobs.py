@@ -323,7 +323,9 @@ def insight(asked: Question, json: bool) -> int:
     told = msgspec.to_builtins(report, builtin_types=())
     asked.folder.mkdir(parents=True, exist_ok=True)
     (asked.folder / "insight.json").write_bytes(msgspec.json.encode(report))
-    name = telling.publish(telling.events_of(report), asked.publish) if asked.publish else None
+    name = None
+    if asked.publish:
+        name = telling.publish(spark, telling.events_of(report), asked.publish)
     if json:
         plots = [str(path) for path in drawn]
         say_json({**told, "transaction": name, "folder": str(asked.folder), "plots": plots})
@@ -360,8 +362,9 @@ def _follow(spark: SparkSession, asked: Question) -> None:
     from motet.spark.insight.report import steps
 
     def news(visits: DataFrame, key: str) -> None:
-        rows = [row.asDict() for row in steps(visits).limit(telling.MOST_EVENTS).collect()]
-        telling.publish(telling.events_in("step", rows), asked.publish, key=key)
+        rows = [row.asDict() for row in steps(visits).collect()]
+        if rows:
+            telling.publish(spark, telling.events_in("step", rows), asked.publish, key=key)
 
     stream = stream_of_brokers(spark, ",".join(asked.brokers))
     queries = following.follow(

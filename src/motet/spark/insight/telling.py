@@ -1,33 +1,32 @@
-"""A report as events: all of it in one transaction, so that whoever listens has all of it or
-nothing.
-
-What is larger than one transaction may be is refused: reports are short, and their frames can be
-written by Spark's own way.
-"""
+"""A report as events: all of it in one transaction, through the sink, so that whoever listens has
+all of it or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from motet.client.sync import connect_sync
-from motet.errors import MisuseError
 from motet.spark.insight.report import Report
-from motet.spark.replay.rows import value_of
 
-MOST_EVENTS: Final = 2048
-"""Brokers take so many in one transaction."""
-TIMEOUT_S: Final = 60.0
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SINK: Final = "insight"
 SPACE: Final = "insight is not null"
+KINDS: Final[dict[type, str]] = {
+    bool: "boolean", int: "bigint", float: "double", datetime: "timestamp", str: "string",
+}  # fmt: skip
 
 
-def events_of(report: Report, most: int = 500) -> list[dict[str, Any]]:
-    """One event for each row; of open cases and outliers, the first."""
+def events_of(report: Report) -> list[dict[str, Any]]:
+    """One event for each row of a report."""
     tables = {
         "step": report.steps,
-        "handover": report.handovers[:most],
-        "open case": report.open_cases[:most],
-        "outlier": report.outliers[:most],
+        "handover": report.handovers,
+        "open case": report.open_cases,
+        "outlier": report.outliers,
     }
     return [event for what, rows in tables.items() for event in events_in(what, rows)]
 
@@ -35,26 +34,32 @@ def events_of(report: Report, most: int = 500) -> list[dict[str, Any]]:
 def events_in(what: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """One for each row of a table."""
     return [
-        {
-            "insight": what,
-            **{name: value_of(each) for name, each in row.items() if each is not None},
-        }
+        {"insight": what, **{name: each for name, each in row.items() if each is not None}}
         for row in rows
     ]
 
 
 def publish(
-    events: Iterable[dict[str, Any]], broker: str, *, client_id: str = "insight", key: str = ""
+    spark: SparkSession, events: Sequence[dict[str, Any]], broker: str, *, key: str = ""
 ) -> str:
     """All of them or none; the name of the transaction. With a key, once."""
-    told = list(events)
-    if len(told) > MOST_EVENTS:
-        raise MisuseError(
-            f"{len(told):,} results are too many for one transaction of {MOST_EVENTS:,}"
-        )
-    with connect_sync(broker, client_id=client_id) as client:
-        client.advertise(SPACE)
-        with client.transaction(isolation="none", key=key, timeout=TIMEOUT_S) as tx:
-            for event in told:
-                tx.publish(event)
-        return tx.id
+    key = key or secrets.token_hex(8)
+    schema = schema_of(events)
+    names = [each.partition(" ")[0].strip("`") for each in schema]
+    rows = [tuple(event.get(name) for name in names) for event in events]
+    frame = spark.createDataFrame(rows, ", ".join(schema)).coalesce(1)
+    sink = {"brokers": broker, "sink": SINK, "advertise": SPACE, "key": key}
+    frame.write.format("motet").options(**sink).mode("append").save()
+    return f"{SINK}/batch/{key}"
+
+
+def schema_of(events: Iterable[dict[str, Any]]) -> list[str]:
+    """All names that occur, each with its kind; a number that is whole only at times is none."""
+    kinds: dict[str, str] = {}
+    for event in events:
+        for name, value in event.items():
+            kind = KINDS[type(value)]
+            if {kind, kinds.get(name, kind)} == {"bigint", "double"}:
+                kind = "double"
+            kinds[name] = kind
+    return [f"`{name}` {kind}" for name, kind in kinds.items()]
