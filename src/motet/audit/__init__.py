@@ -5,7 +5,7 @@
 
 Lives here
     schema      the one schema of histories: tables and columns
-    writing     rows as Parquet files, each complete or not there
+    writing     rows as Parquet files, each complete or not there; and read again
     recording   the same behind the back of a running process
     verdicts    what an audit says, guarantee by guarantee
     excuses     who was cut off from whom, because somebody lost what it knew; pure

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from motet.audit.schema import FILLED, TABLES, arrow_schema
+from motet.errors import MisuseError
 
 ROWS: Final = 50_000
 """As many rows of one table make a part."""
@@ -73,10 +74,23 @@ def _column(rows: list[dict[str, Any]], name: str, kind: str) -> list[Any]:
 
 def read_table(folder: Path | str, table: str) -> Any:
     """All rows of one table, as Arrow."""
-    import pyarrow.dataset as ds
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    paths = sorted(map(str, Path(folder, table).glob("*.parquet")))
-    return ds.dataset(paths, arrow_schema(table), format="parquet").to_table()
+    schema = arrow_schema(table)
+    parts = []
+    for path in sorted(Path(folder, table).glob("*.parquet")):
+        try:
+            part = pq.read_table(path, partitioning=None)
+        except (pa.ArrowException, OSError) as problem:
+            raise MisuseError(f"{path} cannot be read: {problem}") from None
+        if missing := [name for name in schema.names if name not in part.column_names]:
+            raise MisuseError(f"{path} is of no history: it has no column {missing[0]!r}")
+        try:
+            parts.append(part.select(schema.names).cast(schema))
+        except pa.ArrowException as problem:
+            raise MisuseError(f"{path} is of no history: {problem}") from None
+    return pa.concat_tables([schema.empty_table(), *parts])
 
 
 def recent(folder: Path | str, table: str, who: str, parts: int) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from motet.bench.figures import Figure, Progress
+from motet.spark.session import BRIEF
 
 DELIVERIES, FEW_DELIVERIES = 10_000_000, 1_000_000
 GOAL_S = 180.0
@@ -25,6 +26,7 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "3g",
     "spark.sql.shuffle.partitions": "16",
+    **BRIEF,
 }
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from motet.audit.verdicts import GUARANTEES, Audit
 from motet.cli.ending import FAILED, FINE
+from motet.cli.pipeline_jobs import plainly
 from motet.cli.voice import err, out, say, say_json, table
-from motet.spark.session import require_java, require_pyspark, session
+from motet.spark.session import BRIEF, require_java, require_pyspark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 LOCAL = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "16",
+    **BRIEF,
 }
 """On this machine alone; whoever runs a cluster knows better."""
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
@@ -39,6 +41,7 @@ def working(what: str, master: str) -> Iterator[tuple[SparkSession, Tell]]:
             spark.stop()
 
 
+@plainly
 def audit(directory: str, master: str, slack_s: float, json: bool) -> int:
     """`motet pipeline audit`; the exit status."""
     require_pyspark()

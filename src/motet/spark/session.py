@@ -21,6 +21,9 @@ CONF: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """What a session of ours has, unless other things are said."""
+BRIEF: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""For jobs of a few minutes on this machine: the JVM's second compiler would take nearly half of
+the processors, and be done when they are."""
 INSTALL: Final = "pip install 'motet[spark]'"
 INSTALL_JAVA: Final = "apt-get install openjdk-17-jre-headless"
 

@@ -6,12 +6,14 @@ import logging
 from math import inf
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from motet.audit.recording import Recording
 from motet.audit.schema import NAMED, TABLES, arrow_schema, spark_schema
-from motet.audit.writing import HistoryWriter, write_part
+from motet.audit.writing import HistoryWriter, read_table, write_part
+from motet.errors import MisuseError
 from motet.model import decode_body, encode_event
 from motet.testing.histories import write_history
 from motet.testing.simulation import observe
@@ -90,3 +92,25 @@ def test_a_simulated_run_is_told_in_full(tmp_path: Path) -> None:
     assert len(rows_of(tmp_path, "deeds")) == deeds
     logged = [event for event in history.events if event.tick and event.session]
     assert len(rows_of(tmp_path, "logged")) == len(logged)
+
+
+def test_a_table_is_read_whole(tmp_path: Path) -> None:
+    for part in "ab":
+        write_part(tmp_path, "reached", [{"pubend": part, "tick": 7}], part)
+    (tmp_path / "reached" / ".c.unfinished").write_bytes(b"PAR1 and no more")
+    assert [row["pubend"] for row in read_table(tmp_path, "reached").to_pylist()] == ["a", "b"]
+
+
+def test_what_is_broken_or_foreign_is_named(tmp_path: Path) -> None:
+    whole = write_part(tmp_path, "reached", [{"tick": 7}], "a")
+    broken = tmp_path / "reached" / "b.parquet"
+    broken.write_bytes(whole.read_bytes()[:-9])
+    with pytest.raises(MisuseError, match="b.parquet cannot be read"):
+        read_table(tmp_path, "reached")
+    pq.write_table(pa.table({"run": ["r"], "process": ["p"]}), broken)
+    with pytest.raises(MisuseError, match="of no history: it has no column 'pubend'"):
+        read_table(tmp_path, "reached")
+    columns = {name: ["x"] for name in arrow_schema("reached").names}
+    pq.write_table(pa.table(columns), broken)
+    with pytest.raises(MisuseError, match="b.parquet is of no history"):
+        read_table(tmp_path, "reached")

@@ -9,6 +9,7 @@ Lives here
     tables        a history as frames; what is small enough to be sent around
     matching      which filters match which events, by Motet's own index over batches of Arrow
     catalogue     every event once, with all that is known of it
+    dues          what was owed, summed up by zones of ticks
     arrivals      exactly once: what was owed and what came, summed up, then looked at
     ordering      orders of ticks and publishers, and the total order
     transacting   atomicity, visibility, Definition 3.4's order, hand-overs
