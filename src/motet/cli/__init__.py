@@ -13,7 +13,7 @@ What lives here
     trials        the seeds and mutations of `motet sim`, over processes
     storms        one run of `motet chaos`: its folder, its progress, its tables
     trial_runs    one run of `motet experiment`: its progress, its table
-    pipeline_runs one run of `motet pipeline`: Spark started, progress, tables
+    pipeline_runs `motet pipeline audit`: progress, and what it has found
     looking       what brokers say of their links
     overview      the tables of `motet status`
     pipeline      the group of commands that use Spark; pipeline_flow has some of them,

@@ -7,22 +7,14 @@ from typing import Annotated
 import typer
 
 from motet.cli.options import Json
-from motet.cli.pipeline_flow import archive, insight, replay, workload
+from motet.cli.pipeline_flow import Master, archive, insight, replay, workload
 
 pipeline = typer.Typer(
     name="pipeline",
     help="Work on events with Spark: archive, replay, insight, workloads, audit.",
     no_args_is_help=True,
 )
-Master = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        help="Spark's master: local[4] is this machine with four cores, local[*] with all.",
-    ),
-]
-
-# What a command does is in `pipeline_runs`, which is imported when one is called: the other
+# What a command does is in `pipeline_jobs` and `pipeline_runs`, imported when one is called: other
 # commands do not have to wait for it, and need neither Spark nor Java.
 
 
@@ -33,7 +25,7 @@ for command in (archive, replay, insight, workload):
 @pipeline.command()
 def audit(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A folder of histories.")],
-    master: Master = "local[*]",
+    master: Master = None,
     slack: Annotated[
         float,
         typer.Option(min=0.0, help="So many seconds may the clocks of those who wrote it differ."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +31,16 @@ SHOWN_ROWS = 20
 CONF = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
 
 
-def started(name: str, master: str | None) -> SparkSession:
-    """A session for one command, which says no more than it must."""
+def started(name: str, master: str | None, alone: Mapping[str, str] | None = None) -> SparkSession:
+    """A session for one command, which says no more than it must. `alone` are settings for this
+    machine, if no cluster is asked for."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     where = master or (None if submitted else "local[*]")
     conf = dict(CONF)
     if where is not None and where.startswith("local"):
         # 200, which it is otherwise, is for clusters: here each would be a task with nothing to do.
         conf["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+        conf |= alone or {}
     with err().status("Spark starts"):
         made = session(f"motet {name}", master=where, **conf)
     made.sparkContext.setLogLevel("ERROR")

@@ -1,56 +1,32 @@
-"""One run of a `motet pipeline` command: Spark started, progress while it works, tables."""
+"""`motet pipeline audit`: progress while it works, and what it has found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 from motet.audit.verdicts import GUARANTEES, Audit
 from motet.cli.ending import FAILED, FINE
-from motet.cli.pipeline_jobs import plainly
+from motet.cli.pipeline_jobs import plainly, started
 from motet.cli.voice import err, out, say, say_json, table
-from motet.spark.session import BRIEF, require_java, require_pyspark, session
+from motet.spark.session import BRIEF, require_java, require_pyspark
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-LOCAL = {
-    "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": "16",
-    **BRIEF,
-}
+CONF = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "16", **BRIEF}
 """On this machine alone; whoever runs a cluster knows better."""
-QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-
-Tell = Callable[[str], None]
-
-
-@contextmanager
-def working(what: str, master: str) -> Iterator[tuple[SparkSession, Tell]]:
-    """A session of Spark for one command, and a line that says what it does."""
-    require_pyspark()
-    require_java()
-    conf = QUIET | (LOCAL if master.startswith("local") else {})
-    with err().status(f"{what}: starting Spark on {master}") as line:
-        spark = session(f"motet {what}", master=master, **conf)
-        try:
-            spark.sparkContext.setLogLevel("ERROR")
-            yield spark, lambda text: line.update(f"{what}: {text}")
-        finally:
-            spark.stop()
 
 
 @plainly
-def audit(directory: str, master: str, slack_s: float, json: bool) -> int:
+def audit(directory: str, master: str | None, slack_s: float, json: bool) -> int:
     """`motet pipeline audit`; the exit status."""
     require_pyspark()
     from motet.spark.audit import audit as judge
     from motet.spark.audit.tables import check_folder
 
     check_folder(directory)  # before Spark takes its time to start
-    with working("audit", master) as (spark, tell):
-        found = judge(spark, directory, tell, slack_s=slack_s)
+    require_java()
+    spark = started("audit", master, CONF)
+    try:
+        with err().status("audit") as line:
+            found = judge(spark, directory, lambda text: line.update(text), slack_s=slack_s)
+    finally:
+        spark.stop()
     if json:
         say_json(found.as_dict())
     else:

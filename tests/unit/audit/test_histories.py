@@ -105,12 +105,12 @@ def test_what_is_broken_or_foreign_is_named(tmp_path: Path) -> None:
     whole = write_part(tmp_path, "reached", [{"tick": 7}], "a")
     broken = tmp_path / "reached" / "b.parquet"
     broken.write_bytes(whole.read_bytes()[:-9])
-    with pytest.raises(MisuseError, match="b.parquet cannot be read"):
+    with pytest.raises(MisuseError, match=r"b\.parquet cannot be read"):
         read_table(tmp_path, "reached")
     pq.write_table(pa.table({"run": ["r"], "process": ["p"]}), broken)
     with pytest.raises(MisuseError, match="of no history: it has no column 'pubend'"):
         read_table(tmp_path, "reached")
     columns = {name: ["x"] for name in arrow_schema("reached").names}
     pq.write_table(pa.table(columns), broken)
-    with pytest.raises(MisuseError, match="b.parquet is of no history"):
+    with pytest.raises(MisuseError, match=r"b\.parquet is of no history"):
         read_table(tmp_path, "reached")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,12 +30,11 @@ def folder(tmp_path: Path) -> str:
 def judging(found: Audit, patch: pytest.MonkeyPatch) -> None:
     """The audit is as good as done."""
 
-    @contextmanager
-    def working(what: str, master: str) -> Iterator[tuple[Any, Any]]:
-        assert (what, master) == ("audit", "local[*]")
-        yield None, lambda _: None
+    def started(what: str, master: str | None, alone: dict[str, str]) -> Any:
+        assert (what, master, bool(alone)) == ("audit", None, True)
+        return Mock()
 
-    patch.setattr(pipeline_runs, "working", working)
+    patch.setattr(pipeline_runs, "started", started)
     patch.setattr("motet.spark.audit.audit", lambda *_, **__: found)
 
 
