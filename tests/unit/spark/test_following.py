@@ -77,6 +77,8 @@ def test_a_case_goes_on_in_the_next_batch() -> None:
     assert [(each - BEGIN).total_seconds() for each in (ready, start, end)] == [5, 8, 9]
     epoch_ms = (BEGIN - datetime(1970, 1, 1)).total_seconds() * 1000
     assert state.timeout_ms == epoch_ms + 9001
+    told([part((7, "a", "ann", "start"))], state)
+    assert state.timeout_ms == epoch_ms + 9001, "an event that is late makes it no older"
 
 
 def test_a_case_that_is_over_is_forgotten() -> None:

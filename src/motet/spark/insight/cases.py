@@ -35,11 +35,13 @@ class Case(Struct):
     agent: str | None = None
     started: dict[str, datetime] = {}
     """By step that is under way, since when."""
+    latest: datetime | None = None
 
     def take(self, events: Iterable[Happened]) -> list[Visit]:
         """Events in order; the visits that they end."""
         ended = []
         for each in events:
+            self.latest = max(self.latest or each.time, each.time)
             if each.transition == START:
                 self.started[each.step] = each.time
                 continue

@@ -57,7 +57,8 @@ def _step(key: tuple[str, str], parts: Iterator[Any], state: Any) -> Iterator[An
     ]
     ended = case.take(events)
     state.update((msgspec.json.encode(case).decode(),))
-    last_ms = int(rows["time"].max().timestamp() * 1000)
+    assert case.latest is not None
+    last_ms = int(pandas.Timestamp(case.latest).timestamp() * 1000)
     state.setTimeoutTimestamp(max(last_ms, state.getCurrentWatermarkMs()) + 1)
     yield pandas.DataFrame(
         [(*key, *visit) for visit in ended],
