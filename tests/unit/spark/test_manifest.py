@@ -40,6 +40,12 @@ def test_it_grows(tmp_path: Path) -> None:
     assert [each.path for each in found.files] == ["events/a", "events/b"]
 
 
+def test_it_never_ends_earlier_than_before(tmp_path: Path) -> None:
+    manifest = begun(tmp_path)
+    manifest.append([file("a")], {"B1.1": 9, "B2.1": 4})
+    assert dict(manifest.append([], {"B1.1": 7, "B2.1": 6}).upto) == {"B1.1": 9, "B2.1": 6}
+
+
 def test_others_go_on_with_what_was_begun(tmp_path: Path) -> None:
     begun(tmp_path).append([file("a")], {"B1.1": 9})
     assert Manifest(tmp_path).begin("", (), {}).number == 2

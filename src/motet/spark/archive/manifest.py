@@ -161,8 +161,11 @@ class Manifest:
                 raise StorageError(
                     f"another job archives into {self.folder} at the same time; this one ends"
                 )
+            # A batch may end before the archive does: without a checkpoint it begins where no
+            # transaction is torn, which may be earlier.
+            ends = {name: max(tick, old.upto.get(name, 0)) for name, tick in upto.items()}
             return msgspec.structs.replace(
-                old, cause="append", upto={**old.upto, **upto}, files=(*old.files, *added)
+                old, cause="append", upto={**old.upto, **ends}, files=(*old.files, *added)
             )
 
         return self._change(grown)
