@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,40 @@ def test_sweeping_takes_what_a_dead_writer_has_left(tmp_path: Path) -> None:
     assert staged.exists(), "a large batch may take hours"
     assert manifest.sweep(grace_s=3600, now_s=now_s + 100_000) == 1
     assert [path.name for path in (tmp_path / EVENTS).iterdir()] == ["a"]
+
+
+def test_what_vanishes_while_it_is_swept_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer moves its files from where they are staged, and removes the folder."""
+    manifest = begun(tmp_path)
+    for name in ("gone", "stays"):
+        written(tmp_path, name)
+    seen = os.walk
+
+    def walk(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for each in seen(top):
+            (tmp_path / EVENTS / "gone").unlink(missing_ok=True)
+            yield each
+
+    monkeypatch.setattr(os, "walk", walk)
+    assert manifest.sweep(grace_s=3600, now_s=time.time() + 3700) == 1
+    assert [*(tmp_path / EVENTS).iterdir()] == []
+
+
+def test_what_is_named_while_it_is_swept_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = begun(tmp_path)
+    late = written(tmp_path, "late")
+    seen = os.walk
+
+    def walk(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        found = [*seen(top)]
+        if top == tmp_path / EVENTS:
+            manifest.append([late], {"B1.1": 9})
+        yield from found
+
+    monkeypatch.setattr(os, "walk", walk)
+    assert manifest.sweep(grace_s=3600, now_s=time.time() + 3700) == 0
+    assert (tmp_path / EVENTS / "late").exists()

@@ -15,7 +15,7 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -232,16 +232,24 @@ class Manifest:
             (self.folder / name).unlink(missing_ok=True)
         if over:
             self._change(lambda old: msgspec.structs.replace(old, retired=_without(old, over)))
-        named = {each.path for each in version.files} | {each.path for each in version.retired}
         stale_s = before_s - STAGING_TIMES * grace_s
-        strays = 0
-        for below, limit_s in ((EVENTS, before_s), (STAGING, stale_s)):
-            for path in (self.folder / below).rglob("*"):
-                known = str(path.relative_to(self.folder)) in named
-                if path.is_file() and not known and path.stat().st_mtime <= limit_s:
-                    path.unlink(missing_ok=True)
-                    strays += 1
-        return len(over) + strays
+        old = [*self._old_files(EVENTS, before_s), *self._old_files(STAGING, stale_s)]
+        # Asked for again, behind the list: a writer may have named some of them meanwhile.
+        version = self.newest()
+        named = {each.path for each in (*version.files, *version.retired)}
+        strays = [path for path in old if str(path.relative_to(self.folder)) not in named]
+        for path in strays:
+            path.unlink(missing_ok=True)
+        return len(over) + len(strays)
+
+    def _old_files(self, below: str, limit_s: float) -> Iterator[Path]:
+        """Others move and remove files and folders meanwhile: what has vanished is not there."""
+        for folder, _, names in os.walk(self.folder / below):
+            for name in names:
+                path = Path(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime <= limit_s:
+                        yield path
 
 
 def _without(version: Version, over: set[str]) -> tuple[Retired, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -26,10 +27,16 @@ def place(frame: DataFrame, folder: Path) -> list[ArchiveFile]:
     writer.parquet(str(staging))
     written = sorted(staging.rglob("*.parquet"))
     placed = [_placed(path, staging, folder, f"{mark}-{at}") for at, path in enumerate(written)]
-    for each in {(folder / file.path).parent for file in placed}:
+    for each in _folders([folder / file.path for file in placed], folder):
         sync_folder(each)
     shutil.rmtree(staging)
     return [file for file in placed if file.rows]
+
+
+def _folders(files: Iterable[Path], top: Path) -> list[Path]:
+    """All that these files are in, up to `top`, the deepest first: some of them may be new."""
+    found = {each for file in files for each in file.parents if each == top or top in each.parents}
+    return sorted(found, key=lambda each: (-len(each.parts), each))
 
 
 def _placed(path: Path, staging: Path, folder: Path, name: str) -> ArchiveFile:
@@ -38,6 +45,7 @@ def _placed(path: Path, staging: Path, folder: Path, name: str) -> ArchiveFile:
     home = folder.joinpath(EVENTS, *parts)
     home.mkdir(parents=True, exist_ok=True)
     end = home / f"{name}.parquet"
+    os.utime(path)  # a batch may take long; who sweeps counts from now on
     os.rename(path, end)
     with end.open("rb") as file:
         os.fsync(file.fileno())
