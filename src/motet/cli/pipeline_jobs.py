@@ -240,7 +240,8 @@ def replay(asked: Repeat, json: bool) -> int:
 
         plan: Plan = prepare(
             None, asked.source, asked.work, publishers=asked.publishers,
-            names=chosen(asked.columns), run=asked.run, start=start,
+            names=chosen(asked.columns), brokers=asked.brokers, keys=asked.keys, run=asked.run,
+            start=start,
         )  # fmt: skip
     with bar("events") as progress:
         task = progress.add_task("replaying", total=plan.rows, remark="")

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from motet.errors import MisuseError
+from motet.spark.replay import planning, prepare
 from motet.spark.replay.logs import files_in
 from motet.spark.replay.rows import attribute_name, event_of, value_of
 from motet.spark.replay.speed import Pace, Speed
@@ -101,3 +104,24 @@ def test_a_log_has_one_format(tmp_path: Path) -> None:
     (tmp_path / "c.xes").touch()
     with pytest.raises(MisuseError, match="several formats"):
         files_in(tmp_path)
+
+
+def test_a_replay_to_others_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would say that all was published before."""
+    log = tmp_path / "log.csv"
+    log.touch()
+
+    def write(_: object, folder: Path, __: int) -> None:
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"_time_us": [1, 2]}), folder / "part.parquet")
+
+    monkeypatch.setattr(planning, "of_log", lambda *_: None)
+    monkeypatch.setattr(planning, "write", write)
+    spark: Any = object()
+
+    def mark(*brokers: str, keys: bool = False) -> str:
+        return prepare(spark, log, tmp_path / "work", brokers=brokers, keys=keys).mark
+
+    marks = [mark("a", "b"), mark("a", "c"), mark("a", "b", keys=True)]
+    assert len(set(marks)) == len(marks)
+    assert mark("b", "a") == marks[0]

@@ -1,7 +1,8 @@
 """What happened once, again, as events through a live overlay: an archive, or a log of others.
 
-    plan = prepare(spark, Path("log.xes.gz"), Path("run/replay"), publishers=4)
-    asyncio.run(Replay(plan, ["motet://127.0.0.1:7701"], Speed.parse("1000x")).run())
+    brokers = ["motet://127.0.0.1:7701"]
+    plan = prepare(spark, Path("log.xes.gz"), Path("run/replay"), publishers=4, brokers=brokers)
+    asyncio.run(Replay(plan, brokers, Speed.parse("1000x")).run())
 
 Lives here
     logs        workflow logs of others as frames: Parquet, CSV, XES

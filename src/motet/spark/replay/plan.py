@@ -1,15 +1,15 @@
 """All events of a replay in one order, on disk, divided among publishers.
 
-A plan is named by what it is made of: the files, their sizes and times, the names of columns, the
-number of publishers, and a word of the user's. So who asks for the same again goes on with the
-same plan.
+A plan is named by what it is made of, and for whom: the files, their sizes and times, the names of
+columns, the number of publishers, the brokers, whether events tell where they are from, and a word
+of the user's. So who asks for the same again goes on with the same plan, and nobody else does.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -73,17 +73,21 @@ def prepare(
     *,
     publishers: int = 1,
     names: Mapping[str, str] | None = None,
+    brokers: Iterable[str] = (),
+    keys: bool = False,
     run: str = "",
     start: Callable[[], SparkSession] | None = None,
 ) -> Plan:
-    """The plan for a replay: made now, or found. `start` gives a session of Spark if `spark` is
-    None and one is needed."""
+    """The plan for a replay: made now, or found. `brokers` and `keys` are those of the replay: to
+    other brokers it is another one. `start` gives a session of Spark if `spark` is None and one is
+    needed."""
     if publishers < 1:
         raise MisuseError(f"a replay needs a publisher; {publishers} are not enough")
     from motet.spark.archive.manifest import VERSIONS
 
     is_archive = (path / VERSIONS).is_dir()
-    mark = _mark(path, is_archive, publishers, names or {}, run)
+    wish = [publishers, sorted((names or {}).items()), sorted(brokers), keys, run]
+    mark = _mark(_made_of(path, is_archive), wish)
     folder = work.absolute() / mark
     if (folder / NOTE).exists():
         return msgspec.json.decode((folder / NOTE).read_bytes(), type=Plan)
@@ -123,18 +127,19 @@ def _noted(folder: Path, mark: str, path: Path, publishers: int, kind: str) -> P
     return plan
 
 
-def _mark(path: Path, is_archive: bool, publishers: int, names: Mapping[str, str], run: str) -> str:
+def _made_of(path: Path, is_archive: bool) -> list[Any]:
     if is_archive:
         from motet.spark.archive.manifest import Manifest
 
         version = Manifest(path).newest()  # compaction changes its number, and no event
-        parts: list[Any] = [str(path.absolute()), version.filter, sorted(version.upto.items())]
-    else:
-        from motet.spark.replay.logs import files_in
+        return [str(path.absolute()), version.filter, sorted(version.upto.items())]
+    from motet.spark.replay.logs import files_in
 
-        parts = [
-            [str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns]
-            for each in files_in(path)[1]
-        ]
-    text = json.dumps([parts, publishers, sorted(names.items()), run])
-    return sha256(text.encode()).hexdigest()[:MARK_CHARS]
+    return [
+        [str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns]
+        for each in files_in(path)[1]
+    ]
+
+
+def _mark(*parts: list[Any]) -> str:
+    return sha256(json.dumps(parts).encode()).hexdigest()[:MARK_CHARS]

@@ -56,7 +56,7 @@ class Replay:
         if not brokers:
             raise MisuseError("a replay needs the address of a broker")
         self._plan = plan
-        self._brokers = brokers
+        self._brokers = sorted(brokers)  # in whichever order they are named, sessions stay put
         self._factor = speed.factor_for(plan.span_s)
         self._advertise = advertise
         self._keys = keys
