@@ -56,11 +56,14 @@ class Flow:
         self._tell.say("Spark reads at B1, B2 and B3, by a filter that they apply; it writes at B5")
         speed = Speed.parse(f"{seconds:g}s")
         replay = Replay(plan, urls, speed, advertise=WORKFLOW, tell=self._hear)
+        limit = asyncio.timeout(seconds + LONGEST_S)
         try:
             with _recorded(told.wish.history), _first_alone():
-                async with asyncio.timeout(seconds + LONGEST_S):
+                async with limit:
                     await self._all_at_once(replay, handing)
         except TimeoutError:
+            if not limit.expired():  # it is somebody else's, and says something else
+                raise
             raise UnavailableError(
                 f"the log does not come to its end within {seconds + LONGEST_S:g} s"
             ) from None

@@ -100,15 +100,23 @@ class Handing:
         return tx.id
 
     async def _outcome(self, tx: str) -> str:
-        async with asyncio.timeout(OUTCOME_BOUND_S):
-            while True:
-                try:
-                    found = await self._dispatcher.outcome(tx, timeout=PATIENCE_S)
-                except MotetError:
-                    found = "in progress"
-                if found != "in progress":
-                    return found
-                await asyncio.sleep(RETRY_S)
+        try:
+            async with asyncio.timeout(OUTCOME_BOUND_S):
+                return await self._decided(tx)
+        except TimeoutError:
+            raise UnavailableError(
+                f"nobody says what became of transaction {tx} within {OUTCOME_BOUND_S:g} s"
+            ) from None
+
+    async def _decided(self, tx: str) -> str:
+        while True:
+            try:
+                found = await self._dispatcher.outcome(tx, timeout=PATIENCE_S)
+            except MotetError:
+                found = "in progress"
+            if found != "in progress":
+                return found
+            await asyncio.sleep(RETRY_S)
 
     # ── consolidating ────────────────────────────────────────────────────────────────────
 
