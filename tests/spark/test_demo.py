@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
+
+from motet.demo.pipeline import CONF
 
 SMALL = ("--size", "60", "--seconds", "10")
 BOUND_S = 600
@@ -24,6 +27,14 @@ def demo(*options: str) -> subprocess.CompletedProcess[str]:
 
 def counts(told: dict[str, Any]) -> dict[tuple[str, str], float]:
     return {(each["section"], each["name"]): each["count"] for each in told["promises"]}
+
+
+@pytest.mark.parametrize("name", ["numRecentProgressUpdates", "minBatchesToRetain"])
+def test_spark_forgets_no_batch_of_a_long_demo(spark: SparkSession, name: str) -> None:
+    """Else batches would look as if they had never been committed. Spark knows the name."""
+    usual = spark.conf.get(f"spark.sql.streaming.{name}")
+    assert usual is not None
+    assert int(usual) < int(CONF[f"spark.sql.streaming.{name}"])
 
 
 @pytest.mark.soak

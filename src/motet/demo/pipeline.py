@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from motet.spark.insight import Report
     from motet.spark.replay import Plan
 
+MOST_BATCHES: Final = "100000"
+"""So many are remembered by Spark: in the end all of them are asked for."""
 CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.pollingDelay": "100ms",
+    "spark.sql.streaming.numRecentProgressUpdates": MOST_BATCHES,
+    "spark.sql.streaming.minBatchesToRetain": MOST_BATCHES,
     "spark.driver.memory": "1g",
     # Nothing runs long enough to be worth the work of the second compiler.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
