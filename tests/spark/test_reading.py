@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow
@@ -11,6 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import motet
 from motet.errors import Disconnected, EventsLost
+from motet.spark import reading
 from motet.spark.columns import Columns, as_map
 from motet.spark.options import Options, options_in
 from motet.spark.reading import LEAST_ROWS, MOST_ROWS, read_slice
@@ -49,13 +51,32 @@ def test_a_broker_is_restarted_during_a_read(busy: Pair) -> None:
     assert found == [-1 - n for n in range(EVENTS)]
 
 
-def test_batches_are_neither_small_nor_large(stock: Stock) -> None:
-    pair = stock.pair
-    ticks = pair.ticks(0)
-    slice = Slice(pair.brokers[0].address, pair.pubend(0), ticks[0], ticks[-1], len(ticks))
-    batches = list(read_slice(slice, of(stock), N, None))
-    assert [batch.num_rows for batch in batches] == [len(ticks)]
-    assert len(ticks) < LEAST_ROWS < MOST_ROWS
+class Piece:
+    """Of a log, as it comes from a broker."""
+
+    misfits = ()
+
+    def __init__(self, ns: range) -> None:
+        values = pyarrow.array(ns, pyarrow.int64())
+        self.records = pyarrow.RecordBatch.from_arrays([values], ["n"])
+
+    def __len__(self) -> int:
+        return int(self.records.num_rows)
+
+
+def test_batches_are_neither_small_nor_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = LEAST_ROWS // 3, 3 * MOST_ROWS
+    ends = list(accumulate([small] * 4 + [large, 0, small], initial=0))
+    pieces = [Piece(range(*each)) for each in pairwise(ends)]
+    monkeypatch.setattr(reading, "_batches", lambda *_: iter(pieces))
+    nowhere = Slice("motet://127.0.0.1:9", "B1.1", 1, ends[-1], ends[-1])
+    batches = list(read_slice(nowhere, options_in({"brokers": nowhere.url}), N, None))
+    assert [n for batch in batches for n in batch.column("n").to_pylist()] == [*range(ends[-1])]
+    *sizes, rest = [batch.num_rows for batch in batches]
+    assert rest == small, "nothing comes behind it"
+    assert min(sizes) >= LEAST_ROWS
+    assert max(sizes) <= MOST_ROWS
+    assert len(sizes) == 1 + -(-large // MOST_ROWS)
 
 
 def test_what_was_planned_and_is_not_there_is_an_error(stock: Stock) -> None:

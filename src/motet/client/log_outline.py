@@ -34,10 +34,5 @@ class LogOutline:
         self.events += sum(each.events for each in answer.steps)
         self.size_bytes += sum(each.size_bytes for each in answer.steps)
 
-    @property
-    def is_whole(self) -> bool:
-        """Does it reach to the end of what is durable?"""
-        return self.upto >= self.last_tick
-
     def __repr__(self) -> str:
         return f"<LogOutline {self.pubend} {self.since}–{self.upto}: {self.events} events>"

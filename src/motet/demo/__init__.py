@@ -28,5 +28,6 @@ Invariants owned here
       anything is published, and compared with what came, attributes included.
     - A promise with no count against it is none: a story without promises was not kept.
 
-Test only this room: `pytest tests/unit/demo tests/spark/test_demo.py`
+Test only this room:
+`pytest tests/unit/demo tests/integration/test_demo.py tests/spark/test_demo.py`
 """

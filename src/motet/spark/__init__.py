@@ -39,7 +39,7 @@ Invariants owned here
     - What is not kept any more is an error, unless it was said that it should not be.
     - What is written is seen when its batch is committed, and a batch is committed once.
 
-Test only this room: `pytest tests/spark`
+Test only this room: `pytest tests/spark tests/unit/spark`
 """
 
 from motet.spark.pushdown import scan

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from motet.errors import MisuseError
 from motet.model import Filter
-from motet.spark.positions import EARLIEST, LATEST, Position, position_in
+from motet.spark.positions import LATEST, Position, position_in
 
 MOST_EVENTS: Final = 1_000_000
 MOST_BYTES: Final = 256 << 20
@@ -115,7 +115,7 @@ def options_in(written: Mapping[str, str]) -> Options:
 
 def check_for_stream(options: Options) -> None:
     """What means nothing in a stream, or could mean something else after a restart."""
-    if options.ending not in (LATEST, EARLIEST) or options.ending == EARLIEST:
+    if options.ending != LATEST:
         raise MisuseError("a stream has no end: endingPosition is for batch reads")
     if options.pushdown:
         raise MisuseError('conditions are not pushed down in streams: use option("filter", …)')

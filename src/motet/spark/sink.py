@@ -1,8 +1,9 @@
 """`write.format("motet")` and `writeStream.format("motet")`: each batch is one transaction.
 
 Tasks stage their rows at the sink's home broker and tell the driver under which names; the driver
-commits these names (decision 29). Spark builds a writer anew wherever it needs one, so nothing is
-kept in one: what a commit must know travels in the messages of the tasks.
+commits these names (decision 29). What a commit must know travels in the messages of the tasks:
+Spark builds a writer of a stream anew wherever it needs one. That of a batch is built once, and
+copied to wherever it is needed, with the name of the write in it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What workflow events tell: how long steps wait and take, who hands over to whom, what is stuck.
 
-    found = report(visits(of_log(spark, Path("log.parquet"))))
+    events = of_log(spark, Path("log.parquet"))
+    found = report(events.count(), visits(events), pending(events))
 
 Lives here
     events      workflow events of a log, an archive or brokers, in the same columns

@@ -7,12 +7,13 @@
 Lives here
     logs        workflow logs of others as frames: Parquet, CSV, XES
     plan        all events in one order, on disk, divided among publishers
+    planning    making one, with Spark
     speed       how fast: a factor, a duration, or as fast as it goes
     publishing  durable clients that publish a plan, and go on where they were
     rows        a row as an event
 
 May import: `motet.spark`, `motet.client`, `motet.model`, `motet.errors`; pyspark in `logs` and
-`plan`.
+`planning`.
 
 Must never: publish a row twice, or in another order than its plan's; guess how far an earlier run
 has come.
