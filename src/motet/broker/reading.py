@@ -56,6 +56,8 @@ from motet.runtime.transport import MAX_FRAME_BYTES
 log = logging.getLogger("motet.broker")
 
 THREADS: Final = 2
+"""For those who read all. What filters do is many small things, and two threads that do such things
+take longer than one, because each waits for the other all the time: they have one together."""
 MOST_ROWS: Final = 64 * 1024
 CELL_BYTES: Final = 12
 """What a value costs beside what is in it, about."""
@@ -100,7 +102,8 @@ class Readings:
         self._answer = answer
         self._asked: dict[int, asyncio.Task[None]] = {}
         """By the number of the contact, what is being answered."""
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: dict[bool, ThreadPoolExecutor] = {}
+        """With a filter, and without."""
 
     def take(self, contact: Contact, request: ReaderRequest) -> PeerError | None:
         """Begin to answer a request; or say why its connection cannot go on."""
@@ -119,8 +122,8 @@ class Readings:
         for task in self._asked.values():
             task.cancel()
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
-        if self._threads is not None:
-            await asyncio.to_thread(self._threads.shutdown)
+        for threads in self._threads.values():
+            await asyncio.to_thread(threads.shutdown)
 
     async def _serve(self, contact: Contact, request: ReaderRequest) -> None:
         answer: ReaderAnswer
@@ -152,12 +155,17 @@ class Readings:
             _check_outline(request)
         else:
             _check(request)
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, "motet-reading")
         loop = asyncio.get_running_loop()
         if isinstance(request, OutlineRequest):
-            return await loop.run_in_executor(self._threads, outline, pubend, request)
-        return await loop.run_in_executor(self._threads, read, pubend, request)
+            return await loop.run_in_executor(self._pool(False), outline, pubend, request)
+        return await loop.run_in_executor(
+            self._pool(request.filter is not None), read, pubend, request
+        )
+
+    def _pool(self, filters: bool) -> ThreadPoolExecutor:
+        if filters not in self._threads:
+            self._threads[filters] = ThreadPoolExecutor(1 if filters else THREADS, "motet-reading")
+        return self._threads[filters]
 
     def _logs(self) -> Sequence[Readable]:
         if self._config.head:

@@ -14,7 +14,7 @@ from motet.spark.brokers import Brokers
 from motet.spark.offsets import Vector
 from motet.spark.options import Options
 
-SLICE_EVENTS: Final = 250_000
+SLICE_EVENTS: Final = 500_000
 """One task reads at most about so many, if nothing else is said."""
 STEP_EVENTS: Final = 10_000
 PIECES: Final = 4
