@@ -236,7 +236,7 @@ class Manifest:
         old = [*self._old_files(EVENTS, before_s), *self._old_files(STAGING, stale_s)]
         # Asked for again, behind the list: a writer may have named some of them meanwhile.
         version = self.newest()
-        named = {each.path for each in (*version.files, *version.retired)}
+        named = {each.path for each in version.files} | {each.path for each in version.retired}
         strays = [path for path in old if str(path.relative_to(self.folder)) not in named]
         for path in strays:
             path.unlink(missing_ok=True)
