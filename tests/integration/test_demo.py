@@ -79,7 +79,7 @@ class NoSpark(Pipeline):
 
     def insight(self, home: str) -> tuple[Report, int]:
         del home
-        return Report(0, 0, [], [], [], [], 0, 0), 0
+        return Report(0, 0, [], [], [], [], 0, 0, 0), 0
 
     def written(self, home: str) -> dict[str, list[object]]:
         del home

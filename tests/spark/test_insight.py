@@ -72,8 +72,9 @@ def test_a_report_adds_up(spark: SparkSession, log: Path, found: Report) -> None
         assert row["handling_p50_s"] <= row["handling_p95_s"]
         assert row["agents"] <= row["visits"]
     direct = spark.read.parquet(str(log)).where("transition = 'complete'")
-    handed = direct.where(F.col("handed_by").isNotNull()).count()
-    assert sum(row["count"] for row in found.handovers) == handed
+    handed = direct.where(F.col("handed_by").isNotNull()).select("handed_by", "agent").collect()
+    assert sum(row["count"] for row in found.handovers) == len(handed)
+    assert found.pair_count == len(set(handed))
     assert found.outlier_count == len(found.outliers)
     assert all(row["times"] > 2 for row in found.outliers)
 

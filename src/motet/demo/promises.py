@@ -66,13 +66,14 @@ def counted(section: str, tally: Tally, names: Iterable[str], unit: str) -> list
 def of_audit(found: Audit | None) -> list[Promise]:
     """Of every guarantee, how often it was put to the test and how often it was broken."""
     section = "the audit of everything"
-    if found is None:
+    if found is None or not (found.findings or any(found.checked.values())):
         return [Promise(section, "was made", 0, 1)]
     said = []
     for name, meaning in GUARANTEES.items():
-        checked = found.checked.get(name, 0)
-        remark = f"{meaning}; {checked:,} checked"
-        said.append(Promise(section, name, found.violations(name), 0.0, remark=remark))
+        checked, broken = found.checked.get(name, 0), found.violations(name)
+        remark = f"{meaning}; {f'{checked:,}' if checked else 'nothing was'} checked"
+        goal = 0.0 if checked or broken else None  # what was not put to the test was not kept
+        said.append(Promise(section, name, broken, goal, remark=remark))
     return said
 
 

@@ -83,7 +83,7 @@ async def _look(told: Outcome, brokers: Overlay, pipeline: Pipeline, tell: Telle
     report, rows = await asyncio.to_thread(pipeline.insight, home)
     told.report = report
     tell.say(
-        f"{len(report.steps)} kinds of steps, {len(report.handovers):,} pairs of agents who hand "
+        f"{len(report.steps)} kinds of steps, {report.pair_count:,} pairs of agents who hand "
         f"over, {report.outlier_count:,} steps that took unusually long"
     )
     told.written = await asyncio.to_thread(pipeline.written, home)

@@ -66,5 +66,5 @@ def outcome(folder: Path) -> Outcome:
     told.in_logs = len(told.archived) + 1
     told.batches, told.written = [0], {RESULT: [5]}
     told.proof = Proof(1, (), {}, ())
-    told.report = Report(count, CASES, [], [], [], [], 0, 0)
+    told.report = Report(count, CASES, [], [], [], [], 0, 0, 0)
     return told

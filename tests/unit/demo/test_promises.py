@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.audit.verdicts import Finding
+from motet.audit.verdicts import GUARANTEES, Finding
 from motet.cli import demo_run
 from motet.cli.ending import FAILED, FINE
 from motet.demo import promises
@@ -34,6 +34,16 @@ def test_a_story_in_which_all_came_keeps_every_promise(tmp_path: Path) -> None:
 def test_nothing_promised_is_nothing_kept() -> None:
     assert not promises.kept([])
     assert not promises.kept([Promise("", "published", 3)])
+
+
+def test_a_guarantee_that_was_not_put_to_the_test_was_not_kept(tmp_path: Path) -> None:
+    told = outcome(tmp_path)
+    assert told.audit is not None
+    told.audit.checked["handover"] = 0
+    said = {each.name: each.kept for each in promises_of(told) if each.section == AUDIT}
+    assert said == {**dict.fromkeys(GUARANTEES, True), "handover": None}
+    told.audit.extend([Finding("handover", "both sides", 1, [])])
+    assert (AUDIT, "handover") in broken(told)
 
 
 def lose(told: Outcome) -> None:
@@ -141,6 +151,11 @@ def judge_nothing(told: Outcome) -> None:
     told.audit = None
 
 
+def judge_emptiness(told: Outcome) -> None:
+    assert told.audit is not None
+    told.audit.checked.clear()
+
+
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
@@ -167,6 +182,7 @@ def judge_nothing(told: Outcome) -> None:
         (miscount, (BACK, "events counted by the last result")),
         (find_something, (AUDIT, "exactly-once")),
         (judge_nothing, (AUDIT, "was made")),
+        (judge_emptiness, (AUDIT, "was made")),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )

@@ -34,6 +34,8 @@ class Report(Struct, frozen=True):
     outliers: list[dict[str, Any]]
     open_count: int
     outlier_count: int
+    pair_count: int
+    """Of agents, of whom one has handed over to the other."""
 
 
 def report(events: int, visits: DataFrame, pending: DataFrame, *, most: int = MOST_ROWS) -> Report:
@@ -41,19 +43,21 @@ def report(events: int, visits: DataFrame, pending: DataFrame, *, most: int = MO
     visits = visits.cache()
     pending = pending.cache()
     unusual, still = outliers(visits).cache(), open_cases(visits, pending).cache()
+    pairs = handovers(visits).cache()
     try:
         return Report(
             events=events,
             cases=pending.count(),
             steps=_rows(steps(visits)),
-            handovers=_rows(handovers(visits).limit(most)),
+            handovers=_rows(pairs.limit(most)),
             open_cases=_rows(still.orderBy("latest", "case").limit(most)),
             outliers=_rows(unusual.orderBy(F.desc("times"), "case").limit(most)),
             open_count=still.count(),
             outlier_count=unusual.count(),
+            pair_count=pairs.count(),
         )
     finally:
-        for frame in (unusual, still, visits, pending):
+        for frame in (unusual, still, pairs, visits, pending):
             frame.unpersist()
 
 
