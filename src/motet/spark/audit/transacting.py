@@ -17,6 +17,8 @@ NEVER = "double('infinity')"
 LONG_AGO = "double('-infinity')"
 HOME = "regexp_replace({}, '\\\\.[^.]*$', '')"
 """The broker of a pubend."""
+SINK = "sink"
+"""A kind of transactions: they have no number, and no coordinator who writes them down."""
 
 
 class Dealings:
@@ -45,16 +47,29 @@ class Dealings:
         return self._history.spark.sql(text, **used)
 
     def _deals(self) -> DataFrame:
-        """Each with its root, and until when that has forgotten what it knew."""
+        """Each with its root, and until when that has forgotten what it knew. Of batches of sinks
+        brokers alone write something down: who cuts for one has been told to."""
+        known = self.sql(
+            f"""
+            select run, tx, kind, client, key, at, commit_at, answered_at, outcome
+            from {{transactions}}
+            union all
+            select c.run, c.tx, '{SINK}', '', '', min(c.at), {LONG_AGO}, {NEVER}, 'committed'
+            from {{cuts}} c
+            left anti join {{transactions}} t on t.run = c.run and t.tx = c.tx
+            where c.number = 0 group by c.run, c.tx
+            """,
+            transactions=self._history["transactions"],
+        )
         return self.sql(
             """
             select t.*, b.broker root, coalesce(s.path_until, double('-infinity')) root_until,
               case when t.kind = 'static' then t.at else t.commit_at end ready_at
-            from {transactions} t
+            from {known} t
             left join {brokers} b on b.run = t.run and b.is_root
             left join {severed} s on s.run = t.run and s.one = b.broker and s.other = b.broker
             """,
-            transactions=self._history["transactions"],
+            known=known,
             brokers=self._history["brokers"],
         )
 
@@ -119,7 +134,7 @@ def judge(
     return dealings, [
         *_words(dealings),
         *_wholes(dealings),
-        *_early(dealings),
+        *_early(dealings, history),
         *_cuts(dealings),
         *_own(dealings, history),
         *_handovers(dealings),
@@ -214,18 +229,19 @@ def _wholes(dealings: Dealings) -> list[DataFrame]:
     ]  # fmt: skip
 
 
-def _early(dealings: Dealings) -> list[DataFrame]:
+def _early(dealings: Dealings, history: History) -> list[DataFrame]:
     """Nothing is seen before the commit, nor ever of what was aborted."""
-    seen = dealings.sql(
+    found = dealings.sql(
         """
         select d.run, d.publisher, d.number, d.op, d.at, d.pubend, t.tx, t.outcome, t.ready_at,
           d.event_tx = t.tx is_its, coalesce(c.at, double('infinity')) cut_at
-        from {came} d
-        join {deals} t on t.run = d.run and t.tx in (d.event_tx, d.op_tx)
+        from (select *, explode(array_distinct(array(event_tx, op_tx))) tx from {came}) d
+        join {deals} t on t.run = d.run and t.tx = d.tx
         left join (select run, tx, pubend, min(at) at from {cuts} group by all) c
           on c.run = d.run and c.tx = d.event_tx and c.pubend = d.pubend
         """
     )
+    seen = dealings.frames["seen"] = history.settle(found)
     what, say, slack_s = "concat(publisher, ' #', number)", "visibility", dealings.slack_s
     return [
         violations(seen.where(f"ready_at > at + {slack_s}"), say, "before the commit",
@@ -264,11 +280,11 @@ def _cuts(dealings: Dealings) -> list[DataFrame]:
         """
     )
     block = sql(
-        """
-        select a.*, c.tick cut,
-          row_number() over (partition by a.run, a.tx, a.pubend order by a.place) at_place
-        from {acts} a
-        left join (select run, tx, pubend, min(tick) tick from {cuts} group by all) c
+        f"""
+        select a.*, c.tick cut, row_number() over (partition by a.run, a.tx, a.pubend
+            order by case when a.tx_kind <> '{SINK}' then a.place end, a.tick) at_place
+        from {{acts}} a
+        left join (select run, tx, pubend, min(tick) tick from {{cuts}} group by all) c
           on c.run = a.run and c.tx = a.tx and c.pubend = a.pubend
         where a.tick > 0
         """
