@@ -166,9 +166,13 @@ def test_batches_of_sinks_are_judged_though_no_client_tells_of_them(judged: Judg
 
 
 def test_a_large_history_is_clean(spark: SparkSession, tmp_path: Path) -> None:
-    """Too large for one partition: it is judged as large ones are."""
-    generate(spark, tmp_path / "history", Scale(20_000, publishers=8, kinds=4, each=5))
-    found = audit(spark, tmp_path / "history", small_bytes=0)
+    """Its large tables are judged as those of large histories are, in several partitions."""
+    scale = Scale(20_000, publishers=8, kinds=4, each=5, parts=2)
+    generate(spark, tmp_path / "history", scale)
+    found = audit(spark, tmp_path / "history", small_bytes=SMALL_BYTES)
     assert found.findings == []
     assert found.checked["exactly-once"] == 20_000
     assert found.checked["atomicity"] == 4
+
+
+SMALL_BYTES = 20_000

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from motet.spark.insight.cases import Case, Happened, Visit
-from motet.spark.insight.drawing import unit_of
+from motet.spark.insight.telling import events_in, schema_of
 
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 
@@ -50,6 +50,10 @@ def test_cases_do_not_share_what_they_remember() -> None:
     assert other.take([Happened(at(1), "a", "ann", "complete")])[0].start is None
 
 
-def test_units() -> None:
-    assert unit_of(200_000)[1] == "days"
-    assert unit_of(0.5)[1] == "seconds"
+def test_a_table_of_events_has_one_kind_for_each_name() -> None:
+    rows = [{"step": "a", "wait_s": 1, "end": at(0)}, {"step": "b", "wait_s": 0.5, "agent": None}]
+    events = events_in("step", rows)
+    assert "agent" not in events[1]
+    kinds = ["`insight` string", "`step` string", "`wait_s` double", "`end` timestamp"]
+    assert schema_of(events) == kinds
+    assert sorted(schema_of(events[::-1])) == sorted(kinds)

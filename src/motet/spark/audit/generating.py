@@ -23,8 +23,6 @@ APART: Final = 10
 FIRST_TICK: Final = 1000
 PER_DEAL: Final = 1000
 """One of so many events begins a transaction, and the next one is in it as well."""
-PARTS: Final = 16
-"""Files of the large tables."""
 _FRAME: Final = encode_event({"kind": 0, "n": 1 << 31}, b"").hex()
 """An event as bytes: its kind and its number stand in known places."""
 
@@ -40,6 +38,8 @@ class Scale:
     each: int = 10
     """Subscribers of one kind."""
     seed: int = 1
+    parts: int = 16
+    """Files of the large tables."""
 
     @property
     def events(self) -> int:
@@ -76,14 +76,16 @@ def complete(frame: DataFrame, table: str, run: str = "generated") -> DataFrame:
 
 
 def _brokers(spark: SparkSession, scale: Scale) -> DataFrame:
-    return spark.range(scale.brokers).selectExpr("concat('B', id) broker", "id = 0 is_root")
+    return spark.range(0, scale.brokers, 1, 1).selectExpr(
+        "concat('B', id) broker", "id = 0 is_root"
+    )
 
 
 def _sessions(spark: SparkSession, scale: Scale) -> DataFrame:
-    publishers = spark.range(scale.publishers).selectExpr(
+    publishers = spark.range(0, scale.publishers, 1, 1).selectExpr(
         "concat('pub', id) client", f"concat('B', id % {scale.brokers}) broker", "false total_order"
     )
-    readers = spark.range(scale.kinds * scale.each).selectExpr(
+    readers = spark.range(0, scale.kinds * scale.each, 1, 1).selectExpr(
         "concat('sub', id) client", f"concat('B', id % {scale.brokers}) broker",
         "id % 4 = 0 total_order",
     )  # fmt: skip
@@ -93,10 +95,10 @@ def _sessions(spark: SparkSession, scale: Scale) -> DataFrame:
 
 
 def _operations(spark: SparkSession, scale: Scale) -> DataFrame:
-    publishers = spark.range(scale.publishers).selectExpr(
+    publishers = spark.range(0, scale.publishers, 1, 1).selectExpr(
         "concat('pub', id) client", "'advertise' kind", "'n >= 0' filter"
     )
-    readers = spark.range(scale.kinds * scale.each).selectExpr(
+    readers = spark.range(0, scale.kinds * scale.each, 1, 1).selectExpr(
         "concat('sub', id) client", "'subscribe' kind",
         f"concat('kind = ', id % {scale.kinds}, ' and n >= 0') filter",
     )  # fmt: skip
@@ -109,8 +111,10 @@ def _operations(spark: SparkSession, scale: Scale) -> DataFrame:
 
 
 def _starts(spark: SparkSession, scale: Scale) -> DataFrame:
-    readers = spark.range(scale.kinds * scale.each).selectExpr("concat('sub', id, '/e1/1') op")
-    pubends = spark.range(scale.brokers).selectExpr("concat('B', id, '.1') pubend")
+    readers = spark.range(0, scale.kinds * scale.each, 1, 1).selectExpr(
+        "concat('sub', id, '/e1/1') op"
+    )
+    pubends = spark.range(0, scale.brokers, 1, 1).selectExpr("concat('B', id, '.1') pubend")
     return readers.crossJoin(pubends).selectExpr("*", "1 first", "1 tick")
 
 
@@ -119,7 +123,7 @@ def _events(spark: SparkSession, scale: Scale) -> DataFrame:
     place = f"case when {deal} then id - id % {PER_DEAL} else id end"
     head, tail = _FRAME.index("00a16ece"), _FRAME.index("c400")
     who = f"({place}) % {scale.publishers}"
-    return spark.range(0, scale.events, 1, PARTS).selectExpr(
+    return spark.range(0, scale.events, 1, scale.parts).selectExpr(
         "id", "id number", "id position", "id last_position", "true is_sure",
         "'accepted' fate", "1d + id / 1000 sent_at", "1.01d + id / 1000 settled_at", "'e1' epoch",
         f"concat('pub', {who}) client", f"concat('B', ({who}) % {scale.brokers}, '.1') pubend",

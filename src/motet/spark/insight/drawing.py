@@ -12,7 +12,12 @@ BLUE, PALE, ORANGE, INK = "#1f5fa8", "#b8cfe8", "#d9731a", "#333333"
 DPI: Final = 110
 MOST_STEPS: Final = 25
 MOST_AGENTS: Final = 30
-UNITS: Final = ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+LEAST_S: Final = 1.0
+"""What is shorter is drawn as if it were so long."""
+MARKS: Final = {
+    1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min", 3600.0: "1 h",
+    86_400.0: "1 d", 604_800.0: "1 w", 2_592_000.0: "30 d", 31_536_000.0: "1 y",
+}  # fmt: skip
 
 
 def check() -> None:
@@ -39,11 +44,6 @@ def draw(report: Report, folder: Path) -> list[Path]:
     return drawn
 
 
-def unit_of(seconds: float) -> tuple[float, str]:
-    """The largest unit in which this is at least one."""
-    return next((each for each in UNITS if seconds >= each[0]), UNITS[-1])
-
-
 def _blank(width_in: float, height_in: float) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -64,33 +64,42 @@ def _save(figure: Any, path: Path) -> Path:
 
 def _steps(report: Report) -> Any:
     """Median and 95th percentile of each step: waiting and handling if they are known, else both
-    together."""
+    together. From seconds to months: by powers of ten."""
     rows = [row for row in report.steps if row["sojourn_p50_s"] is not None]
     rows = sorted(rows, key=lambda row: -row["visits"])[:MOST_STEPS][::-1]
     figure, axis = _blank(9.0, 1.6 + 0.28 * max(len(rows), 3))
-    size, unit = unit_of(max((row["sojourn_p50_s"] for row in rows), default=1.0))
-    places = range(len(rows))
-    axis.barh(
-        places, [row["sojourn_p95_s"] / size for row in rows], color=PALE, label="95th percentile"
-    )
-    if all(row["handling_p50_s"] is not None for row in rows):
-        waits = [(row["waiting_p50_s"] or 0.0) / size for row in rows]
-        axis.barh(places, waits, color=BLUE, height=0.5, label="median waiting")
-        handles = [row["handling_p50_s"] / size for row in rows]
-        axis.barh(places, handles, left=waits, color=ORANGE, height=0.5, label="median handling")
+    places = list(range(len(rows)))
+
+    def times(name: str) -> list[float]:
+        return [max(row[name] or 0.0, LEAST_S) for row in rows]
+
+    halves, most = times("sojourn_p50_s"), times("sojourn_p95_s")
+    axis.hlines(places, halves, most, color=PALE, linewidth=6, label="median to 95th percentile")
+    if rows and all(row["handling_p50_s"] is not None for row in rows):
+        waits = [each if row["waiting_p50_s"] is not None else None
+                 for row, each in zip(rows, times("waiting_p50_s"), strict=True)]  # fmt: skip
+        axis.plot(waits, places, "o", color=BLUE, markersize=5, label="median waiting")
+        handles = times("handling_p50_s")
+        axis.plot(handles, places, "D", color=ORANGE, markersize=4, label="median handling")
     else:
-        halves = [row["sojourn_p50_s"] / size for row in rows]
-        axis.barh(places, halves, color=BLUE, height=0.5, label="median")
+        axis.plot(halves, places, "o", color=BLUE, markersize=5, label="median")
     several = len({row["process"] for row in rows}) > 1
     names = [f"{row['process']} {row['step']}" if several else row["step"] for row in rows]
     axis.set_yticks(
-        list(places),
-        [f"{name}  ({row['visits']:,})" for name, row in zip(names, rows, strict=True)],
+        places, [f"{name}  ({row['visits']:,})" for name, row in zip(names, rows, strict=True)]
     )
-    axis.set_xscale("symlog", linthresh=1.0)
-    axis.set_xlabel(f"{unit} from the end of the step before to the end of this one", fontsize=9)
-    axis.set_title("How long steps take", fontsize=11, loc="left", color=INK)
-    axis.legend(fontsize=8, frameon=False, loc="lower right")
+    axis.set_xscale("log")
+    top = 2.0 * max(most, default=LEAST_S)
+    axis.set_xlim(LEAST_S * 0.8, top)
+    shown = {at: text for at, text in MARKS.items() if at <= top}
+    axis.set_xticks(list(shown), list(shown.values()))
+    axis.set_xticks([], minor=True)
+    axis.grid(visible=True, axis="x", color="#e3e3e3", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.set_xlabel("from the end of the step before to the end of this one", fontsize=9)
+    figure.suptitle("How long steps take", fontsize=11, x=0.01, ha="left", color=INK)
+    figure.legend(*axis.get_legend_handles_labels(), fontsize=8, frameon=False, ncols=3,
+                  loc="upper right")  # fmt: skip
     return figure
 
 
@@ -134,6 +143,7 @@ def _outliers(report: Report) -> Any:
     ends = [row["end"] for row in report.outliers]
     axis.scatter(ends, [row["times"] for row in report.outliers], s=12, color=ORANGE, alpha=0.7)
     axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:,.0f}")
     axis.set_ylabel("times the usual", fontsize=9)
     axis.grid(visible=True, color="#e3e3e3", linewidth=0.6)
     axis.set_axisbelow(True)
