@@ -199,11 +199,12 @@ class EventsLost(UnavailableError):
     """Events of a pubend are gone for good: they were trimmed, or destroyed with their log.
     `first` and `last` are the ticks between which they lie."""
 
-    def __init__(self, pubend: str, first: int, last: int) -> None:
+    def __init__(self, pubend: str, first: int, last: int, advice: str = "") -> None:
         self.pubend = pubend
         self.first = first
         self.last = last
-        super().__init__(f"events of {pubend} are lost, from tick {first} to {last}")
+        text = f"events of {pubend} are lost, from tick {first} to {last}"
+        super().__init__(f"{text}; {advice}" if advice else text)
 
 
 class Fenced(UnavailableError):

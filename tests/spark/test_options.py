@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.sql.types import LongType, StringType, StructType
 
 from motet.errors import MisuseError
 from motet.model import Filter
+from motet.spark.columns import Columns
 from motet.spark.offsets import mark_of, offset_at, vector_at
 from motet.spark.options import options_in
 from motet.spark.positions import EARLIEST, Position
@@ -31,6 +33,9 @@ def test_options_are_read() -> None:
         ("startingPosition", '{"A": 0}'),
         ("startingPosition", '{"A": "earliest"}'),
         ("startingPosition", "soon"),
+        ("startingPosition", "transaction:"),
+        ("cursor", ""),
+        ("cursor", "x" * 1000),
         ("timeout", "-1"),
         ("timeout", "nan"),
         ("misfits", "drop"),
@@ -40,6 +45,12 @@ def test_options_are_read() -> None:
 def test_nonsense_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(MisuseError, match=name):
         options_in({**URL, name: value})
+
+
+def test_a_column_is_asked_for_once() -> None:
+    schema = StructType().add("n", LongType()).add("n", StringType())
+    with pytest.raises(MisuseError, match="the column n is asked for 2 times"):
+        Columns(schema)
 
 
 def test_offsets_have_one_spelling_and_know_their_filter() -> None:

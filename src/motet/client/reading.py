@@ -33,6 +33,7 @@ from motet.model import Filter
 from motet.model.ticks import LAST_TICK, NO_LIMIT
 from motet.protocol.frames import PROTOCOL_VERSION, Beat
 from motet.protocol.reading.messages import (
+    MAX_CURSOR_CHARS,
     CursorRequest,
     CursorSet,
     Described,
@@ -156,7 +157,7 @@ class LogReader:
     async def set_cursor(self, name: str, tick: int, *, pubend: str | None = None) -> None:
         """Whoever goes by this name is done with everything up to `tick`, and what comes behind
         is kept for it as long as the broker's limits allow. Returns when that is durable."""
-        _check_name(name)
+        check_cursor_name(name)
         if type(tick) is not int or not 0 <= tick <= LAST_TICK:
             raise MisuseError(f"a cursor stands at a tick, not at {tick!r}")
         request = CursorRequest(PROTOCOL_VERSION, self._next(), pubend or "", name, tick)
@@ -164,7 +165,7 @@ class LogReader:
 
     async def drop_cursor(self, name: str, *, pubend: str | None = None) -> None:
         """Nobody goes by this name any more: nothing is kept for it."""
-        _check_name(name)
+        check_cursor_name(name)
         request = CursorRequest(PROTOCOL_VERSION, self._next(), pubend or "", name, None)
         await self._ask(request, CursorSet)
 
@@ -355,9 +356,11 @@ async def read(
 # ── small things ─────────────────────────────────────────────────────────────────────────
 
 
-def _check_name(name: Any) -> None:
+def check_cursor_name(name: Any) -> None:
     if not isinstance(name, str) or not name:
         raise MisuseError(f"a cursor has a name, not {name!r}")
+    if len(name) > MAX_CURSOR_CHARS or not name.isprintable():
+        raise MisuseError(f"a cursor is named by 1 to {MAX_CURSOR_CHARS} printable characters")
 
 
 def _see(future: asyncio.Future[Any]) -> None:

@@ -6,6 +6,7 @@ says of which kind its values are; a column has one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
@@ -139,6 +140,9 @@ class Columns:
             else:
                 self.kinds[field.name] = _kind_in(field)
         self.names = [field.name for field in schema.fields]
+        for name, count in Counter(self.names).items():
+            if count > 1:
+                raise MisuseError(f"the column {name} is asked for {count} times; once is enough")
         self.tells_transactions = any(name in TRANSACTION for name in self.names)
         asked = ("attributes" if name == PACKED else name for name in self.names)
         sent = [name for name in dict.fromkeys(asked) if name not in TRANSACTION]

@@ -12,7 +12,7 @@ from motet.model.ticks import NO_LIMIT
 from motet.spark.brokers import Account, Brokers
 from motet.spark.frontier import Advance, Steps, advance, whole_floor
 from motet.spark.offsets import Vector
-from motet.spark.options import Options
+from motet.spark.options import ADVICE, Options
 from motet.spark.positions import Position
 
 POLL_S: Final = 0.05
@@ -91,7 +91,7 @@ class Course:
         late = {name for name in names if name in start and start[name] < accounts[name].first_tick}
         for name in sorted(late):
             if fails:
-                raise EventsLost(name, start[name], accounts[name].first_tick - 1)
+                raise EventsLost(name, start[name], accounts[name].first_tick - 1, advice=ADVICE)
         if late or any(name not in start for name in names):
             floor = self._floor(accounts)
             return {name: max(start.get(name, 0), floor[name]) for name in names}
@@ -127,7 +127,7 @@ class Course:
                 most_bytes=most_bytes,
             )
             if outline.lost and self._options.fail_on_data_loss:
-                raise EventsLost(name, *outline.lost[0])
+                raise EventsLost(name, *outline.lost[0], advice=ADVICE)
         return found
 
     def _steps(self, outlines: Mapping[str, LogOutline]) -> Steps:
@@ -219,7 +219,7 @@ class Course:
                     f"there is a tick for pubend {name}, but there is only {', '.join(accounts)}"
                 )
             if tick < accounts[name].first_tick and self._options.fail_on_data_loss:
-                raise EventsLost(name, tick, accounts[name].first_tick - 1)
+                raise EventsLost(name, tick, accounts[name].first_tick - 1, advice=ADVICE)
         return self._upto({name: ticks.get(name, 1) for name in accounts})
 
     def _at_transaction(self, tx: str) -> Vector:

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from motet.client.reading import check_cursor_name
 from motet.errors import MisuseError
 from motet.model import Filter
 from motet.spark.positions import LATEST, Position, position_in
@@ -14,6 +15,7 @@ from motet.spark.positions import LATEST, Position, position_in
 MOST_EVENTS: Final = 1_000_000
 MOST_BYTES: Final = 256 << 20
 """Of one micro-batch, if nothing else is said: much less than memory, much more than overhead."""
+ADVICE: Final = "keep them longer (see retention), or set failOnDataLoss to false to go on without"
 TIMEOUT_S: Final = 60.0
 NOTHING: Final[Sequence[str]] = ()
 
@@ -105,7 +107,7 @@ def options_in(written: Mapping[str, str]) -> Options:
         max_bytes=given.count("maxBytesPerTrigger", MOST_BYTES),
         min_partitions=given.count("minPartitions", 1),
         fail_on_data_loss=given.chosen("failOnDataLoss", "true", "false", True),
-        cursor=given.text("cursor"),
+        cursor=given.read("cursor", _cursor, ""),
         timeout_s=given.seconds("timeout", TIMEOUT_S),
         lag_timeout_s=given.seconds("lagTimeout", TIMEOUT_S),
         fail_on_misfits=given.chosen("misfits", "fail", "null", True),
@@ -133,6 +135,11 @@ def _count(name: str, text: str) -> int:
     if count < 1:
         raise MisuseError(f"{name} is a number from 1 on, not {text!r}")
     return count
+
+
+def _cursor(_: str, text: str) -> str:
+    check_cursor_name(text)
+    return text
 
 
 def _seconds(name: str, text: str) -> float:

@@ -41,7 +41,7 @@ def position_in(name: str, text: str) -> Position:
         return LATEST
     if word.startswith("{"):
         return Position("ticks", ticks=_ticks(name, word))
-    if word.startswith(TRANSACTION):
+    if word.startswith(TRANSACTION) and word != TRANSACTION:
         return Position("transaction", transaction=word.removeprefix(TRANSACTION))
     try:
         time = datetime.fromisoformat(word)

@@ -12,7 +12,7 @@ from motet.errors import Disconnected, EventsLost, MisuseError
 from motet.model import Filter
 from motet.spark.brokers import Brokers, Patience
 from motet.spark.columns import Columns, Transactions
-from motet.spark.options import Options
+from motet.spark.options import ADVICE, Options
 from motet.spark.slices import Slice
 
 LEAST_ROWS: Final = 5_000
@@ -74,7 +74,7 @@ def _batches(
             patience.after(problem)
             continue
         if at <= slice.upto and options.fail_on_data_loss:  # it was there when this was planned
-            raise EventsLost(slice.pubend, at, slice.upto)
+            raise EventsLost(slice.pubend, at, slice.upto, advice=ADVICE)
         return
 
 

@@ -12,7 +12,7 @@ from motet.client.log_outline import LogOutline, LogStep
 from motet.errors import EventsLost
 from motet.spark.brokers import Brokers
 from motet.spark.offsets import Vector
-from motet.spark.options import Options
+from motet.spark.options import ADVICE, Options
 
 SLICE_EVENTS: Final = 500_000
 """One task reads at most about so many, if nothing else is said."""
@@ -72,9 +72,9 @@ def _outlines(
     for name, (since, upto) in ranges.items():
         outline = brokers.outline(name, since=since, upto=upto, step_events=step_events)
         if outline.lost and options.fail_on_data_loss:
-            raise EventsLost(name, *outline.lost[0])
+            raise EventsLost(name, *outline.lost[0], advice=ADVICE)
         if outline.upto < upto and options.fail_on_data_loss:
-            raise EventsLost(name, outline.upto + 1, upto)
+            raise EventsLost(name, outline.upto + 1, upto, advice=ADVICE)
         found[name] = outline
     return found
 
