@@ -24,7 +24,7 @@ $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	@test -n "$(PYTHON)" || { \
 		echo "Motet needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast,plots,spark]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,fast,plots,spark]'
 	@touch $@
 
 # Spark runs on Java: what is there is taken, what is missing is installed where that is possible.
