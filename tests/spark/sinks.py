@@ -81,7 +81,9 @@ class Files:
     def put(self, ns: Sequence[int]) -> None:
         self._count += 1
         lines = "".join(json.dumps({"n": n, "room": "cellar"}) + "\n" for n in ns)
-        (self.inbox / f"{self._count:03}.json").write_text(lines)
+        path = self.inbox / f"{self._count:03}.json"
+        path.write_text(lines)
+        os.utime(path, (self._count, self._count))  # Spark takes them by their times
 
     def into(
         self,
