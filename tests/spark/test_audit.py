@@ -165,6 +165,7 @@ def test_batches_of_sinks_are_judged_though_no_client_tells_of_them(judged: Judg
         assert judged.audit.broken(f"batch {kind}") == {guarantee}
 
 
+@pytest.mark.soak
 def test_a_large_history_is_clean(spark: SparkSession, tmp_path: Path) -> None:
     """Its large tables are judged as those of large histories are, in several partitions."""
     scale = Scale(20_000, publishers=8, kinds=4, each=5, parts=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from motet.bench import spark as bench
@@ -11,6 +12,7 @@ from motet.bench import spark as bench
 SMALLEST = bench.Effort(rounds=1, events=2000, batches=1, warm_rounds=0, warm_batches=0)
 
 
+@pytest.mark.soak
 def test_every_figure_is_measured_and_no_row_is_lost(spark: SparkSession, tmp_path: Path) -> None:
     told: list[str] = []
     figures = bench.measure(spark, tmp_path, SMALLEST, told.append)
