@@ -105,10 +105,11 @@ class Stock:
 
 
 class Desk:
-    """What one test publishes at brokers that others use as well: 0 is a number of its own."""
+    """What one test publishes at brokers that others use as well: 0 is a number of its own, and not
+    a small one, which events of others may have."""
 
     width = 10_000
-    _bases = count(0, width)
+    _bases = count(width, width)
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
