@@ -85,21 +85,27 @@ class Pump:
 
 
 class Taker:
-    """Reads whatever subscriptions a client is given, into one list."""
+    """Reads whatever subscriptions a client is given, each into a list of its own: a busy machine
+    may come to read a later one while there is still something in an earlier one."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.seen: list[int] = []
+        self.turns: list[list[int]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    def read(self, subscription: Subscription) -> None:
-        self._tasks.append(asyncio.ensure_future(self._read(subscription)))
+    @property
+    def seen(self) -> list[int]:
+        return [n for turn in self.turns for n in turn]
 
-    async def _read(self, subscription: Subscription) -> None:
+    def read(self, subscription: Subscription) -> None:
+        self.turns.append([])
+        self._tasks.append(asyncio.ensure_future(self._read(subscription, self.turns[-1])))
+
+    async def _read(self, subscription: Subscription, seen: list[int]) -> None:
         async for event in subscription:
             number = event["n"]
             assert isinstance(number, int)
-            self.seen.append(number)
+            seen.append(number)
 
 
 async def hand_over(pump: Client, old: Client, new: Client, turn: int) -> bool:
