@@ -330,41 +330,6 @@ PLANTS: dict[str, tuple[str, Plant]] = {
 """By kind of violation: the guarantee that it breaks, and how to plant one."""
 
 
-BATCH = "counts/query/0"
-"""A batch of a sink: only brokers write it down."""
-
-
-def with_batch() -> World:
-    world = deepcopy(clean())
-    _cut(world, BATCH, 0, "B1.1", 180, 183, 110.0)
-    for at in range(3):
-        tick = 181 + at
-        whose = {"client": "counts", "epoch": "", "number": tick, "tx": BATCH}
-        body = encode_event({"n": 301 + at}, b"")
-        world["logged"].append({**whose, "pubend": "B1.1", "tick": tick, "body": body})
-        world["deeds"].append(
-            {"tx": BATCH, "place": f"{at:06}", "kind": "publish", "client": "counts",
-             "number": -tick, "event": tick, "at": 110.0, "answer": "Done"}
-        )  # fmt: skip
-        for reader in (*READERS, "new"):
-            deliver(world, reader, "counts", tick, "B1.1", tick, 110.2)
-    return world
-
-
-BATCH_PLANTS: dict[str, tuple[str, Plant]] = {
-    "torn": ("exactly-once", _without("sub1", "counts", 182)),
-    "before the cut": ("visibility", _change("cuts", {"tx": BATCH}, at=120.0)),
-    "block torn": ("transaction-order", _change("cuts", {"tx": BATCH}, tick=178)),
-}
-"""What can be wrong with a batch of a sink."""
-
-
-def spoilt_batch(kind: str) -> World:
-    world = with_batch()
-    BATCH_PLANTS[kind][1](world)
-    return world
-
-
 def spoilt(kind: str) -> World:
     world = deepcopy(clean())
     PLANTS[kind][1](world)

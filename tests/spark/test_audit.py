@@ -23,15 +23,7 @@ from motet.spark.audit.generating import Scale, generate
 from motet.testing.histories import write_history
 from motet.testing.simulation import observe
 from tests.spark.ground import SOON_S, Pair
-from tests.spark.planting import (
-    BATCH_PLANTS,
-    PLANTS,
-    clean,
-    spoilt,
-    spoilt_batch,
-    with_batch,
-    write,
-)
+from tests.spark.planting import PLANTS, clean, spoilt, write
 
 CLEAN = (
     ("delivery", 0), ("delivery", 1), ("transactions", 0), ("transactions", 2), ("crash", 1),
@@ -69,10 +61,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
         broken[run] = simulated(folder, run, profile, seed, chaos_s=CLEAN_S)
     for profile, mutation, seed, chaos_s in MUTATED:
         broken[mutation] = simulated(folder, mutation, profile, seed, mutation, chaos_s=chaos_s)
-    worlds = {"clean": clean(), **{f"planted {kind}": spoilt(kind) for kind in PLANTS}}
-    worlds |= {"batch": with_batch()}
-    worlds |= {f"batch {kind}": spoilt_batch(kind) for kind in BATCH_PLANTS}
-    write(worlds, folder)
+    write({"clean": clean(), **{f"planted {kind}": spoilt(kind) for kind in PLANTS}}, folder)
     live(folder, tmp_path_factory.mktemp("live"))
     tamper(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -156,13 +145,6 @@ def test_what_is_planted_is_found(judged: Judged, kind: str) -> None:
     assert len(found) == 1
     assert found[0].count >= 1
     assert found[0].examples
-
-
-def test_batches_of_sinks_are_judged_though_no_client_tells_of_them(judged: Judged) -> None:
-    assert judged.audit.kinds("batch") == set()
-    for kind, (guarantee, _) in BATCH_PLANTS.items():
-        assert judged.audit.kinds(f"batch {kind}") == {kind}
-        assert judged.audit.broken(f"batch {kind}") == {guarantee}
 
 
 @pytest.mark.soak

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
-FEW, FEW_EVENTS = 20_000, 200_000
-"""So many transactions, with so many events, are judged in one partition."""
+FEW = 20_000
+"""So many transactions are judged in one partition."""
 
 
 def audit(
@@ -78,12 +78,12 @@ def _judge_arrivals(history: History, events: DataFrame, said: Audit, tell: Tell
 
 
 def _judge_transactions(history: History, events: DataFrame, said: Audit, tell: Tell) -> None:
-    deals, cuts = history["transactions"].count(), history["cuts"].count()
-    if not deals and not cuts:
+    deals = history["transactions"].count()
+    if not deals:
         return
-    tell(f"{deals:,} transactions of clients, {cuts:,} cuts")
+    tell(f"{deals:,} transactions")
     dealt, came = events.where("tx <> ''").localCheckpoint(), None
-    if not history.is_small and deals <= FEW and dealt.count() <= FEW_EVENTS:
+    if deals <= FEW and not history.is_small:
         # What concerns them is little: many tasks would take longer to begin than to work.
         dealt = history.gather(dealt)
         came = history.gather(transacting.came(history, dealt))
@@ -95,9 +95,9 @@ def _judge_transactions(history: History, events: DataFrame, said: Audit, tell: 
         relations, found = conflicts.judge(history, dealings)
         said.extend(found)
         said.checked |= {
-            "atomicity": dealings.frames["deals"].count(),
-            "visibility": dealings.frames["seen"].count(),
-            "transaction-order": cuts,
+            "atomicity": deals,
+            "visibility": dealings.frames["came"].count(),
+            "transaction-order": history["cuts"].count(),
             "handover": dealings.frames["switches"].count(),
             "serializability": relations,
         }

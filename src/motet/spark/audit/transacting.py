@@ -17,8 +17,6 @@ NEVER = "double('infinity')"
 LONG_AGO = "double('-infinity')"
 HOME = "regexp_replace({}, '\\\\.[^.]*$', '')"
 """The broker of a pubend."""
-SINK = "sink"
-"""A kind of transactions: they have no number, and no coordinator who writes them down."""
 
 
 class Dealings:
@@ -47,29 +45,16 @@ class Dealings:
         return self._history.spark.sql(text, **used)
 
     def _deals(self) -> DataFrame:
-        """Each with its root, and until when that has forgotten what it knew. Of batches of sinks
-        brokers alone write something down: who cuts for one has been told to."""
-        known = self.sql(
-            f"""
-            select run, tx, kind, client, key, at, commit_at, answered_at, outcome
-            from {{transactions}}
-            union all
-            select c.run, c.tx, '{SINK}', '', '', min(c.at), {LONG_AGO}, {NEVER}, 'committed'
-            from {{cuts}} c
-            left anti join {{transactions}} t on t.run = c.run and t.tx = c.tx
-            where c.number = 0 group by c.run, c.tx
-            """,
-            transactions=self._history["transactions"],
-        )
+        """Each with its root, and until when that has forgotten what it knew."""
         return self.sql(
             """
             select t.*, b.broker root, coalesce(s.path_until, double('-infinity')) root_until,
               case when t.kind = 'static' then t.at else t.commit_at end ready_at
-            from {known} t
+            from {transactions} t
             left join {brokers} b on b.run = t.run and b.is_root
             left join {severed} s on s.run = t.run and s.one = b.broker and s.other = b.broker
             """,
-            known=known,
+            transactions=self._history["transactions"],
             brokers=self._history["brokers"],
         )
 
@@ -134,7 +119,7 @@ def judge(
     return dealings, [
         *_words(dealings),
         *_wholes(dealings),
-        *_early(dealings, history),
+        *_early(dealings),
         *_cuts(dealings),
         *_own(dealings, history),
         *_handovers(dealings),
@@ -229,19 +214,18 @@ def _wholes(dealings: Dealings) -> list[DataFrame]:
     ]  # fmt: skip
 
 
-def _early(dealings: Dealings, history: History) -> list[DataFrame]:
+def _early(dealings: Dealings) -> list[DataFrame]:
     """Nothing is seen before the commit, nor ever of what was aborted."""
-    found = dealings.sql(
+    seen = dealings.sql(
         """
         select d.run, d.publisher, d.number, d.op, d.at, d.pubend, t.tx, t.outcome, t.ready_at,
           d.event_tx = t.tx is_its, coalesce(c.at, double('infinity')) cut_at
-        from (select *, explode(array_distinct(array(event_tx, op_tx))) tx from {came}) d
-        join {deals} t on t.run = d.run and t.tx = d.tx
+        from {came} d
+        join {deals} t on t.run = d.run and t.tx in (d.event_tx, d.op_tx)
         left join (select run, tx, pubend, min(at) at from {cuts} group by all) c
           on c.run = d.run and c.tx = d.event_tx and c.pubend = d.pubend
         """
     )
-    seen = dealings.frames["seen"] = history.settle(found)
     what, say, slack_s = "concat(publisher, ' #', number)", "visibility", dealings.slack_s
     return [
         violations(seen.where(f"ready_at > at + {slack_s}"), say, "before the commit",
@@ -280,11 +264,11 @@ def _cuts(dealings: Dealings) -> list[DataFrame]:
         """
     )
     block = sql(
-        f"""
-        select a.*, c.tick cut, row_number() over (partition by a.run, a.tx, a.pubend
-            order by case when a.tx_kind <> '{SINK}' then a.place end, a.tick) at_place
-        from {{acts}} a
-        left join (select run, tx, pubend, min(tick) tick from {{cuts}} group by all) c
+        """
+        select a.*, c.tick cut,
+          row_number() over (partition by a.run, a.tx, a.pubend order by a.place) at_place
+        from {acts} a
+        left join (select run, tx, pubend, min(tick) tick from {cuts} group by all) c
           on c.run = a.run and c.tx = a.tx and c.pubend = a.pubend
         where a.tick > 0
         """
