@@ -11,6 +11,7 @@ SRC = Path(__file__).parents[2] / "src" / "motet"
 
 BELOW: dict[str, set[str]] = {
     "errors": set(),
+    "pictures": {"errors"},
     "model": {"errors"},
     "matching": {"errors", "model"},
     "protocol": {"errors", "model", "matching"},
@@ -18,7 +19,7 @@ BELOW: dict[str, set[str]] = {
     "audit": {"errors", "model"},
     "broker": {"errors", "model", "matching", "protocol", "runtime", "audit"},
     "client": {"errors", "model", "protocol", "runtime", "broker", "audit"},
-    "spark": {"errors", "model", "matching", "client", "audit"},
+    "spark": {"errors", "pictures", "model", "matching", "client", "audit"},
     "testing": {"errors", "model", "matching", "protocol", "runtime", "broker", "client", "audit"},
 }
 """A room may import itself and what stands here; rooms not listed are on top and import all."""

@@ -1,31 +1,21 @@
 """Late readers at a broker: their requests are answered beside the core, from the log.
 
-Each request stands for itself and gives one bounded answer; a connection may have one at a time.
-The work is done on a few threads, most of it in Arrow, so that the event loop hardly notices.
+Each request gives one bounded answer (see `hatch`). The work is done on a few threads, most of it
+in Arrow, so that the event loop hardly notices.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 from motet.broker.config import BrokerConfig
-from motet.errors import (
-    InvariantError,
-    MisuseError,
-    MotetError,
-    NoClientsHere,
-    NotOffered,
-    PeerError,
-    ProtocolError,
-    VersionError,
-)
+from motet.broker.hatch import Hatch
+from motet.errors import MisuseError, MotetError, NoClientsHere, NotOffered, PeerError
 from motet.model.ticks import LAST_TICK
 from motet.model.values import check_name
-from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.reading.messages import (
     EVENT,
     MAX_COLUMNS,
@@ -44,7 +34,6 @@ from motet.protocol.reading.messages import (
     ReaderAnswer,
     ReaderRequest,
     ReadRequest,
-    Refused,
     Wanted,
 )
 from motet.runtime.contact import Contact
@@ -52,8 +41,6 @@ from motet.runtime.pubend.outline import Measure
 from motet.runtime.pubend.table_reading import PIECE_BYTES, Piece, TableReading
 from motet.runtime.pubend.tables import Wishes
 from motet.runtime.transport import MAX_FRAME_BYTES
-
-log = logging.getLogger("motet.broker")
 
 THREADS: Final = 2
 """For those who read all. What filters do is many small things, and two threads that do such things
@@ -64,7 +51,6 @@ CELL_BYTES: Final = 12
 FIXED_BYTES: Final = 3 << 20
 """What that may amount to in one answer."""
 MOST_CURSORS: Final = 1000
-LONGEST_TEXT: Final = 2000
 REQUESTS: Final = (ReadRequest, DescribeRequest, OutlineRequest, CursorRequest)
 
 
@@ -99,47 +85,18 @@ class Readings:
         self._config = config
         self._broker = config.name
         self._pubends = pubends
-        self._answer = answer
-        self._asked: dict[int, asyncio.Task[None]] = {}
-        """By the number of the contact, what is being answered."""
+        self._hatch = Hatch(self._answered, answer, _is_ours)
         self._threads: dict[bool, ThreadPoolExecutor] = {}
         """With a filter, and without."""
 
     def take(self, contact: Contact, request: ReaderRequest) -> PeerError | None:
         """Begin to answer a request; or say why its connection cannot go on."""
-        if request.version != PROTOCOL_VERSION:
-            return VersionError(
-                f"the reader speaks version {request.version} of the protocol, this broker "
-                f"{PROTOCOL_VERSION}"
-            )
-        if contact.number in self._asked:
-            return ProtocolError("asked again before the answer came: wait for it")
-        task = asyncio.get_running_loop().create_task(self._serve(contact, request))
-        self._asked[contact.number] = task
-        return None
+        return self._hatch.take(contact, request)
 
     async def close(self) -> None:
-        for task in self._asked.values():
-            task.cancel()
-        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        await self._hatch.close()
         for threads in self._threads.values():
             await asyncio.to_thread(threads.shutdown)
-
-    async def _serve(self, contact: Contact, request: ReaderRequest) -> None:
-        answer: ReaderAnswer
-        try:
-            answer = await self._answered(request)
-        except MotetError as problem:
-            if not isinstance(problem, MisuseError | NotOffered):
-                log.error("%s cannot be served: %s", contact, problem)
-            answer = Refused(request.number, type(problem).__name__, str(problem)[:LONGEST_TEXT])
-        except Exception as failure:  # a reader must not be able to end a broker
-            log.exception("%s cannot be served, by our own fault", contact)
-            text = f"the broker failed to read: {failure!r}"[:LONGEST_TEXT]
-            answer = Refused(request.number, InvariantError.__name__, text)
-        finally:
-            self._asked.pop(contact.number, None)
-        self._answer(contact, answer)
 
     async def _answered(self, request: ReaderRequest) -> ReaderAnswer:
         pubends = self._logs()
@@ -185,6 +142,10 @@ class Readings:
                 return each
         known = ", ".join(each.name for each in pubends)
         raise MisuseError(f"{self._broker} has no pubend {name!r}; it has {known}")
+
+
+def _is_ours(problem: MotetError) -> bool:
+    return not isinstance(problem, MisuseError | NotOffered)
 
 
 # ── one answer ───────────────────────────────────────────────────────────────────────────

@@ -16,9 +16,9 @@ from typing import Any, Final
 from msgspec import Raw
 
 from motet.broker.config import BrokerConfig
+from motet.broker.hatch import LONGEST_TEXT, Hatch
 from motet.errors import (
     EventError,
-    InvariantError,
     MisuseError,
     MotetError,
     NotAdvertised,
@@ -27,7 +27,6 @@ from motet.errors import (
     ProtocolError,
     StorageError,
     UnavailableError,
-    VersionError,
 )
 from motet.matching import FilterIndex, create_index
 from motet.model import Filter, check_attributes, decode_body
@@ -41,7 +40,6 @@ from motet.protocol.contract import (
     StagingChecked,
     StagingWish,
 )
-from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.reading.messages import Refused
 from motet.protocol.session.messages import CommitRequest
 from motet.protocol.sinks.messages import (
@@ -67,7 +65,6 @@ STAGING: Final = (RowsRequest, SealRequest, DropRequest)
 LEASE_S: Final = 86_400.0
 """What is staged and not committed goes so long after it was touched."""
 SWEEP_S: Final = 3600.0
-LONGEST_TEXT: Final = 2000
 
 Answer = Callable[[Contact, StagingAnswer | Refused], None]
 Failed = Callable[[BaseException], None]
@@ -86,45 +83,20 @@ class Stagings:
         self._staging = Staging(folder) if folder is not None else None
         self._needed = needed
         self._checking: list[Batch] = []
-        self._asked: dict[int, asyncio.Task[None]] = {}
         self._wishes: set[asyncio.Task[None]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._gauge = Gauge()
 
     def open(self, answer: Answer, turn: Callable[[Input], None], fail: Failed) -> None:
         """`turn` hands the core what it asked for."""
-        self._answer, self._turn, self._fail = answer, turn, fail
+        self._hatch = Hatch(self._answered, answer, _is_ours)
+        self._turn, self._fail = turn, fail
 
     # ── those who stage ──────────────────────────────────────────────────────────────────
 
     def take(self, contact: Contact, request: StagingRequest) -> PeerError | None:
         """Begin to answer a request; or say why its connection cannot go on."""
-        if request.version != PROTOCOL_VERSION:
-            return VersionError(
-                f"the peer speaks version {request.version} of the protocol, this broker "
-                f"{PROTOCOL_VERSION}"
-            )
-        if contact.number in self._asked:
-            return ProtocolError("asked again before the answer came: wait for it")
-        task = asyncio.get_running_loop().create_task(self._serve(contact, request))
-        self._asked[contact.number] = task
-        return None
-
-    async def _serve(self, contact: Contact, request: StagingRequest) -> None:
-        answer: StagingAnswer | Refused
-        try:
-            answer = await self._answered(request)
-        except MotetError as problem:
-            if isinstance(problem, StorageError):
-                log.error("%s cannot be served: %s", contact, problem)
-            answer = Refused(request.number, type(problem).__name__, str(problem)[:LONGEST_TEXT])
-        except Exception as failure:  # who stages must not be able to end a broker
-            log.exception("%s cannot be served, by our own fault", contact)
-            text = f"the broker failed to stage: {failure!r}"[:LONGEST_TEXT]
-            answer = Refused(request.number, InvariantError.__name__, text)
-        finally:
-            self._asked.pop(contact.number, None)
-        self._answer(contact, answer)
+        return self._hatch.take(contact, request)
 
     async def _answered(self, request: StagingRequest) -> StagingAnswer:
         staging = self._staging
@@ -216,7 +188,8 @@ class Stagings:
             await asyncio.sleep(SWEEP_S)
 
     async def close(self) -> None:
-        tasks = [*self._asked.values(), *self._wishes]
+        await self._hatch.close()
+        tasks = list(self._wishes)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -227,6 +200,10 @@ class Stagings:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, "motet-staging")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+
+def _is_ours(problem: MotetError) -> bool:
+    return isinstance(problem, StorageError)
 
 
 class Gauge:

@@ -19,6 +19,7 @@ import msgspec
 from motet.cli.ending import FAILED, FINE, Misuse
 from motet.cli.pipeline_bars import bar, watched
 from motet.cli.voice import err, out, remark, say, say_json, table
+from motet.pictures import check as check_pictures
 from motet.spark.failures import brief, is_foreign
 from motet.spark.session import require_java, require_pyspark, session
 
@@ -309,7 +310,7 @@ def insight(asked: Question, json: bool) -> int:
     if (asked.source is None) == (not asked.brokers):
         raise Misuse("insight into what?", "name an archive or a log, or brokers with --broker")
     if asked.plots:
-        drawing.check()
+        check_pictures()
     if asked.follow and not asked.brokers:
         raise Misuse("only a stream can be followed", "--broker motet://127.0.0.1:7701")
     spark = started("insight", asked.master)

@@ -25,6 +25,7 @@ from motet.experiments import page
 from motet.experiments import plots as pictures
 from motet.experiments.exactly_once import FULL, SHORT, Experiment, Report
 from motet.experiments.findings import Finding
+from motet.pictures import check as check_pictures
 from motet.runtime import loop
 
 REFRESH_S = 0.2
@@ -66,7 +67,7 @@ def exactly_once(
 ) -> int:
     """The whole run; the exit status."""
     if plots:
-        pictures.check()
+        check_pictures()
     make(directory)
     plan = replace(SHORT if short else FULL, parts=tuple(dict.fromkeys(parts)))
     # Clients tell of every connection that they lose; here they lose them on purpose.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from motet.cli.trial_runs import Paper, make, show_findings, tell
 from motet.cli.voice import err
-from motet.experiments import plots, tx_page, tx_plots
+from motet.experiments import tx_page, tx_plots
 from motet.experiments.transactions import FULL, QUICK, Experiment
+from motet.pictures import check as check_pictures
 
 
 def transactions(
@@ -18,7 +19,7 @@ def transactions(
 ) -> int:
     """The whole run; the exit status."""
     if pictures:
-        plots.check()
+        check_pictures()
     make(directory)
     plan = replace(QUICK if short else FULL, parts=tuple(dict.fromkeys(parts)))
     with err().status("") as line:

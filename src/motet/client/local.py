@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from motet.broker.topology import Topology
 from motet.client.client import Client
 from motet.client.connecting import connect
-from motet.client.loop_thread import LoopThread
+from motet.client.loop_thread import Closing, LoopThread
 from motet.client.opening import Opening
 from motet.client.sync import SyncClient
 from motet.errors import ClosedError, Disconnected, MisuseError
@@ -178,7 +178,7 @@ async def _local(
     return overlay
 
 
-class SyncOverlay:
+class SyncOverlay(Closing):
     """`LocalOverlay` for scripts: brokers and clients share one thread in the background."""
 
     def __init__(self, overlay: LocalOverlay, thread: LoopThread) -> None:
@@ -207,17 +207,6 @@ class SyncOverlay:
         if self._thread.running:
             self._thread.call(self._overlay.close())
             self._thread.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def local_sync(

@@ -7,17 +7,16 @@ for batch in motet.read_sync("motet://127.0.0.1:7701", filter="level > 7"):
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from motet.client.log_batch import LogBatch
 from motet.client.log_outline import LogOutline
-from motet.client.loop_thread import LoopThread
+from motet.client.loop_thread import Closing, LoopThread
 from motet.client.reading import LogReader, open_log
 from motet.protocol.reading.messages import PubendAccount
 
 
-class SyncLogReader:
+class SyncLogReader(Closing):
     """`with motet.open_log_sync(url) as log:` — the logs of one broker."""
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -62,17 +61,6 @@ class SyncLogReader:
         if self._thread.running:
             self._thread.call(self._log.close())
             self._thread.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 async def _opened(url: str, timeout: float) -> LogReader:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from motet.client import sinking
-from motet.client.loop_thread import LoopThread
+from motet.client.loop_thread import Closing, LoopThread
 from motet.client.sinking import Attempt, Stage, StagedPart
 from motet.model import EVERYTHING, Filter
 
 
-class SyncStage:
+class SyncStage(Closing):
     """`with SyncStage(url, attempt) as stage:` — one piece is on its way while the next one is
     being made."""
 
@@ -60,17 +59,6 @@ class SyncStage:
                 self._under_way.cancel()
             self._thread.call(self._stage.close())
             self._thread.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def commit_sync(

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from motet.demo.cast import DESK, HANDLERS, Arrival
 from motet.demo.overlay import MIDDLE
+from motet.pictures import BLUE, GREEN, INK, ORANGE, rule, save, sheet
 from motet.spark.insight import drawing
 
 if TYPE_CHECKING:
     from motet.demo.outcome import Outcome
 
-DPI: Final = 110
 WIDTH_IN: Final = 9.0
-INK, GRID = "#333333", "#e3e3e3"
-BLUE, ORANGE, GREEN, PURPLE = "#1f5fa8", "#d9731a", "#2f8f4e", "#7b52ab"
+PURPLE: Final = "#7b52ab"
 COLOURS: Final = {DESK: "#c9ced6", "anna": BLUE, "ben": ORANGE, "carla": GREEN}
 FALL: Final = "#c62f2f"
 FEW_S: Final = 1.0
@@ -33,28 +32,16 @@ def draw(told: Outcome, folder: Path) -> dict[str, Path]:
         "hands": _hands(told),
         "delays": _delays(told),
     }
-    drawn = {}
-    for name, figure in made.items():
-        drawn[name] = folder / f"{name}.png"
-        figure.savefig(drawn[name])
+    drawn = {name: save(figure, folder / f"{name}.png") for name, figure in made.items()}
     if told.report is not None:
         drawn |= {path.stem: path for path in drawing.draw(told.report, folder)}
     return drawn
 
 
 def _blank(height_in: float) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.subplots()
-    axis.grid(visible=True, color=GRID, linewidth=0.6)
-    axis.set_axisbelow(True)
-    axis.tick_params(labelsize=8, colors=INK)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    return figure, axis
+    figure, axes = sheet(WIDTH_IN, height_in)
+    rule(axes[0, 0])
+    return figure, axes[0, 0]
 
 
 def _begin_s(told: Outcome) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from motet.audit.verdicts import Audit
+from motet.pictures import check as check_pictures
 from motet.spark.failures import brief
 from motet.spark.session import require_java, require_pyspark, session
 
@@ -220,9 +221,7 @@ def check_machine() -> None:
     """Raise what would end the story later, with the command that helps."""
     require_pyspark()
     require_java()
-    from motet.spark.insight import drawing
-
-    drawing.check()
+    check_pictures()
 
 
 def check_log(log: Path) -> None:

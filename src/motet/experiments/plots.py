@@ -6,27 +6,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from motet.errors import UnavailableError
 from motet.experiments import paper
 from motet.experiments.exactly_once import Report
 from motet.experiments.faults import Record
 from motet.experiments.overhead import Overhead
+from motet.pictures import BLUE, GREEN, GREY, INK, ORANGE, check, rule, save, sheet
 
 WIDTH_IN, ROW_IN = 8.0, 2.5
-DPI = 110
-BLUE, ORANGE, GREEN, GREY = "#1f5fa8", "#d9731a", "#2f8f4e", "#7a7a7a"
-INK = "#333333"
-
-
-def check() -> None:
-    """Raise if there can be no pictures; better before the experiment than after it."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UnavailableError(
-            "pictures need matplotlib, which is not installed: pip install 'motet[plots]', "
-            "or leave them out with --no-plots"
-        ) from None
 
 
 def draw(report: Report, directory: Path) -> list[Path]:
@@ -35,32 +21,17 @@ def draw(report: Report, directory: Path) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     drawn = []
     if report.overhead is not None:
-        drawn.append(_save(_overhead(report.overhead), directory / "overhead.png"))
+        drawn.append(save(_overhead(report.overhead), directory / "overhead.png"))
     for record in report.records:
-        drawn.append(_save(_fault(record), directory / f"{record.fault}.png"))
+        drawn.append(save(_fault(record), directory / f"{record.fault}.png"))
     return drawn
 
 
 def blank(rows: int, columns: int = 1) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    size = (WIDTH_IN, ROW_IN * rows + 0.6)
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, sharex=columns == 1, squeeze=False)
+    figure, axes = sheet(WIDTH_IN, ROW_IN * rows + 0.6, rows, columns)
     for axis in axes.flat:
-        axis.grid(visible=True, color="#e3e3e3", linewidth=0.6)
-        axis.set_axisbelow(True)
-        axis.tick_params(labelsize=8, colors=INK)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
+        rule(axis)
     return figure, axes
-
-
-def _save(figure: Any, path: Path) -> Path:
-    figure.savefig(path)
-    return path
 
 
 # ── overhead ─────────────────────────────────────────────────────────────────────────────

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from motet.experiments.dispatching import APPROACHES
-from motet.experiments.plots import BLUE, GREEN, GREY, INK, ORANGE, WIDTH_IN, blank, check
+from motet.experiments.plots import WIDTH_IN, blank
 from motet.experiments.regular import Impact
 from motet.experiments.transactions import Report
 from motet.experiments.tx_findings import Row
+from motet.pictures import BLUE, GREEN, GREY, INK, ORANGE, check
 
 COLORS = dict(zip(APPROACHES, (GREY, BLUE, ORANGE, GREEN), strict=True))
 MARKERS = dict(zip(APPROACHES, ("s", "o", "^", "v"), strict=True))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from motet.errors import UnavailableError
+from motet.pictures import BLUE, INK, ORANGE, check, rule, save, sheet
 from motet.spark.insight.report import Report
 
-BLUE, PALE, ORANGE, INK = "#1f5fa8", "#b8cfe8", "#d9731a", "#333333"
-DPI: Final = 110
+PALE: Final = "#b8cfe8"
 MOST_STEPS: Final = 25
 MOST_AGENTS: Final = 30
 LEAST_S: Final = 1.0
@@ -20,46 +19,22 @@ MARKS: Final = {
 }  # fmt: skip
 
 
-def check() -> None:
-    """Raise if there can be no pictures; better before the work than after it."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UnavailableError(
-            "pictures need matplotlib, which is not installed: pip install 'motet[plots]', "
-            "or leave them out with --no-plots"
-        ) from None
-
-
 def draw(report: Report, folder: Path) -> list[Path]:
     check()
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     if report.steps:
-        drawn.append(_save(_steps(report), folder / "steps.png"))
+        drawn.append(save(_steps(report), folder / "steps.png"))
     if report.handovers:
-        drawn.append(_save(_handovers(report), folder / "handovers.png"))
+        drawn.append(save(_handovers(report), folder / "handovers.png"))
     if report.outliers:
-        drawn.append(_save(_outliers(report), folder / "outliers.png"))
+        drawn.append(save(_outliers(report), folder / "outliers.png"))
     return drawn
 
 
 def _blank(width_in: float, height_in: float) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width_in, height_in), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.subplots()
-    axis.tick_params(labelsize=8, colors=INK)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    return figure, axis
-
-
-def _save(figure: Any, path: Path) -> Path:
-    figure.savefig(path)
-    return path
+    figure, axes = sheet(width_in, height_in)
+    return figure, axes[0, 0]
 
 
 def _steps(report: Report) -> Any:
@@ -145,8 +120,7 @@ def _outliers(report: Report) -> Any:
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter("{x:,.0f}")
     axis.set_ylabel("times the usual", fontsize=9)
-    axis.grid(visible=True, color="#e3e3e3", linewidth=0.6)
-    axis.set_axisbelow(True)
+    rule(axis)
     count = f"{report.outlier_count:,}"
     axis.set_title(f"Steps that took unusually long: {count}", fontsize=11, loc="left", color=INK)
     for label in axis.get_xticklabels():
