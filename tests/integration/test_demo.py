@@ -103,7 +103,6 @@ class Silence:
     def progress(self, sample: Sample, total: int, remark: str) -> None: ...
 
 
-@pytest.mark.soak
 def test_cases_change_hands_while_the_broker_in_the_middle_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,7 +147,6 @@ def test_what_is_planted_is_found(judged: Judged, kind: str) -> None:
     assert found[0].examples
 
 
-@pytest.mark.soak
 def test_a_large_history_is_clean(spark: SparkSession, tmp_path: Path) -> None:
     """Its large tables are judged as those of large histories are, in several partitions."""
     scale = Scale(20_000, publishers=8, kinds=4, each=5, parts=2)

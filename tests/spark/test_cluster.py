@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.spark.cluster import Cluster
 from tests.spark.ground import Pair, Stock
 from tests.spark.sinks import a_sink, blocks
@@ -18,7 +16,6 @@ SOON_S = 200
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.soak
 def test_an_executor_is_killed_and_an_attempt_overtaken(
     stock: Stock, busy: Pair, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.ground import Pair
@@ -17,7 +16,6 @@ SOON_S = 150
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.soak
 def test_a_job_whose_tasks_fail_and_whose_driver_is_killed(
     spark: SparkSession, busy: Pair, tmp_path: Path
 ) -> None:

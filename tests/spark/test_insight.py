@@ -87,7 +87,6 @@ def test_pictures(found: Report, tmp_path: Path) -> None:
         assert path.stat().st_size > 10_000
 
 
-@pytest.mark.soak
 def test_a_stream_is_followed_and_told_in_one_transaction(
     spark: SparkSession, log: Path, busy: Pair, found: Report, tmp_path: Path
 ) -> None:

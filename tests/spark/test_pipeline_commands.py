@@ -19,7 +19,6 @@ from tests.spark.ground import Pair
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.soak
 def test_from_a_workload_to_insight(
     spark: SparkSession, busy: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
