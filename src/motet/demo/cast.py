@@ -88,6 +88,8 @@ class Handler:
     reading: list[asyncio.Task[None]] = field(default_factory=list)
 
     def read(self, subscription: Subscription) -> None:
+        if subscription.name not in self.lots:
+            return  # a badge: only invitations come by it
         self.reading.append(asyncio.ensure_future(self._read(subscription)))
 
     async def _read(self, subscription: Subscription) -> None:
@@ -102,12 +104,15 @@ class Handler:
             stretch.ended = time.time()
 
     async def take_part(self, invitation: Invitation, tx: Transaction) -> None:
-        """It is to take a lot, or to let one go."""
-        lot = self.lots[str(invitation.event["lot"])]
-        if invitation.event["act"] == "take":
+        """It is to take a lot, or, if it has that lot, to let it go."""
+        if "assign" in invitation.event:
+            lot = self.lots[str(invitation.event["lot"])]
             self.read(await tx.subscribe(lot.filter, name=lot.name))
+            await tx.subscribe(lot.worn, name=lot.badge)
         else:
+            lot = self.lots[str(invitation.event["holds"])]
             await tx.unsubscribe(lot.name)
+            await tx.unsubscribe(lot.badge)
 
 
 def arrival(event: Event) -> Arrival:
@@ -151,10 +156,11 @@ class Cast:
             await handler.client.participate(handler.take_part, began=handler.read)
             await handler.client.advertise(f"{MOVED} and by = '{name}'")
             await handler.client.subscribe(f"assign = '{name}'")
-        await self.clients[DISPATCHER].advertise("assign is not null")
+        await self.clients[DISPATCHER].advertise("assign is not null or holds is not null")
         desk = self.handlers[DESK]
         for lot in self.lots.values():
             desk.read(await desk.client.subscribe(lot.filter, name=lot.name))
+            await desk.client.subscribe(lot.worn, name=lot.badge)
         for name in WATCHERS:
             await self._hear(name, WORKFLOW, self.heard.watched[name])
         await self._hear(OBSERVER, MOVED, self.heard.moved)

@@ -1,6 +1,7 @@
 """Lots of cases go from hand to hand, by transactions, while their events keep coming.
 
-Dispatching is a dynamic transaction: a handler is invited to let a lot go, another one to take it.
+Dispatching is a dynamic transaction: whoever has a lot is invited to let it go, another handler to
+take it. The dispatcher does not say who has it: the one who does wears the lot's badge.
 Consolidating is a plan: the desk takes all lots back at once, and each handler says so, in the same
 transaction. Whatever is aborted, because a broker is away perhaps, is tried again.
 """
@@ -23,6 +24,8 @@ PAUSE_S: Final = 0.35
 PATIENCE_S: Final = 10.0
 RETRY_S: Final = 0.2
 OUTCOME_BOUND_S: Final = 60.0
+ROUNDS: Final = 2
+"""Each lot is dispatched so often before the desk takes all back."""
 DISPATCH, CONSOLIDATE = "dispatch", "consolidate"
 
 
@@ -60,10 +63,11 @@ class Handing:
     async def run(self, over: asyncio.Event) -> None:
         """Round after round, until it is over; what is under way is brought to its end."""
         while not over.is_set():
-            for lot in list(self.holder):
+            for lot in [*self.holder] * ROUNDS:
                 if over.is_set():
                     return
-                await self._dispatch(lot, next(self._next_agent))
+                new = next(name for name in self._next_agent if name != self.holder[lot])
+                await self._dispatch(lot, new)
                 await _pause(over)
             if not over.is_set():
                 await self._consolidate()
@@ -75,7 +79,7 @@ class Handing:
         began_s, tries = self._now_s(), 0
         while True:
             tries += 1
-            tx = await self._invited(lot, self.holder[lot], new)
+            tx = await self._invited(lot, new)
             if tx:
                 self.holder[lot] = new
                 self.made.done.append(
@@ -85,7 +89,7 @@ class Handing:
             self.made.aborted += 1
             await asyncio.sleep(RETRY_S)
 
-    async def _invited(self, lot: str, old: str, new: str) -> str:
+    async def _invited(self, lot: str, new: str) -> str:
         """The transaction's id if it was committed."""
         try:
             tx = await self._dispatcher.transaction(timeout=PATIENCE_S)
@@ -93,8 +97,8 @@ class Handing:
             return ""  # nobody could have done anything in it
         try:
             async with tx:
-                await tx.invite({"assign": old, "lot": lot, "act": "leave"})
-                await tx.invite({"assign": new, "lot": lot, "act": "take"})
+                await tx.invite({"holds": lot})
+                await tx.invite({"assign": new, "lot": lot})
         except MotetError:
             return tx.id if await self._outcome(tx.id) == "committed" else ""
         return tx.id
@@ -143,9 +147,11 @@ class Handing:
         """Lot by lot: its handler lets it go, the desk takes it, the handler says so."""
         plan = Plan()
         for place, lot in enumerate(away):
-            old = self.holder[lot]
+            old, what = self.holder[lot], self._cast.lots[lot]
             ends = plan.unsubscribe(old, lot, after=[])
-            begins = plan.subscribe(DESK, self._cast.lots[lot].filter, name=lot, after=[ends])
+            begins = plan.subscribe(DESK, what.filter, name=lot, after=[ends])
+            off = plan.unsubscribe(old, what.badge, after=[])
+            plan.subscribe(DESK, what.worn, name=what.badge, after=[off])
             told: dict[str, Value] = {"moved": lot, "by": old, "place": place, "of": len(away)}
             plan.publish(old, told, after=[begins])
         # Who publishes what is one order: the places.

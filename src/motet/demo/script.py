@@ -44,6 +44,15 @@ class Lot:
     name: str
     filter: Filter
 
+    @property
+    def badge(self) -> str:
+        """Whoever has the lot wears it: the name of a subscription by which he is invited."""
+        return f"{self.name}-badge"
+
+    @property
+    def worn(self) -> str:
+        return f"holds = '{self.name}'"
+
 
 class Script:
     def __init__(
