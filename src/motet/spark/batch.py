@@ -34,7 +34,7 @@ class BatchReader(DataSourceReader):
             course = Course(brokers, options)
             start = course.at(options.starting or EARLIEST)
             end = course.at(options.ending)
-            return [*slices_between(brokers, start, end, options)]
+            return [*slices_between(brokers, start, end, options, course.outlines)]
         finally:
             brokers.close()
 

@@ -33,6 +33,8 @@ class Course:
         """By pubend, the number of a cut that lies before where it is read; see `_look_behind`."""
         self.seen: Vector = {}
         """Where all logs ended when they were looked at last."""
+        self.outlines: dict[str, LogOutline] = {}
+        """What was found then, by pubend."""
 
     def at(self, position: Position) -> Vector:
         """The place that people call so. One that would tear a transaction is put before it."""
@@ -128,6 +130,7 @@ class Course:
             )
             if outline.lost and self._options.fail_on_data_loss:
                 raise EventsLost(name, *outline.lost[0], advice=ADVICE)
+        self.outlines = found
         return found
 
     def _steps(self, outlines: Mapping[str, LogOutline]) -> Steps:

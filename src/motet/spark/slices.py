@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Final
 
@@ -36,11 +36,21 @@ class Slice(InputPartition):
         return f"Slice({self.pubend}, {self.since}–{self.upto}, {self.events} events)"
 
 
-def slices_between(brokers: Brokers, start: Vector, end: Vector, options: Options) -> list[Slice]:
-    """What a filter keeps of it is not known here: slices are equal before it."""
+def slices_between(
+    brokers: Brokers,
+    start: Vector,
+    end: Vector,
+    options: Options,
+    known: Mapping[str, LogOutline] | None = None,
+) -> list[Slice]:
+    """What a filter keeps of it is not known here: slices are equal before it. Logs of which an
+    outline of just this range is `known` are not asked again."""
     ranges = {name: (start[name], end[name] - 1) for name in sorted(start)}
     ranges = {name: (since, upto) for name, (since, upto) in ranges.items() if since <= upto}
-    outlines = _outlines(brokers, ranges, options, STEP_EVENTS)
+    told = (known or {}).items()
+    same = {name: each for name, each in told if ranges.get(name) == (each.since, each.upto)}
+    asked = {name: range_ for name, range_ in ranges.items() if name not in same}
+    outlines = same | _outlines(brokers, asked, options, STEP_EVENTS)
     total = sum(each.events for each in outlines.values())
     tasks = max(options.min_partitions, _tasks(total))
     size = total // tasks
