@@ -356,7 +356,7 @@ def _row_gone(world: World) -> None:
 BATCH_PLANTS: dict[str, tuple[str, Plant]] = {
     "block not whole": ("atomicity", _row_gone),
     "before the cut": ("visibility", _change("cuts", {"tx": BATCH}, at=120.0)),
-    "gap": ("exactly-once", _without("sub1", "counts", 182)),
+    "torn": ("exactly-once", _without("sub1", "counts", 182)),
 }
 """What can be wrong with a batch of a sink, and nothing else is then."""
 

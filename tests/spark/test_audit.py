@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_batch_of_a_sink_is_found(judged: Judged, kind: str
 
 def test_what_is_planted_in_a_large_history_is_found(spark: SparkSession, tmp_path: Path) -> None:
     plant(tmp_path)
-    said = audit(spark, tmp_path, small_bytes=0)
+    said = audit(spark, tmp_path, small_bytes=SMALL_BYTES)
     assert said.kinds("clean") == set()
     for kind in PLANTS:
         _is_found(said, kind)

@@ -28,12 +28,14 @@ def judge(history: History, events: DataFrame, came: DataFrame) -> list[DataFram
 
 
 def _torn(history: History, events: DataFrame) -> list[DataFrame]:
-    """A log in which nothing stands behind a block may not have got the rest of it yet."""
+    """A log in which nothing stands behind a block may not have got the rest of it yet. One that
+    has cut twice is accused of that elsewhere."""
     sql = history.spark.sql
     suspects = sql(
         """
         select c.run, c.tx, c.pubend, c.tick, c.last, coalesce(e.count, 0) count
-        from (select distinct run, tx, pubend, tick, last from {cuts} where last > tick) c
+        from (select run, tx, pubend, min(tick) tick, max(last) last from {cuts}
+              group by all having count(distinct tick) = 1 and last > tick) c
         left join (select run, tx, pubend, count(distinct tick) count, min(tick) first,
                      max(tick) last from {events} where tick > 0 group by all) e
           on e.run = c.run and e.tx = c.tx and e.pubend = c.pubend
