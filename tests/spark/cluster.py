@@ -13,12 +13,12 @@ from typing import Self
 import pyspark
 
 from motet.chaos.fleet import free_ports
+from motet.spark.session import ONE_COMPILER
 
 HOME = Path(pyspark.__file__).parent
 HOSTS = ("127.0.0.2", "127.0.0.3")
 """Spark starts the second attempt at a slow task on another host only."""
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Nothing runs long enough to be worth the work of the second compiler."""
+QUICK = f"{ONE_COMPILER} -XX:+UseSerialGC"
 SOON_S = 60.0
 
 

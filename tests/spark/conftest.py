@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import motet.spark
+from motet.spark.session import ONE_COMPILER
 from tests.spark.ground import Desk, Pair, Stock
 
 
@@ -19,8 +20,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.streaming.pollingDelay": "20ms",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "1g",
-        # Nothing runs long enough to be worth the work of the second compiler.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"{ONE_COMPILER} -XX:+UseSerialGC",
         "spark.ui.showConsoleProgress": "false",
     }
     made = motet.spark.session("tests", master="local[2]", **conf)

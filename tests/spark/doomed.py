@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import motet.spark
+from motet.spark.session import ONE_COMPILER
 from tests.spark.sinks import DoomedSource, FailingSource, Files
 
 
@@ -17,7 +18,7 @@ def main(url: str, folder: str, sink: str) -> None:
     conf = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"{ONE_COMPILER} -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
     }
     spark = motet.spark.session("doomed", master="local[2,3]", **conf)

@@ -19,6 +19,8 @@ READERS = {"sub1": "B1", "sub2": "B2", "tot1": "B1", "tot2": "B2"}
 LAST = 1 << 60
 HAND_OVER, FIRST, SECOND = "coord/e/5", "iso1/e/5", "iso2/e/5"
 """Transactions: one hands a stream over, the others are isolated."""
+BATCH = "counts/query/0"
+"""A batch of a sink."""
 
 
 def clean() -> World:
@@ -44,6 +46,8 @@ def clean() -> World:
     for n, tick in ((11, 141), (12, 143)):
         _publish(world, "pub1", n, tick, 60.0 + n, [*READERS, "new"])
     _isolated(world)
+    _batch(world)
+    _publish(world, "pub1", 13, 190, 120.0, [*READERS, "new"])
     return world
 
 
@@ -163,6 +167,17 @@ def _isolated(world: World) -> None:
         begun = {"tx": tx, "requested_at": at, "answered_at": at, "effective_at": at + 3}
         _subscribe(world, client, 2, "n > 200 and n < 300", cut + 1, **begun)
         _deed(world, tx, "1", client, "subscribe", at, op=f"{client}/e/2")
+
+
+def _batch(world: World) -> None:
+    """Three events of a sink, of which only a broker tells."""
+    _cut(world, BATCH, 0, "B1.1", 180, 183, 110.0)
+    for tick in (181, 182, 183):
+        whose = {"client": "counts", "epoch": "", "number": tick, "tx": BATCH}
+        body = encode_event({"n": tick + 120}, b"")
+        world["logged"].append({**whose, "pubend": "B1.1", "tick": tick, "body": body})
+        for reader in (*READERS, "new"):
+            deliver(world, reader, "counts", tick, "B1.1", tick, 110.2)
 
 
 # ── spoiling it ──────────────────────────────────────────────────────────────────────────
@@ -330,7 +345,23 @@ PLANTS: dict[str, tuple[str, Plant]] = {
 """By kind of violation: the guarantee that it breaks, and how to plant one."""
 
 
-def spoilt(kind: str) -> World:
+def _row_gone(world: World) -> None:
+    """One of three, and nobody has ever seen it."""
+    for table, publisher in (("logged", "client"), ("deliveries", "publisher")):
+        world[table] = [
+            row for row in world[table] if (row[publisher], row["number"]) != ("counts", 182)
+        ]
+
+
+BATCH_PLANTS: dict[str, tuple[str, Plant]] = {
+    "block not whole": ("atomicity", _row_gone),
+    "before the cut": ("visibility", _change("cuts", {"tx": BATCH}, at=120.0)),
+    "torn": ("exactly-once", _without("sub1", "counts", 182)),
+}
+"""What can be wrong with a batch of a sink, and nothing else is then."""
+
+
+def spoilt(plant: Plant) -> World:
     world = deepcopy(clean())
-    PLANTS[kind][1](world)
+    plant(world)
     return world

@@ -23,7 +23,7 @@ from motet.spark.audit.generating import Scale, generate
 from motet.testing.histories import write_history
 from motet.testing.simulation import observe
 from tests.spark.ground import SOON_S, Pair
-from tests.spark.planting import PLANTS, clean, spoilt, write
+from tests.spark.planting import BATCH_PLANTS, PLANTS, clean, spoilt, write
 
 CLEAN = (
     ("delivery", 0), ("delivery", 1), ("transactions", 0), ("transactions", 2), ("crash", 1),
@@ -61,12 +61,19 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
         broken[run] = simulated(folder, run, profile, seed, chaos_s=CLEAN_S)
     for profile, mutation, seed, chaos_s in MUTATED:
         broken[mutation] = simulated(folder, mutation, profile, seed, mutation, chaos_s=chaos_s)
-    write({"clean": clean(), **{f"planted {kind}": spoilt(kind) for kind in PLANTS}}, folder)
+    plant(folder)
     live(folder, tmp_path_factory.mktemp("live"))
     tamper(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conflicts, "SMALL", 0)  # so that relations are trimmed, few as they are
         return Judged(audit(spark, folder), broken)
+
+
+def plant(folder: Path) -> None:
+    worlds = {"clean": clean()}
+    worlds |= {f"planted {kind}": spoilt(plant) for kind, (_, plant) in PLANTS.items()}
+    worlds |= {f"batch {kind}": spoilt(plant) for kind, (_, plant) in BATCH_PLANTS.items()}
+    write(worlds, folder)
 
 
 def simulated(
@@ -137,14 +144,34 @@ def test_what_a_live_overlay_loses_is_found(judged: Judged) -> None:
 
 @pytest.mark.parametrize("kind", PLANTS)
 def test_what_is_planted_is_found(judged: Judged, kind: str) -> None:
+    _is_found(judged.audit, kind)
+
+
+def _is_found(said: Audit, kind: str) -> None:
     found = [
         each
-        for each in judged.audit.findings
+        for each in said.findings
         if (each.run, each.guarantee, each.kind) == (f"planted {kind}", PLANTS[kind][0], kind)
     ]
-    assert len(found) == 1
+    assert len(found) == 1, kind
     assert found[0].count >= 1
     assert found[0].examples
+
+
+@pytest.mark.parametrize("kind", BATCH_PLANTS)
+def test_what_is_wrong_with_a_batch_of_a_sink_is_found(judged: Judged, kind: str) -> None:
+    assert judged.audit.kinds(f"batch {kind}") == {kind}
+    assert judged.audit.broken(f"batch {kind}") == {BATCH_PLANTS[kind][0]}
+
+
+def test_what_is_planted_in_a_large_history_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    plant(tmp_path)
+    said = audit(spark, tmp_path, small_bytes=SMALL_BYTES)
+    assert said.kinds("clean") == set()
+    for kind in PLANTS:
+        _is_found(said, kind)
+    for kind in BATCH_PLANTS:
+        assert said.kinds(f"batch {kind}") == {kind}
 
 
 def test_a_large_history_is_clean(spark: SparkSession, tmp_path: Path) -> None:

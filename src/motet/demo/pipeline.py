@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from motet.audit.verdicts import Audit
 from motet.pictures import check as check_pictures
 from motet.spark.failures import brief
-from motet.spark.session import require_java, require_pyspark, session
+from motet.spark.session import ONE_COMPILER, require_java, require_pyspark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,8 +34,7 @@ CONF: Final = {
     "spark.sql.streaming.numRecentProgressUpdates": MOST_BATCHES,
     "spark.sql.streaming.minBatchesToRetain": MOST_BATCHES,
     "spark.driver.memory": "1g",
-    # Nothing runs long enough to be worth the work of the second compiler.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"{ONE_COMPILER} -XX:+UseSerialGC",
 }
 ARCHIVE_EVERY_S: Final = 3.0
 INSIGHT_EVERY: Final = "4 seconds"

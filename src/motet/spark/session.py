@@ -23,9 +23,12 @@ CONF: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """What a session of ours has, unless other things are said."""
-BRIEF: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""For jobs of a few minutes on this machine: the JVM's second compiler would take nearly half of
-the processors, and be done when they are."""
+ONE_COMPILER: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""For jobs of a few minutes: the JVM's second compiler would take nearly half of the processors,
+and be done when they are. With one, the JVM reserves less room for what it compiles than an audit
+needs, and when that is full it compiles nothing more."""
+BRIEF: Final = {"spark.driver.extraJavaOptions": ONE_COMPILER}
+"""For such jobs on this machine."""
 INSTALL: Final = "pip install 'motet[spark]'"
 INSTALL_JAVA: Final = "apt-get install openjdk-17-jre-headless"
 

@@ -13,6 +13,7 @@ Lives here
     arrivals      exactly once: what was owed and what came, summed up, then looked at
     ordering      orders of ticks and publishers, and the total order
     transacting   atomicity, visibility, Definition 3.4's order, hand-overs
+    blocks        what stands behind a cut is whole, batches of sinks too
     conflicts     serializability: relations in Spark, circles among what is left of them
     findings      violations as rows, counted, with examples
     judging       all of it, step by step

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from motet.audit.verdicts import Audit
-from motet.spark.audit import conflicts, ordering, transacting
+from motet.audit.verdicts import Audit, Finding
+from motet.spark.audit import blocks, conflicts, ordering, transacting
 from motet.spark.audit.arrivals import Arrivals
 from motet.spark.audit.catalogue import catalogue
 from motet.spark.audit.findings import collect
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Tell = Callable[[str], None]
-FEW = 20_000
-"""So many transactions are judged in one partition."""
+FEW, FEW_EVENTS = 20_000, 200_000
+"""So many transactions, with so many events, are judged in one partition."""
 
 
 def audit(
@@ -52,51 +54,64 @@ def audit(
 
 def _judge_arrivals(history: History, events: DataFrame, said: Audit, tell: Tell) -> None:
     arrivals = Arrivals(history, events)
-    tell("comparing what was owed with what came")
+    tell("comparing what was owed with what came, and in which order")
+    frames = partial(_compared, arrivals), partial(_ordered, arrivals)
+    if history.is_small:
+        found = [each() for each in frames]
+    else:
+        # Neither keeps all cores busy: Spark plans, or waits for the last task of a stage.
+        with ThreadPoolExecutor(len(frames)) as both:
+            found = list(both.map(lambda each: each(), frames))
+    for each in found:
+        said.extend(each)
     totals = arrivals.totals
-    few = totals.suspects
-    tell(f"looking closer at {few:,} streams" if few else "looking at the rest")
-    lost = arrivals.lost() if few else []
-    frames = [*lost, *arrivals.false_losses(), *arrivals.doubled()]
-    frames += [*arrivals.unsound(), *arrivals.spaces()]
-    frames += ordering.places(events, arrivals.doubtful)
-    said.extend(collect(frames))
-    tell("orders of ticks and of publishers")
-    said.extend(collect(ordering.ticks(history)))
-    said.extend(collect(ordering.publishers(history, events, arrivals.twins)))
-    ordered = history.facts.ordered
-    if ordered:
-        tell("total order")
-        said.extend(collect(ordering.total(history)))
     said.checked |= {
         "exactly-once": totals.due,
         "duplicates": totals.came,
         "soundness": totals.deliveries,
         "order": totals.deliveries,
-        "total-order": ordered,
+        "total-order": history.facts.ordered,
     }
 
 
+def _compared(arrivals: Arrivals) -> list[Finding]:
+    lost = arrivals.lost() if arrivals.totals.suspects else []
+    frames = [*lost, *arrivals.false_losses(), *arrivals.doubled()]
+    frames += [*arrivals.unsound(), *arrivals.spaces()]
+    return collect(frames + ordering.places(arrivals.catalogue, arrivals.doubtful))
+
+
+def _ordered(arrivals: Arrivals) -> list[Finding]:
+    history = arrivals.history
+    found = collect(ordering.ticks(history))
+    found += collect(ordering.publishers(history, arrivals.catalogue, arrivals.twins))
+    return found + (collect(ordering.total(history)) if history.facts.ordered else [])
+
+
 def _judge_transactions(history: History, events: DataFrame, said: Audit, tell: Tell) -> None:
-    deals = history["transactions"].count()
-    if not deals:
+    deals, batched = history["transactions"].count(), blocks.batches(history).count()
+    if not deals and not batched:
         return
-    tell(f"{deals:,} transactions")
-    dealt, came = events.where("tx <> ''").localCheckpoint(), None
-    if deals <= FEW and not history.is_small:
+    tell(f"{deals:,} transactions, {batched:,} batches of sinks")
+    dealt = events.where("tx <> ''").localCheckpoint()
+    is_little = dealt.count() <= FEW_EVENTS
+    came = transacting.came(history, dealt, is_little)
+    if deals <= FEW and is_little and not history.is_small:
         # What concerns them is little: many tasks would take longer to begin than to work.
         dealt = history.gather(dealt)
-        came = history.gather(transacting.came(history, dealt))
+        came = history.gather(came)
         history = history.gathered()
+    else:
+        came = history.settle(came)
     with history.settings():
         dealings, frames = transacting.judge(history, dealt, came)
-        said.extend(collect(frames))
+        said.extend(collect([*frames, *blocks.judge(history, dealt, came)]))
         tell("what must come before what")
         relations, found = conflicts.judge(history, dealings)
         said.extend(found)
         said.checked |= {
-            "atomicity": deals,
-            "visibility": dealings.frames["came"].count(),
+            "atomicity": deals + batched,
+            "visibility": came.count(),
             "transaction-order": history["cuts"].count(),
             "handover": dealings.frames["switches"].count(),
             "serializability": relations,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 4 << 20
 """A history that is not larger is judged in one partition."""
+UNSEEN = {"spark.sql.ui.explainMode": "simple", "spark.sql.maxPlanStringLength": "1000"}
+"""Spark writes its plans down, and again whenever they change: ours are long, and nobody reads
+them."""
 FOR_SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -90,12 +93,14 @@ class History:
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """A small history is one partition: nothing is sent around, and there are few tasks."""
+        """While it is judged. A small history is one partition: nothing is sent around, and there
+        are few tasks."""
         conf = self.spark.conf
-        before = {name: conf.get(name, None) for name in FOR_SMALL} if self.is_small else {}
+        wanted = {**UNSEEN, **(FOR_SMALL if self.is_small else {})}
+        before = {name: conf.get(name, None) for name in wanted}
         try:
-            for name in before:
-                conf.set(name, FOR_SMALL[name])
+            for name, value in wanted.items():
+                conf.set(name, value)
             yield
         finally:
             for name, value in before.items():

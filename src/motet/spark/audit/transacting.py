@@ -22,7 +22,7 @@ HOME = "regexp_replace({}, '\\\\.[^.]*$', '')"
 class Dealings:
     """What is known of the transactions of one history."""
 
-    def __init__(self, history: History, events: DataFrame, arrived: DataFrame | None) -> None:
+    def __init__(self, history: History, events: DataFrame, came: DataFrame) -> None:
         self._history = history
         self.frames: dict[str, DataFrame] = {
             name: history[name] for name in ("words", "cuts", "hearers", "before", "amnesia")
@@ -36,7 +36,7 @@ class Dealings:
         self.frames["deeds"] = history.settle(self._deeds())
         self.frames["events"] = events
         self.frames["acts"] = history.settle(self._acts())
-        self.frames["came"] = history.settle(came(history, events)) if arrived is None else arrived
+        self.frames["came"] = came
 
     def sql(self, text: str, **more: DataFrame) -> DataFrame:
         used = {
@@ -88,12 +88,12 @@ class Dealings:
         )
 
 
-def came(history: History, events: DataFrame) -> DataFrame:
+def came(history: History, events: DataFrame, are_few: bool) -> DataFrame:
     """Deliveries of events of transactions, or for subscriptions that one begins or ends."""
     op = history["operations"].where("tx <> '' and kind = 'subscribe'").select("run", "op", "tx")
     switched = history["deeds"].where("op <> ''").select("run", "op").distinct()
     ops = op.join(switched.withColumn("switched", F.lit(True)), ["run", "op"], "full")
-    hint = "" if history.is_small else "/*+ broadcast(e), broadcast(o) */"
+    hint = "/*+ broadcast(e), broadcast(o) */" if are_few and not history.is_small else ""
     return history.spark.sql(
         f"""
         select {hint} d.run, d.op, d.at, d.publisher, d.number, d.pubend, d.tick, e.tx event_tx,
@@ -111,11 +111,9 @@ def came(history: History, events: DataFrame) -> DataFrame:
     )
 
 
-def judge(
-    history: History, events: DataFrame, arrived: DataFrame | None
-) -> tuple[Dealings, list[DataFrame]]:
-    """`events` are those of transactions, `arrived` their deliveries, if they are known."""
-    dealings = Dealings(history, events, arrived)
+def judge(history: History, events: DataFrame, came: DataFrame) -> tuple[Dealings, list[DataFrame]]:
+    """`events` are those of transactions, `came` their deliveries."""
+    dealings = Dealings(history, events, came)
     return dealings, [
         *_words(dealings),
         *_wholes(dealings),
@@ -220,8 +218,8 @@ def _early(dealings: Dealings) -> list[DataFrame]:
         """
         select d.run, d.publisher, d.number, d.op, d.at, d.pubend, t.tx, t.outcome, t.ready_at,
           d.event_tx = t.tx is_its, coalesce(c.at, double('infinity')) cut_at
-        from {came} d
-        join {deals} t on t.run = d.run and t.tx in (d.event_tx, d.op_tx)
+        from (select *, explode(array_distinct(array(event_tx, op_tx))) tx from {came}) d
+        join {deals} t on t.run = d.run and t.tx = d.tx
         left join (select run, tx, pubend, min(at) at from {cuts} group by all) c
           on c.run = d.run and c.tx = d.event_tx and c.pubend = d.pubend
         """
