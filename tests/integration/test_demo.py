@@ -22,7 +22,7 @@ from motet.demo.story import play
 from motet.runtime.loop import run
 from motet.spark.archive.proof import Proof
 from motet.spark.insight.report import Report
-from motet.spark.replay.plan import Plan
+from motet.spark.replay.plan import Made, Plan, noted
 
 CASES, EVENTS_OF_CASE = 24, 40
 SECONDS = 6.0
@@ -54,10 +54,10 @@ class NoSpark(Pipeline):
 
     def plan(self, log: Path, publishers: int, names: Mapping[str, str]) -> Plan:
         assert not names
-        return Plan(
-            str(log), "mark", "nowhere", CASES * EVENTS_OF_CASE, publishers, 0, EVENTS_OF_CASE - 1,
-            "log",
-        )  # fmt: skip
+        plan = noted(log, Made("nowhere", (), (), ""), publishers, "log")
+        assert plan is not None
+        assert plan.rows == CASES * EVENTS_OF_CASE
+        return plan
 
     def begin(self, brokers: Sequence[str], home: str) -> None:
         assert len(brokers) == len(PUBLISHED_AT)

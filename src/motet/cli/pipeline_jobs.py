@@ -244,6 +244,8 @@ def replay(asked: Repeat, json: bool) -> int:
             names=chosen(asked.columns), brokers=asked.brokers, keys=asked.keys, run=asked.run,
             start=start,
         )  # fmt: skip
+    for each in plan.remarks:
+        remark(each)
     with bar("events") as progress:
         task = progress.add_task("replaying", total=plan.rows, remark="")
 

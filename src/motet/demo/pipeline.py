@@ -224,7 +224,7 @@ def check_machine() -> None:
 
 
 def check_log(log: Path) -> None:
-    from motet.spark.replay.logs import files_in
+    from motet.spark.replay.files import files_in
 
     files_in(log)
 

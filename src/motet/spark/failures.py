@@ -10,11 +10,13 @@ import functools
 import re
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import unquote
 
 from motet import errors
 from motet.errors import MisuseError, MotetError
 
 _OURS: Final = re.compile(r"motet\.errors\.(\w+): (.*)")
+_FILE: Final = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?reading file (?:file:/+)?(\S+?)\.\s")
 FIRST_LINES: Final = 2
 LONGEST_CHARS: Final = 500
 
@@ -26,7 +28,11 @@ def is_foreign(problem: BaseException) -> bool:
 def brief(problem: BaseException) -> MotetError:
     """The same error, to be told to somebody."""
     text = str(problem).strip()
-    ours = _OURS.search(text)
+    ours, file = _OURS.search(text), _FILE.search(text)
+    if ours is None and file is not None:
+        return MisuseError(
+            f"/{unquote(file[1])} cannot be read to its end: it is damaged. Put it back from a copy"
+        )
     if ours is None:
         lines = [line.strip() for line in text.splitlines()[:FIRST_LINES]]
         return MotetError((" ".join(lines) or type(problem).__name__)[:LONGEST_CHARS])

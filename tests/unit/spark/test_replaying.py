@@ -14,7 +14,7 @@ import pytest
 
 from motet.errors import MisuseError
 from motet.spark.replay import planning, prepare
-from motet.spark.replay.logs import files_in
+from motet.spark.replay.files import files_in
 from motet.spark.replay.rows import attribute_name, event_of, value_of
 from motet.spark.replay.speed import Pace, Speed
 
@@ -113,9 +113,11 @@ def test_a_replay_to_others_is_another_one(tmp_path: Path, monkeypatch: pytest.M
 
     def write(_: object, folder: Path, __: int) -> None:
         folder.mkdir(parents=True)
-        pq.write_table(pa.table({"_time_us": [1, 2]}), folder / "part.parquet")
+        pq.write_table(
+            pa.table({"_time_us": [1, 2], "_publisher": [0, 0]}), folder / "part.parquet"
+        )
 
-    monkeypatch.setattr(planning, "of_log", lambda *_: None)
+    monkeypatch.setattr(planning, "of_log", lambda *_: (None, []))
     monkeypatch.setattr(planning, "write", write)
     spark: Any = object()
 

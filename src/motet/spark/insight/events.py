@@ -25,7 +25,7 @@ FILTER: Final = "case is not null and step is not null"
 
 def of_log(spark: SparkSession, path: Path, names: Mapping[str, str] | None = None) -> DataFrame:
     """Of a log of others: see `motet.spark.replay.logs`."""
-    frame = log_frame(spark, path, names or {})
+    frame = log_frame(spark, path, names or {}).frame
     missing = [name for name in ("case", "step") if name not in frame.columns]
     if missing:
         known = ", ".join(name for name in frame.columns if not name.startswith("_"))

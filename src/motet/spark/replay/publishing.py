@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
 from motet.client.client import Client
 from motet.client.connecting import connect
-from motet.errors import MisuseError, UnavailableError
+from motet.errors import MisuseError, NotAdvertised, UnavailableError
+from motet.model.events import Event
+from motet.model.filters import Filter
+from motet.model.values import Value
+from motet.spark.replay.files import name_within
 from motet.spark.replay.plan import BEGUN, DONE, Plan
 from motet.spark.replay.rows import event_of
 from motet.spark.replay.speed import Pace, Speed
@@ -69,14 +73,19 @@ class Replay:
     async def run(self) -> Told:
         plan = self._plan
         self._began_s = time.monotonic()
-        if plan.has(DONE):
+        if plan.is_done:
             self._before = plan.rows
             return self._told()
+        plan.check()
+        await self._check_events()
         clients: list[Client] = []
         try:
             for publisher in range(plan.publishers):
                 clients.append(await self._client(publisher))
-            skips = [self._published_by(client) for client in clients]
+            skips = [
+                self._published_by(client, share)
+                for client, share in zip(clients, plan.shares, strict=True)
+            ]
             plan.remember(BEGUN)
             await self._publish(clients, skips)
             for client in clients:
@@ -97,11 +106,40 @@ class Replay:
         await client.advertise(self._advertise, name="replay")
         return client
 
-    def _published_by(self, client: Client) -> int:
+    async def _check_events(self) -> None:
+        """All of them, before the first is published: nothing is to be published half."""
+        space = Filter.parse(self._advertise)
+        for rows in self._plan.batches():
+            for row in rows:
+                try:
+                    event = Event(*self._event(row))
+                    if not space.matches(event):
+                        raise NotAdvertised(f"it lies outside of what is advertised, {space}")
+                except MisuseError as problem:
+                    where = f"{name_within(row['_file'], self._plan.source)}, row {row['_row']}"
+                    raise type(problem)(
+                        f"{self._plan.source}: nothing was published, since {where} (from 0) is no "
+                        f"event: {problem}"
+                    ) from None
+            await asyncio.sleep(0)  # others may use this loop
+
+    def _event(self, row: Mapping[str, Any]) -> tuple[dict[str, Value], bytes]:
+        attributes, payload = event_of(row)
+        if self._keys:
+            attributes["source.file"] = name_within(row["_file"], self._plan.source)
+            attributes["source.row"] = row["_row"]
+        return attributes, payload
+
+    def _published_by(self, client: Client, share: int) -> int:
         if not client.resumed and self._plan.has(BEGUN):
             raise UnavailableError(
                 f"an earlier run has published some of this, but the session of {client.client_id} "
                 f"is gone, so nobody knows how much; --run NAME begins anew, from the first event"
+            )
+        if client.published > share:
+            raise UnavailableError(
+                f"{client.client_id} has published {client.published:,} events, more than the "
+                f"{share:,} that the plan has for it: has somebody else used its name?"
             )
         return client.published
 
@@ -119,19 +157,10 @@ class Replay:
                     pace = Pace(self._factor, row["_time_us"], now_s)
                 if self._factor is not None:
                     await self._wait(pace.due_s(row["_time_us"]), now_s)
-                attributes, payload = event_of(row)
-                if self._keys:
-                    attributes["source.file"] = row["_file"].rpartition("/")[2]
-                    attributes["source.row"] = row["_row"]
-                await clients[publisher].publish(attributes, payload)
+                await clients[publisher].publish(*self._event(row))
                 self._published += 1
                 if not self._published % TELL_ROWS:
                     self._tell(self._told())
-        if any(skips):
-            raise UnavailableError(
-                "the sessions of this replay have published more than is in its plan: has somebody "
-                "else used their names?"
-            )
 
     async def _wait(self, due_s: float, now_s: float) -> None:
         if due_s > now_s:

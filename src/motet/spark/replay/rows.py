@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from motet.errors import EventError
 from motet.model.values import Value, is_name
+from motet.spark.replay.kinds import is_exact
 
 PREFIX: Final = "_"
 """Columns of the plan itself begin like this; none of an event does."""
@@ -59,7 +61,23 @@ def value_of(value: Any) -> Value:
         case date():
             return datetime(value.year, value.month, value.day, tzinfo=UTC)
         case Decimal():
-            return float(value)
+            return _number(value)
         case bytes():
-            return value.decode("utf-8", "replace")
+            return _text(value)
     return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _number(value: Decimal) -> int | float:
+    """Whole numbers stay whole; others become floats, unless digits would be lost."""
+    if value.as_tuple().exponent == 0:
+        return int(value)
+    if not is_exact(value):
+        raise EventError(f"the number {value} has more digits than events keep; make it a text")
+    return float(value)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as problem:
+        raise EventError(f"byte {problem.start + 1} of a binary value is not UTF-8 text") from None
