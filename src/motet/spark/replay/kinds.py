@@ -7,10 +7,11 @@ import math
 import re
 from collections.abc import Iterable
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 from motet.model.limits import INT_MAX, INT_MIN
-from motet.spark.replay.times import time_of
+from motet.spark.replay.times import REMEMBERED, time_of
 
 TEXT, BOOL, INT, FLOAT, TIME = "text", "bool", "int", "float", "time"
 """Kinds of columns."""
@@ -31,6 +32,7 @@ _TOGETHER: Final = (
 )
 
 
+@lru_cache(REMEMBERED)
 def kind_of(text: str) -> str:
     """Of one value."""
     first = text[:1]

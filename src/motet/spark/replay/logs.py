@@ -7,6 +7,7 @@ which file, and which of its rows or events, from 0 on. What cannot be read exac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,9 +32,12 @@ class Log(NamedTuple):
     """What its reader should know."""
 
 
-def load(spark: SparkSession, path: Path, names: Mapping[str, str]) -> Log:
+def load(
+    spark: SparkSession, path: Path, names: Mapping[str, str], held: ExitStack | None = None
+) -> Log:
     """A log as a frame, its columns named as attributes. `names` says which columns are called
-    otherwise, by attribute: {"case": "Case ID"}."""
+    otherwise, by attribute: {"case": "Case ID"}. While `held` is open, Spark keeps what it has read
+    of texts: else it would read them for every job."""
     format, files = files_in(path)
     if format == "parquet":
         frame, columns, local, cut = parquet_files.read(spark, files, path)
@@ -43,6 +47,8 @@ def load(spark: SparkSession, path: Path, names: Mapping[str, str]) -> Log:
         columns = list(types)
         if columns:
             frame = surveying.frame(spark, sources, format, types)
+            if held is not None:
+                held.callback(frame.persist().unpersist)
     if not columns:
         raise MisuseError(f"{path} has no events")
     chosen = {column: attribute for attribute, column in names.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,9 +41,11 @@ def of_archive(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
-def of_log(spark: SparkSession, path: Path, names: Mapping[str, str]) -> Log:
+def of_log(
+    spark: SparkSession, path: Path, names: Mapping[str, str], held: ExitStack | None = None
+) -> Log:
     """With times, without which nobody knows an order."""
-    frame, remarks = load(spark, path, names)
+    frame, remarks = load(spark, path, names, held)
     if "time" not in frame.columns:
         known = ", ".join(name for name in frame.columns if not name.startswith("_"))
         raise MisuseError(

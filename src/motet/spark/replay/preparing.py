@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,13 @@ def _made(
     from motet.spark.replay import planning
 
     kind = "archive" if _is_archive(path) else "log"
-    if kind == "archive":
-        frame = planning.of_archive(spark, path)
-    else:
-        frame, found_so = planning.of_log(spark, path, names)
-        remarks = (*remarks, *found_so)
-    planning.write(frame, folder, publishers)
+    with ExitStack() as held:
+        if kind == "archive":
+            frame = planning.of_archive(spark, path)
+        else:
+            frame, found_so = planning.of_log(spark, path, names, held)
+            remarks = (*remarks, *found_so)
+        planning.write(frame, folder, publishers)
     if kind == "log" and made_of(path, made.wish) != made:
         raise MisuseError(f"{path} has changed while it was read; wait until it is whole")
     plan = noted(folder, made, publishers, kind, remarks)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 LIKE: Final = "2026-03-01T09:00:00Z"
 """How a time is written, for those who wrote it otherwise."""
 LOCAL: Final = "UTC"
 """What a time without a zone is taken for."""
+REMEMBERED: Final = 1 << 14
 _FORM: Final = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
     r"(?:[Tt ](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
@@ -36,6 +38,7 @@ class Time(NamedTuple):
     """It was finer than microseconds."""
 
 
+@lru_cache(REMEMBERED)  # events of a log share many
 def time_of(text: str) -> Time | None:
     found = _FORM.match(text)
     if found is None:
