@@ -96,10 +96,12 @@ def test_xes_and_csv_become_events(spark: SparkSession, busy: Pair, tmp_path: Pa
     csv.write_text(
         "Case ID,Activity,When,n\nx,a,2026-03-01T09:00:01Z,1\nx,b,2026-03-01T09:00:01Z,2\n"
     )
-    plan = prepare(spark, xes, tmp_path / "work")
+    plan = prepare(spark, xes, tmp_path / "work", keys=True)
     assert (plan.rows, plan.span_s) == (3, 5.0)
-    assert replayed(plan, busy.urls).published == 3
+    assert replayed(plan, busy.urls, keys=True).published == 3
     first, second, third = found(busy, "process = 'permits'")
+    assert [each.pop("source.row") for each in (first, second, third)] == [0, 2, 1]
+    assert {each.pop("source.file") for each in (first, second, third)} == {"permits.xes.gz"}
     assert first == {
         "case": "c1",
         "step": "check & file",
@@ -122,6 +124,71 @@ def test_xes_and_csv_become_events(spark: SparkSession, busy: Pair, tmp_path: Pa
     ]
     with pytest.raises(MisuseError, match=r"which column of .* has the times"):
         prepare(spark, csv, tmp_path / "work")
+
+
+T1, T2 = "2026-03-01T09:00:01Z", "2026-03-01T09:00:02Z"
+HOSTILE = {
+    "cut.xes": (XES[:-60], r"cut\.xes is cut off: it ends in line 2\d"),
+    "short.csv": (f"case,time,n\nx,{T1},1\nx,{T1}\n", r"short\.csv, line 3: 2 fields"),
+    "when.csv": (f"case,time\nx,{T1}\nx,\n", r"when\.csv, row 1 \(from 0\) has no time"),
+    "what.csv": (f"case,time\nx,{T1}\nx,soon\n", r"what\.csv, row 1 \(from 0\): 'soon' is no time"),
+    "zone.csv": (f"case,time\nx,{T1}\nx,{T1[:-1]}\n", r"row 1 .*01' has no zone, and other times"),
+    "number.csv": ("case,time\nx,1700000000\n", r"number\.csv are of type bigint"),
+    "head.csv": ("case,time\n", r"head\.csv has no events"),
+    "cut.parquet": ("PAR1", r"cut\.parquet cannot be read as Parquet"),
+}
+
+
+def test_what_cannot_be_read_exactly_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    for name, (text, said) in HOSTILE.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(MisuseError, match=said):
+            prepare(spark, tmp_path / name, tmp_path / "work")
+    damaged = tmp_path / "damaged.parquet"
+    log_of(100, damaged)
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:100] + bytes(100) + data[200:])
+    with pytest.raises(MisuseError, match=r"damaged\.parquet cannot be read to its end"):
+        prepare(spark, damaged, tmp_path / "work")
+    assert not list(tmp_path.glob("work/*")), "nothing half is left"
+
+
+def planned(spark: SparkSession, log: Path, work: Path) -> tuple[Plan, list[dict[str, Any]]]:
+    plan = prepare(spark, log, work)
+    rows = [row for batch in plan.batches() for row in batch]
+    return plan, [
+        {name: value for name, value in row.items() if value is not None and name[0] != "_"}
+        for row in rows
+    ]
+
+
+def test_files_with_other_columns_are_put_together_by_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    csv, parquet = tmp_path / "csv", tmp_path / "parquet[1]"
+    (csv / "day=007").mkdir(parents=True)
+    (csv / "a.csv").write_text(f'case,time,n\n007,{T1},"a ""b""\nc"\n')
+    (csv / "day=007" / "b.csv").write_text(f"n;more;time;case\n;1,5;{T2};8\n")
+    _, rows = planned(spark, csv, tmp_path / "work")
+    times = [BEGIN + timedelta(seconds=1), BEGIN + timedelta(seconds=2)]
+    assert rows == [
+        {"case": "007", "n": 'a "b"\nc', "time": times[0], "process": "csv"},
+        {"case": "8", "more": "1,5", "day": "007", "time": times[1], "process": "csv"},
+    ]
+    parquet.mkdir()
+    # As a number of 53 bits the first would be a microsecond earlier.
+    nanos = pyarrow.array([1_700_000_000_000_006_000], pyarrow.timestamp("ns"))
+    first = {"case": ["x"], "time": nanos, "n": pyarrow.nulls(1)}
+    second = {"n": [1], "time": pyarrow.array([0], pyarrow.timestamp("ns")), "case": ["y"]}
+    pyarrow.parquet.write_table(pyarrow.table(first), parquet / "a.parquet")
+    pyarrow.parquet.write_table(pyarrow.table(second), parquet / "b.parquet")
+    plan, rows = planned(spark, parquet, tmp_path / "work")
+    at = datetime(2023, 11, 14, 22, 13, 20, 6, tzinfo=UTC)
+    assert [(row["case"], row.get("n"), row["time"]) for row in rows] == [
+        ("y", 1, datetime(1970, 1, 1, tzinfo=UTC)),
+        ("x", None, at),
+    ]
+    assert plan.remarks == ("times without a zone are taken for UTC: time",)
 
 
 KILLED = """

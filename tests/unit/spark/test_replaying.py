@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from motet.errors import MisuseError
+from motet.errors import EventError, MisuseError
 from motet.spark.replay import planning, prepare
-from motet.spark.replay.files import files_in
 from motet.spark.replay.rows import attribute_name, event_of, value_of
 from motet.spark.replay.speed import Pace, Speed
 
@@ -74,6 +73,7 @@ def test_columns_become_names(column: str, name: str) -> None:
         (datetime(2026, 1, 2), datetime(2026, 1, 2, tzinfo=UTC)),
         (date(2026, 1, 2), datetime(2026, 1, 2, tzinfo=UTC)),
         (Decimal("1.5"), 1.5),
+        (Decimal("9007199254740993"), 9007199254740993),
         (b"ab", "ab"),
         ([1, 2], "[1, 2]"),
     ],
@@ -83,27 +83,18 @@ def test_values(value: Any, made: Any) -> None:
     assert type(value_of(value)) is type(made)
 
 
+@pytest.mark.parametrize("value", [Decimal("0.12345678901234567890"), b"\xff"])
+def test_values_that_would_be_bent(value: Any) -> None:
+    with pytest.raises(EventError):
+        value_of(value)
+
+
 def test_rows_become_events() -> None:
     row = {"case": "c", "agent": None, "n": 1, "_time_us": 5, "_file": "f"}
     assert event_of(row) == ({"case": "c", "n": 1}, b"")
     packed = msgspec.msgpack.encode({"n": 1, "ratio": 0.5})
     assert event_of({"_packed": packed, "_payload": b"x"}) == ({"n": 1, "ratio": 0.5}, b"x")
     assert event_of({"_packed": packed, "_payload": None})[1] == b""
-
-
-def test_a_log_has_one_format(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="there is no"):
-        files_in(tmp_path / "none")
-    with pytest.raises(MisuseError, match="nothing to replay"):
-        files_in(tmp_path)
-    (tmp_path / "b.csv").touch()
-    (tmp_path / "a.CSV.gz").touch()
-    (tmp_path / "_note.json").touch()
-    format, files = files_in(tmp_path)
-    assert (format, [each.name for each in files]) == ("csv", ["a.CSV.gz", "b.csv"])
-    (tmp_path / "c.xes").touch()
-    with pytest.raises(MisuseError, match="several formats"):
-        files_in(tmp_path)
 
 
 def test_a_replay_to_others_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,128 @@
+"""Which files a log has, and what their columns are called."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from motet.errors import MisuseError
+from motet.spark.replay.files import by_folder, files_in, name_within
+from motet.spark.replay.logs import attributes_of
+from motet.spark.replay.parquet_files import check_shapes, shape_of
+
+
+def test_a_log_has_one_format(tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match="there is no"):
+        files_in(tmp_path / "none")
+    with pytest.raises(MisuseError, match="nothing to replay"):
+        files_in(tmp_path)
+    (tmp_path / "b.csv").touch()
+    (tmp_path / "a.CSV.gz").touch()
+    (tmp_path / "_note.json").touch()
+    (tmp_path / "_temporary").mkdir()
+    (tmp_path / "_temporary" / "half.csv").touch()
+    format, files = files_in(tmp_path)
+    assert (format, [each.name for each in files]) == ("csv", ["a.CSV.gz", "b.csv"])
+    (tmp_path / "c.xes").touch()
+    with pytest.raises(MisuseError, match=r"several formats \(csv, xes\)"):
+        files_in(tmp_path)
+
+
+def test_nothing_is_passed_over_that_may_have_events(tmp_path: Path) -> None:
+    log, elsewhere = tmp_path / "log", tmp_path / "elsewhere"
+    log.mkdir()
+    elsewhere.mkdir()
+    (log / "a.csv").touch()
+    (log / "b.csv.bz2").touch()
+    with pytest.raises(MisuseError, match=r"b\.csv\.bz2 is no log of a format that is known"):
+        files_in(log)
+    (log / "b.csv.bz2").unlink()
+    (log / "linked").symlink_to(elsewhere)
+    with pytest.raises(MisuseError, match="linked is a link to a folder"):
+        files_in(log)
+    (log / "linked").unlink()
+    (log / "_delta_log").mkdir()
+    with pytest.raises(MisuseError, match="log is a Delta table, in which not every file counts"):
+        files_in(log)
+
+
+def test_patterns_are_not_expanded_and_a_file_may_be_called_like_one(tmp_path: Path) -> None:
+    (tmp_path / "log[1].csv").touch()
+    with pytest.raises(MisuseError, match=r"there is no .*\*\.csv; .*patterns are not expanded"):
+        files_in(tmp_path / "*.csv")
+    assert files_in(tmp_path / "log[1].csv") == ("csv", [tmp_path / "log[1].csv"])
+
+
+def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log.csv").touch()
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(MisuseError, match=r"log\.csv cannot be read: Permission denied"):
+        files_in(tmp_path / "log.csv")
+
+
+def test_folders_say_something_of_their_files() -> None:
+    root = Path("/logs")
+    assert by_folder(root / "day=007" / "at=a%3Db" / "x.csv", root) == {"day": "007", "at": "a=b"}
+    assert by_folder(root / "day=__HIVE_DEFAULT_PARTITION__" / "x.csv", root) == {"day": None}
+    assert by_folder(root / "plain" / "x.csv", root) == {}
+    assert by_folder(root / "x.csv", root / "x.csv") == {}
+
+
+@pytest.mark.parametrize(
+    ("uri", "root", "name"),
+    [
+        ("file:///logs/a/b%20c.csv", "/logs", "a/b c.csv"),
+        ("file:/logs/b.csv", "/logs/b.csv", "b.csv"),
+        ("B1", "/kept", "B1"),
+    ],
+)
+def test_names_of_files_tell_them_apart(uri: str, root: str, name: str) -> None:
+    assert name_within(uri, root) == name
+
+
+def test_columns_have_one_name_each() -> None:
+    path = Path("log.csv")
+
+    def named(*columns: str, **chosen: str) -> list[str | None]:
+        return attributes_of(columns, {column: name for name, column in chosen.items()}, path)
+
+    assert named("Case ID", "case", "time", case="Case ID") == ["case", None, "time"]
+    with pytest.raises(MisuseError, match="two columns that would be called 'a_b', 'a b' and 'a-b"):
+        named("a b", "a-b")
+    with pytest.raises(MisuseError, match="two columns that would be called"):
+        named("step", "Step")  # Spark does not tell them apart
+    assert named("step", "Step", other="Step") == ["step", "other"]
+    with pytest.raises(MisuseError, match="has no column 'c'; it has a, b"):
+        named("a", "b", case="c")
+    with pytest.raises(MisuseError, match="no attribute can be called"):
+        named("x" * 200)
+
+
+def test_parquet_means_the_same_in_all_files(tmp_path: Path) -> None:
+    def shape(name: str, **columns: pa.Array) -> None:
+        pq.write_table(pa.table(columns), tmp_path / name)
+        shapes[tmp_path / name] = shape_of(tmp_path / name)
+
+    shapes = {}
+    shape("a.parquet", n=pa.array([1]), x=pa.array(["a"]))
+    shape("b.parquet", x=pa.array(["a"]).dictionary_encode(), more=pa.array([1.5]))
+    shape("c.parquet", n=pa.array([None], pa.null()))
+    check_shapes(shapes)
+    shape("d.parquet", n=pa.array(["1"]))
+    with pytest.raises(MisuseError, match=r"'n' is int64 in .*a\.parquet and string in .*d\.parq"):
+        check_shapes(shapes)
+    nested = pa.array([[1]], pa.list_(pa.timestamp("ns")))
+    with pytest.raises(MisuseError, match="nanoseconds inside of others"):
+        shape("e.parquet", n=nested)
+    (tmp_path / "f.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-5])
+    with pytest.raises(MisuseError, match=r"f\.parquet cannot be read as Parquet"):
+        shape_of(tmp_path / "f.parquet")

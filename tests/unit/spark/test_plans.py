@@ -1,0 +1,183 @@
+"""Plans on disk: who goes on with one goes on with exactly that, or is told what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from motet.errors import EventError, MisuseError, NotAdvertised, StorageError
+from motet.spark.replay import Plan, Replay, Speed, planning, prepare
+
+NOWHERE = "motet://127.0.0.1:9"
+ROWS = [
+    {"_time_us": at, "_publisher": at % 2, "_file": "file:///l/log.csv", "_row": at, "n": at}
+    for at in range(10)
+]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.csv"
+    path.write_text("time,n\n")
+    return path
+
+
+@pytest.fixture
+def plan(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+    """Made without Spark, of the rows above."""
+
+    def write(rows: list[dict[str, Any]], folder: Path, _: int) -> None:
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows[:5]), folder / "part-0.parquet")
+        pq.write_table(pa.Table.from_pylist(rows[5:]), folder / "part-1.parquet")
+
+    monkeypatch.setattr(planning, "write", write)
+
+    def made(rows: list[dict[str, Any]] | None = None, **said: Any) -> Plan:
+        monkeypatch.setattr(planning, "of_log", lambda *_: (rows or ROWS, ["a remark"]))
+        spark: Any = object()
+        return prepare(spark, log, tmp_path / "work", publishers=2, **said)
+
+    return made
+
+
+def run(plan: Plan, **said: Any) -> None:
+    asyncio.run(Replay(plan, [NOWHERE], Speed.parse("max"), **said).run())
+
+
+def test_a_plan_is_found_again_as_it_was(plan: Callable[..., Plan], tmp_path: Path) -> None:
+    made = plan()
+    assert (made.rows, made.shares, made.first_us, made.last_us) == (10, (5, 5), 0, 9)
+    assert made.remarks == ("a remark",)
+    assert plan() == made
+    made.check()
+    shutil.move(tmp_path / "work", tmp_path / "moved")
+    shutil.copytree(tmp_path / "moved", tmp_path / "work")
+    shutil.rmtree(tmp_path / "moved")
+    assert [row for rows in plan().batches() for row in rows] == ROWS
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda note: note.write_bytes(note.read_bytes()[:-9]),
+        lambda note: note.write_bytes(b""),
+        lambda note: note.write_bytes(b"\xff\xfe"),
+        lambda note: note.write_text("{}"),
+        lambda note: note.write_text(json.dumps({**json.loads(note.read_text()), "format": 1})),
+    ],
+)
+def test_a_damaged_note_is_told(plan: Callable[..., Plan], damage: Callable[[Path], None]) -> None:
+    note = Path(plan().folder, "_plan.json")
+    damage(note)
+    with pytest.raises(StorageError, match=r"_plan\.json is damaged, cut off, or written by anoth"):
+        plan()
+    assert note.exists(), "nothing was removed"
+
+
+def test_a_plan_of_others_is_told(plan: Callable[..., Plan]) -> None:
+    one, other = plan(), plan(run="other")
+    shutil.copy(Path(one.folder, "_plan.json"), other.folder)
+    with pytest.raises(StorageError, match=r"is the plan of another replay, of .*log\.csv"):
+        plan(run="other")
+
+
+def test_a_plan_without_its_note_is_made_anew_only_if_it_was_not_begun(
+    plan: Callable[..., Plan],
+) -> None:
+    made = plan()
+    Path(made.folder, "_plan.json").unlink()
+    assert plan() == made
+    made.remember("_begun")
+    Path(made.folder, "_plan.json").unlink()
+    with pytest.raises(StorageError, match=r"_plan\.json is missing, and events of this plan were"):
+        plan()
+    assert made.has("_begun")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda part: part.unlink(), r"part-1\.parquet is missing"),
+        (lambda part: part.write_bytes(part.read_bytes()[:-1]), r"part-1\.parquet is damaged"),
+        (
+            lambda part: part.write_bytes(part.read_bytes().replace(b"log", b"lag")),
+            r"part-1\.parquet is damaged, or was changed since",
+        ),
+        (
+            lambda part: shutil.copy(part, part.with_name("part-2.parquet")),
+            r"part-2\.parquet is not of this plan",
+        ),
+    ],
+)
+def test_a_plan_whose_files_changed_is_not_published(
+    plan: Callable[..., Plan], damage: Callable[[Path], None], said: str
+) -> None:
+    made = plan()
+    damage(Path(made.folder, "part-1.parquet"))
+    with pytest.raises(StorageError, match=said):
+        run(plan())
+    assert not made.has("_begun")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"mark": "another", "rows": 10}', '{"rows": 10}'])
+def test_what_says_that_all_is_done_must_say_of_what(plan: Callable[..., Plan], text: str) -> None:
+    made = plan()
+    made.remember("_done")
+    run(made)  # nothing to do, so no broker is needed
+    Path(made.folder, "_done").write_text(text)
+    with pytest.raises(StorageError, match=r"_done does not say that the 10 events of this plan"):
+        run(plan())
+
+
+def test_a_log_that_changed_is_told(plan: Callable[..., Plan], log: Path) -> None:
+    made = plan()
+    log.write_text("time,n\nmore\n")
+    second = plan()
+    assert second.mark != made.mark
+    assert second.remarks == ("a remark",), "of the first, nothing was published"
+    second.remember("_begun")
+    log.write_text("time,n\nmore and more\n")
+    with pytest.raises(
+        MisuseError, match=rf"{log} has changed since .*{second.mark}.*had 12 bytes"
+    ):
+        plan()
+    assert plan(run="anew").rows == 10
+    second.remember("_done")
+    changed, _ = plan().remarks
+    assert f"{log} has changed since {second.folder} was made of it" in changed
+
+
+def test_a_log_that_changes_while_it_is_read_is_refused(
+    plan: Callable[..., Plan], log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = planning.write
+
+    def late(*given: Any) -> None:
+        write(*given)
+        os.utime(log, ns=(0, 0))
+
+    monkeypatch.setattr(planning, "write", late)
+    with pytest.raises(MisuseError, match="has changed while it was read"):
+        plan()
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_nothing_is_published_of_a_plan_with_a_row_that_is_no_event(
+    plan: Callable[..., Plan],
+) -> None:
+    long = plan([{**row, "text": "x" * (1 << 20) if row["n"] == 9 else "x"} for row in ROWS])
+    with pytest.raises(EventError, match=r"nothing was published, since log\.csv, row 9 .* bytes"):
+        run(long)
+    with pytest.raises(NotAdvertised, match=r"row 9 .* outside of what is advertised, n < 9"):
+        run(plan(run="other"), advertise="n < 9")
+    assert not long.has("_begun")
