@@ -236,6 +236,7 @@ def replay(asked: Repeat, json: bool) -> int:
 
         def start() -> SparkSession:
             spark = started("replay", asked.master)
+            spark.sparkContext.setLogLevel("OFF")  # a file that is damaged is told by us
             shown.enter_context(watched(spark, "putting in order"))
             return spark
 
