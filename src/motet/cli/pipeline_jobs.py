@@ -352,7 +352,7 @@ def _events(spark: SparkSession, asked: Question) -> DataFrame:
         return found.of_brokers(spark, ",".join(asked.brokers))
     if (asked.source / VERSIONS).is_dir():
         return found.of_archive(spark, asked.source)
-    return found.of_log(spark, asked.source, chosen(asked.columns))
+    return found.of_log(spark, asked.source, chosen(asked.columns), remark)
 
 
 def timed_visits(spark: SparkSession, folder: Path) -> DataFrame | None:

@@ -111,7 +111,8 @@ def test_files_are_put_together_by_the_names_of_columns(tmp_path: Path) -> None:
         tmp_path, "case,n,time\nx,1,2026-03-01\n", "time,case,more\n2026-03-02,007,1\n", "n\n"
     )
     types = {"case": "text", "n": "int", "time": "time", "day": "text", "more": "int"}
-    assert found == (types, ["time"], [])
+    assert (found.rows, found.types, found.local, found.cut) == (2, types, ["time"], [])
+    assert found.open == []
     rows = [
         row
         for source in sources
@@ -124,6 +125,11 @@ def test_files_are_put_together_by_the_names_of_columns(tmp_path: Path) -> None:
         ["x", 1, first, "monday", None, uris[0], 0],
         ["007", None, second, "monday", 1, uris[1], 0],
     ]
+
+
+def test_a_file_that_may_be_cut_off_is_known(tmp_path: Path) -> None:
+    sources, found = surveyed(tmp_path, "n\n1\n", "n\n12")
+    assert found.open == [sources[1].path]
 
 
 def test_of_xes_an_attribute_has_one_kind_in_all_files(tmp_path: Path) -> None:

@@ -110,7 +110,8 @@ def test_columns_have_one_name_each() -> None:
 def test_parquet_means_the_same_in_all_files(tmp_path: Path) -> None:
     def shape(name: str, **columns: pa.Array) -> None:
         pq.write_table(pa.table(columns), tmp_path / name)
-        shapes[tmp_path / name] = shape_of(tmp_path / name)
+        shapes[tmp_path / name], rows = shape_of(tmp_path / name)
+        assert rows == 1
 
     shapes = {}
     shape("a.parquet", n=pa.array([1]), x=pa.array(["a"]))

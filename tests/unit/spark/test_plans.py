@@ -43,7 +43,7 @@ def plan(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     monkeypatch.setattr(planning, "write", write)
 
     def made(rows: list[dict[str, Any]] | None = None, **said: Any) -> Plan:
-        monkeypatch.setattr(planning, "of_log", lambda *_: (rows or ROWS, ["a remark"]))
+        monkeypatch.setattr(planning, "of_log", lambda *_: (rows or ROWS, len(ROWS), ["a remark"]))
         spark: Any = object()
         return prepare(spark, log, tmp_path / "work", publishers=2, **said)
 
@@ -169,6 +169,13 @@ def test_a_log_that_changes_while_it_is_read_is_refused(
     monkeypatch.setattr(planning, "write", late)
     with pytest.raises(MisuseError, match="has changed while it was read"):
         plan()
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_plan_has_as_many_events_as_its_log(plan: Callable[..., Plan], tmp_path: Path) -> None:
+    """Whatever makes Spark pass over files, nothing is lost by it."""
+    with pytest.raises(StorageError, match=r"log\.csv has 10 events, and Spark has read 9 of them"):
+        plan(ROWS[:9])
     assert list((tmp_path / "work").iterdir()) == []
 
 

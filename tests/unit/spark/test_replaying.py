@@ -108,7 +108,7 @@ def test_a_replay_to_others_is_another_one(tmp_path: Path, monkeypatch: pytest.M
             pa.table({"_time_us": [1, 2], "_publisher": [0, 0]}), folder / "part.parquet"
         )
 
-    monkeypatch.setattr(planning, "of_log", lambda *_: (None, []))
+    monkeypatch.setattr(planning, "of_log", lambda *_: (None, 2, []))
     monkeypatch.setattr(planning, "write", write)
     spark: Any = object()
 

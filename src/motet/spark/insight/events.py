@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,9 +23,14 @@ START, COMPLETE = "start", "complete"
 FILTER: Final = "case is not null and step is not null"
 
 
-def of_log(spark: SparkSession, path: Path, names: Mapping[str, str] | None = None) -> DataFrame:
-    """Of a log of others: see `motet.spark.replay.logs`."""
-    frame = log_frame(spark, path, names or {}).frame
+def of_log(
+    spark: SparkSession, path: Path, names: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> DataFrame:  # fmt: skip
+    """Of a log of others: see `motet.spark.replay.logs`. `tell` gets what should be known of it."""
+    frame, _, remarks = log_frame(spark, path, names or {})
+    for each in remarks:
+        tell(each)
     missing = [name for name in ("case", "step") if name not in frame.columns]
     if missing:
         known = ", ".join(name for name in frame.columns if not name.startswith("_"))

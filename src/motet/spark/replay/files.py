@@ -131,6 +131,13 @@ def opened(path: Path, *, plain: bool = False) -> Iterator[BinaryIO]:
         raise MisuseError(f"{path} cannot be read: {problem.strerror or problem}") from None
 
 
+def is_open(path: Path) -> bool:
+    """Whether the last line has no end. What is packed knows itself where it ends."""
+    with opened(path, plain=True) as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n" and not path.name.lower().endswith(".gz")
+
+
 def _check_magic(path: Path, file: BinaryIO, packed: bool) -> None:
     begin = file.read(4)
     file.seek(0)

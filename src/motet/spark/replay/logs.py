@@ -28,6 +28,8 @@ ORDER: Final = ("_file", "_place")
 
 class Log(NamedTuple):
     frame: DataFrame
+    rows: int
+    """As many as were seen in the files."""
     remarks: list[str]
     """What its reader should know."""
 
@@ -40,10 +42,11 @@ def load(
     of texts: else it would read them for every job."""
     format, files = files_in(path)
     if format == "parquet":
-        frame, columns, local, cut = parquet_files.read(spark, files, path)
+        frame, rows, columns, local, cut = parquet_files.read(spark, files, path)
+        ends = []
     else:
         sources = surveying.sources(files, path, format)
-        types, local, cut = surveying.survey(spark, sources, format)
+        rows, types, local, cut, ends = surveying.survey(spark, sources, format)
         columns = list(types)
         if columns:
             frame = surveying.frame(spark, sources, format, types)
@@ -55,7 +58,9 @@ def load(
     named = attributes_of(columns, chosen, path)
     kept = [F.col(f"c{at}").alias(name) for at, name in enumerate(named) if name is not None]
     called = dict(zip(columns, named, strict=True))
-    return Log(frame.select(*kept, *ORDER), _remarks(called, local, cut))
+    remarks = _remarks(called, local, cut)
+    remarks += [f"the last line of {each} has no end: is the file cut off?" for each in ends]
+    return Log(frame.select(*kept, *ORDER), rows, remarks)
 
 
 def attributes_of(

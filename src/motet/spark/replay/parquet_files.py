@@ -48,6 +48,8 @@ class Read(NamedTuple):
     """Columns `c0`, `c1` and so on, called `names` in the files; `_file` and `_place`."""
 
     frame: DataFrame
+    rows: int
+    """As the files themselves say: what Spark reads can be compared with that."""
     names: list[str]
     local: list[str]
     cut: list[str]
@@ -55,9 +57,12 @@ class Read(NamedTuple):
 
 def read(spark: SparkSession, files: Sequence[Path], root: Path) -> Read:
     groups: dict[tuple[Shape, tuple[str, ...]], list[Path]] = {}
+    rows = 0
     for each in files:
         said = tuple(by_folder(each, root))
-        groups.setdefault((shape_of(each), said), []).append(each)
+        shape, size = shape_of(each)
+        groups.setdefault((shape, said), []).append(each)
+        rows += size
     check_shapes({members[0]: shape for (shape, _), members in groups.items()})
     names = list(
         dict.fromkeys(
@@ -76,18 +81,20 @@ def read(spark: SparkSession, files: Sequence[Path], root: Path) -> Read:
         local = [name for name in names if any(name in shape.local for shape, _ in groups)]
         cut = _cut(parts, names)
         kept = frame.select(*columns, "_file", "_place")
-    return Read(kept, [names[int(column[1:])] for column in columns], local, cut)
+    return Read(kept, rows, [names[int(column[1:])] for column in columns], local, cut)
 
 
 # ── shapes ───────────────────────────────────────────────────────────────────────────────
 
 
-def shape_of(path: Path) -> Shape:
+def shape_of(path: Path) -> tuple[Shape, int]:
+    """And how many rows there are."""
     import pyarrow
     import pyarrow.parquet
 
     try:
-        schema = pyarrow.parquet.read_schema(path)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pyarrow.ArrowException, OSError) as problem:
         raise MisuseError(
             f"{path} cannot be read as Parquet: {str(problem).splitlines()[0].rstrip('. ')}. "
@@ -111,7 +118,7 @@ def shape_of(path: Path) -> Shape:
         for name, type_ in types
         if type_.startswith(("timestamp", "date")) and "tz=" not in type_
     )
-    return Shape(tuple(types), nanos, local)
+    return Shape(tuple(types), nanos, local), rows
 
 
 def _plain(type_: Any) -> str:

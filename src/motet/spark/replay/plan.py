@@ -137,25 +137,36 @@ class Plan(Struct, frozen=True):
 
 
 def noted(
-    folder: Path, made: Made, publishers: int, kind: str, remarks: tuple[str, ...] = ()
+    folder: Path,
+    made: Made,
+    publishers: int,
+    kind: str,
+    remarks: tuple[str, ...] = (),
+    rows: int | None = None,
 ) -> Plan | None:
-    """A plan whose files have been written; None if nothing is in them."""
+    """A plan whose files have been written; None if nothing is in them. `rows` is how many there
+    must be, if that is known."""
     import pyarrow.parquet
 
     parts, ends = [], []
     shares = [0] * publishers
     for path in sorted(folder.glob("*.parquet")):
         read = pyarrow.parquet.ParquetFile(path)
-        rows = 0
+        size = 0
         for batch in read.iter_batches(columns=["_time_us", "_publisher"]):
             times, by = (column.to_pylist() for column in batch.columns)
-            rows += len(times)
+            size += len(times)
             ends += times[:1] + times[-1:]
             for publisher in by:
                 shares[publisher] += 1
-        parts.append(Part(path.name, rows, _sha256(path)))
+        parts.append(Part(path.name, size, _sha256(path)))
     if not ends:
         return None
+    if rows not in (None, sum(shares)):
+        raise StorageError(
+            f"{made.source} has {rows:,} events, and Spark has read {sum(shares):,} of them: does "
+            f"its configuration pass over files?"
+        )
     if ends != sorted(ends):
         raise StorageError(f"the plan in {folder} is not in order; remove it and try again")
     plan = Plan(

@@ -45,7 +45,7 @@ def of_log(
     spark: SparkSession, path: Path, names: Mapping[str, str], held: ExitStack | None = None
 ) -> Log:
     """With times, without which nobody knows an order."""
-    frame, remarks = load(spark, path, names, held)
+    frame, rows, remarks = load(spark, path, names, held)
     if "time" not in frame.columns:
         known = ", ".join(name for name in frame.columns if not name.startswith("_"))
         raise MisuseError(
@@ -53,7 +53,8 @@ def of_log(
         )
     type_ = dict(frame.dtypes)["time"]
     if type_ == "string":
-        frame, remarks = _parsed(frame, path, remarks)
+        frame, said = _parsed(frame, path)
+        remarks += said
     elif type_ == "date":
         with session_with(spark, {"spark.sql.session.timeZone": LOCAL}):
             frame = frame.withColumn("time", F.col("time").cast("timestamp"))
@@ -67,11 +68,11 @@ def of_log(
     key = F.col("case") if "case" in frame.columns else F.lit("")
     timed = frame.withColumn(KEY, key.cast("string")).withColumn(TIME, F.unix_micros("time"))
     _refuse(timed.where(F.col(TIME).isNull()), path, "has no time; every event needs one")
-    return Log(timed, remarks)
+    return Log(timed, rows, remarks)
 
 
-def _parsed(frame: DataFrame, path: Path, remarks: list[str]) -> Log:
-    """Times that are texts."""
+def _parsed(frame: DataFrame, path: Path) -> tuple[DataFrame, list[str]]:
+    """With times that were texts, and what should be known of them."""
     parsed = frame.withColumn(_TEXT, F.col("time"))
     parsed = parsed.withColumn("time", F.udf(_time, _PARSED, useArrow=False)("time"))
     lost = parsed.where(F.col("time").isNull() & F.col(_TEXT).isNotNull())
@@ -83,12 +84,12 @@ def _parsed(frame: DataFrame, path: Path, remarks: list[str]) -> Log:
     ).collect()  # fmt: skip
     if told["any"] and not told["all"]:
         _refuse(parsed.where(~is_zoned), path, "has no zone, and other times have one; add it")
-    said = list(remarks)
+    said = []
     if told["any"] is False:
         said.append(f"times without a zone are taken for {LOCAL}: time")
     if told["cut"]:
         said.append("times finer than microseconds, which events have, are cut: time")
-    return Log(parsed.withColumn("time", F.timestamp_micros("time.us")).drop(_TEXT), said)
+    return parsed.withColumn("time", F.timestamp_micros("time.us")).drop(_TEXT), said
 
 
 def _time(text: str | None) -> tuple[int, bool, bool] | None:

@@ -64,16 +64,17 @@ def _made(
     from motet.spark.replay import planning
 
     kind = "archive" if _is_archive(path) else "log"
+    rows: int | None = None
     with ExitStack() as held:
         if kind == "archive":
             frame = planning.of_archive(spark, path)
         else:
-            frame, found_so = planning.of_log(spark, path, names, held)
+            frame, rows, found_so = planning.of_log(spark, path, names, held)
             remarks = (*remarks, *found_so)
         planning.write(frame, folder, publishers)
     if kind == "log" and made_of(path, made.wish) != made:
         raise MisuseError(f"{path} has changed while it was read; wait until it is whole")
-    plan = noted(folder, made, publishers, kind, remarks)
+    plan = noted(folder, made, publishers, kind, remarks, rows)
     if plan is None:
         raise MisuseError(f"{path} has no events")
     return plan

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from motet.errors import MisuseError
 from motet.spark.replay import csv_files, kinds, xes_files
-from motet.spark.replay.files import by_folder
+from motet.spark.replay.files import by_folder, is_open
 from motet.spark.replay.times import time_of
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Survey(Struct):
     """By name, and by the kind of a value."""
     cut: str = ""
     """A column with a time that is finer than microseconds."""
+    is_open: bool = False
+    """Its last line has no end: whether it is cut off, nobody can say."""
     problem: str = ""
 
 
@@ -75,11 +77,14 @@ class Source(NamedTuple):
 class Surveyed(NamedTuple):
     """What all files have."""
 
+    rows: int
     types: dict[str, str]
     """The kind of each column."""
     local: list[str]
     """Columns with times without a zone."""
     cut: list[str]
+    open: list[str]
+    """Files whose last line has no end."""
 
 
 def sources(files: Sequence[Path], root: Path, format: str) -> list[Source]:
@@ -115,6 +120,7 @@ def look(source: Source, format: str) -> Survey:
                 if kind not in seen:
                     shown = value if isinstance(value, str) else str(value.value)
                     seen[kind] = Sight(line, shown[:SHOWN_CHARS])
+        found.is_open = format == "csv" and is_open(Path(source.path))
     except MisuseError as problem:
         found.problem = str(problem)
     return found
@@ -146,7 +152,8 @@ def together(files: Sequence[Source], surveys: Sequence[Survey], format: str) ->
     types = {name: kinds.kind_together(known) for name, known in seen.items()}
     local = [name for name, known in seen.items() if set(known) == {kinds.LOCAL}]
     cut = sorted({each.cut for each in surveys if types.get(each.cut) == kinds.TIME})
-    return Surveyed(types, local, cut)
+    ends = [file.path for file, each in zip(files, surveys, strict=True) if each.is_open]
+    return Surveyed(sum(each.rows for each in surveys), types, local, cut, ends)
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────
