@@ -51,6 +51,19 @@ def test_nothing_is_passed_over_that_may_have_events(tmp_path: Path) -> None:
         files_in(log)
 
 
+def test_a_part_of_an_archive_is_no_log(tmp_path: Path) -> None:
+    """Files stay there for a while that others have replaced."""
+    archive = tmp_path / "kept"
+    (archive / "_versions").mkdir(parents=True)
+    (archive / "events").mkdir()
+    (archive / "events" / "a.parquet").touch()
+    for part in (archive / "events", archive / "events" / "a.parquet"):
+        with pytest.raises(MisuseError, match=r"is a part of the archive .*kept: name that"):
+            files_in(part)
+    with pytest.raises(MisuseError, match="kept is an archive: name it alone"):
+        files_in(tmp_path)
+
+
 def test_patterns_are_not_expanded_and_a_file_may_be_called_like_one(tmp_path: Path) -> None:
     (tmp_path / "log[1].csv").touch()
     with pytest.raises(MisuseError, match=r"there is no .*\*\.csv; .*patterns are not expanded"):

@@ -42,6 +42,9 @@ def files_in(path: Path) -> tuple[str, list[Path]]:
     if not path.exists():
         hint = "; name a file or a folder: patterns are not expanded here"
         raise MisuseError(f"there is no {path}" + (hint if _PATTERN & set(str(path)) else ""))
+    archive = next(filter(_is_archive, path.absolute().parents), None)
+    if archive is not None:
+        raise MisuseError(f"{path} is a part of the archive {archive}: name that")
     files = [path] if path.is_file() else sorted(_below(path))
     if path.is_dir():
         files = [each for each in files if not each.name.startswith(UNSEEN)]
@@ -73,6 +76,8 @@ def _below(path: Path) -> Iterator[Path]:
         raise MisuseError(f"{problem.filename} cannot be read: {problem.strerror}")
 
     for folder, folders, names in os.walk(path, onerror=fail):
+        if folder != str(path) and _is_archive(Path(folder)):
+            raise MisuseError(f"{folder} is an archive: name it alone")
         for name in folders:
             if name in _TABLES:
                 raise MisuseError(
@@ -83,6 +88,13 @@ def _below(path: Path) -> Iterator[Path]:
                 raise MisuseError(f"{Path(folder, name)} is a link to a folder: name that folder")
         folders[:] = [name for name in folders if not name.startswith(UNSEEN)]
         yield from (Path(folder, name) for name in names)
+
+
+def _is_archive(folder: Path) -> bool:
+    """Its versions say which files count."""
+    from motet.spark.archive.manifest import EVENTS, VERSIONS
+
+    return (folder / VERSIONS).is_dir() and (folder / EVENTS).is_dir()
 
 
 def by_folder(path: Path, root: Path) -> dict[str, str | None]:
