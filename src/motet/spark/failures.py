@@ -16,7 +16,7 @@ from motet import errors
 from motet.errors import MisuseError, MotetError
 
 _OURS: Final = re.compile(r"motet\.errors\.(\w+): (.*)")
-_FILE: Final = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?reading file (?:file:/+)?(\S+?)\.\s")
+_FILE: Final = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?reading file (\S+?)\.\s")
 FIRST_LINES: Final = 2
 LONGEST_CHARS: Final = 500
 
@@ -30,8 +30,10 @@ def brief(problem: BaseException) -> MotetError:
     text = str(problem).strip()
     ours, file = _OURS.search(text), _FILE.search(text)
     if ours is None and file is not None:
+        path = re.sub("^file:/+", "/", unquote(file[1]))
         return MisuseError(
-            f"/{unquote(file[1])} cannot be read to its end: it is damaged. Put it back from a copy"
+            f"{path} cannot be read to its end: it is damaged, or somebody has taken it away. Put "
+            f"it back from a copy"
         )
     if ours is None:
         lines = [line.strip() for line in text.splitlines()[:FIRST_LINES]]

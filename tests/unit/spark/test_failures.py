@@ -37,6 +37,16 @@ def test_others_by_their_first_lines(text: str, told: str) -> None:
     assert str(brief(SparkError(text))) == told
 
 
+def test_a_file_that_spark_cannot_read_is_named() -> None:
+    text = (
+        "An error occurred while calling o1.collect.\n: [FAILED_READ_FILE.NO_HINT] Encountered "
+        "error while reading file file:///logs/a%20b.parquet.  SQLSTATE: KD001\n\tat org.apache"
+    )
+    told = brief(SparkError(text))
+    assert type(told) is MisuseError
+    assert str(told).startswith("/logs/a b.parquet cannot be read to its end")
+
+
 def test_a_batch_raises_what_is_short() -> None:
     def work(problem: Exception) -> None:
         raise problem

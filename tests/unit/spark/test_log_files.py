@@ -19,6 +19,11 @@ from motet.spark.replay.parquet_files import check_shapes, shape_of
 def test_a_log_has_one_format(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="there is no"):
         files_in(tmp_path / "none")
+    with pytest.raises(MisuseError, match="is neither a file nor a folder"):
+        files_in(Path(os.devnull))
+    (tmp_path / "_log.csv").touch()
+    with pytest.raises(MisuseError, match="Spark passes over names that begin like this"):
+        files_in(tmp_path / "_log.csv")
     with pytest.raises(MisuseError, match="nothing to replay"):
         files_in(tmp_path)
     (tmp_path / "b.csv").touch()

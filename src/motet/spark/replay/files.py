@@ -42,6 +42,10 @@ def files_in(path: Path) -> tuple[str, list[Path]]:
     if not path.exists():
         hint = "; name a file or a folder: patterns are not expanded here"
         raise MisuseError(f"there is no {path}" + (hint if _PATTERN & set(str(path)) else ""))
+    if not (path.is_file() or path.is_dir()):
+        raise MisuseError(f"{path} is neither a file nor a folder")
+    if path.is_file() and path.name.startswith(UNSEEN):
+        raise MisuseError(f"{path}: Spark passes over names that begin like this; rename it")
     archive = next(filter(_is_archive, path.absolute().parents), None)
     if archive is not None:
         raise MisuseError(f"{path} is a part of the archive {archive}: name that")

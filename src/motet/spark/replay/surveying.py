@@ -148,7 +148,7 @@ def together(files: Sequence[Source], surveys: Sequence[Survey], format: str) ->
         for name, known in seen.items():
             if len(known) > 1:
                 one, other = list(known.values())[:2]
-                raise MisuseError(f"{name!r} is {one}, and {other}: give it one type everywhere")
+                raise MisuseError(f"{name!r} is {one}, and {other}: write it in one way everywhere")
     types = {name: kinds.kind_together(known) for name, known in seen.items()}
     local = [name for name, known in seen.items() if set(known) == {kinds.LOCAL}]
     cut = sorted({each.cut for each in surveys if types.get(each.cut) == kinds.TIME})
