@@ -43,7 +43,7 @@ def load(
     format, files = files_in(path)
     if format == "parquet":
         frame, rows, columns, local, cut = parquet_files.read(spark, files, path)
-        ends = []
+        ends: list[str] = []
     else:
         sources = surveying.sources(files, path, format)
         rows, types, local, cut, ends = surveying.survey(spark, sources, format)
