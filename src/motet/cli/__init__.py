@@ -5,6 +5,7 @@ What lives here
     main          the list of commands, and the one place where errors become exit statuses
     one file per command, named after it
     voice         how anything is printed: for people, or one JSON value per line
+    interrupt     what happens if somebody has had enough; offspring: nobody is left behind
     ending        exit statuses; errors as one clear line and a hint
     notation      events as `name=value` words and as JSON lines, both ways
     supervisor    the broker processes of `motet up`: started, watched, restarted, stopped
@@ -28,7 +29,8 @@ Invariants owned here
     - Exit status 0: fine; 1: something failed or a promise is broken; 2: misuse.
     - Standard output carries results only, line by line as they come; everything else goes to
       standard error. With `--json` every line of standard output is one JSON value.
-    - Broker processes never outlive the command that started them, however it ends.
+    - Processes of ours never outlive the command that started them, however it ends: brokers,
+      Spark's JVM and its workers. Exit status 130 if somebody did not want to wait for the end.
 
 Test only this room: `pytest tests/unit/cli tests/integration/test_cli.py`
 """

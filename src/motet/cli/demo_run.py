@@ -20,7 +20,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from motet.cli.ending import FAILED, FINE, Misuse
+from motet.cli.ending import FAILED, FINE
+from motet.cli.interrupt import ANEW, interruptible
 from motet.cli.pipeline_bars import BAR_COLUMNS
 from motet.cli.pipeline_jobs import chosen, plainly
 from motet.cli.voice import err, out, say, say_json
@@ -31,6 +32,7 @@ from motet.demo.outcome import Wish
 from motet.demo.pipeline import check_log, check_machine
 from motet.demo.story import play
 from motet.runtime.loop import run
+from motet.spark.filling import filling
 
 
 class Voice:
@@ -76,6 +78,7 @@ def _bar() -> Progress:
     )
 
 
+@interruptible(ANEW)
 @plainly
 def demo(
     log: Path | None,
@@ -91,15 +94,15 @@ def demo(
     if log is not None:
         check_log(log)
     folder = into or Path("run") / time.strftime("demo-%Y%m%d-%H%M%S")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Misuse(f"{folder} has something in it already", "name an empty folder with --report")
+    advice = "name an empty folder with --report"
     wish = Wish(folder, log, chosen(columns), size, seconds, seed, master)
-    with _hushed(), _own_errors(), _bar() as progress:
-        task = progress.add_task("", total=None, remark="")
-        outcome = run(play(wish, Voice(progress, task, json)))
-    found = promises_of(outcome)
-    kept = promises.kept(found)
-    said = report.write(outcome, found)
+    with filling(folder, advice):
+        with _hushed(), _own_errors(), _bar() as progress:
+            task = progress.add_task("", total=None, remark="")
+            outcome = run(play(wish, Voice(progress, task, json)))
+        found = promises_of(outcome)
+        kept = promises.kept(found)
+        said = report.write(outcome, found)
     if json:
         say_json(said)
     else:

@@ -33,6 +33,16 @@ class Failure(errors.MotetError):
         self.hint = hint
 
 
+_debugging: list[bool] = [False]
+
+
+def debugging(wanted: bool | None = None) -> bool:
+    """Whether the command that runs was called with `--debug`; or say so."""
+    if wanted is not None:
+        _debugging[:] = [wanted]
+    return _debugging[0]
+
+
 HINTS: tuple[tuple[type[errors.MotetError], str], ...] = (
     (errors.FilterError, "filters look like: process = 'p1' and step between 1 and 9"),
     (errors.TopologyError, "`motet up --help` shows what a topology file looks like"),

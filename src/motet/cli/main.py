@@ -87,7 +87,7 @@ def _before_every_command(
 
 def run(arguments: Sequence[str]) -> int:
     """One command, to its exit status."""
-    debug = "--debug" in arguments
+    debug = ending.debugging("--debug" in arguments)
     given = [word for word in arguments if word != "--debug"]
     try:
         result = app(given, prog_name="motet", standalone_mode=False)

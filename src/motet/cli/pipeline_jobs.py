@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from motet.cli.ending import FAILED, FINE, Misuse
+from motet.cli.ending import FAILED, FINE, Misuse, debugging
+from motet.cli.interrupt import ANEW, GOES_ON, interruptible, until_enough
 from motet.cli.pipeline_bars import bar, watched
 from motet.cli.voice import err, out, remark, say, say_json, table
 from motet.pictures import check as check_pictures
-from motet.spark.failures import brief, is_foreign
+from motet.spark import scratch
+from motet.spark.failures import brief, end_of_jvm, hush, is_foreign
+from motet.spark.filling import check_free
 from motet.spark.session import require_java, require_pyspark, session
 
 if TYPE_CHECKING:
@@ -28,8 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 POLL_S = 0.5
+ENDED = "ended; the same command goes on from here"
+REPORT = "the report follows, unless you interrupt once more"
 SHOWN_ROWS = 20
-CONF = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
+CONF = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+    # A query is told to stop, and then whoever wanted it to has waited long enough.
+    "spark.sql.streaming.stopTimeout": "2s",
+}
 
 
 def started(name: str, master: str | None, alone: Mapping[str, str] | None = None) -> SparkSession:
@@ -42,9 +52,13 @@ def started(name: str, master: str | None, alone: Mapping[str, str] | None = Non
         # 200, which it is otherwise, is for clusters: here each would be a task with nothing to do.
         conf["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
         conf |= alone or {}
+    scratch.prepare()
     with err().status("Spark starts"):
         made = session(f"motet {name}", master=where, **conf)
-    made.sparkContext.setLogLevel("ERROR")
+    if debugging():
+        made.sparkContext.setLogLevel("ERROR")
+    else:
+        hush(made)
     return made
 
 
@@ -56,6 +70,10 @@ def plainly(job: Callable[..., int]) -> Callable[..., int]:
         try:
             return job(*arguments)
         except Exception as problem:
+            if is_foreign(problem) or isinstance(problem, OSError | EOFError):
+                gone = end_of_jvm()  # then any of these is what comes of it
+                if gone is not None:
+                    raise gone from problem
             if is_foreign(problem):
                 raise brief(problem) from problem
             raise
@@ -66,6 +84,7 @@ def plainly(job: Callable[..., int]) -> Callable[..., int]:
 # ── workload ─────────────────────────────────────────────────────────────────────────────
 
 
+@interruptible(ANEW)
 @plainly
 def workload(
     kind: str, size: int, folder: Path, said: dict[str, Any], master: str | None, json: bool
@@ -73,8 +92,7 @@ def workload(
     require_pyspark()
     from motet.spark import workload as made
 
-    if folder.exists() and any(folder.iterdir()):
-        raise Misuse(f"{folder} has something in it already", "name an empty folder with --out")
+    check_free(folder, "name an empty folder with --out")
     makers: dict[str, tuple[Callable[..., DataFrame], tuple[str, ...]]] = {
         "publications": (made.publications, ("seed", "popularity", "topics", "sites")),
         "subscriptions": (made.subscriptions, ("seed", "popularity", "topics", "sites")),
@@ -98,6 +116,7 @@ def workload(
 # ── archive ──────────────────────────────────────────────────────────────────────────────
 
 
+@interruptible(GOES_ON)
 @plainly
 def archive(
     folder: Path,
@@ -118,17 +137,19 @@ def archive(
     keeps = available_now or not (compact or prove)
     if (keeps or prove) and not brokers:
         raise Misuse("which brokers?", "--broker motet://127.0.0.1:7701; may be repeated")
-    if not keeps:
-        kept.Manifest(folder).newest()  # told before Spark starts
+    wanted = [each.strip() for each in columns.split(",") if each.strip()]
+    if keeps:  # told before Spark starts
+        kept.check(folder, filter, wanted)
+    else:
+        kept.Manifest(folder).newest()
     spark = started("archive", master)
     told: dict[str, Any] = {"folder": str(folder)}
     if keeps:
-        wanted = [each.strip() for each in columns.split(",") if each.strip()]
         query = kept.keep(
             spark, urls, folder, filter=filter, columns=wanted,
             available_now=available_now, every_s=every_s,
         )  # fmt: skip
-        follow_queries([query], "archiving")
+        follow_queries([query], "archiving", "" if available_now else ENDED)
     if compact:
         with watched(spark, "compacting"):
             told["compaction"] = msgspec.to_builtins(kept.compact(spark, folder))
@@ -176,31 +197,45 @@ def _show_archive(told: dict[str, Any]) -> None:
     say(f"{size}: {told['folder']}")
 
 
-def follow_queries(queries: Sequence[StreamingQuery], what: str) -> None:
-    """Until they end, or somebody has had enough. If one fails, all end."""
+def follow_queries(
+    queries: Sequence[StreamingQuery], what: str, told: str = "", *, until_quiet: bool = False
+) -> None:
+    """Until they end, or, if there is something to be `told` then, somebody has had enough. If one
+    fails, all end."""
     rows, batches = 0, set[tuple[str, int]]()
-    try:
-        with bar("events") as progress:
-            task = progress.add_task(what, total=None, remark="")
-            while any(query.isActive for query in queries):
-                for query in queries:
-                    query.awaitTermination(POLL_S / len(queries))
-                for each in queries[0].recentProgress:
-                    if (key := (each["runId"], each["batchId"])) not in batches:
-                        batches.add(key)
-                        rows += each["numInputRows"]
-                progress.update(task, completed=rows, remark=f"batch {len(batches):,}")
-                if any(query.exception() is not None for query in queries):
-                    break
-    except KeyboardInterrupt:
-        remark("ended; the same command goes on from here")
-    finally:
-        for query in queries:
-            query.stop()
+    with ExitStack() as stack:
+        stack.callback(_stop, queries, until_quiet)
+        enough = stack.enter_context(until_enough(told)) if told else None
+        progress = stack.enter_context(bar("events"))
+        task = progress.add_task(what, total=None, remark="")
+        while not enough and any(query.isActive for query in queries):
+            for query in queries:
+                query.awaitTermination(POLL_S / len(queries))
+            for each in queries[0].recentProgress:
+                if (key := (each["runId"], each["batchId"])) not in batches:
+                    batches.add(key)
+                    rows += each["numInputRows"]
+            progress.update(task, completed=rows, remark=f"batch {len(batches):,}")
+            if any(query.exception() is not None for query in queries):
+                break
     for query in queries:
         problem = query.exception()
         if problem is not None:
             raise brief(problem) from problem
+
+
+def _stop(queries: Sequence[StreamingQuery], until_quiet: bool) -> None:
+    """`until_quiet`: no batch is under way any more. Otherwise it may be cut off when the command
+    ends, and runs again."""
+    for query in queries:
+        while query.isActive:
+            try:
+                query.stop()
+            except Exception as problem:
+                if not is_foreign(problem):  # Spark's own: it takes longer than it may
+                    raise
+            if not until_quiet:
+                break
 
 
 # ── replay ───────────────────────────────────────────────────────────────────────────────
@@ -222,6 +257,7 @@ class Repeat:
     master: str | None
 
 
+@interruptible(GOES_ON)
 @plainly
 def replay(asked: Repeat, json: bool) -> int:
     require_pyspark()
@@ -303,6 +339,7 @@ class Question:
     master: str | None
 
 
+@interruptible(ANEW)
 @plainly
 def insight(asked: Question, json: bool) -> int:
     require_pyspark()
@@ -378,7 +415,8 @@ def _follow(spark: SparkSession, asked: Question) -> None:
         spark, stream, asked.folder, late=asked.late, available_now=asked.available_now,
         every_s=asked.every_s, news=news if asked.publish else None,
     )  # fmt: skip
-    follow_queries(queries, "following")
+    told = "" if asked.available_now else f"{ENDED}; {REPORT}"
+    follow_queries(queries, "following", told, until_quiet=True)
 
 
 def show_report(told: dict[str, Any]) -> None:

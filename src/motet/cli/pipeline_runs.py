@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from motet.audit.verdicts import GUARANTEES, Audit
 from motet.cli.ending import FAILED, FINE
+from motet.cli.interrupt import ANEW, interruptible
 from motet.cli.pipeline_jobs import plainly, started
 from motet.cli.voice import err, out, say, say_json, table
 from motet.spark.session import BRIEF, require_java, require_pyspark
@@ -12,6 +13,7 @@ CONF = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "16", **BRI
 """On this machine alone; whoever runs a cluster knows better."""
 
 
+@interruptible(ANEW)
 @plainly
 def audit(directory: str, master: str | None, slack_s: float, json: bool) -> int:
     """`motet pipeline audit`; the exit status."""

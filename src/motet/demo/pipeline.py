@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from motet.audit.verdicts import Audit
 from motet.pictures import check as check_pictures
-from motet.spark.failures import brief
-from motet.spark.session import ONE_COMPILER, require_java, require_pyspark, session
+from motet.spark import scratch
+from motet.spark.failures import brief, hush
+from motet.spark.session import ONE_COMPILER, register, require_java, require_pyspark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,14 +60,16 @@ class Pipeline:
     @property
     def spark(self) -> SparkSession:
         assert self._spark is not None
+        register(self._spark)  # with whichever thread it is
         return self._spark
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        scratch.prepare()
         warehouse = {"spark.sql.warehouse.dir": str(self.folder / "warehouse")}
         with _errors_into(self.folder / "spark.log"):
             made = session("motet demo", master=self.master, **CONF, **warehouse)
-        made.sparkContext.setLogLevel("ERROR")
+        hush(made, "ERROR")  # into the file
         self._spark = made
 
     def stop(self) -> None:

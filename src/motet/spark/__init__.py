@@ -5,6 +5,8 @@
 
 Lives here
     session     a session of Spark that knows Motet; what to install if something is missing
+    scratch     a folder for what Spark puts down while it works
+    filling     folders that are filled from nothing
     daemon      Spark's workers, with all this loaded
     source      `format("motet")`: which reader for which read
     options     what can be said with `option`

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from motet.errors import MisuseError
+from motet.spark.filling import filling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,13 +17,12 @@ NOTE: Final = "_workload.json"
 
 def store(frame: DataFrame, folder: Path, made_by: dict[str, Any], *, files: int = 0) -> int:
     """Write it; the number of rows. `made_by` says how to make the same again."""
-    if folder.exists() and any(folder.iterdir()):
-        raise MisuseError(f"{folder} has something in it already; name an empty folder")
     if files:
         frame = frame.coalesce(files)
-    frame.write.mode("append").parquet(str(folder))
-    rows = rows_in(folder)
-    (folder / NOTE).write_text(json.dumps({**made_by, "rows": rows}) + "\n", encoding="utf-8")
+    with filling(folder):
+        frame.write.mode("append").parquet(str(folder))
+        rows = rows_in(folder)
+        (folder / NOTE).write_text(json.dumps({**made_by, "rows": rows}) + "\n", encoding="utf-8")
     return rows
 
 

@@ -1,0 +1,42 @@
+"""A command that does not want to end: it blocks, has a child that has a child, and complains.
+
+python tests/unit/cli/stubborn.py once|twice|done|broken
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from motet.cli.interrupt import interruptible, until_enough
+from motet.cli.voice import say
+from motet.errors import MotetError
+
+FAMILY = "sleep 60 & echo $!; exec sleep 60"
+
+
+@interruptible("interrupted; nothing is lost")
+def job(kind: str) -> int:
+    if kind == "done":
+        return 7
+    if kind == "broken":
+        raise MotetError("it broke")
+    child = subprocess.Popen(["sh", "-c", FAMILY], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    say(f"{child.pid} {child.stdout.readline().strip()}")
+    if kind == "twice":
+        with until_enough("enough of the first part") as enough:
+            while not enough:
+                time.sleep(0.01)
+        say("the second part")
+    try:
+        child.wait()
+    finally:
+        while True:
+            sys.stderr.write("somebody has killed my child\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(job(sys.argv[1]))

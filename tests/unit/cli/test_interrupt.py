@@ -1,0 +1,94 @@
+"""Somebody does not want to wait for a command any longer."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from motet.cli import interrupt, offspring
+from motet.cli.ending import INTERRUPTED
+from motet.errors import MotetError
+from tests.unit.cli.stubborn import job
+
+STUBBORN = (sys.executable, "-m", "tests.unit.cli.stubborn")
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 20.0
+
+
+def start(*words: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """And the processes that it has started."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*STUBBORN, *words], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout is not None
+    return process, [int(each) for each in process.stdout.readline().split()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_one_line_and_takes_everybody_along(number: signal.Signals) -> None:
+    process, family = start("once")
+    assert len(family) == 2
+    assert set(family) <= set(offspring.descendants(process.pid))
+    process.send_signal(number)
+    assert process.communicate(timeout=PATIENCE_S) == ("", "interrupted; nothing is lost\n")
+    assert process.returncode == INTERRUPTED
+    assert not set(family) & set(offspring.parents())
+
+
+def test_what_runs_until_somebody_has_seen_enough_is_not_the_end() -> None:
+    process, family = start("twice")
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stderr.readline() == "enough of the first part\n"
+    assert process.stdout.readline() == "the second part\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=PATIENCE_S) == ("", "interrupted; nothing is lost\n")
+    assert process.returncode == INTERRUPTED
+    assert not set(family) & set(offspring.parents())
+
+
+def test_a_terminal_gets_its_cursor_back() -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*STUBBORN, "once"], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True
+    )
+    os.close(theirs)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == INTERRUPTED
+    process.stdout.close()
+    said = os.read(ours, 1000).decode()
+    os.close(ours)
+    assert said == f"{interrupt.CLEAR_LINE}interrupted; nothing is lost\r\n"
+
+
+def test_otherwise_it_is_as_if_nobody_waited() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    assert job("done") == 7
+    with pytest.raises(MotetError, match="it broke"):
+        job("broken")
+    assert signal.getsignal(signal.SIGINT) is before
+    found: list[int] = []
+    other = threading.Thread(target=lambda: found.append(job("done")))
+    other.start()
+    other.join()
+    assert found == [7]
+
+
+def test_processes_are_found_by_a_command_where_there_are_no_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = "    1     0 S\n   20     1 Ss\n  300    20 Z\n 4000    20 R+\n"
+    answer = subprocess.CompletedProcess([], 0, stdout=said)
+    monkeypatch.setattr(offspring, "PROC", Path("/nowhere"))
+    monkeypatch.setattr(offspring.subprocess, "run", lambda *_, **__: answer)
+    assert offspring.parents() == {1: 0, 20: 1, 4000: 20}
+    assert offspring.descendants(1) == [20, 4000]
