@@ -127,6 +127,6 @@ def test_an_archive_goes_on_whatever_becomes_of_its_checkpoint(
     shutil.rmtree(tmp_path / CHECKPOINT)
     kept(spark, desk.urls, tmp_path, filter=desk.filter)
     assert archived(spark, tmp_path) == [desk.base + n for n in range(32)]
-    with pytest.raises(MisuseError, match="was begun with filter"):
+    with pytest.raises(MisuseError, match="was begun with the filter"):
         kept(spark, desk.urls, tmp_path, filter="n > 3")
     assert (tmp_path / EVENTS).is_dir()

@@ -88,6 +88,23 @@ def check_kinds(columns: Sequence[str]) -> None:
             )
 
 
+def check_schema(schema: StructType, columns: Sequence[str]) -> None:
+    """A schema of the user's takes the place of `columns`: who gives both must mean the same."""
+    if not columns:
+        return
+    asked = [_split(each) for each in columns]
+    given = [(each.name, each.dataType) for each in schema.fields]
+    if [name for name, _ in asked] == [name for name, _ in given] and all(
+        not kind or KINDS[kind] == type_ for (_, kind), (_, type_) in zip(asked, given, strict=True)
+    ):
+        return
+    there = ", ".join(f"{name} {type_.simpleString()}" for name, type_ in given)
+    raise MisuseError(
+        f"the schema ({there}) and the option columns ({', '.join(columns)}) do not say the same: "
+        f"leave one of them out"
+    )
+
+
 def _split(written: str) -> tuple[str, str]:
     name, colon, kind = written.partition(":")
     name, kind = name.strip(), kind.strip()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +32,11 @@ needs, and when that is full it compiles nothing more."""
 BRIEF: Final = {"spark.driver.extraJavaOptions": ONE_COMPILER}
 """For such jobs on this machine."""
 INSTALL: Final = "pip install 'motet[spark]'"
-INSTALL_JAVA: Final = "apt-get install openjdk-17-jre-headless"
+LEAST_JAVA: Final = 17
+INSTALL_JAVA: Final = f"apt-get install openjdk-{LEAST_JAVA}-jre-headless"
+
+_knowing: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+"""Sessions that know it: Spark warns of who is registered twice."""
 
 
 def require_pyspark() -> None:
@@ -41,20 +47,40 @@ def require_pyspark() -> None:
 def require_java() -> None:
     """Spark starts a JVM: without one, PySpark's own words are hard to understand."""
     home = os.environ.get("JAVA_HOME")
-    found = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
-    if not found:
-        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on the PATH"
-        raise NotOffered(
-            f"Spark needs Java 17 or newer, and {where}; on Debian or Ubuntu: {INSTALL_JAVA}"
-        )
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "")
+    release = java_release(java) if java.is_file() else None
+    if java.is_file() and (release is None or release >= LEAST_JAVA):
+        return
+    what = "none" if release is None else f"Java {release}"
+    where = (
+        f"JAVA_HOME is {home}, where there is {what}" if home else f"there is {what} on the PATH"
+    )
+    raise NotOffered(
+        f"Spark needs Java {LEAST_JAVA} or newer, and {where}; on Debian or Ubuntu: {INSTALL_JAVA}"
+    )
+
+
+def java_release(java: Path) -> int | None:
+    """As the file beside it says, which is there since Java 8: to start it takes much longer."""
+    try:
+        note = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    # Java 8 calls itself 1.8.
+    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', note, re.MULTILINE)
+    return int(found[1]) if found is not None else None
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("motet")` known to a session."""
+    """Make `format("motet")` known to a session, and the session to this thread: Spark looks for
+    formats in the session of the thread that writes."""
     require_pyspark()
     from motet.spark.source import MotetSource
 
-    spark.dataSource.register(MotetSource)
+    if spark not in _knowing:
+        spark.dataSource.register(MotetSource)
+        _knowing.add(spark)
+    spark.createDataFrame([], "nothing int")  # makes it this thread's
 
 
 def session(name: str = "motet", *, master: str | None = None, **conf: str) -> SparkSession:

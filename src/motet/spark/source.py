@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from motet.errors import MisuseError
 from motet.spark.batch import BatchReader
 from motet.spark.brokers import Brokers
-from motet.spark.columns import Columns, check_kinds, schema_of
+from motet.spark.columns import Columns, check_kinds, check_schema, schema_of
 from motet.spark.options import Options, check_for_stream, options_in
 from motet.spark.pushing import PushingReader
 from motet.spark.sink import BatchWriter, StreamWriter
@@ -35,6 +35,7 @@ class MotetSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         options = self._read
+        check_schema(schema, options.columns)
         kind = PushingReader if options.pushdown else BatchReader
         return kind(options, Columns(schema))
 
@@ -42,11 +43,16 @@ class MotetSource(DataSource):
         options = self._read
         check_for_stream(options)
         check_kinds(options.columns)
+        check_schema(schema, options.columns)
         return StreamReader(options, Columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
-            raise MisuseError('what was published stays: write with mode("append")')
+            raise MisuseError(
+                "what was published stays, and cannot be overwritten: of Spark's modes (append, "
+                'overwrite, error, ignore) a sink has one; write with .mode("append"), and with '
+                '.option("key", …) if the same frame may be written again'
+            )
         return BatchWriter(sink_options_in(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from motet.errors import MisuseError, StorageError
+from motet.spark.archive.keeping import check
 from motet.spark.archive.manifest import EVENTS, KEPT_VERSIONS, STAGING, ArchiveFile, Manifest
 
 
@@ -50,12 +51,21 @@ def test_it_never_ends_earlier_than_before(tmp_path: Path) -> None:
 def test_others_go_on_with_what_was_begun(tmp_path: Path) -> None:
     begun(tmp_path).append([file("a")], {"B1.1": 9})
     assert Manifest(tmp_path).begin("", (), {}).number == 2
-    with pytest.raises(
-        MisuseError, match="was begun with filter 'of everything', not with 'n > 1'"
-    ):
+    with pytest.raises(MisuseError, match="was begun with no filter, not with the filter 'n > 1'"):
         Manifest(tmp_path).begin("n > 1", (), {})
-    with pytest.raises(MisuseError, match="columns"):
+    with pytest.raises(MisuseError, match=r"no `columns`; n:int is new: go on with no"):
         Manifest(tmp_path).begin("", ("n:int",), {})
+
+
+def test_columns_that_are_missing_are_named(tmp_path: Path) -> None:
+    columns = ("level:int", "room:text")
+    Manifest(tmp_path).begin("", columns, {})
+    assert Manifest(tmp_path).begin("", columns[::-1], {}).columns == columns
+    said = "`columns=level:int,room:text`; room:text is missing, n:int is new: go on with `columns"
+    with pytest.raises(MisuseError, match=said):
+        check(tmp_path, "", ["n : int", "level:int"])
+    with pytest.raises(MisuseError, match="of which kind is n"):
+        check(tmp_path / "other", "", ["n"])
 
 
 def test_what_is_no_archive_says_so(tmp_path: Path) -> None:

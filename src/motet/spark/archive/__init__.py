@@ -27,8 +27,8 @@ Test only this room: `pytest tests/spark/test_archive.py tests/unit/spark`
 
 from motet.spark.archive.compaction import compact
 from motet.spark.archive.frames import read
-from motet.spark.archive.keeping import keep
+from motet.spark.archive.keeping import check, keep
 from motet.spark.archive.manifest import Manifest
 from motet.spark.archive.proof import prove
 
-__all__ = ["Manifest", "compact", "keep", "prove", "read"]
+__all__ = ["Manifest", "check", "compact", "keep", "prove", "read"]

@@ -49,13 +49,12 @@ def keep(
 ) -> StreamingQuery:
     """Begin, or go on. `options` are further ones of the source."""
     manifest = Manifest(folder)
-    wanted = [_checked(each) for each in columns]
-    text = str(Filter.parse(filter)) if filter else ""
+    text, wanted = check(folder, filter, columns)
     version = manifest.begin(text, wanted, _first_ticks(brokers) if not manifest.exists else {})
     checkpoint = manifest.folder / CHECKPOINT
     said = {
         "brokers": brokers,
-        "columns": ",".join((*KEPT, *wanted)),
+        "columns": ",".join((*KEPT, *version.columns)),
         "startingPosition": _position(version),
         **({"filter": text} if text else {}),
         **(options or {}),
@@ -67,6 +66,15 @@ def keep(
     if available_now:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every_s:g} seconds").start()
+
+
+def check(folder: Path, filter: str = "", columns: Iterable[str] = ()) -> tuple[str, list[str]]:
+    """Filter and columns as an archive writes them down. `MisuseError` if they cannot be, or if the
+    one in this folder has others."""
+    text = str(Filter.parse(filter)) if filter else ""
+    wanted = [_checked(each) for each in columns]
+    Manifest(folder).check(text, wanted)
+    return text, wanted
 
 
 def _checked(written: str) -> str:

@@ -15,7 +15,7 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -136,16 +136,29 @@ class Manifest:
         if not self.exists and self._publish(wanted):
             return wanted
         found = self.newest()
-        for what, there, asked in (
-            ("filter", found.filter, wanted.filter),
-            ("columns", ", ".join(found.columns), ", ".join(wanted.columns)),
-        ):
-            if there != asked:
-                raise MisuseError(
-                    f"{self.folder} was begun with {what} {there or 'of everything'!r}, not with "
-                    f"{asked or 'of everything'!r}; go on with that, or take another folder"
-                )
+        self.check(filter, wanted.columns)
         return found
+
+    def check(self, filter: str, columns: Iterable[str]) -> None:
+        """`MisuseError` if there is an archive of another filter, or with other columns."""
+        if not self.exists:
+            return
+        found, asked = self.newest(), tuple(columns)
+        if found.filter != filter:
+            raise MisuseError(
+                f"{self.folder} was begun with {_filtered(found.filter)}, not with "
+                f"{_filtered(filter)}; go on with that, or take another folder"
+            )
+        missing = [each for each in found.columns if each not in asked]
+        strange = [each for each in asked if each not in found.columns]
+        if missing or strange:
+            told = [f"{each} is missing" for each in missing]
+            told += [f"{each} is new" for each in strange]
+            first = _columned(found.columns)
+            raise MisuseError(
+                f"{self.folder} was begun with {first}; {', '.join(told)}: go on with {first}, or "
+                f"take another folder"
+            )
 
     def append(
         self,
@@ -269,3 +282,11 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _filtered(text: str) -> str:
+    return f"the filter {text!r}" if text else "no filter"
+
+
+def _columned(columns: Sequence[str]) -> str:
+    return f"`columns={','.join(columns)}`" if columns else "no `columns`"
