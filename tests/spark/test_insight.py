@@ -16,7 +16,7 @@ from motet.spark.insight import of_brokers, of_log, pending, report, visits
 from motet.spark.insight.cases import Case, Happened
 from motet.spark.insight.drawing import draw
 from motet.spark.insight.events import stream_of_brokers
-from motet.spark.insight.following import follow
+from motet.spark.insight.following import follow, moment_of
 from motet.spark.insight.report import Report
 from motet.spark.insight.telling import events_of, publish
 from motet.spark.replay import Replay, Speed, prepare
@@ -98,16 +98,23 @@ def test_a_stream_is_followed_and_told_in_one_transaction(
     space = "log = 'insight'"
     assert of_brokers(spark, busy.urls, space).count() == found.events
     stream = stream_of_brokers(spark, busy.urls, space, maxEventsPerTrigger=str(found.events // 2))
-    keys: list[str] = []
-    queries = follow(
-        spark, stream, tmp_path, late="20 days", available_now=True,
-        news=lambda _, key: keys.append(key),
-    )  # fmt: skip
+    told_steps: dict[str, list[dict[str, Any]]] = {}
+
+    def news(steps: list[dict[str, Any]], key: str) -> None:
+        told_steps[key] = steps
+
+    queries = follow(stream, tmp_path, late="20 days", available_now=True, news=news)
     for query in queries:
         assert query.awaitTermination(PATIENT_S)
         assert query.exception() is None
-    assert len(keys) > 1
+    assert len(told_steps) > 1
+    assert [*told_steps.values()][-1] == found.steps
     assert rows(spark.read.parquet(f"{tmp_path}/visits")) == by_hand(spark, log)
+    moment = moment_of(tmp_path)
+    assert moment is not None
+    assert moment.batch == len(told_steps) - 1
+    assert rows(moment.visits(spark, tmp_path)) == by_hand(spark, log)
+    assert of_brokers(spark, busy.urls, space, upto=moment.upto).count() == found.events
     windows = spark.read.parquet(f"{tmp_path}/rates").collect()
     assert 0 < sum(row["events"] for row in windows) <= found.events
 

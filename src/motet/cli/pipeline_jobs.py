@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from motet.spark.insight.following import Moment
+
 POLL_S = 0.5
 ENDED = "ended; the same command goes on from here"
 REPORT = "the report follows, unless you interrupt once more"
@@ -354,13 +356,10 @@ def insight(asked: Question, json: bool) -> int:
     if asked.follow and not asked.brokers:
         raise Misuse("only a stream can be followed", "--broker motet://127.0.0.1:7701")
     spark = started("insight", asked.master)
-    events = _events(spark, asked)
-    if asked.follow:
-        _follow(spark, asked)
+    moment = _follow(spark, asked) if asked.follow else None
     with watched(spark, "looking"):
-        events = events.cache()
-        followed = timed_visits(spark, asked.folder) if asked.follow else None
-        visits = found.visits(events) if followed is None else followed
+        events = _events(spark, asked, moment).cache()
+        visits = found.visits(events) if moment is None else moment.visits(spark, asked.folder)
         report = found.report(events.count(), visits, found.pending(events))
         visits.write.mode("overwrite").parquet(str(asked.folder / "all-visits"))
     drawn = drawing.draw(report, asked.folder) if asked.plots else []
@@ -381,42 +380,35 @@ def insight(asked: Question, json: bool) -> int:
     return FINE
 
 
-def _events(spark: SparkSession, asked: Question) -> DataFrame:
+def _events(spark: SparkSession, asked: Question, moment: Moment | None) -> DataFrame:
     from motet.spark import insight as found
     from motet.spark.archive.manifest import VERSIONS
 
     if asked.source is None:
-        return found.of_brokers(spark, ",".join(asked.brokers))
+        upto = None if moment is None else moment.upto
+        return found.of_brokers(spark, ",".join(asked.brokers), upto=upto)
     if (asked.source / VERSIONS).is_dir():
         return found.of_archive(spark, asked.source)
     return found.of_log(spark, asked.source, chosen(asked.columns), remark)
 
 
-def timed_visits(spark: SparkSession, folder: Path) -> DataFrame | None:
-    """What was followed, if there was anything: it may reach further back than the logs do."""
-    from motet.spark.insight.following import VISITS
-
-    home = folder.absolute() / VISITS
-    return spark.read.parquet(str(home)).drop("batch") if home.exists() else None
-
-
-def _follow(spark: SparkSession, asked: Question) -> None:
+def _follow(spark: SparkSession, asked: Question) -> Moment | None:
+    """How far it has come. The report is of that moment, whatever is in the logs by then."""
     from motet.spark.insight import following, telling
     from motet.spark.insight.events import stream_of_brokers
-    from motet.spark.insight.report import steps
 
-    def news(visits: DataFrame, key: str) -> None:
-        rows = [row.asDict() for row in steps(visits).collect()]
+    def news(rows: list[dict[str, Any]], key: str) -> None:
         if rows:
             telling.publish(spark, telling.events_in("step", rows), asked.publish, key=key)
 
     stream = stream_of_brokers(spark, ",".join(asked.brokers))
     queries = following.follow(
-        spark, stream, asked.folder, late=asked.late, available_now=asked.available_now,
+        stream, asked.folder, late=asked.late, available_now=asked.available_now,
         every_s=asked.every_s, news=news if asked.publish else None,
     )  # fmt: skip
     told = "" if asked.available_now else f"{ENDED}; {REPORT}"
     follow_queries(queries, "following", told, until_quiet=True)
+    return following.moment_of(asked.folder)
 
 
 def show_report(told: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,9 +50,18 @@ def of_archive(spark: SparkSession, folder: Path) -> DataFrame:
     return _of_stream(archive.read(spark, folder))
 
 
-def of_brokers(spark: SparkSession, brokers: str, filter: str = FILTER) -> DataFrame:
-    """What is there now."""
-    return _of_stream(spark.read.format("motet").options(**_asked(brokers, filter)).load())
+def of_brokers(
+    spark: SparkSession,
+    brokers: str,
+    filter: str = FILTER,
+    *,
+    upto: Mapping[str, int] | None = None,
+) -> DataFrame:
+    """What is there now; or what is below these ticks."""
+    said = _asked(brokers, filter)
+    if upto is not None:
+        said["endingPosition"] = json.dumps(dict(upto))
+    return _of_stream(spark.read.format("motet").options(**said).load())
 
 
 def stream_of_brokers(

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import functions as F
 
 from motet.spark.failures import briefly
 from motet.spark.insight.cases import Case, Happened
+from motet.spark.insight.tallying import Batches
 from motet.spark.insight.visits import COLUMNS, timed
+from motet.spark.offsets import Vector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +86,6 @@ def rates(events: DataFrame, window: str = WINDOW, late: str = LATE) -> DataFram
 
 
 def follow(
-    spark: SparkSession,
     events: DataFrame,
     folder: Path,
     *,
@@ -92,20 +93,21 @@ def follow(
     window: str = WINDOW,
     available_now: bool = False,
     every_s: float = 10.0,
-    news: Callable[[DataFrame, str], None] | None = None,
+    news: Callable[[list[dict[str, Any]], str], None] | None = None,
 ) -> list[StreamingQuery]:
-    """Begin, or go on. `news` gets all visits so far after each batch, and a key, which is the same
-    if the batch runs again."""
+    """Begin, or go on. `news` gets the table of steps after each batch, of all visits so far, and a
+    key, which is the same if the batch runs again."""
     trigger: dict[str, Any] = (
         {"availableNow": True} if available_now else {"processingTime": f"{every_s:g} seconds"}
     )
     home = folder.absolute()
+    batches = Batches(home / VISITS)
 
     def keep(frame: DataFrame, batch: int) -> None:
         frame.write.mode("overwrite").parquet(f"{home}/{VISITS}/batch={batch}")
         if news is not None:
             query = json.loads((home / CHECKPOINTS / VISITS / "metadata").read_text())["id"]
-            news(spark.read.parquet(f"{home}/{VISITS}"), f"{query}/{batch}")
+            news(batches.upto(batch), f"{query}/{batch}")
 
     writer = ending_visits(events, late).writeStream.foreachBatch(briefly(keep))
     writer = writer.option("checkpointLocation", f"{home}/{CHECKPOINTS}/{VISITS}")
@@ -113,3 +115,27 @@ def follow(
     counting = counting.option("path", f"{home}/{RATES}")
     counting = counting.option("checkpointLocation", f"{home}/{CHECKPOINTS}/{RATES}")
     return [writer.trigger(**trigger).start(), counting.trigger(**trigger).start()]
+
+
+class Moment(NamedTuple):
+    """How far a stream was followed: the last batch of visits that is whole, and where it ends."""
+
+    batch: int
+    upto: Vector
+
+    def visits(self, spark: SparkSession, folder: Path) -> DataFrame:
+        """All up to then. They may reach further back than the logs do."""
+        found = spark.read.parquet(f"{folder.absolute()}/{VISITS}")
+        return found.where(F.col("batch") <= self.batch).drop("batch")
+
+
+def moment_of(folder: Path) -> Moment | None:
+    """As Spark has written it down; None if there was no batch."""
+    checkpoint = folder.absolute() / CHECKPOINTS / VISITS
+    commits = checkpoint / "commits"
+    names = [each.name for each in commits.iterdir()] if commits.is_dir() else []
+    batch = max((int(name) for name in names if name.isdigit()), default=None)
+    if batch is None:
+        return None
+    written = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    return Moment(batch, dict(json.loads(written[-1])["p"]))
