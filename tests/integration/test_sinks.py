@@ -11,7 +11,14 @@ import pytest
 
 import motet
 from motet.client.sinking import Attempt, StagedPart, commit, drop, open_stage
-from motet.errors import EventError, MotetError, ProtocolError, SinkTaken, StagingLost
+from motet.errors import (
+    EventError,
+    MisuseError,
+    MotetError,
+    ProtocolError,
+    SinkTaken,
+    StagingLost,
+)
 from motet.model import encode_event
 from motet.model.limits import MAX_EVENT_BYTES
 from tests.integration.durable_broker import DurableBroker
@@ -164,3 +171,28 @@ async def _rows(url: str) -> AsyncIterator[tuple[str, int]]:
         async for batch in log.read(columns=["job:text", "n:int"]):
             for row in batch.rows():
                 yield row["job"], row["n"]
+
+
+async def test_a_sink_does_not_take_the_name_of_a_client(tmp_path: Path) -> None:
+    """It would be fenced off: here, elsewhere, and if it is durable, also while it is away. The
+    names of sinks are free again and again."""
+    async with pair(tmp_path) as (home, other):
+        for broker in (home, other):
+            async with motet.connect(broker.address, client_id=SINK) as client:
+                subscription = await client.subscribe("n >= 0")
+                with pytest.raises(MisuseError, match=f"'{SINK}' is a client, connected to B"):
+                    await staged(home, 0, range(3))
+                async with motet.connect(home.address, client_id="writer") as writer:
+                    await writer.advertise("n >= 0")
+                    await writer.publish({"n": 7})
+                    event = await asyncio.wait_for(anext(subscription), SOON_S)
+                assert event["n"] == 7, "nobody has fenced it off"
+        for epoch in (0, 1):
+            part = await staged(home, epoch, range(3))
+            await commit(home.address, SINK, QUERY, epoch, [part])
+        async with motet.connect(home.address, client_id="patient", durable=True) as patient:
+            await patient.subscribe("n >= 0", name="numbers")
+        attempt = Attempt("patient", QUERY, 0, 0, "a")
+        async with open_stage(home.address, attempt, timeout=SOON_S) as stage:
+            with pytest.raises(MisuseError, match="'patient' is a durable client of B1"):
+                await stage.add([encode_event({"n": 1}, b"")])

@@ -84,7 +84,9 @@ def open_broker(
         into = Recording(history, f"broker-{settings.name}") if history is not None else None
         pubend = recorded(logged, core.config, events, into)
     folder_of_rows = data / STAGING if pubend is not None and not settings.mates else None
-    stagings = Stagings(core.config, folder_of_rows, core.durable.sinks.needed)
+    stagings = Stagings(
+        core.config, folder_of_rows, core.durable.sinks.needed, core.sinking.objection_to
+    )
     driver = BrokerDriver(
         core,
         wiring,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from motet.broker import facts
 from motet.errors import ProtocolError
 from motet.model import Hop
+from motet.model.epochs import broker_of
 from motet.model.ticks import LAST_TICK
 from motet.protocol.contract import CheckStaged, Output, StagingChecked
 from motet.protocol.session.messages import CommitRequest, Request
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from motet.broker.core import BrokerCore
 
 NOTHING = ("", "")
+SINK = "sink"
+"""What sinks call their advertisement: they have one, and nothing else."""
 MOST_HELD = 1024
 """No client of ours has more requests under way."""
 
@@ -88,6 +91,26 @@ class Sinking:
             text = f"{session.client} has not advertised {str(request.advertised)[:200]}"
             return ("NotAdvertised", text)
         return NOTHING
+
+    def objection_to(self, name: str) -> str:
+        """Why nobody may write into a sink of this name: it is that of a client, which would be
+        fenced off by the first commit, and whose events the sink would get."""
+        durable, hop = self._core.durable, Hop.client(name)
+        session = durable.sessions.get(name)
+        advice = "give the sink a name of its own"
+        if session is None:
+            newest = durable.routing.state.clients.newest(name)
+            if newest is None or broker_of(newest) == self._core.config.name:
+                return ""
+            if (name, newest) in durable.routing.state.clients.durable:
+                return ""  # of a sink, perhaps, whose home is there: its commit will say so
+            return f"{name!r} is a client, connected to {broker_of(newest)}: {advice}"
+        if not session.durable:
+            return f"{name!r} is a client, connected to {self._core.config.name}: {advice}"
+        others = [each for each in session.names.values() if each != SINK]
+        if others or durable.routing.state.subscriptions.from_source(hop):
+            return f"{name!r} is a durable client of {self._core.config.name}: {advice}"
+        return ""
 
     def checked(self, news: StagingChecked, out: Output, now: float) -> None:
         """It is known whether all is there."""

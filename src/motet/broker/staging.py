@@ -71,17 +71,20 @@ Failed = Callable[[BaseException], None]
 
 
 class Stagings:
-    """`needed` are batches whose files must stay: those that are being copied."""
+    """`needed` are batches whose files must stay: those that are being copied. `objection` says why
+    a sink may not be written into, if it may not."""
 
     def __init__(
         self,
         config: BrokerConfig,
         folder: Path | None = None,
         needed: Callable[[], set[Batch]] = set,
+        objection: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._config = config
         self._staging = Staging(folder) if folder is not None else None
         self._needed = needed
+        self._objection = objection
         self._checking: list[Batch] = []
         self._wishes: set[asyncio.Task[None]] = set()
         self._threads: ThreadPoolExecutor | None = None
@@ -113,6 +116,9 @@ class Stagings:
         if isinstance(request, SealRequest):
             part = await self._do(staging.seal, request.attempt, request.pieces)
             return Sealed(request.number, part)
+        objection = self._objection(request.attempt.sink) if request.index == 0 else ""
+        if objection:
+            raise MisuseError(objection)
         await self._do(self._add, staging, request)
         return RowsStaged(request.number)
 

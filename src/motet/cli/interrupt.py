@@ -47,15 +47,19 @@ async def until_interrupted(work: Coroutine[Any, Any, int]) -> int:
 # ── beside Spark ─────────────────────────────────────────────────────────────────────────
 
 
-def interruptible(farewell: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A job that may block for long. Who interrupts it is told `farewell`."""
+def interruptible(
+    farewell: str | Callable[..., str],
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A job that may block for long. Who interrupts it is told `farewell`, which may depend on what
+    the job was told."""
 
     def beside(job: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(job)
         def waited_for(*arguments: Any) -> int:
             if threading.current_thread() is not threading.main_thread():
                 return job(*arguments)  # signals are for the main thread alone
-            return _wait(functools.partial(job, *arguments), farewell)
+            told = farewell if isinstance(farewell, str) else farewell(*arguments)
+            return _wait(functools.partial(job, *arguments), told)
 
         return waited_for
 
@@ -114,7 +118,7 @@ class Enough:
 
     def say(self) -> None:
         self._is_so.set()
-        remark(self.told)
+        remark(f"{CLEAR_LINE if sys.stderr.isatty() else ''}{self.told}")
 
 
 _awaited: list[Enough] = []

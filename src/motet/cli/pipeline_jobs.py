@@ -220,6 +220,8 @@ def follow_queries(
             progress.update(task, completed=rows, remark=f"batch {len(batches):,}")
             if any(query.exception() is not None for query in queries):
                 break
+    if enough:  # a batch that was under way may have failed because of that; it runs again
+        return
     for query in queries:
         problem = query.exception()
         if problem is not None:
@@ -341,7 +343,7 @@ class Question:
     master: str | None
 
 
-@interruptible(ANEW)
+@interruptible(lambda asked, _: GOES_ON if asked.follow else ANEW)
 @plainly
 def insight(asked: Question, json: bool) -> int:
     require_pyspark()

@@ -20,7 +20,7 @@ from motet.errors import MisuseError, MotetError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OURS: Final = re.compile(r"motet\.errors\.(\w+): (.*)")
+_OURS: Final = re.compile(r"motet\.(?:errors|spark\.failures)\.(\w+): (.*)")
 _FILE: Final = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?reading file (\S+?)\.\s")
 _TRACEBACK: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n|[ \t]*\n)+(?P<cause>\S.*)"
@@ -75,8 +75,8 @@ def brief(problem: BaseException) -> MotetError:
             f"{path} cannot be read to its end: it is damaged, or somebody has taken it away. Put "
             f"it back from a copy"
         )
-    if ours is None:
-        told = cause_in(text) or type(problem).__name__
+    if ours is None or ours[1] == SparkFailed.__name__:
+        told = ours[2] if ours is not None else cause_in(text) or type(problem).__name__
         hint = next((hint for words, hint in HINTS if words in text), DEBUG)
         return SparkFailed(told[:LONGEST_CHARS], hint)
     return _again(getattr(errors, ours[1], MotetError), ours[2][:LONGEST_CHARS])

@@ -116,6 +116,15 @@ def test_hints_are_those_of_the_error_that_it_was() -> None:
     assert (type(late), str(late)) == (MotetError, "it takes too long")
 
 
+def test_what_was_made_brief_in_a_batch_is_so_again() -> None:
+    first = brief(SparkError(IN_JAVA))
+    text = (
+        f"Traceback (most recent call last):\n  File x\nmotet.spark.failures.SparkFailed: {first}\n"
+    )
+    second = brief(SparkError(text))
+    assert (str(second), hint_for(second)) == (str(first), hint_for(first))
+
+
 def test_what_java_did_not_find_is_told_by_who_looked_for_it() -> None:
     text = """calling o1.save.
 : org.apache.spark.SparkClassNotFoundException: [NOT_FOUND] Failed to find x. SQLSTATE: 1
