@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import motet
+import motet.spark
 from tests.spark.ground import Pair, direct_batches
 from tests.spark.sinks import Files, FlakySource, a_sink, blocks
 
@@ -28,6 +30,21 @@ def test_a_frame_is_one_transaction(spark: SparkSession, busy: Pair) -> None:
     assert blocks(url, sink) == {f"{sink}/batch/first": list(range(5000))}
     read = direct_batches(url, filter=f"sink = '{sink}'", maxEventsPerTrigger=100)
     assert [each for each in read if each] == [list(range(5000))], "never torn"
+
+
+def test_a_thread_of_its_own_writes_after_it_has_registered(
+    spark: SparkSession, busy: Pair
+) -> None:
+    url, sink = busy.brokers[0].address, a_sink()
+    frame = spark.range(3).selectExpr("id as n")
+
+    def write() -> None:
+        motet.spark.register(spark)
+        frame.write.format("motet").options(brokers=url, sink=sink).mode("append").save()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(write).result()
+    assert [*blocks(url, sink).values()] == [[0, 1, 2]]
 
 
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, busy: Pair, tmp_path: Path) -> None:

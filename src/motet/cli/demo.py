@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from motet.cli.ending import Misuse
 from motet.cli.options import Json
+
+CASES, SEED = 1200, 7
 
 
 def demo(
@@ -25,12 +28,13 @@ def demo(
         ),
     ] = None,
     size: Annotated[
-        int, typer.Option(min=1, help="So many cases are made up, if no log is named.")
-    ] = 1200,
+        int | None,
+        typer.Option(min=1, help=f"So many cases are made up, if no log is named [{CASES}]."),
+    ] = None,
     seconds: Annotated[
         float, typer.Option(min=5.0, max=600.0, help="So long the log flows.")
     ] = 45.0,
-    seed: Annotated[int, typer.Option(help="Of the log that is made up.")] = 7,
+    seed: Annotated[int | None, typer.Option(help=f"Of the log that is made up [{SEED}].")] = None,
     report: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="An empty folder for the report [run/demo-…]."),
@@ -46,6 +50,14 @@ def demo(
     DIR gets report.html and everything that was written. Exit status 0 only if every promise was
     kept.
     """
+    given = {"--size": size, "--seed": seed}
+    said = [name for name, value in given.items() if value is not None]
+    if log is not None and said:
+        raise Misuse(
+            f"{' and '.join(said)}: for a log that is made up, and --log names one that is there",
+            f"leave {' and '.join(said)} out; all cases of {log} are shown",
+        )
     from motet.cli import demo_run
 
-    return demo_run.demo(log, column or [], size, seconds, seed, report, master, json)
+    cases, number = CASES if size is None else size, SEED if seed is None else seed
+    return demo_run.demo(log, column or [], cases, seconds, number, report, master, json)

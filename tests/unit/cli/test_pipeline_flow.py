@@ -9,6 +9,7 @@ import pytest
 from motet.cli import pipeline_jobs
 from motet.cli.ending import FAILED, MISUSE
 from motet.cli.main import run
+from motet.spark.archive import Manifest
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,32 @@ def test_misuse_is_told_before_spark_starts(
     monkeypatch.setattr(pipeline_jobs, "started", start)
     assert run(["pipeline", *words.format(tmp_path).split()]) == MISUSE
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("--size 9", "--size: for"), ("--seed 1", "--seed: for"), ("--size 9 --seed 7", "--size and")],
+)
+def test_a_log_that_is_there_is_shown_whole(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["demo", "--log", "cases.csv", *words.split()]) == MISUSE
+    told = capsys.readouterr().err
+    assert said in told
+    assert "all cases of cases.csv are shown" in told
+
+
+def test_an_archive_has_the_columns_that_it_began_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(pipeline_jobs, "started")
+    Manifest(tmp_path).begin("", ("level:int", "room:text"), {})
+    words = ["pipeline", "archive", "--broker", "motet://127.0.0.1:9", "--out", str(tmp_path)]
+    assert run([*words, "--columns", "level:int"]) == MISUSE
+    said = "room:text is missing: go on with --columns level:int,room:text, or take another folder"
+    assert said in capsys.readouterr().err
+    assert run([*words, "--columns", "level"]) == MISUSE
+    assert "of which kind is level? Write level:int" in capsys.readouterr().err
 
 
 def test_without_pyspark_it_says_what_to_install(
