@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -40,7 +41,10 @@ def remove() -> None:
 
 
 def _close() -> None:
-    """The JVM ends when nobody talks to it any more; it clears up first."""
+    """The JVM ends when nobody talks to it any more; it clears up first. All is done by then, so
+    that an interrupt would change nothing, but for what is said."""
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context

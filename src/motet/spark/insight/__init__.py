@@ -8,6 +8,7 @@ Lives here
     visits      each time that a step was done, by columns; all at once
     cases       the same, event by event; no Spark
     following   a stream of events: visits as they end, and how much happens in each window of time
+    tallying    the table of steps, kept up to date batch by batch; no Spark
     report      tables: steps, hand-overs, open cases, outliers
     drawing     pictures of a report
     telling     a report, or the news in it, published as one transaction

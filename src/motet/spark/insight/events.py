@@ -61,6 +61,7 @@ def of_brokers(
     said = _asked(brokers, filter)
     if upto is not None:
         said["endingPosition"] = json.dumps(dict(upto))
+        said["failOnDataLoss"] = "false"  # retention may have passed it meanwhile
     return _of_stream(spark.read.format("motet").options(**said).load())
 
 
