@@ -31,9 +31,9 @@ def clean() -> World:
     world["logs"] = [{"pubend": "B1.1"}, {"pubend": "B2.1"}]
     for client, broker in {**READERS, "pub1": "B1", "pub2": "B2", "old": "B1", "new": "B2"}.items():
         _session(world, client, broker)
-    for client in ("coord", "iso1", "iso2"):
+    for client in ("pub3", "coord", "iso1", "iso2"):
         _session(world, client, "B1")
-    for client in ("pub1", "pub2", "iso1", "iso2"):
+    for client in ("pub1", "pub2", "pub3", "iso1", "iso2"):
         _operation(world, client, 1, "advertise", f"by = '{client}'")
     for client in (*READERS, "old"):
         _subscribe(world, client, 1, "n < 500", 50)
@@ -138,19 +138,22 @@ def _cut(world: World, tx: str, number: int, pubend: str, tick: int, last: int, 
 
 
 def _hand_over(world: World) -> None:
-    """Two events of pub1, which old still gets, and then its stream is new's."""
+    """Two events of pub1 and one of pub3, which old still gets; then their streams are new's."""
     _deal(world, HAND_OVER, "static", 1, 40.0)
     for at, n in enumerate((101, 102)):
         place = f"000{at}"
         _deed(world, HAND_OVER, place, "pub1", "publish", 40.0, event=n, is_planned=True)
         _publish(world, "pub1", n, 132 + at, 42.0, [*READERS, "old"], HAND_OVER)
+    # Another one may have the same number: what a plan publishes is numbered by ticks.
+    _deed(world, HAND_OVER, "00011", "pub3", "publish", 40.0, event=101, is_planned=True)
+    _publish(world, "pub3", 101, 134, 42.0, [*READERS, "old"], HAND_OVER)
     old = next(row for row in world["operations"] if row["op"] == "old/e/1")
     old |= {"is_gone": True, "lasting": False, "ended_at": 42.0, "finished_at": 45.0}
     _deed(world, HAND_OVER, "0002", "old", "unsubscribe", 40.0, op="old/e/1", is_planned=True)
     begun = {"tx": HAND_OVER, "requested_at": 40.0, "answered_at": 44.0, "effective_at": 44.0}
-    _subscribe(world, "new", 1, "n < 500", 133, **begun)
+    _subscribe(world, "new", 1, "n < 500", 134, **begun)
     _deed(world, HAND_OVER, "0003", "new", "subscribe", 40.0, op="new/e/1", is_planned=True)
-    for pubend, tick, last in (("B1.1", 131, 133), ("B2.1", 132, 132)):
+    for pubend, tick, last in (("B1.1", 131, 134), ("B2.1", 132, 132)):
         _cut(world, HAND_OVER, 1, pubend, tick, last, 42.0)
     world["before"].append({"tx": HAND_OVER, "first": "0000", "then": "0001"})
 

@@ -81,8 +81,8 @@ class Dealings:
               e.client, e.epoch, e.number, e.pubend, e.tick, e.audience, e.filters,
               concat(e.client, '/', e.epoch, ' #', e.number) who
             from {deeds} d
-            join {events} e on e.run = d.run and e.tx = d.tx and e.epoch = d.epoch
-              and e.number = d.event
+            join {events} e on e.run = d.run and e.tx = d.tx and e.client = d.client
+              and e.epoch = d.epoch and e.number = d.event
             where d.kind = 'publish'
             """
         )
