@@ -24,12 +24,15 @@ def job(kind: str) -> int:
         raise MotetError("it broke")
     child = subprocess.Popen(["sh", "-c", FAMILY], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    say(f"{child.pid} {child.stdout.readline().strip()}")
+    family = f"{child.pid} {child.stdout.readline().strip()}"
     if kind == "twice":
         with until_enough("enough of the first part") as enough:
+            say(family)  # from here on it may be interrupted
             while not enough:
                 time.sleep(0.01)
         say("the second part")
+    else:
+        say(family)
     try:
         child.wait()
     finally:
