@@ -164,6 +164,7 @@ def test_what_is_wrong_with_a_batch_of_a_sink_is_found(judged: Judged, kind: str
     assert judged.audit.broken(f"batch {kind}") == {BATCH_PLANTS[kind][0]}
 
 
+@pytest.mark.soak
 def test_what_is_planted_in_a_large_history_is_found(spark: SparkSession, tmp_path: Path) -> None:
     plant(tmp_path)
     said = audit(spark, tmp_path, small_bytes=SMALL_BYTES)
