@@ -56,11 +56,11 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-soak: $(READY) ## the long runs: a thousand simulated overlays per profile, and the soak tests
+soak: $(READY) $(JAVA) ## the long runs: a thousand simulated overlays per profile, and the soak tests
 	$(BIN)/pytest -m soak --timeout 3600
 	$(BIN)/motet sim --seeds 0-999
 
-bench: $(READY) ## the short form of every benchmark, as one table
+bench: $(READY) $(JAVA) ## the short form of every benchmark, as one table
 	$(BIN)/motet bench all --short
 
 clean: ## remove what set-up and tests have made

@@ -154,7 +154,8 @@ class NotEffective(UnavailableError):
 
 
 class NotOffered(UnavailableError):
-    """This broker does not deliver exactly once; publish with `best_effort=True`."""
+    """What was asked for is not to be had here: exactly-once delivery at a broker that keeps no log
+    (publish with `best_effort=True`), Spark without PySpark or Java. The text says what to do."""
 
 
 class Aborted(UnavailableError):

@@ -12,14 +12,14 @@ INK, GRID = "#333333", "#e3e3e3"
 DPI: Final = 110
 
 
-def check() -> None:
+def check(way_round: str = "") -> None:
     """Raise if there can be no pictures; better before the work than after it."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
+        advice = f", {way_round}" if way_round else ""
         raise UnavailableError(
-            "pictures need matplotlib, which is not installed: pip install 'motet[plots]', "
-            "or leave them out with --no-plots"
+            f"pictures need matplotlib, which is not installed: pip install 'motet[plots]'{advice}"
         ) from None
 
 

@@ -73,7 +73,7 @@ class Recording:
                 if table in rows:
                     found = [_lean(row) for row in rows[table]]
                     write_part(self.folder, table, found, f"{self._part}-{self._parts:06}")
-        except OSError as problem:
+        except Exception as problem:  # whatever it is: rows must not gather for ever
             self._failed = True
             log.error("no history is written any more, into %s: %s", self.folder, problem)
 

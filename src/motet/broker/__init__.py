@@ -16,6 +16,7 @@ Lives here
     recovery, compaction         a broker's folder: opened, read, kept short
     service, reloading           one broker as a process, and its topology read again
     staging                      rows on their way into sinks, beside the core
+    hatch                        requests that are answered beside the core, one at a time
     pubend, upkeep, retaining    its log of events: appended to, sealed and trimmed, for how long
     recorded                     the same in a history, if one is wanted
     grouping                     when records go to that log: at once, or with others

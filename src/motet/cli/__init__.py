@@ -1,5 +1,6 @@
-"""The command line: `motet up`, `overlay`, `broker`, `journal`, `pub`, `sub`, `status`, and for
-trying things out `sim`, `chaos`, `bench`, `experiment`, `demo`; and `pipeline`, jobs on Spark.
+"""The command line: `motet up`, `overlay`, `broker`, `journal`, `log`, `pub`, `sub`, `tx`,
+`status`, and for trying things out `sim`, `chaos`, `bench`, `experiment`, `demo`; and `pipeline`,
+jobs on Spark.
 
 What lives here
     main          the list of commands, and the one place where errors become exit statuses
@@ -13,7 +14,10 @@ What lives here
     running       who keeps an overlay up in a folder, and how far it is
     trials        the seeds and mutations of `motet sim`, over processes
     storms        one run of `motet chaos`: its folder, its progress, its tables
-    trial_runs    one run of `motet experiment`: its progress, its table
+    trial_runs    one run of `motet experiment`: its progress, its table; tx_runs: of transactions
+    demo_run      one run of `motet demo`: what it says, its table
+    options       options that several commands have
+    traces        what an overlay that cannot be started leaves in its folder: nothing new
     pipeline_runs `motet pipeline audit`: progress, and what it has found
     looking       what brokers say of their links
     overview      the tables of `motet status`

@@ -57,6 +57,8 @@ def demo(
             f"{' and '.join(said)}: for a log that is made up, and --log names one that is there",
             f"leave {' and '.join(said)} out; all cases of {log} are shown",
         )
+    if log is None and column:
+        raise Misuse("--column: of which log?", "name it with --log")
     from motet.cli import demo_run
 
     cases, number = CASES if size is None else size, SEED if seed is None else seed

@@ -73,10 +73,14 @@ def _by_files() -> dict[int, int]:
 
 def _by_command() -> dict[int, int]:
     """Where there are no such files."""
-    command = ["ps", "-A", "-o", "pid=,ppid=,state="]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    listing = subprocess.Popen(
+        ["ps", "-A", "-o", "pid=,ppid=,state="], stdout=subprocess.PIPE, text=True
+    )
+    said, _ = listing.communicate()
     rows = [line.split() for line in said.splitlines()]
-    return {int(row[0]): int(row[1]) for row in rows if not row[2].startswith("Z")}
+    found = {int(row[0]): int(row[1]) for row in rows if len(row) > 2 and row[2][0] != "Z"}
+    found.pop(listing.pid, None)  # it is a child of ours, and lists itself
+    return found
 
 
 def _send(number: signal.Signals, pids: Iterable[int]) -> None:

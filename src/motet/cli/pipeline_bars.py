@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -39,6 +39,10 @@ def watched(spark: SparkSession, what: str) -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
+        with suppress(Exception):  # if Spark is gone, whoever waits for the job is told
+            show()
+
+    def show() -> None:
         tracker = spark.sparkContext.statusTracker()
         while not over.wait(REFRESH_S):
             stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]

@@ -139,6 +139,12 @@ def archive(
     keeps = available_now or not (compact or prove)
     if (keeps or prove) and not brokers:
         raise Misuse("which brokers?", "--broker motet://127.0.0.1:7701; may be repeated")
+    if (filter or columns) and not keeps:
+        raise Misuse(
+            "--filter and --columns say what is archived, and --compact and --prove alone archive "
+            "nothing",
+            "leave them out, or say --available-now",
+        )
     wanted = [each.strip() for each in columns.split(",") if each.strip()]
     if keeps:  # told before Spark starts
         kept.check(folder, filter, wanted)
@@ -276,7 +282,6 @@ def replay(asked: Repeat, json: bool) -> int:
 
         def start() -> SparkSession:
             spark = started("replay", asked.master)
-            spark.sparkContext.setLogLevel("OFF")  # a file that is damaged is told by us
             shown.enter_context(watched(spark, "putting in order"))
             return spark
 
@@ -353,8 +358,10 @@ def insight(asked: Question, json: bool) -> int:
 
     if (asked.source is None) == (not asked.brokers):
         raise Misuse("insight into what?", "name an archive or a log, or brokers with --broker")
+    if asked.columns and asked.source is None:
+        raise Misuse("--column is for logs of others", "events of brokers have attributes")
     if asked.plots:
-        check_pictures()
+        check_pictures("or leave them out with --no-plots")
     if asked.follow and not asked.brokers:
         raise Misuse("only a stream can be followed", "--broker motet://127.0.0.1:7701")
     spark = started("insight", asked.master)
@@ -368,9 +375,9 @@ def insight(asked: Question, json: bool) -> int:
     told = msgspec.to_builtins(report, builtin_types=())
     asked.folder.mkdir(parents=True, exist_ok=True)
     (asked.folder / "insight.json").write_bytes(msgspec.json.encode(report))
-    name = None
-    if asked.publish:
-        name = telling.publish(spark, telling.events_of(report), asked.publish)
+    name, results = None, telling.events_of(report)
+    if asked.publish and results:
+        name = telling.publish(spark, results, asked.publish)
     if json:
         plots = [str(path) for path in drawn]
         say_json({**told, "transaction": name, "folder": str(asked.folder), "plots": plots})
@@ -378,6 +385,8 @@ def insight(asked: Question, json: bool) -> int:
     show_report(told)
     if name is not None:
         say(f"published in one transaction, {name}")
+    elif asked.publish:
+        say("nothing was published: there is nothing to tell")
     say("\n".join(map(str, (asked.folder / "insight.json", *drawn))))
     return FINE
 

@@ -67,7 +67,7 @@ def exactly_once(
 ) -> int:
     """The whole run; the exit status."""
     if plots:
-        check_pictures()
+        check_pictures("or leave them out with --no-plots")
     make(directory)
     plan = replace(SHORT if short else FULL, parts=tuple(dict.fromkeys(parts)))
     # Clients tell of every connection that they lose; here they lose them on purpose.

@@ -19,7 +19,7 @@ def transactions(
 ) -> int:
     """The whole run; the exit status."""
     if pictures:
-        check_pictures()
+        check_pictures("or leave them out with --no-plots")
     make(directory)
     plan = replace(QUICK if short else FULL, parts=tuple(dict.fromkeys(parts)))
     with err().status("") as line:

@@ -17,8 +17,9 @@ Lives here
     promises    a promise, and tables of them; pure
     pictures, layout, page, report   what is left of it: pictures, report.html, report.json
 
-May import: `motet.client`, `motet.spark`, `motet.audit`, `motet.model`, `motet.errors`,
-`motet.broker.topology`, `motet.runtime`, and `motet.bench.figures`, which describes the machine.
+May import: `motet.client`, `motet.spark`, `motet.audit`, `motet.pictures`, `motet.model`,
+`motet.errors`, `motet.broker.topology`, `motet.runtime`, and `motet.bench.figures`, which describes
+the machine.
 
 Must never: sleep and hope. It polls for what must come true, with a deadline, and a promise
 that is not kept ends it with exit status 1.

@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import sys
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,7 @@ PUBLISHED_AT: Final = ("B1", "B2", "B3")
 """Where the log is published, and Spark reads."""
 WRITTEN_AT: Final = "B5"
 """Where Spark writes. It does not read there: what it writes would be news to it."""
-START_BOUND_S = 30.0
+START_BOUND_S = 60.0
 STOP_BOUND_S = 20.0
 
 
@@ -72,20 +72,37 @@ async def running(folder: Path, history: Path) -> AsyncIterator[Overlay]:
     )
     assert process.stdout is not None
     assert process.stderr is not None
+    listening = asyncio.create_task(process.stderr.read())  # so that it never fills up
+    try:
+        line = await _first_line(process.stdout)
+        if not line:
+            said = (await listening).decode().strip()
+            raise UnavailableError(f"the overlay did not start: {said}")
+        yield Overlay(json.loads(line))
+    finally:
+        await _end(process)
+        listening.cancel()
+
+
+async def _first_line(said: asyncio.StreamReader) -> bytes:
     try:
         async with asyncio.timeout(START_BOUND_S):
-            line = await process.stdout.readline()
-        if not line:
-            said = (await process.stderr.read()).decode().strip()
-            raise UnavailableError(f"the overlay did not start: {said}")
-        listening = asyncio.create_task(process.stderr.read())  # so that it never fills up
-        yield Overlay(json.loads(line))
-        listening.cancel()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+            return await said.readline()
+    except TimeoutError:
+        raise UnavailableError(
+            f"the overlay did not start within {START_BOUND_S:g} s: is the machine busy?"
+        ) from None
+
+
+async def _end(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
         async with asyncio.timeout(STOP_BOUND_S):
             await process.wait()
+    except TimeoutError:  # whatever it still does, it is not wanted any more
+        process.kill()
+        await process.wait()
 
 
 def _on_free_ports() -> Topology:

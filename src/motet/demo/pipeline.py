@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,10 +73,11 @@ class Pipeline:
         self._spark = made
 
     def stop(self) -> None:
-        for query in self._queries.values():
-            query.stop()
-        if self._spark is not None:
-            self._spark.stop()
+        with ExitStack() as stack:  # each, whatever becomes of the others
+            if self._spark is not None:
+                stack.callback(self._spark.stop)
+            for query in self._queries.values():
+                stack.callback(query.stop)
 
     # ── the log ──────────────────────────────────────────────────────────────────────────
 

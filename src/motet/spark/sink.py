@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from motet.client.sinking import Attempt, StagedPart
 from motet.client.sync_sinking import SyncStage, commit_sync, drop_sync
-from motet.errors import MisuseError, MotetError, UnavailableError
+from motet.errors import MisuseError, MotetError
 from motet.spark.rows import check_columns, pieces_of
 from motet.spark.sink_options import SinkOptions
 
@@ -77,8 +77,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         staged = [each for each in messages if isinstance(each, Staged)]
-        for job in {each.job for each in staged}:
-            commit_staged(self._options, job, batchId, staged)
+        if staged:  # all are of one query
+            commit_staged(self._options, staged[0].job, batchId, staged)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """By its key: of tasks that failed nothing is known, but that they belong to it."""
@@ -138,5 +138,5 @@ def drop_staged(options: SinkOptions, job: str, epoch: int | None) -> None:
     """As far as that can be done now: what is left goes by itself."""
     try:
         drop_sync(options.home, options.sink, job, epoch, timeout=min(options.timeout_s, 5.0))
-    except UnavailableError as problem:
+    except MotetError as problem:
         log.info("what was staged for %s stays for a while: %s", options.sink, problem)

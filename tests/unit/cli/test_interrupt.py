@@ -84,11 +84,15 @@ def test_otherwise_it_is_as_if_nobody_waited() -> None:
 
 
 def test_processes_are_found_by_a_command_where_there_are_no_files(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    said = "    1     0 S\n   20     1 Ss\n  300    20 Z\n 4000    20 R+\n"
-    answer = subprocess.CompletedProcess([], 0, stdout=said)
+    """The command is a process, too, and would be found each time anew."""
+    said = r"    1     0 S\n   20     1 Ss\n  300    20 Z\n 4000    20 R+\n"
+    listing = tmp_path / "ps"
+    listing.write_text(f"#!/bin/sh\nprintf '{said}'\necho $$ $PPID R\n")
+    listing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(offspring, "PROC", Path("/nowhere"))
-    monkeypatch.setattr(offspring.subprocess, "run", lambda *_, **__: answer)
     assert offspring.parents() == {1: 0, 20: 1, 4000: 20}
     assert offspring.descendants(1) == [20, 4000]
+    assert offspring.descendants(os.getpid()) == []

@@ -138,7 +138,7 @@ def _words(dealings: Dealings) -> list[DataFrame]:
     )
     running = sql(
         """
-        select t.run, t.tx, w.who, w.at from {words} w
+        select t.run, t.tx, t.outcome, w.who, w.at from {words} w
         join {deals} t on t.run = w.run and t.tx = w.tx
         where w.outcome = 'in progress' and w.asked_at > t.answered_at
         """
@@ -147,7 +147,7 @@ def _words(dealings: Dealings) -> list[DataFrame]:
         """
         select t.run, t.tx, w.who, w.at from {words} w
         join {deals} t on t.run = w.run and t.tx = w.tx
-        join (select run, tx, min_by(at, at) at from {words}
+        join (select run, tx, min(at) at from {words}
               where outcome in ('committed', 'aborted') group by run, tx) f
           on f.run = w.run and f.tx = w.tx
         left anti join {amnesia} a on a.run = w.run and a.one = t.root and a.other = ''
@@ -168,8 +168,8 @@ def _words(dealings: Dealings) -> list[DataFrame]:
         violations(said.where("size(numbers) > 1"), say, "two numbers",
                    "%s has numbers %s", "tx", "array_sort(numbers)"),
         violations(running, say, "still running",
-                   "%s was committed, but %s heard at %s s that it is in progress",
-                   "tx", "who", "at"),
+                   "%s was %s, but %s heard at %s s that it is in progress",
+                   "tx", "outcome", "who", "at"),
         violations(expired, say, "forgotten",
                    "%s is decided, but %s heard at %s s that nobody knows it", "tx", "who", "at"),
         violations(keys, say, "key used twice", "%s are all committed, and all are %s of %s",

@@ -13,8 +13,8 @@ Lives here
     drawing     pictures of a report
     telling     a report, or the news in it, published as one transaction
 
-May import: `motet.spark`, `motet.client`, `motet.model`, `motet.errors`; pyspark; matplotlib where
-it draws.
+May import: `motet.spark`, `motet.client`, `motet.model`, `motet.errors`; pyspark; `motet.pictures`
+where it draws.
 
 Must never: call an unknown time zero. What a log does not say is null.
 

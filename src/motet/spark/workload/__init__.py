@@ -11,7 +11,8 @@ Lives here
     workflow    cases that wait, are handled and change hands
     storing     a workload as Parquet, with a note of how it was made
 
-May import: `motet.errors`; pyspark. `powers` and the shapes of `covering` are plain Python.
+May import: `motet.spark`, `motet.errors`; pyspark. `powers` and the shapes of `covering` are plain
+Python.
 
 Must never: let a row depend on its partition, on the clock, or on the order in which rows come.
 
