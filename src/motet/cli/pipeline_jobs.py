@@ -393,12 +393,12 @@ def insight(asked: Question, json: bool) -> int:
 
 def _events(spark: SparkSession, asked: Question, moment: Moment | None) -> DataFrame:
     from motet.spark import insight as found
-    from motet.spark.archive.manifest import VERSIONS
+    from motet.spark.archive.manifest import is_archive
 
     if asked.source is None:
         upto = None if moment is None else moment.upto
         return found.of_brokers(spark, ",".join(asked.brokers), upto=upto)
-    if (asked.source / VERSIONS).is_dir():
+    if is_archive(asked.source):
         return found.of_archive(spark, asked.source)
     return found.of_log(spark, asked.source, chosen(asked.columns), remark)
 

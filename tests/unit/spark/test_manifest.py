@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from motet.errors import MisuseError, StorageError
+from motet.spark.archive import keeping, manifest
 from motet.spark.archive.keeping import check
-from motet.spark.archive.manifest import EVENTS, KEPT_VERSIONS, STAGING, ArchiveFile, Manifest
+from motet.spark.archive.manifest import (
+    EVENTS,
+    KEPT_VERSIONS,
+    STAGING,
+    VERSIONS,
+    ArchiveFile,
+    Manifest,
+    is_archive,
+)
 
 
 def file(name: str, rows: int = 1) -> ArchiveFile:
@@ -220,3 +231,74 @@ def test_what_is_named_while_it_is_swept_stays(
     monkeypatch.setattr(os, "walk", walk)
     assert manifest.sweep(grace_s=3600, now_s=time.time() + 3700) == 0
     assert (tmp_path / EVENTS / "late").exists()
+
+
+def test_a_full_disk_leaves_nothing_beside_the_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = begun(tmp_path)
+
+    def full(path: Path, data: bytes) -> None:
+        path.write_bytes(data[:3])
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(manifest, "write_durably", full)
+    with pytest.raises(OSError, match="no space left"):
+        archive.append([], {"B1.1": 9})
+    assert [path.name for path in (tmp_path / VERSIONS).iterdir()] == ["00000001.json"]
+
+
+def test_sweeping_takes_halves_of_versions_and_empty_folders(tmp_path: Path) -> None:
+    archive = begun(tmp_path)
+    half = tmp_path / VERSIONS / ".0123.json"
+    half.write_bytes(b"{")
+    staged = tmp_path / STAGING / "x" / "day=2026-01-02"
+    staged.mkdir(parents=True)
+    (tmp_path / STAGING / "y").mkdir()
+    (staged / "part.parquet").write_bytes(b"x")
+    now_s = time.time()
+    assert archive.sweep(grace_s=3600, now_s=now_s) == 0, "its writer may be alive"
+    assert archive.sweep(grace_s=3600, now_s=now_s + 3700) == 1
+    assert not half.exists()
+    assert len([*(tmp_path / STAGING).iterdir()]) == 2
+    assert archive.sweep(grace_s=3600, now_s=now_s + 100_000) == 1
+    assert [*(tmp_path / STAGING).iterdir()] == []
+    assert archive.newest().number == 1
+
+
+def test_what_is_called_otherwise_is_no_version(tmp_path: Path) -> None:
+    archive = begun(tmp_path)
+    for name in ("x.json", "9.json", "00000007", "00000008 (copy).json", "٠٠٠٠٠٠٠٩.json"):
+        (tmp_path / VERSIONS / name).write_bytes(b"{}")
+    assert archive.newest().number == 1
+    assert archive.append([], {"B1.1": 9}).number == 2
+
+
+def test_what_is_an_archive(tmp_path: Path) -> None:
+    """Also one without events, and one whose versions are lost: its files are no log."""
+    new, lost, other = (tmp_path / name for name in ("new", "lost", "other"))
+    begun(new)
+    for folder in (lost / VERSIONS, lost / EVENTS, other / VERSIONS):
+        folder.mkdir(parents=True)
+    (other / VERSIONS / "notes.json").touch()
+    found = [each for each in (new, lost, other, tmp_path / "nothing") if is_archive(each)]
+    assert found == [new, lost]
+
+
+def test_brokers_are_named_to_an_archive_as_to_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def brokers(*given: Any) -> Any:
+        asked.extend(given)
+        raise MisuseError("enough")
+
+    monkeypatch.setattr(keeping, "Brokers", brokers)
+    spark: Any = object()
+    with pytest.raises(MisuseError, match="enough"):
+        keeping.keep(spark, "motet://a:1, motet://a:1,", tmp_path, options={"timeout": "5"})
+    assert asked == [("motet://a:1",), 5.0]
+    with pytest.raises(MisuseError, match="which brokers"):
+        keeping.keep(spark, " ,", tmp_path)
+    assert not (tmp_path / VERSIONS).exists()

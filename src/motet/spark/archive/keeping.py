@@ -25,7 +25,7 @@ from motet.spark.brokers import Brokers
 from motet.spark.columns import KINDS, STREAM
 from motet.spark.failures import briefly
 from motet.spark.offsets import Vector
-from motet.spark.options import TIMEOUT_S
+from motet.spark.options import Options, options_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,8 @@ def keep(
     """Begin, or go on. `options` are further ones of the source."""
     manifest = Manifest(folder)
     text, wanted = check(folder, filter, columns)
-    version = manifest.begin(text, wanted, _first_ticks(brokers) if not manifest.exists else {})
+    asked = options_in({"brokers": brokers, **(options or {})})
+    version = manifest.begin(text, wanted, _first_ticks(asked) if not manifest.exists else {})
     checkpoint = manifest.folder / CHECKPOINT
     said = {
         "brokers": brokers,
@@ -88,12 +89,12 @@ def _checked(written: str) -> str:
     return f"{name}:{kind}"
 
 
-def _first_ticks(brokers: str) -> Vector:
-    asked = Brokers(tuple(each.strip() for each in brokers.split(",")), TIMEOUT_S)
+def _first_ticks(asked: Options) -> Vector:
+    brokers = Brokers(asked.brokers, asked.timeout_s)
     try:
-        return {name: account.first_tick for name, account in asked.describe().items()}
+        return {name: account.first_tick for name, account in brokers.describe().items()}
     finally:
-        asked.close()
+        brokers.close()
 
 
 def _position(version: Version) -> str:

@@ -106,13 +106,10 @@ class Manifest:
         raise MisuseError(f"{self.folder} is no archive: `motet pipeline archive` makes one")
 
     def _numbers(self) -> list[int]:
-        if not self._versions.is_dir():
-            return []
-        names = (path.name for path in self._versions.iterdir())
-        return [int(name[:-5]) for name in names if name.endswith(".json") and name[0] != "."]
+        return _numbers_in(self._versions)
 
     def _path(self, number: int) -> Path:
-        return self._versions / f"{number:08d}.json"
+        return self._versions / _name(number)
 
     def _load(self, number: int) -> Version:
         path = self._path(number)
@@ -223,13 +220,13 @@ class Manifest:
     def _publish(self, version: Version) -> bool:
         """On disk, and under its number, unless that is taken."""
         beside = self._versions / f".{uuid.uuid4().hex}.json"
-        write_durably(beside, msgspec.json.encode(version))
         try:
+            write_durably(beside, msgspec.json.encode(version))
             os.link(beside, self._path(version.number))
         except FileExistsError:
             return False
         finally:
-            beside.unlink()
+            beside.unlink(missing_ok=True)  # the disk may be full
         sync_folder(self._versions)
         return True
 
@@ -247,12 +244,17 @@ class Manifest:
             self._change(lambda old: msgspec.structs.replace(old, retired=_without(old, over)))
         stale_s = before_s - STAGING_TIMES * grace_s
         old = [*self._old_files(EVENTS, before_s), *self._old_files(STAGING, stale_s)]
+        old += [each for each in self._old_files(VERSIONS, before_s) if each.name[0] == "."]
+        folders = self._old_folders(stale_s)
         # Asked for again, behind the list: a writer may have named some of them meanwhile.
         version = self.newest()
         named = {each.path for each in version.files} | {each.path for each in version.retired}
         strays = [path for path in old if str(path.relative_to(self.folder)) not in named]
         for path in strays:
             path.unlink(missing_ok=True)
+        for folder in folders:
+            with contextlib.suppress(OSError):  # something is in it, or it has gone meanwhile
+                folder.rmdir()
         return len(over) + len(strays)
 
     def _old_files(self, below: str, limit_s: float) -> Iterator[Path]:
@@ -263,6 +265,36 @@ class Manifest:
                 with contextlib.suppress(FileNotFoundError):
                     if path.stat().st_mtime <= limit_s:
                         yield path
+
+    def _old_folders(self, limit_s: float) -> list[Path]:
+        """Where files were staged, the deepest first."""
+        found = []
+        for folder, folders, _ in os.walk(self.folder / STAGING):
+            for name in folders:
+                path = Path(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime <= limit_s:
+                        found.append(path)
+        return sorted(found, key=lambda each: (-len(each.parts), each))
+
+
+def is_archive(folder: Path) -> bool:
+    """Its versions say which files count: so it is also one without any event, and one whose
+    versions are lost, since nobody knows what its files are then."""
+    versions = folder / VERSIONS
+    return versions.is_dir() and ((folder / EVENTS).is_dir() or bool(_numbers_in(versions)))
+
+
+def _numbers_in(versions: Path) -> list[int]:
+    """What is called otherwise, a copy perhaps, is no version."""
+    if not versions.is_dir():
+        return []
+    found = ((path.name, path.name.removesuffix(".json")) for path in versions.iterdir())
+    return [int(stem) for name, stem in found if stem.isdecimal() and name == _name(int(stem))]
+
+
+def _name(number: int) -> str:
+    return f"{number:08d}.json"
 
 
 def _without(version: Version, over: set[str]) -> tuple[Retired, ...]:

@@ -46,7 +46,9 @@ def files_in(path: Path) -> tuple[str, list[Path]]:
         raise MisuseError(f"{path} is neither a file nor a folder")
     if path.is_file() and path.name.startswith(UNSEEN):
         raise MisuseError(f"{path}: Spark passes over names that begin like this; rename it")
-    archive = next(filter(_is_archive, path.absolute().parents), None)
+    from motet.spark.archive.manifest import is_archive
+
+    archive = next(filter(is_archive, path.absolute().parents), None)
     if archive is not None:
         raise MisuseError(f"{path} is a part of the archive {archive}: name that")
     files = [path] if path.is_file() else sorted(_below(path))
@@ -79,8 +81,10 @@ def _below(path: Path) -> Iterator[Path]:
     def fail(problem: OSError) -> None:
         raise MisuseError(f"{problem.filename} cannot be read: {problem.strerror}")
 
+    from motet.spark.archive.manifest import is_archive
+
     for folder, folders, names in os.walk(path, onerror=fail):
-        if folder != str(path) and _is_archive(Path(folder)):
+        if folder != str(path) and is_archive(Path(folder)):
             raise MisuseError(f"{folder} is an archive: name it alone")
         for name in folders:
             if name in _TABLES:
@@ -92,13 +96,6 @@ def _below(path: Path) -> Iterator[Path]:
                 raise MisuseError(f"{Path(folder, name)} is a link to a folder: name that folder")
         folders[:] = [name for name in folders if not name.startswith(UNSEEN)]
         yield from (Path(folder, name) for name in names)
-
-
-def _is_archive(folder: Path) -> bool:
-    """Its versions say which files count."""
-    from motet.spark.archive.manifest import EVENTS, VERSIONS
-
-    return (folder / VERSIONS).is_dir() and (folder / EVENTS).is_dir()
 
 
 def by_folder(path: Path, root: Path) -> dict[str, str | None]:
