@@ -152,3 +152,29 @@ def test_a_file_that_cannot_be_read_is_told_and_not_raised(tmp_path: Path) -> No
     path.write_text("a,b\n1,2\n1\n")
     assert "line 3" in look(Source(str(path), {}), "csv").problem
     assert "a folder that says it" in look(Source(str(path), {"a": "x"}), "csv").problem
+
+
+def test_every_column_that_is_cut_is_told(tmp_path: Path) -> None:
+    fine, finer = "2026-03-01T09:00:00Z", "2026-03-01T09:00:00.1234567Z"
+    _, found = surveyed(
+        tmp_path,
+        f"time,due,note,n\n{finer},{finer},{finer},1\n{fine},{fine},{finer},2\n",
+        f"time,due,note,n\n{fine},{fine},soon,3\n",
+    )
+    assert found.cut == ["due", "time"], "a note is no time, and stays as it is"
+
+
+def test_what_a_folder_says_is_a_text(tmp_path: Path) -> None:
+    """As it is of Parquet: `year=2026` here and `year=unknown` there are one column."""
+    path = tmp_path / "log.csv"
+    path.write_text("n\n1\n")
+    said = {"year": "2026", "time": "2026-03-01T09:00:00.1234567Z"}
+    source = Source(str(path), {**said})
+    found = together([source], [look(source, "csv")], "csv")
+    assert found.types == {"n": "int", "year": "text", "time": "text"}
+    (batch,) = batches(source, "csv", found.types)
+    assert pa.Table.from_batches([batch]).to_pylist()[0] == {
+        **dict(zip(("c0", "c1", "c2"), (1, *said.values()), strict=True)),
+        "_file": path.as_uri(),
+        "_place": 0,
+    }

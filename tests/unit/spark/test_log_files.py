@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from motet.errors import MisuseError
+from motet.spark.replay import parquet_files
 from motet.spark.replay.files import by_folder, files_in, name_within
 from motet.spark.replay.logs import attributes_of
 from motet.spark.replay.parquet_files import check_shapes, shape_of
@@ -145,3 +147,17 @@ def test_parquet_means_the_same_in_all_files(tmp_path: Path) -> None:
     (tmp_path / "f.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-5])
     with pytest.raises(MisuseError, match=r"f\.parquet cannot be read as Parquet"):
         shape_of(tmp_path / "f.parquet")
+
+
+def test_of_parquet_a_folder_says_a_text(tmp_path: Path) -> None:
+    """As of CSV: what a column says as well, or in another type, is refused before Spark reads."""
+    spark: Any = object()
+    within = tmp_path / "day=7" / "a.parquet"
+    within.parent.mkdir()
+    pq.write_table(pa.table({"day": [7]}), within)
+    with pytest.raises(MisuseError, match=r"a\.parquet has a column 'day', and a folder that says"):
+        parquet_files.read(spark, [within], tmp_path)
+    pq.write_table(pa.table({"n": [7]}), within)
+    pq.write_table(pa.table({"day": [7]}), tmp_path / "b.parquet")
+    with pytest.raises(MisuseError, match=r"'day' is string in .* and int64 in"):
+        parquet_files.read(spark, [within, tmp_path / "b.parquet"], tmp_path)

@@ -61,9 +61,17 @@ def read(spark: SparkSession, files: Sequence[Path], root: Path) -> Read:
     for each in files:
         said = tuple(by_folder(each, root))
         shape, size = shape_of(each)
+        twice = next((name for name, _ in shape.types if name in said), None)
+        if twice is not None:
+            raise MisuseError(f"{each} has a column {twice!r}, and a folder that says it, too")
         groups.setdefault((shape, said), []).append(each)
         rows += size
-    check_shapes({members[0]: shape for (shape, _), members in groups.items()})
+    check_shapes(
+        {
+            members[0]: shape._replace(types=(*shape.types, *((name, "string") for name in said)))
+            for (shape, said), members in groups.items()
+        }
+    )
     names = list(
         dict.fromkeys(
             name for shape, said in groups for name in (*(each for each, _ in shape.types), *said)

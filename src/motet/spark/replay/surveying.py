@@ -47,8 +47,8 @@ class Survey(Struct):
     rows: int = 0
     columns: dict[str, dict[str, Sight]] = {}
     """By name, and by the kind of a value."""
-    cut: str = ""
-    """A column with a time that is finer than microseconds."""
+    cut: set[str] = set()
+    """Columns with a time that is finer than microseconds."""
     is_open: bool = False
     """Its last line has no end: whether it is cut off, nobody can say."""
     problem: str = ""
@@ -114,9 +114,10 @@ def look(source: Source, format: str) -> Survey:
                 seen = found.columns.setdefault(name, {})
                 if value is None or is_header:
                     continue
-                kind, is_cut = _kind(value)
+                # What a folder says is a text: `day=007`.
+                kind, is_cut = _kind(value) if name not in source.said else (kinds.TEXT, False)
                 if is_cut:
-                    found.cut = name
+                    found.cut.add(name)
                 if kind not in seen:
                     shown = value if isinstance(value, str) else str(value.value)
                     seen[kind] = Sight(line, shown[:SHOWN_CHARS])
@@ -151,7 +152,8 @@ def together(files: Sequence[Source], surveys: Sequence[Survey], format: str) ->
                 raise MisuseError(f"{name!r} is {one}, and {other}: write it in one way everywhere")
     types = {name: kinds.kind_together(known) for name, known in seen.items()}
     local = [name for name, known in seen.items() if set(known) == {kinds.LOCAL}]
-    cut = sorted({each.cut for each in surveys if types.get(each.cut) == kinds.TIME})
+    finer = {name for each in surveys for name in each.cut}
+    cut = sorted(name for name in finer if types[name] == kinds.TIME)
     ends = [file.path for file, each in zip(files, surveys, strict=True) if each.is_open]
     return Surveyed(sum(each.rows for each in surveys), types, local, cut, ends)
 
