@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from motet.errors import EventError, MisuseError, NotAdvertised, StorageError
-from motet.spark.replay import Plan, Replay, Speed, planning, prepare
+from motet.errors import Disconnected, EventError, MisuseError, NotAdvertised, StorageError
+from motet.spark.archive.manifest import ArchiveFile, Manifest, Version
+from motet.spark.replay import Plan, Replay, Speed, planning, prepare, preparing, publishing
+from motet.spark.replay.plan import alone
 
 NOWHERE = "motet://127.0.0.1:9"
 ROWS = [
@@ -188,3 +190,144 @@ def test_nothing_is_published_of_a_plan_with_a_row_that_is_no_event(
     with pytest.raises(NotAdvertised, match=r"row 9 .* outside of what is advertised, n < 9"):
         run(plan(run="other"), advertise="n < 9")
     assert not long.has("_begun")
+
+
+def test_a_plan_is_made_and_published_by_one_at_a_time(plan: Callable[..., Plan]) -> None:
+    """Else the slower of two equal commands removes what the other publishes."""
+    made = plan()
+    with alone(Path(made.folder)):
+        assert plan() == made, "it is there, and whole"
+        with pytest.raises(MisuseError, match=r"the same replay is under way in .*--run NAME"):
+            run(made)
+        Path(made.folder, "_plan.json").unlink()
+        with pytest.raises(MisuseError, match="the same replay is under way"):
+            plan()
+        assert len(list(Path(made.folder).glob("*.parquet"))) == 2
+    assert plan() == made
+    assert not list(Path(made.folder).parent.glob("*.lock"))
+
+
+def test_who_waited_for_spark_finds_what_another_has_finished(
+    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan()
+    looks = []
+    look = preparing.found
+
+    def late(*given: Any) -> Plan | None:
+        looks.append(given)
+        return look(*given) if len(looks) > 1 else None
+
+    monkeypatch.setattr(preparing, "found", late)
+    monkeypatch.delattr(planning, "write")
+    assert plan() == made
+    assert len(looks) == 2
+
+
+def archived(folder: Path, ticks: int) -> Manifest:
+    manifest = Manifest(folder)
+    manifest.begin("", (), {"B1.1": 0})
+    kept = ArchiveFile("events/a", "2026-01-02", "B1.1", ticks, 10, 0, ticks - 1)
+    manifest.append([kept], {"B1.1": ticks})
+    return manifest
+
+
+def test_what_is_archived_while_a_plan_is_made_is_not_in_it(
+    plan: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And if there are other rows than its version has, it is no plan."""
+    plan()  # so that it is written without Spark
+    archive = archived(tmp_path / "kept", 10)
+    seen: list[Version] = []
+
+    def read(_: object, __: Path, version: Version) -> list[dict[str, Any]]:
+        seen.append(version)
+        return ROWS[: version.rows]
+
+    def start() -> Any:
+        archive.append([], {"B1.1": 20})
+        return object()
+
+    monkeypatch.setattr(planning, "of_archive", read)
+    work = tmp_path / "other"
+    made = prepare(None, archive.folder, work, publishers=2, start=start)
+    assert (made.rows, made.made.upto) == (10, (("B1.1", 10),))
+    assert [dict(each.upto) for each in seen] == [{"B1.1": 10}]
+    grown = ArchiveFile("events/b", "2026-01-02", "B1.1", 1, 10, 20, 20)
+    archive.append([grown], {"B1.1": 21})
+    with pytest.raises(StorageError, match="has 11 events, and Spark has read 10 of them"):
+        prepare(None, archive.folder, work, publishers=2, start=object)  # type: ignore[arg-type]
+
+
+def test_columns_of_an_archive_are_not_chosen(tmp_path: Path) -> None:
+    """It would change nothing but the name of the plan, and publish all of it again."""
+    folder = archived(tmp_path / "kept", 10).folder
+    with pytest.raises(MisuseError, match=r"is an archive, .* leave --column away"):
+        prepare(None, folder, tmp_path / "work", names={"case": "id"})
+    assert not (tmp_path / "work").exists()
+
+
+def test_files_of_plans_are_closed(
+    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+
+    class Noted(pq.ParquetFile):  # type: ignore[misc]
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            opened.append(self)
+
+    monkeypatch.setattr(pq, "ParquetFile", Noted)
+    rows = plan().batches()
+    next(rows)
+    assert [each.closed for each in opened] == [True, True, False]
+    rows.close()
+    assert all(each.closed for each in opened)
+
+
+class Leaving:
+    """A client that publishes anything, and fails at the end."""
+
+    resumed, published = False, 0
+
+    def __init__(self, client_id: str, failing: str) -> None:
+        self.client_id, self._failing = client_id, failing
+        self.closed: dict[str, Any] | None = None
+
+    async def publish(self, *_: object) -> None:
+        pass
+
+    async def advertise(self, *_: object, **__: object) -> None:
+        if self._failing == "advertise" and self.client_id.endswith("1"):
+            raise NotAdvertised("not here")
+
+    async def flush(self) -> None:
+        pass
+
+    async def close(self, **how: Any) -> None:
+        self.closed = how
+        if self.client_id.endswith("0"):
+            raise Disconnected("the broker is gone")
+
+
+@pytest.mark.parametrize("failing", ["", "advertise"])
+def test_all_clients_are_closed_whatever_becomes_of_one(
+    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """And once all is published, a goodbye that fails does not change that."""
+    clients: list[Leaving] = []
+
+    async def connect(_: str, *, client_id: str, **__: object) -> Leaving:
+        clients.append(Leaving(client_id, failing))
+        return clients[-1]
+
+    monkeypatch.setattr(publishing, "connect", connect)
+    made = plan()
+    if failing:
+        with pytest.raises(NotAdvertised, match="not here"):
+            run(made)
+    else:
+        run(made)
+    assert made.is_done == (not failing)
+    how = {"patience": 1.0} if failing else {"forget": True}
+    assert [each.closed for each in clients] == [how, how]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow
 import pyarrow.parquet
+import pytest
 
 from motet.spark.insight.following import CHECKPOINTS, VISITS, Moment, moment_of
 from motet.spark.insight.tallying import Batches, Tally
@@ -79,3 +80,17 @@ def test_a_moment_is_the_last_batch_that_is_whole(tmp_path: Path) -> None:
     for name in ("8", "9", ".9.crc"):
         (checkpoint / "commits" / name).touch()
     assert moment_of(tmp_path) == Moment(9, {"B1.1": 900})
+
+
+def test_files_of_batches_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    class Noted(pyarrow.parquet.ParquetFile):  # type: ignore[misc]
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            opened.append(self)
+
+    monkeypatch.setattr(pyarrow.parquet, "ParquetFile", Noted)
+    write(tmp_path, 0, ("a", "c1", "Ann", 1.0))
+    Batches(tmp_path).upto(0)
+    assert [each.closed for each in opened] == [True]

@@ -109,4 +109,5 @@ class Batches:
     def _add(self, batches: Iterable[int]) -> None:
         for batch in batches:
             for file in sorted((self._folder / f"batch={batch}").glob("*.parquet")):
-                self._tally.add(pyarrow.parquet.ParquetFile(file).read(list(COLUMNS)))
+                with pyarrow.parquet.ParquetFile(file) as visits:
+                    self._tally.add(visits.read(list(COLUMNS)))

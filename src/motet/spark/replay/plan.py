@@ -8,6 +8,7 @@ of the user's. So who asks for the same again goes on with the same plan, and no
     WORK/MARK/_plan.json       the note: the plan is whole, and what its files must be
     WORK/MARK/_begun           something may have been published
     WORK/MARK/_done            everything was, and how much that is
+    WORK/MARK.lock             locked by who makes the plan, or publishes it
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from motet.errors import StorageError
+from motet.spark.filling import locked
 
 NOTE: Final = "_plan.json"
 BEGUN: Final = "_begun"
@@ -88,8 +91,9 @@ class Plan(Struct, frozen=True):
 
         for part in self.parts:
             path = Path(self.folder, part.name)
-            for batch in pyarrow.parquet.ParquetFile(path).iter_batches(BATCH_ROWS):
-                yield batch.to_pylist()
+            with pyarrow.parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(BATCH_ROWS):
+                    yield batch.to_pylist()
 
     def check(self) -> None:
         """Its files are what they were when it was made."""
@@ -141,32 +145,32 @@ def noted(
     made: Made,
     publishers: int,
     kind: str,
-    remarks: tuple[str, ...] = (),
-    rows: int | None = None,
+    remarks: tuple[str, ...],
+    rows: int,
 ) -> Plan | None:
     """A plan whose files have been written; None if nothing is in them. `rows` is how many there
-    must be, if that is known."""
+    must be."""
     import pyarrow.parquet
 
     parts, ends = [], []
     shares = [0] * publishers
     for path in sorted(folder.glob("*.parquet")):
-        read = pyarrow.parquet.ParquetFile(path)
         size = 0
-        for batch in read.iter_batches(columns=["_time_us", "_publisher"]):
-            times, by = (column.to_pylist() for column in batch.columns)
-            size += len(times)
-            ends += times[:1] + times[-1:]
-            for publisher in by:
-                shares[publisher] += 1
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["_time_us", "_publisher"]):
+                times, by = (column.to_pylist() for column in batch.columns)
+                size += len(times)
+                ends += times[:1] + times[-1:]
+                for publisher in by:
+                    shares[publisher] += 1
         parts.append(Part(path.name, size, _sha256(path)))
-    if not ends:
-        return None
-    if rows not in (None, sum(shares)):
+    if rows != sum(shares):
         raise StorageError(
             f"{made.source} has {rows:,} events, and Spark has read {sum(shares):,} of them: does "
             f"its configuration pass over files?"
         )
+    if not ends:
+        return None
     if ends != sorted(ends):
         raise StorageError(f"the plan in {folder} is not in order; remove it and try again")
     plan = Plan(
@@ -217,6 +221,23 @@ def of_the_same_before(work: Path, made: Made) -> list[Plan]:
         and plan.mark != made.mark
         and (work / plan.mark / BEGUN).exists()
     ]
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Nobody else makes or publishes the plan of this folder during the block; `MisuseError` if
+    somebody does."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f"{folder.name}.lock")
+    problem = (
+        f"the same replay is under way in {folder}, by another process: wait until that has ended, "
+        f"or --run NAME publishes all of it once more"
+    )
+    with locked(path, problem):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def mark_of(*parts: Any) -> str:

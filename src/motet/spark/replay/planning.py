@@ -20,6 +20,8 @@ from motet.spark.replay.times import LIKE, LOCAL, time_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from motet.spark.archive.manifest import Version
+
 KEY: Final = "_key"
 """What must stay in order: the events of a case, or of a publisher."""
 TIME: Final = "_time_us"
@@ -29,8 +31,8 @@ _TEXT: Final = "_text"
 _PARSED: Final = "struct<us: bigint, zoned: boolean, cut: boolean>"
 
 
-def of_archive(spark: SparkSession, folder: Path) -> DataFrame:
-    frame = archive.read(spark, folder)
+def of_archive(spark: SparkSession, folder: Path, version: Version) -> DataFrame:
+    frame = archive.read(spark, folder, version)
     return frame.select(
         F.col("packed").alias(PACKED),
         F.col("payload").alias(PAYLOAD),

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from motet.errors import MisuseError
 from motet.spark.failures import brief, is_foreign
 from motet.spark.replay.files import files_in
-from motet.spark.replay.plan import Made, Plan, found, mark_of, noted, of_the_same_before
+from motet.spark.replay.plan import Made, Plan, alone, found, mark_of, noted, of_the_same_before
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from motet.spark.archive.manifest import Version
 
 
 def prepare(
@@ -35,45 +37,53 @@ def prepare(
     needed."""
     if publishers < 1:
         raise MisuseError(f"a replay needs a publisher; {publishers} are not enough")
+    version = _version_of(path)
+    if version is not None and names:
+        raise MisuseError(
+            f"{path} is an archive, whose events are published as they were; leave --column away: "
+            f"it is for logs of others"
+        )
     wish = mark_of(publishers, sorted((names or {}).items()), sorted(brokers), keys, run)
-    made = made_of(path, wish)
+    made = _made_of(path, wish, version)
     folder = work.absolute() / made.mark
     plan = found(folder, made)
     if plan is not None:
         return plan
-    changed = _told_of_changes(work.absolute(), made)
-    session = spark or (start() if start is not None else None)
-    if session is None:
-        raise MisuseError("this plan is not made yet, and making it needs a session of Spark")
-    if folder.exists():
-        shutil.rmtree(folder)  # somebody began to write it, and did not finish
-    try:
-        plan = _made(session, path, folder, made, publishers, names or {}, changed)
-    except Exception as problem:
-        shutil.rmtree(folder, ignore_errors=True)
-        if is_foreign(problem):
-            raise brief(problem) from problem
-        raise
-    return plan
+    with alone(folder):
+        plan = found(folder, made)  # somebody may just have finished it
+        if plan is not None:
+            return plan
+        changed = _told_of_changes(work.absolute(), made)
+        session = spark or (start() if start is not None else None)
+        if session is None:
+            raise MisuseError("this plan is not made yet, and making it needs a session of Spark")
+        if folder.exists():
+            shutil.rmtree(folder)  # somebody began to write it, and did not finish
+        try:
+            return _planned(session, path, folder, made, version, publishers, names or {}, changed)
+        except Exception as problem:
+            shutil.rmtree(folder, ignore_errors=True)
+            if is_foreign(problem):
+                raise brief(problem) from problem
+            raise
 
 
-def _made(
-    spark: SparkSession, path: Path, folder: Path, made: Made, publishers: int,
-    names: Mapping[str, str], remarks: tuple[str, ...],
+def _planned(
+    spark: SparkSession, path: Path, folder: Path, made: Made, version: Version | None,
+    publishers: int, names: Mapping[str, str], remarks: tuple[str, ...],
 ) -> Plan:  # fmt: skip
     from motet.spark.replay import planning
 
-    kind = "archive" if _is_archive(path) else "log"
-    rows: int | None = None
     with ExitStack() as held:
-        if kind == "archive":
-            frame = planning.of_archive(spark, path)
+        if version is not None:
+            frame, rows = planning.of_archive(spark, path, version), version.rows
         else:
             frame, rows, found_so = planning.of_log(spark, path, names, held)
             remarks = (*remarks, *found_so)
         planning.write(frame, folder, publishers)
-    if kind == "log" and made_of(path, made.wish) != made:
+    if version is None and _made_of(path, made.wish, None) != made:
         raise MisuseError(f"{path} has changed while it was read; wait until it is whole")
+    kind = "log" if version is None else "archive"
     plan = noted(folder, made, publishers, kind, remarks, rows)
     if plan is None:
         raise MisuseError(f"{path} has no events")
@@ -111,18 +121,16 @@ def _difference(old: Made, new: Made) -> str:
     return "it goes on further"
 
 
-def _is_archive(path: Path) -> bool:
-    from motet.spark.archive.manifest import VERSIONS
+def _version_of(path: Path) -> Version | None:
+    """Of an archive, which may grow from now on: what is planned is this. None: it is a log."""
+    from motet.spark.archive.manifest import Manifest, is_archive
 
-    return (path / VERSIONS).is_dir()
+    return Manifest(path).newest() if is_archive(path) else None
 
 
-def made_of(path: Path, wish: str) -> Made:
+def _made_of(path: Path, wish: str, version: Version | None) -> Made:
     source = str(path.absolute())
-    if _is_archive(path):
-        from motet.spark.archive.manifest import Manifest
-
-        version = Manifest(path).newest()  # compaction changes its number, and no event
+    if version is not None:  # compaction changes its number, and no event
         return Made(source, (), tuple(sorted(version.upto.items())), mark_of(wish, version.filter))
     files = tuple(
         (str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns)

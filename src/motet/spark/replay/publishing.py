@@ -7,8 +7,10 @@ has taken: so a run that was killed goes on behind the last one, and nothing is 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,13 +22,17 @@ from motet.model.events import Event
 from motet.model.filters import Filter
 from motet.model.values import Value
 from motet.spark.replay.files import name_within
-from motet.spark.replay.plan import BEGUN, DONE, Plan
+from motet.spark.replay.plan import BEGUN, DONE, Plan, alone
 from motet.spark.replay.rows import event_of
 from motet.spark.replay.speed import Pace, Speed
+
+log = logging.getLogger("motet.spark")
 
 EVERYTHING: Final = "true"
 TELL_ROWS: Final = 256
 CONNECT_S: Final = 10.0
+LEAVE_S: Final = 1.0
+"""After a failure: how long brokers are waited for."""
 
 
 class Told(Struct, frozen=True):
@@ -71,6 +77,10 @@ class Replay:
         self._began_s = 0.0
 
     async def run(self) -> Told:
+        with alone(Path(self._plan.folder)):
+            return await self._run()
+
+    async def _run(self) -> Told:
         plan = self._plan
         self._began_s = time.monotonic()
         if plan.is_done:
@@ -82,6 +92,7 @@ class Replay:
         try:
             for publisher in range(plan.publishers):
                 clients.append(await self._client(publisher))
+                await clients[-1].advertise(self._advertise, name="replay")
             skips = [
                 self._published_by(client, share)
                 for client, share in zip(clients, plan.shares, strict=True)
@@ -92,19 +103,15 @@ class Replay:
                 await client.flush()
             plan.remember(DONE)
         except BaseException:
-            for client in clients:
-                await client.close(patience=1.0)
+            await _leave(clients, patience=LEAVE_S)
             raise
-        for client in clients:
-            await client.close(forget=True)
+        await _leave(clients, forget=True)
         return self._told()
 
     async def _client(self, publisher: int) -> Client:
         url = self._brokers[publisher % len(self._brokers)]
         name = self._plan.client_id(publisher)
-        client = await connect(url, client_id=name, durable=True, connect_timeout=CONNECT_S)
-        await client.advertise(self._advertise, name="replay")
-        return client
+        return await connect(url, client_id=name, durable=True, connect_timeout=CONNECT_S)
 
     async def _check_events(self) -> None:
         """All of them, before the first is published: nothing is to be published half."""
@@ -177,3 +184,11 @@ class Replay:
             self._behind_s,
             time.monotonic() - self._began_s,
         )
+
+
+async def _leave(clients: Sequence[Client], **how: Any) -> None:
+    """All of them, whatever becomes of one: how the replay has ended is settled by now."""
+    left = await asyncio.gather(*(each.close(**how) for each in clients), return_exceptions=True)
+    for client, problem in zip(clients, left, strict=True):
+        if problem is not None:
+            log.warning("%s has not said goodbye to its broker: %s", client.client_id, problem)
