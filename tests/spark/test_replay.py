@@ -166,14 +166,21 @@ def test_files_with_other_columns_are_put_together_by_name(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     csv, parquet = tmp_path / "csv", tmp_path / "parquet[1]"
-    (csv / "day=007").mkdir(parents=True)
+    (csv / "day=007" / "year=2026").mkdir(parents=True)
     (csv / "a.csv").write_text(f'case,time,n\n007,{T1},"a ""b""\nc"\n')
-    (csv / "day=007" / "b.csv").write_text(f"n;more;time;case\n;1,5;{T2};8\n")
+    (csv / "day=007" / "year=2026" / "b.csv").write_text(f"n;more;time;case\n;1,5;{T2};8\n")
     _, rows = planned(spark, csv, tmp_path / "work")
     times = [BEGIN + timedelta(seconds=1), BEGIN + timedelta(seconds=2)]
     assert rows == [
         {"case": "007", "n": 'a "b"\nc', "time": times[0], "process": "csv"},
-        {"case": "8", "more": "1,5", "day": "007", "time": times[1], "process": "csv"},
+        {
+            "case": "8",
+            "more": "1,5",
+            "time": times[1],
+            "process": "csv",
+            "day": "007",
+            "year": "2026",
+        },
     ]
     parquet.mkdir()
     # As a number of 53 bits the first would be a microsecond earlier.
