@@ -71,27 +71,30 @@ def test_planted_differences_are_all_found(
     (one,) = [each for each in manifest.newest().files if each.rows == 1000 + 9 + 10]
     path = tmp_path / one.path
     rows = pyarrow.parquet.read_table(path)
-    lost, doubled, changed, invented = 10, 200, 300, 400
+    lost, doubled, changed, invented, bent = 10, 200, 300, 400, 500
     parts = [rows.slice(0, lost), rows.slice(lost + 1), rows.slice(doubled, 1)]
     table = pyarrow.concat_tables(parts)
     payloads = table.column("payload").to_pylist()
     payloads[changed - 1] = b"other"
+    attributes = table.column("attributes").to_pylist()
+    attributes[bent - 1] = [("n", "another")]
     ticks = table.column("tick").to_pylist()
     taken = set(rows.column("tick").to_pylist())
     ticks[invented - 1] = next(t for t in range(min(taken), max(taken)) if t not in taken)
-    for name, values in (("payload", payloads), ("tick", ticks)):
+    for name, values in (("payload", payloads), ("attributes", attributes), ("tick", ticks)):
         at = table.schema.get_field_index(name)
         column = pyarrow.array(values, table.schema.field(name).type)
         table = table.set_column(at, table.schema.field(name), column)
     pyarrow.parquet.write_table(table, path)
     proof = archive.prove(spark, stock.urls, tmp_path)
-    assert proof.differences == {"changed": 1, "doubled": 1, "missing": 2, "surplus": 1}
+    assert proof.differences == {"changed": 2, "doubled": 1, "missing": 2, "surplus": 1}
     assert not proof.holds
     found = {(each.what, each.tick) for each in proof.examples}
     original = rows.column("tick").to_pylist()
     assert {
         *(("missing", original[lost]), ("doubled", original[doubled])),
         *(("changed", original[changed]), ("missing", original[invented])),
+        ("changed", original[bent]),
     } <= found
 
 

@@ -48,6 +48,8 @@ def test_nonsense_is_refused_by_name(name: str, value: str) -> None:
 
 
 def test_a_column_is_asked_for_once() -> None:
+    with pytest.raises(MisuseError, match="n is said to be not null"):
+        Columns(StructType().add("n", LongType(), nullable=False))
     schema = StructType().add("n", LongType()).add("n", StringType())
     with pytest.raises(MisuseError, match="the column n is asked for 2 times"):
         Columns(schema)

@@ -56,6 +56,8 @@ def pushes(spark: SparkSession) -> Iterator[SparkSession]:
         (IsNotNull(("n",)), "n is not null"),
         (GreaterThan(("ratio",), 0.5), None),  # to Spark, NaN is greater
         (EqualTo(("ratio",), NAN), None),
+        (EqualTo(("ratio",), 2.0**53), None),  # in Spark, 2**53 + 1 is the same
+        (In(("ratio",), [0.5, -(2.0**60)]), None),
         (EqualTo(("n",), True), None),
         (EqualTo(("tick",), 3), None),
         (IsNull(("n",)), None),

@@ -156,6 +156,11 @@ class Columns:
                 _check_type(field.name, field.dataType, STREAM[field.name])
             else:
                 self.kinds[field.name] = _kind_in(field)
+                if not field.nullable:
+                    raise MisuseError(
+                        f"{field.name} is said to be not null, but an event may lack any "
+                        f"attribute: leave that out, and those events by a filter"
+                    )
         self.names = [field.name for field in schema.fields]
         for name, count in Counter(self.names).items():
             if count > 1:

@@ -18,6 +18,8 @@ from motet.spark.columns import Columns
 
 FITTING: Final = {"bool": bool, "int": int, "float": (int, float), "text": str}
 """What a column of a kind may be compared with at the broker as in Spark."""
+EXACT: Final = 2**53
+"""From here on a column of floats has rounded some of the ints that brokers know exactly."""
 
 
 class PushingReader(BatchReader):
@@ -74,4 +76,6 @@ def _compared(condition: pushed.Filter, name: Any, value: Any, kind: str) -> Fil
 def _fits(value: Any, kind: str) -> bool:
     if isinstance(value, bool) != (kind == "bool"):
         return False
-    return isinstance(value, FITTING[kind]) and not (isinstance(value, float) and isnan(value))  # type: ignore[arg-type]
+    if not isinstance(value, FITTING[kind]):  # type: ignore[arg-type]
+        return False
+    return kind != "float" or (not isnan(value) and abs(value) < EXACT)

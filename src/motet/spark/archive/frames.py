@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DAY, PUBEND = "day", "pubend"
-IDENTITY: Final = (
+KEPT: Final = (
     *("pubend", "tick", "time", "publisher", "epoch", "sequence"),
-    *("transaction", "transaction_number", "packed", "payload"),
+    *("transaction", "transaction_number", "packed", "payload", "attributes"),
 )
-"""What makes an event the same event. `attributes` follows from `packed`."""
-KEPT: Final = (*IDENTITY, "attributes")
 """Columns of every archive, beside those of attributes that were asked for, and `day`."""
 
 

@@ -88,6 +88,8 @@ class Manifest:
                 f"{folder}: an archive is a folder of a file system that driver and executors "
                 f"share; its versions rest on links, which object stores do not have"
             )
+        if folder.exists() and not folder.is_dir():
+            raise MisuseError(f"{folder} is a file: an archive is a folder")
         self.folder = folder.absolute()
         self._versions = self.folder / VERSIONS
 

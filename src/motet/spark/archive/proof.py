@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from pyspark.sql import functions as F
+from pyspark.sql.types import MapType
 
 from motet.errors import UnavailableError
-from motet.spark.archive.frames import IDENTITY, read
+from motet.spark.archive.frames import DAY, KEPT, read
 from motet.spark.archive.manifest import Manifest, Version
 from motet.spark.brokers import Brokers
 from motet.spark.course import Course
@@ -135,7 +136,8 @@ def _log(
 ) -> DataFrame:
     said = {
         "brokers": brokers,
-        "columns": ",".join(IDENTITY),
+        "columns": ",".join((*KEPT, *version.columns)),
+        "misfits": "null",  # if there were any when it was archived, it was told to
         "startingPosition": json.dumps(start),
         "endingPosition": json.dumps(end),
         **({"filter": version.filter} if version.filter else {}),
@@ -151,8 +153,14 @@ def _hashed(frame: DataFrame, start: Vector, end: Vector, width: Vector) -> Data
         "pubend",
         "tick",
         F.floor((F.col("tick") - first) / wide).alias("range"),
-        F.xxhash64(*IDENTITY).alias("hash"),
+        F.xxhash64(*(_told(frame, name) for name in frame.columns if name != DAY)).alias("hash"),
     )
+
+
+def _told(frame: DataFrame, name: str) -> Column:
+    """A column that has a hash: maps have none."""
+    column = F.col(f"`{name}`")
+    return F.map_entries(column) if isinstance(frame.schema[name].dataType, MapType) else column
 
 
 def _by_pubend(values: Vector) -> Column:
