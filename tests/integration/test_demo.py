@@ -54,9 +54,10 @@ class NoSpark(Pipeline):
 
     def plan(self, log: Path, publishers: int, names: Mapping[str, str]) -> Plan:
         assert not names
-        plan = noted(log, Made("nowhere", (), (), ""), publishers, "log")
+        rows = CASES * EVENTS_OF_CASE
+        plan = noted(log, Made("nowhere", (), (), ""), publishers, "log", (), rows)
         assert plan is not None
-        assert plan.rows == CASES * EVENTS_OF_CASE
+        assert plan.rows == rows
         return plan
 
     def begin(self, brokers: Sequence[str], home: str) -> None:
