@@ -38,9 +38,9 @@ def sheet(width_in: float, height_in: float, rows: int = 1, columns: int = 1) ->
     return figure, axes
 
 
-def rule(axis: Any) -> None:
+def rule(axis: Any, which: str = "both") -> None:
     """Lines to read values by, behind what is drawn."""
-    axis.grid(visible=True, color=GRID, linewidth=0.6)
+    axis.grid(visible=True, axis=which, color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
 
 

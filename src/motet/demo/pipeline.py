@@ -119,7 +119,8 @@ class Pipeline:
     def _counted(self, urls: str) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from motet.spark.insight.events import COMPLETE, stream_of_brokers
+        from motet.spark.insight.cases import COMPLETE
+        from motet.spark.insight.events import stream_of_brokers
 
         is_done = F.col("transition") == COMPLETE
         return (

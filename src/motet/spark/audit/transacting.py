@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from motet.spark.audit.arrivals import LONG_AGO
 from motet.spark.audit.findings import violations
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from motet.spark.audit.tables import History
 
 NEVER = "double('infinity')"
-LONG_AGO = "double('-infinity')"
 HOME = "regexp_replace({}, '\\\\.[^.]*$', '')"
 """The broker of a pubend."""
 

@@ -69,8 +69,7 @@ def _steps(report: Report) -> Any:
     shown = {at: text for at, text in MARKS.items() if at <= top}
     axis.set_xticks(list(shown), list(shown.values()))
     axis.set_xticks([], minor=True)
-    axis.grid(visible=True, axis="x", color="#e3e3e3", linewidth=0.6)
-    axis.set_axisbelow(True)
+    rule(axis, "x")
     axis.set_xlabel("from the end of the step before to the end of this one", fontsize=9)
     figure.suptitle("How long steps take", fontsize=11, x=0.01, ha="left", color=INK)
     figure.legend(*axis.get_legend_handles_labels(), fontsize=8, frameon=False, ncols=3,

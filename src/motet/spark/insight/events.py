@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from motet.errors import MisuseError
 from motet.spark import archive
+from motet.spark.insight.cases import COMPLETE, START
 from motet.spark.replay.logs import ORDER
 from motet.spark.replay.planning import of_log as log_frame
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 NAMES: Final = ("process", "case", "step", "agent", "transition")
 """Attributes of a workflow event. `agent` and `transition` may be missing: then nobody knows who
 did it, and every event says that a step is done."""
-START, COMPLETE = "start", "complete"
 FILTER: Final = "case is not null and step is not null"
 
 

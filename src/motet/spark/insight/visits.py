@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from motet.spark.insight.events import COMPLETE, START
+from motet.spark.insight.cases import COMPLETE, START
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
