@@ -12,7 +12,7 @@ NATIVE := $(wildcard src/motet/matching/*.c src/motet/matching/*.h \
 	src/motet/matching/native/*.c src/motet/matching/native/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint soak bench clean
+.PHONY: help setup demo test lint soak hunt bench house clean
 
 help: ## show this page
 	@echo "make TARGET, where TARGET is one of"
@@ -39,17 +39,14 @@ $(JAVA): $(READY)
 demo: $(READY) $(JAVA) ## run the main job: a workflow, five brokers, one killed and back, Spark, a report
 	$(BIN)/motet demo
 
-# The tests with real brokers and with Spark mostly wait, the others compute: side by side they
-# take half as long.
-WAITING := tests/docs tests/integration
-SPARK := tests/spark
+# Tests with Spark and with real brokers mostly wait, the others compute: four suites run side by
+# side, the longest first, and the next one begins when one ends. The last is all other folders.
+SUITES := spark integration/test_[a-d]*.py integration/test_[!a-d]*.py unit sim docs
+OTHERS := tests $(foreach each,spark integration unit sim docs,--ignore=tests/$(each))
 test: lint $(JAVA) ## lint, types and all tests
-	@$(BIN)/pytest $(SPARK) > .spark.txt 2>&1 & spark=$$!; \
-	$(BIN)/pytest $(WAITING) > .waiting.txt 2>&1 & waiting=$$!; \
-	$(BIN)/pytest $(WAITING:%=--ignore=%) --ignore=$(SPARK); computed=$$?; \
-	wait $$waiting; waited=$$?; cat .waiting.txt; rm .waiting.txt; \
-	wait $$spark; sparked=$$?; cat .spark.txt; rm .spark.txt; \
-	exit $$((computed | waited | sparked))
+	@printf '%s\n' $(SUITES:%='tests/%') "$(OTHERS)" | xargs -P 4 -I SUITE sh -c \
+		'echo "pytest SUITE: begins"; told=$$(mktemp); $(BIN)/pytest SUITE >$$told 2>&1; ended=$$?; \
+		echo "pytest SUITE: status $$ended"; cat $$told; rm $$told; exit $$ended'
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
@@ -60,10 +57,16 @@ soak: $(READY) $(JAVA) ## the long runs: a thousand simulated overlays per profi
 	$(BIN)/pytest -m soak --timeout 3600
 	$(BIN)/motet sim --seeds 0-999
 
+hunt: $(READY) ## fresh random seeds of all profiles on one core until Ctrl-C; findings go to run/hunt
+	nice -n 10 $(BIN)/motet sim --seeds random
+
 bench: $(READY) $(JAVA) ## the short form of every benchmark, as one table
 	$(BIN)/motet bench all --short
+
+house: $(READY) ## the figures that say whether the structure of the source is sound
+	$(BIN)/python -m tools.house
 
 clean: ## remove what set-up and tests have made
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src -name '*.so' -delete
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src labs tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,7 +32,7 @@ async def main() -> None:
                 agent.handle(updates)
             agents.append(agent)
         consolidator = Handler(await overlay.connect("C", broker="B3"))
-        await consolidator.client.participate(began=consolidator.handle)
+        await consolidator.client.participate(on_started=consolidator.handle)
         news = await consolidator.client.subscribe("moved is not null")
 
         environment = Environment(e1, INSTANCES)

@@ -70,7 +70,7 @@ class Environment:
         while self._running:
             for instance in self.steps:
                 event = {"process": "p1", "instance": instance, "step": self.steps[instance]}
-                await self._client.publish(event)
+                await self._client.send(event)
                 self.steps[instance] += 1
             await asyncio.sleep(0.0005)
         await self._client.flush()

@@ -8,152 +8,45 @@
                 print(event["step"], event.payload)
 
 Without `await`: `motet.connect_sync`. A whole overlay in one process: `motet.local(brokers=3)`.
-Every error is here too; `motet.errors` has them sorted by blame.
+Errors are in `motet.errors`, all other classes of the client in `motet.client`,
+`motet.client.sync` and `motet.client.logs`, CloudEvents in `motet.cloudevents`. All times are
+seconds.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from motet import errors
-from motet.broker.topology import Topology
-from motet.client.client import Client
-from motet.client.connecting import connect
-from motet.client.explaining import Explanation
-from motet.client.ledger import Receipt
-from motet.client.local import LocalOverlay, SyncOverlay, local, local_sync
-from motet.client.log_batch import LogBatch
-from motet.client.plan import Plan
-from motet.client.reading import LogReader, open_log, read
-from motet.client.standing import Advertisement
-from motet.client.subscription import Subscription
-from motet.client.sync import SyncClient, SyncReceipt, connect_sync
-from motet.client.sync_reading import SyncLogReader, open_log_sync, read_sync
-from motet.client.sync_standing import SyncAdvertisement, SyncSubscription
-from motet.client.sync_transaction import SyncTransaction
-from motet.client.transaction import Invitation, Transaction
-from motet.errors import (
-    Aborted,
-    AddressError,
-    ClientElsewhere,
-    ClosedError,
-    Disconnected,
-    DiskFailed,
-    EventError,
-    EventsLost,
-    Fenced,
-    FilterError,
-    FilterTooComplex,
-    FrameError,
-    InTransaction,
-    InvariantError,
-    InvitationRefused,
-    LogCorrupted,
-    LogInUse,
-    LogTrimmed,
-    MisuseError,
-    MotetError,
-    NameTaken,
-    NoClientsHere,
-    NoSuchOperation,
-    NotAdvertised,
-    NotEffective,
-    NotInvited,
-    NotOffered,
-    OutcomeUnknown,
-    PeerError,
-    PlanError,
-    ProtocolError,
-    SessionIsDurable,
-    SinkTaken,
-    SlowConsumer,
-    StagingLost,
-    StaleState,
-    StillOwed,
-    StillSpreading,
-    StorageError,
-    TooLate,
-    TopologyError,
-    TransactionError,
-    TransactionOver,
-    UnavailableError,
-    UnknownBroker,
-    UnknownClient,
-    VersionError,
-    Withdrawn,
-    WrittenByAnotherVersion,
+from motet.client import (
+    Client,
+    Invitation,
+    Outcome,
+    Plan,
+    Subscription,
+    Transaction,
+    connect,
+    local,
 )
+from motet.client.logs.reader import open_log, open_log_sync, read, read_sync
+from motet.client.sync import connect_sync, local_sync
+from motet.errors import MotetError
 from motet.model import Event, Filter, attr
+
+if TYPE_CHECKING:
+    from motet.broker.overlay.topology import Topology
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted",
-    "AddressError",
-    "Advertisement",
     "Client",
-    "ClientElsewhere",
-    "ClosedError",
-    "Disconnected",
-    "DiskFailed",
     "Event",
-    "EventError",
-    "EventsLost",
-    "Explanation",
-    "Fenced",
     "Filter",
-    "FilterError",
-    "FilterTooComplex",
-    "FrameError",
-    "InTransaction",
-    "InvariantError",
     "Invitation",
-    "InvitationRefused",
-    "LocalOverlay",
-    "LogBatch",
-    "LogCorrupted",
-    "LogInUse",
-    "LogReader",
-    "LogTrimmed",
-    "MisuseError",
     "MotetError",
-    "NameTaken",
-    "NoClientsHere",
-    "NoSuchOperation",
-    "NotAdvertised",
-    "NotEffective",
-    "NotInvited",
-    "NotOffered",
-    "OutcomeUnknown",
-    "PeerError",
+    "Outcome",
     "Plan",
-    "PlanError",
-    "ProtocolError",
-    "Receipt",
-    "SessionIsDurable",
-    "SinkTaken",
-    "SlowConsumer",
-    "StagingLost",
-    "StaleState",
-    "StillOwed",
-    "StillSpreading",
-    "StorageError",
     "Subscription",
-    "SyncAdvertisement",
-    "SyncClient",
-    "SyncLogReader",
-    "SyncOverlay",
-    "SyncReceipt",
-    "SyncSubscription",
-    "SyncTransaction",
-    "TooLate",
     "Topology",
-    "TopologyError",
     "Transaction",
-    "TransactionError",
-    "TransactionOver",
-    "UnavailableError",
-    "UnknownBroker",
-    "UnknownClient",
-    "VersionError",
-    "Withdrawn",
-    "WrittenByAnotherVersion",
     "attr",
     "connect",
     "connect_sync",
@@ -165,3 +58,16 @@ __all__ = [
     "read",
     "read_sync",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what brokers are made of only if it is used: most programs only connect."""
+    if name == "Topology":
+        from motet.broker.overlay.topology import Topology
+
+        return Topology
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,11 +1,10 @@
-"""Every error Motet raises, sorted by blame.
+"""Every error that Motet raises, by cause.
 
-- `MisuseError`: you asked for something that cannot be; the text says what and what to do.
-- `PeerError`: the other side of a connection misbehaved; the connection is closed, we go on.
-- `InvariantError`: we are wrong; please report it.
-
-`UnavailableError` stands between them: nobody is wrong, the overlay just cannot do it now. So does
-`StorageError`: the disk, or what is on it, cannot be used; the text names the file and the way out.
+- `MisuseError`: the caller made an invalid request. The text says why, and what to do.
+- `PeerError`: the other side of a connection broke the protocol. The connection is closed.
+- `UnavailableError`: the request is valid, but the overlay cannot serve it now.
+- `StorageError`: the disk, or a file on it, cannot be used. The text names the file and the remedy.
+- `InvariantError`: a bug in Motet. Please report it.
 """
 
 from __future__ import annotations
@@ -18,34 +17,34 @@ class MotetError(Exception):
 
 
 class MisuseError(MotetError):
-    """The caller asked for something that cannot be."""
+    """The caller made an invalid request."""
 
 
 class PeerError(MotetError):
-    """A peer sent what it must not send. The connection is closed with this as the reason."""
+    """A peer broke the protocol. The connection is closed with this error as the reason."""
 
 
 class InvariantError(MotetError):
-    """A promise that Motet makes to itself is broken: a bug in Motet."""
+    """An internal invariant is violated: a bug in Motet."""
 
 
 class UnavailableError(MotetError):
-    """The request is fine, but the overlay cannot serve it now."""
+    """The request is valid, but the overlay cannot serve it now."""
 
 
 class StorageError(MotetError):
-    """The disk, or what is on it, cannot be used. The text names the file and the way out."""
+    """The disk, or a file on it, cannot be used. The text names the file and the remedy."""
 
 
 # ── misuse ───────────────────────────────────────────────────────────────────────────────
 
 
 class EventError(MisuseError):
-    """An event has an attribute name, a value or a size that Motet does not carry."""
+    """An event has an attribute name, a value or a size that Motet does not support."""
 
 
 class FilterError(MisuseError):
-    """A filter does not parse or does not type. `column` is 1-based; the text points at it."""
+    """A filter has a syntax or type error. `column` is 1-based; the text points at it."""
 
     def __init__(self, problem: str, text: str = "", column: int = 0) -> None:
         self.problem = problem
@@ -70,59 +69,59 @@ class FilterTooComplex(FilterError):
 
 
 class TopologyError(MisuseError):
-    """A topology file names a broker twice, an unknown one, or does not form one tree."""
+    """A topology file names a broker twice or an unknown one, or its links are not one tree."""
 
 
 class AddressError(MisuseError):
-    """An address does not parse, or its port cannot be bound."""
+    """An address is malformed, or its port cannot be bound."""
 
 
 class NotAdvertised(MisuseError):
-    """An event lies outside the space its client has advertised; nobody received it."""
+    """The client has not advertised the event, so it was not published. Advertise it first."""
 
 
 class NoSuchOperation(MisuseError):
-    """An unsubscribe or unadvertise names something that is not in force."""
+    """There is no such subscription or advertisement to remove."""
 
 
 class SessionIsDurable(MisuseError):
-    """A client wants a new, ordinary session under the id of a durable one, which would end it."""
+    """A client without `durable=True` uses the id of a durable session, which it would end."""
 
 
 class ClientElsewhere(MisuseError):
-    """A durable session of this client lives at another broker: connect there."""
+    """The durable session of this client is at another broker. Connect to that one."""
 
 
 class NameTaken(MisuseError):
-    """A subscription or advertisement of this name stands already, with another filter."""
+    """A subscription or advertisement of this name exists already, with another filter."""
 
 
 class TooLate(MisuseError):
-    """A subscription cannot reach into the past any more: its client reads there already."""
+    """`since` was requested after this client had already received events from that log."""
 
 
 class SinkTaken(MisuseError):
-    """Another query writes into this sink: the text says which, and what can be done."""
+    """Another query writes into this sink. The text names it, and says what to do."""
 
 
 class TransactionError(MisuseError):
-    """Something that cannot be in a transaction, or in this one."""
+    """The operation is not allowed in this transaction."""
 
 
 class TransactionOver(TransactionError):
-    """An operation belongs to a transaction that is decided, or was never here."""
+    """The transaction of an operation is decided already, or unknown to this broker."""
 
 
 class NotInvited(TransactionError):
-    """A client has no part in this transaction: who takes part has begun it, or was invited."""
+    """The client is not a participant; only the coordinator and invited clients are."""
 
 
 class InTransaction(TransactionError):
-    """What is to be taken back is part of a transaction that is not decided."""
+    """The subscription or advertisement is part of an undecided transaction. Remove it later."""
 
 
 class PlanError(TransactionError):
-    """A plan is empty, or goes round in a circle."""
+    """A plan is empty, or its steps depend on each other in a cycle."""
 
 
 class UnknownClient(TransactionError):
@@ -130,18 +129,23 @@ class UnknownClient(TransactionError):
 
 
 class NoClientsHere(MisuseError):
-    """This process is a mate of a cell: clients and brokers connect to its head."""
+    """This process is a backup of a cell. Connect to its primary, which the text names."""
 
 
 class ClosedError(MisuseError):
-    """The client, subscription or overlay was closed before."""
+    """The client, subscription or overlay is closed."""
 
 
-# ── the overlay cannot do it now ─────────────────────────────────────────────────────────
+# ── unavailable now ──────────────────────────────────────────────────────────────────────
 
 
-class NotEffective(UnavailableError):
-    """An operation was not effective across the overlay in time; names the brokers not reached."""
+class TimedOut(UnavailableError, TimeoutError):
+    """A request was not answered within its timeout."""
+
+
+class NotEffective(TimedOut):
+    """An operation did not take effect across the overlay in time. `missing` are the brokers that
+    did not answer."""
 
     def __init__(self, operation: str, missing: Sequence[str], timeout_s: float) -> None:
         self.operation = operation
@@ -154,51 +158,56 @@ class NotEffective(UnavailableError):
 
 
 class NotOffered(UnavailableError):
-    """What was asked for is not to be had here: exactly-once delivery at a broker that keeps no log
-    (publish with `best_effort=True`), Spark without PySpark or Java. The text says what to do."""
+    """The requested feature is not supported here: exactly-once delivery at a broker without a log
+    (publish with `best_effort=True`), or Spark without PySpark or Java. The text says what to
+    do."""
 
 
 class Aborted(UnavailableError):
-    """The transaction was aborted, and nothing of it has happened. The text says why."""
+    """The transaction was aborted, and has no effect. The text says why."""
 
 
-class OutcomeUnknown(UnavailableError):
-    """The answer to a commit has not come: it was committed, or it was not. `client.outcome` says
-    which, as soon as a broker can be asked; the text says for what."""
+class OutcomeUnknown(TimedOut):
+    """The answer to a commit did not arrive: the transaction may be committed or not. Ask
+    `client.outcome` when a broker is reachable; the text contains the id."""
 
 
 class StillSpreading(UnavailableError):
-    """A transaction is committed, and nothing can undo that; but somebody whom it concerns is away.
-    It takes effect there when that one is back. `tx` is its id."""
+    """The transaction `tx` is committed, but a broker it affects is unreachable; the commit takes
+    effect there when it reconnects."""
 
     tx = ""
 
 
 class InvitationRefused(UnavailableError):
-    """Somebody who was invited will not take part. The transaction is still open."""
+    """An invited client refused to take part. The transaction is still open."""
 
 
 class StillOwed(UnavailableError):
-    """An advertisement was taken back, and takes no more events; but some that were published
-    under it have not arrived everywhere. It goes by itself when they have."""
+    """The advertisement is closed to new events, but earlier events are still being delivered; it
+    is removed automatically when they have arrived."""
 
 
 class StagingLost(UnavailableError):
-    """Rows that were staged for a sink are gone or damaged, so their batch was not committed, and
-    nothing of it has happened: write it again."""
+    """Rows that were staged for a sink are lost or damaged, so their batch was not committed. Write
+    it again."""
 
 
 class Withdrawn(UnavailableError):
-    """The operation was undone (by its inverse, or by the end of its session) while it waited."""
+    """The operation was cancelled while it waited: by its inverse, or by the end of its session."""
 
 
 class Disconnected(UnavailableError):
-    """The broker cannot be reached, or the connection ended before the answer came."""
+    """The broker cannot be reached, or the connection ended before its answer arrived."""
+
+
+class NoAnswer(Disconnected, TimedOut):
+    """The broker did not answer in time."""
 
 
 class EventsLost(UnavailableError):
-    """Events of a pubend are gone for good: they were trimmed, or destroyed with their log.
-    `first` and `last` are the ticks between which they lie."""
+    """Events of a pubend are permanently lost: trimmed by retention, or destroyed with their log.
+    They are between the ticks `first` and `last`."""
 
     def __init__(self, pubend: str, first: int, last: int, advice: str = "") -> None:
         self.pubend = pubend
@@ -209,11 +218,11 @@ class EventsLost(UnavailableError):
 
 
 class Fenced(UnavailableError):
-    """Another client connected with the same id, at this broker or another, and took over."""
+    """Another process connected with the same client id, at any broker, and took over."""
 
 
 class SlowConsumer(UnavailableError):
-    """The client did not read for so long that even answers no longer fit its queue."""
+    """The client did not read for so long that its queue at the broker overflowed."""
 
 
 # ── the peer ─────────────────────────────────────────────────────────────────────────────
@@ -224,7 +233,7 @@ class FrameError(PeerError):
 
 
 class VersionError(PeerError):
-    """The peer speaks another version of the protocol."""
+    """The peer uses another version of the protocol."""
 
 
 class UnknownBroker(PeerError):
@@ -232,14 +241,14 @@ class UnknownBroker(PeerError):
 
 
 class ProtocolError(PeerError):
-    """A well-formed message that is not legal in the state the conversation is in."""
+    """A well-formed message that is not legal in the current state of the connection."""
 
 
 # ── the disk ─────────────────────────────────────────────────────────────────────────────
 
 
 class LogCorrupted(StorageError):
-    """Records are broken or missing that were durable before."""
+    """Records that were durable are damaged or missing."""
 
 
 class LogInUse(StorageError):
@@ -247,16 +256,16 @@ class LogInUse(StorageError):
 
 
 class WrittenByAnotherVersion(StorageError):
-    """A log or snapshot is of a version that this release does not read."""
+    """A log or snapshot has a version that this release does not read."""
 
 
 class LogTrimmed(StorageError):
-    """Records were asked for that are not kept any more."""
+    """The requested records are no longer kept."""
 
 
 class DiskFailed(StorageError):
-    """Writing or syncing failed. It is never tried again: nobody knows what the disk has."""
+    """Writing or syncing failed. Not retried, because the on-disk state is unknown."""
 
 
 class StaleState(StorageError):
-    """A broker runs on an older copy of its state than what it has acknowledged."""
+    """A broker runs on an older copy of its state than it has acknowledged to others."""

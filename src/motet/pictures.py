@@ -1,4 +1,4 @@
-"""The paper that plots are drawn on: one look for all of them. Needs matplotlib."""
+"""The common style of all plots. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DPI: Final = 110
 
 
 def check(way_round: str = "") -> None:
-    """Raise if there can be no pictures; better before the work than after it."""
+    """Raise if matplotlib is missing; call this before the work, not after it."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -24,7 +24,7 @@ def check(way_round: str = "") -> None:
 
 
 def sheet(width_in: float, height_in: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
-    """A figure, and a grid of axes on it; those below each other share what lies across."""
+    """A figure and a grid of axes; those in a single column share the x axis."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -39,7 +39,7 @@ def sheet(width_in: float, height_in: float, rows: int = 1, columns: int = 1) ->
 
 
 def rule(axis: Any, which: str = "both") -> None:
-    """Lines to read values by, behind what is drawn."""
+    """Grid lines, behind the data."""
     axis.grid(visible=True, axis=which, color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
 

@@ -11,7 +11,7 @@ import pytest
 
 from motet.errors import ClosedError, DiskFailed, LogTrimmed, MisuseError
 from motet.runtime.log import Log, Record
-from tests.conformance.transport_suite import until
+from tests.waiting import eventually
 
 
 class Stand(ABC):
@@ -109,7 +109,7 @@ class LogSuite:
                 await at.settle()
                 assert at.log.durable == number
         await at.settle()
-        await until(lambda: bool(watcher.positions) and watcher.positions[-1] == 199)
+        await eventually(lambda: bool(watcher.positions) and watcher.positions[-1] == 199)
         assert watcher.positions == sorted(watcher.positions)
         assert not watcher.failures
 
@@ -117,7 +117,7 @@ class LogSuite:
         watcher = Watcher(at.log)
         at.log.append(words(1, 3))
         await at.settle()
-        await until(lambda: bool(watcher.positions))
+        await eventually(lambda: bool(watcher.positions))
         assert watcher.threads == {threading.get_ident()}
 
     async def test_only_durable_records_are_read(self, at: Stand) -> None:
@@ -265,7 +265,7 @@ class LogSuite:
         at.log.append(words(6, 8))
         with pytest.raises(DiskFailed):
             await at.settle()
-        await until(lambda: bool(watcher.failures))
+        await eventually(lambda: bool(watcher.failures))
         assert isinstance(watcher.failures[0], DiskFailed)
         assert (at.log.durable, at.log.appended) == (5, 8)
         assert list(at.log.read(1)) == as_records(1, 5)
@@ -289,5 +289,5 @@ class LogSuite:
         watcher = Watcher(at.log)
         with pytest.raises(DiskFailed):
             await at.settle()
-        await until(lambda: bool(watcher.failures))
+        await eventually(lambda: bool(watcher.failures))
         assert len(watcher.failures) == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from motet.errors import DiskFailed
-from motet.runtime.log import Durability, FileLog, writer
+from motet.runtime.log import Durability, FileLog, file_log
 from tests.conformance.log_suite import LogSuite, Stand
 
 
@@ -53,7 +53,7 @@ class FileStand(Stand):
         before, self._life = self._path, self._life + 1
         with pytest.MonkeyPatch.context() as patch:
             for name in ("write_all", "_fdatasync", "create_segment"):
-                patch.setattr(writer, name, fail)
+                patch.setattr(file_log, name, fail)
             with contextlib.suppress(DiskFailed):
                 while True:
                     self.log.append([b"never written"])
@@ -64,7 +64,7 @@ class FileStand(Stand):
 
     def break_disk(self) -> None:
         for name in ("write_all", "_fdatasync"):
-            self._patch.setattr(writer, name, fail)
+            self._patch.setattr(file_log, name, fail)
 
     def roll(self) -> None:
         self.log.roll()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from motet.runtime.inproc import InprocTransport
-from tests.conformance.transport_suite import Recorder, TransportSuite, until
+from tests.conformance.transport_suite import Recorder, TransportSuite
+from tests.waiting import eventually
 
 
 class TestInproc(TransportSuite):
@@ -25,7 +26,7 @@ class TestInproc(TransportSuite):
 
             pair.far.on_frames = fail
             pair.near.connection.send([b"x"])
-            await until(lambda: bool(pair.far.closings and pair.near.closings))
+            await eventually(lambda: bool(pair.far.closings and pair.near.closings))
             assert heard
 
     async def test_names_are_free_again(self) -> None:

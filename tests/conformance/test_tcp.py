@@ -8,10 +8,13 @@ import struct
 
 import pytest
 
+from motet.client.line.transport import SharedTcp
 from motet.errors import AddressError, Disconnected
+from motet.runtime.addresses import transport_for
 from motet.runtime.tcp import TcpTransport, host_and_port
-from motet.runtime.transport import MAX_FRAME_BYTES, Connection, Handler
-from tests.conformance.transport_suite import Recorder, TransportSuite, until
+from motet.runtime.transport import MAX_FRAME_BYTES, Connection, Handler, Transport
+from tests.conformance.transport_suite import Recorder, TransportSuite
+from tests.waiting import PATIENCE_S, eventually
 
 MALFORMED = (
     "motet://",
@@ -33,6 +36,14 @@ class TestTcp(TransportSuite):
     malformed = MALFORMED
     nobody = "motet://127.0.0.1:1"
     sockets = True
+
+
+class TestSharedTcp(TestTcp):
+    """The client's side of it, which the heartbeat thread may write to as well."""
+
+    def transport(self, address: str) -> Transport:
+        transport_for(address)  # checks the scheme
+        return SharedTcp()
 
 
 async def test_names_that_do_not_resolve() -> None:
@@ -63,20 +74,20 @@ class Raw:
         self.reader, self.writer = await asyncio.open_connection(
             *host_and_port(self.listening.address)
         )
-        await until(lambda: bool(self.recorders))
+        await eventually(lambda: bool(self.recorders))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.writer.close()
         await self.listening.close()
-        await until(lambda: all(r.closings for r in self.recorders))
+        await eventually(lambda: all(r.closings for r in self.recorders))
 
     @property
     def recorder(self) -> Recorder:
         return self.recorders[0]
 
     async def last_words(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.reader.read()
 
 
@@ -91,7 +102,7 @@ async def test_frames_cut_anywhere_arrive_whole() -> None:
             await raw.writer.drain()
             await asyncio.sleep(0)
             start = cut
-        await until(lambda: len(raw.recorder.bodies) == len(bodies))
+        await eventually(lambda: len(raw.recorder.bodies) == len(bodies))
         assert raw.recorder.bodies == bodies
 
 
@@ -102,7 +113,7 @@ async def test_a_length_above_the_limit_ends_the_connection_before_the_body() ->
         assert b"above the limit" in words
         assert raw.recorder.bodies == [b"ok"]
         raw.writer.close()
-        await until(lambda: bool(raw.recorder.closings))
+        await eventually(lambda: bool(raw.recorder.closings))
         assert "above the limit" in raw.recorder.closings[0]
 
 
@@ -117,7 +128,7 @@ async def test_a_peer_that_ends_mid_frame_is_told() -> None:
         raw.writer.write(struct.pack(">I", 100) + b"half")
         raw.writer.write_eof()
         assert b"middle of a frame" in await raw.last_words()
-        await until(lambda: bool(raw.recorder.closings))
+        await eventually(lambda: bool(raw.recorder.closings))
         assert raw.recorder.bodies == []
 
 
@@ -129,7 +140,7 @@ async def test_a_peer_that_dies_mid_frame() -> None:
         linger = struct.pack("ii", 1, 0)  # reset instead of an orderly end
         raw.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         raw.writer.close()
-        await until(lambda: bool(raw.recorder.closings))
+        await eventually(lambda: bool(raw.recorder.closings))
         assert raw.recorder.bodies == []
         assert len(raw.recorder.closings) == 1
 
@@ -147,8 +158,8 @@ async def test_a_connection_that_is_gone_costs_no_memory() -> None:
         raw.writer.write(struct.pack(">I", MAX_FRAME_BYTES) + bytes(2_000_000))
         await raw.writer.drain()
         connection = raw.recorder.connection
-        await until(lambda: connection.received_bytes > 2_000_000)
+        await eventually(lambda: connection.received_bytes > 2_000_000)
         raw.writer.close()
-        await until(lambda: bool(raw.recorder.closings))
+        await eventually(lambda: bool(raw.recorder.closings))
         assert len(connection._buffer) == 0  # type: ignore[attr-defined]
         assert not hasattr(connection, "_handler"), "a cycle that few collections would find"

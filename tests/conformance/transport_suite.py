@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import stat
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
@@ -18,7 +16,9 @@ from motet.runtime.transport import (
     Connection,
     Handler,
     Listening,
+    Transport,
 )
+from tests.waiting import eventually
 
 
 class Recorder(Handler):
@@ -48,12 +48,6 @@ class Recorder(Handler):
         self.writable_calls += 1
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 class Pair:
     """A listener, and the two ends of one connection to it."""
 
@@ -71,9 +65,12 @@ class TransportSuite:
     nobody: str
     sockets: bool
 
+    def transport(self, address: str) -> Transport:
+        return transport_for(address)
+
     @contextlib.asynccontextmanager
     async def pair(self) -> AsyncIterator[Pair]:
-        transport = transport_for(self.address)
+        transport = self.transport(self.address)
         accepted: list[Recorder] = []
         dialled: list[Recorder] = []
 
@@ -89,25 +86,15 @@ class TransportSuite:
         try:
             connection = await transport.connect(listening.address, dial)
             assert dialled[0].connection is connection
-            await until(lambda: bool(accepted))
+            await eventually(lambda: bool(accepted))
             yield Pair(listening, dialled[0], accepted[0])
         finally:
             await listening.close()
             for recorder in accepted + dialled:
                 recorder.connection.abort()
-            await until(lambda: all(r.closings for r in accepted + dialled))
+            await eventually(lambda: all(r.closings for r in accepted + dialled))
 
     # ── frames ───────────────────────────────────────────────────────────────────────────
-
-    async def test_only_sockets_have_a_descriptor(self) -> None:
-        async with self.pair() as pair:
-            for end in (pair.near.connection, pair.far.connection):
-                number = end.descriptor
-                assert (number is not None) == self.sockets
-                assert number is None or stat.S_ISSOCK(os.fstat(number).st_mode)
-            pair.near.connection.abort()
-            await until(lambda: bool(pair.near.closings))
-            assert pair.near.connection.descriptor is None
 
     async def test_frames_arrive_in_order_both_ways(self) -> None:
         async with self.pair() as pair:
@@ -116,7 +103,7 @@ class TransportSuite:
             for i in range(0, 500, 7):
                 pair.near.connection.send(there[i : i + 7])
                 pair.far.connection.send(back[i : i + 7])
-            await until(lambda: len(pair.far.bodies) == 500 and len(pair.near.bodies) == 500)
+            await eventually(lambda: len(pair.far.bodies) == 500 and len(pair.near.bodies) == 500)
             assert pair.far.bodies == there
             assert pair.near.bodies == back
 
@@ -124,7 +111,7 @@ class TransportSuite:
         async with self.pair() as pair:
             bodies = [b"%d" % i for i in range(50_000)]
             pair.near.connection.send(bodies)
-            await until(lambda: len(pair.far.bodies) == len(bodies))
+            await eventually(lambda: len(pair.far.bodies) == len(bodies))
             assert pair.far.bodies == bodies
             assert pair.far.reads < 100
 
@@ -132,7 +119,7 @@ class TransportSuite:
         async with self.pair() as pair:
             pair.near.connection.send([])
             pair.near.connection.send([b"", b"x", b"", b""])
-            await until(lambda: len(pair.far.bodies) == 4)
+            await eventually(lambda: len(pair.far.bodies) == 4)
             assert pair.far.bodies == [b"", b"x", b"", b""]
 
     async def test_nothing_arrives_before_send_returns(self) -> None:
@@ -144,7 +131,7 @@ class TransportSuite:
         async with self.pair() as pair:
             pair.far.on_frames = pair.far.connection.send
             pair.near.connection.send([b"a", b"b"])
-            await until(lambda: len(pair.near.bodies) == 2)
+            await eventually(lambda: len(pair.near.bodies) == 2)
             assert pair.near.bodies == [b"a", b"b"]
 
     @pytest.mark.parametrize("size", [64 * 1024 - 4, 64 * 1024, 300_000, MAX_FRAME_BYTES])
@@ -153,7 +140,7 @@ class TransportSuite:
             large = bytes(range(256)) * (size // 256) + bytes(size % 256)
             pair.near.connection.send([b"before", large, b"after"])
             pair.near.connection.send([b"last"])
-            await until(lambda: len(pair.far.bodies) == 4)
+            await eventually(lambda: len(pair.far.bodies) == 4)
             assert pair.far.bodies == [b"before", large, b"after", b"last"]
 
     async def test_a_frame_above_the_limit_is_refused_and_nothing_of_it_is_sent(self) -> None:
@@ -161,7 +148,7 @@ class TransportSuite:
             with pytest.raises(FrameError, match="limit"):
                 pair.near.connection.send([b"first", bytes(MAX_FRAME_BYTES + 1)])
             pair.near.connection.send([b"second"])
-            await until(lambda: bool(pair.far.bodies))
+            await eventually(lambda: bool(pair.far.bodies))
             assert pair.far.bodies == [b"second"]
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
@@ -171,7 +158,7 @@ class TransportSuite:
             bodies = [bytes(100_000)] * 30
             pair.near.connection.send(bodies)
             pair.near.connection.close("enough")
-            await until(lambda: bool(pair.far.closings and pair.near.closings))
+            await eventually(lambda: bool(pair.far.closings and pair.near.closings))
             assert len(pair.far.bodies) == 30
             assert pair.near.closings == ["enough"]
             assert len(pair.far.closings) == 1
@@ -184,14 +171,14 @@ class TransportSuite:
             pair.far.connection.close()
             for _ in range(50):
                 pair.near.connection.send([bytes(10_000)])
-            await until(lambda: bool(pair.near.closings))
+            await eventually(lambda: bool(pair.near.closings))
             assert pair.near.bodies == [b"goodnight"]
 
     async def test_no_frame_comes_up_after_close_on_this_side(self) -> None:
         async with self.pair() as pair:
             pair.far.connection.close()
             pair.near.connection.send([b"too late"])
-            await until(lambda: bool(pair.far.closings))
+            await eventually(lambda: bool(pair.far.closings))
             assert pair.far.bodies == []
 
     async def test_closed_is_called_once_whatever_is_closed_how_often(self) -> None:
@@ -201,7 +188,7 @@ class TransportSuite:
                 end.connection.close("two")
                 end.connection.abort("three")
                 end.connection.abort("four")
-            await until(lambda: bool(pair.far.closings and pair.near.closings))
+            await eventually(lambda: bool(pair.far.closings and pair.near.closings))
             await asyncio.sleep(0.02)
             assert pair.near.closings == ["one"]
             assert pair.far.closings == ["one"]
@@ -209,7 +196,7 @@ class TransportSuite:
     async def test_send_and_close_after_the_end_do_nothing(self) -> None:
         async with self.pair() as pair:
             pair.near.connection.abort("gone")
-            await until(lambda: bool(pair.far.closings and pair.near.closings))
+            await eventually(lambda: bool(pair.far.closings and pair.near.closings))
             for end in (pair.near, pair.far):
                 end.connection.send([b"x"])
                 end.connection.close()
@@ -224,7 +211,7 @@ class TransportSuite:
             pair.near.connection.send([b"a"])
             await asyncio.sleep(0.01)
             pair.near.connection.send([b"b"])
-            await until(lambda: bool(pair.far.closings and pair.near.closings))
+            await eventually(lambda: bool(pair.far.closings and pair.near.closings))
             assert pair.far.bodies == [b"a"]
             assert pair.far.closings == ["inside"]
 
@@ -238,17 +225,17 @@ class TransportSuite:
             for _ in range(20):
                 pair.near.connection.send([bytes(1_000_000)])
             pair.near.connection.close("tired")
-            await until(lambda: bool(pair.near.closings), timeout_s=2)
+            await eventually(lambda: bool(pair.near.closings))
             assert pair.near.closings == ["tired"]
 
     async def test_a_listener_that_closed_accepts_nobody_and_keeps_connections(self) -> None:
         async with self.pair() as pair:
             await pair.listening.close()
             with pytest.raises(Disconnected):
-                await transport_for(self.address).connect(pair.listening.address, Recorder)
+                await self.transport(self.address).connect(pair.listening.address, Recorder)
             pair.near.connection.send([b"still here"])
-            await until(lambda: bool(pair.far.bodies))
-            again = await transport_for(self.address).listen(pair.listening.address, Recorder)
+            await eventually(lambda: bool(pair.far.bodies))
+            again = await self.transport(self.address).listen(pair.listening.address, Recorder)
             await again.close()
 
     # ── back-pressure ────────────────────────────────────────────────────────────────────
@@ -267,8 +254,8 @@ class TransportSuite:
             assert pair.near.connection.backlog_bytes > 2 * HIGH_MARK_BYTES
             assert pair.near.writable_calls == 0
             pair.far.connection.resume_reading()
-            await until(lambda: len(pair.far.bodies) == sent)
-            await until(lambda: pair.near.writable_calls == 1)
+            await eventually(lambda: len(pair.far.bodies) == sent)
+            await eventually(lambda: pair.near.writable_calls == 1)
             assert not pair.near.connection.congested
             assert pair.near.connection.backlog_bytes == 0
 
@@ -277,16 +264,16 @@ class TransportSuite:
     async def test_an_address_in_use_is_named(self) -> None:
         async with self.pair() as pair:
             with pytest.raises(AddressError, match=r"in use.*choose another"):
-                await transport_for(self.address).listen(pair.listening.address, Recorder)
+                await self.transport(self.address).listen(pair.listening.address, Recorder)
 
     async def test_malformed_addresses(self) -> None:
         assert self.malformed
         for address in self.malformed:
             with pytest.raises(AddressError):
-                await transport_for(address).listen(address, Recorder)
+                await self.transport(address).listen(address, Recorder)
             with pytest.raises(AddressError):
-                await transport_for(address).connect(address, Recorder)
+                await self.transport(address).connect(address, Recorder)
 
     async def test_connecting_to_nobody(self) -> None:
-        with pytest.raises(Disconnected, match="nobody answers"):
-            await transport_for(self.address).connect(self.nobody, Recorder)
+        with pytest.raises(Disconnected, match="no broker answers"):
+            await self.transport(self.address).connect(self.nobody, Recorder)

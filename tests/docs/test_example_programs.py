@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {
     "dispatching.py": "every update was handled by exactly one side",
@@ -26,7 +28,7 @@ def test_an_example(program: str, shown: str) -> None:
         [sys.executable, "-W", "error", str(EXAMPLES / program)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -45,7 +47,7 @@ def test_python_example(place: str, code: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, f"{place}\n{done.stderr}"
@@ -55,7 +57,7 @@ def test_python_example(place: str, code: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("place", "text"), examples("toml"), ids=lambda value: value[:30])
 def test_toml_example(place: str, text: str) -> None:
     from motet import Topology
-    from motet.client.plan_file import parse_plan
+    from motet.client.plan import parse_plan
 
     if "[[step]]" in text:
         assert parse_plan(text, place).in_order()

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import json
-import os
 import resource
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import Any
 
-from motet.broker.recovery import JOURNAL, read_durable
-from motet.chaos.fleet import free_ports
-from motet.cli.looking import ask
+from motet.broker.folder.recovery import JOURNAL, read_durable
+from motet.client.channel import ask
 from motet.errors import UnavailableError
+from motet.fleet.process import BrokerProcess, free_addresses
+from tests.waiting import PATIENCE_S, eventually
 
-SOON_S = 30.0
-POLL_S = 0.01
 MOTET = (sys.executable, "-m", "motet")
 
 NEXT_RELEASE = """
 import sys
-from motet.broker import records
+from motet.broker.core import records
 from motet.cli.main import main
 if sys.argv.pop(1) == "migrates":
     records.MIGRATIONS[records.MACHINE_VERSION] = lambda parts: parts
@@ -39,7 +32,7 @@ main()
 """The program of a release whose facts mean something else; it can read older snapshots, or not."""
 
 
-class DurableBroker:
+class DurableBroker(BrokerProcess):
     """`async with` starts it, and leaves no process behind."""
 
     def __init__(
@@ -50,15 +43,20 @@ class DurableBroker:
         command: Sequence[str] = MOTET,
         cannot_write: bool = False,
     ) -> None:
-        self.data = directory / name
-        self.name = name
-        (port,) = free_ports(1)
-        self.address = f"motet://127.0.0.1:{port}"
+        (address,) = free_addresses(1)
+        super().__init__(
+            name,
+            options,
+            directory,
+            program=command,
+            preexec=give_up_overriding if cannot_write else None,
+        )
+        self.address = address
         self.options = options
-        self.command = command
-        self._errors = directory / f"{name}.stderr"
-        self._before = give_up_overriding if cannot_write else None
-        self._process: Popen[bytes] | None = None
+
+    def spawn(self) -> None:
+        self._options = ("--data", str(self.data), "--listen", self.address, *self.options)
+        super().spawn()
 
     async def __aenter__(self) -> DurableBroker:
         await self.start()
@@ -69,64 +67,34 @@ class DurableBroker:
 
     # ── life ─────────────────────────────────────────────────────────────────────────────
 
-    def spawn(self) -> Popen[bytes]:
-        """Begin, without waiting for anything."""
-        with self._errors.open("wb") as errors:
-            self._process = Popen(
-                (
-                    *(*self.command, "broker", "--name", self.name, "--listen", self.address),
-                    *("--data", str(self.data), "--json", *self.options),
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=PIPE,
-                stderr=errors,
-                process_group=0,
-                preexec_fn=self._before,
-            )
-        return self._process
-
-    async def start(self) -> None:
-        """Returns when it listens."""
-        process = self.spawn()
-        assert process.stdout is not None
-        async with asyncio.timeout(SOON_S):
-            line = await asyncio.to_thread(process.stdout.readline)
-        assert line, self.said
-        assert json.loads(line)["address"] == self.address
-
-    async def ended(self) -> tuple[int, str]:
+    async def end_seen(self) -> tuple[int, str]:
         """Wait for its end; the exit status, and what it wrote to standard error."""
-        assert self._process is not None
-        status = await asyncio.to_thread(self._process.wait, SOON_S)
-        self._close()
-        return status, self.said
+        async with asyncio.timeout(PATIENCE_S):
+            await self.ended()
+        assert self.exit_status is not None
+        return self.exit_status, self.said
 
     async def refused(self) -> tuple[int, str]:
         """Start it, and see that it does not want to; its status, and what it complains of."""
         self.spawn()
         try:
-            status, said = await self.ended()
+            status, said = await self.end_seen()
         finally:
             self.kill()
         lines = said.splitlines(keepends=True)
         return status, "".join(line for line in lines if " INFO " not in line)
 
-    async def stop(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        assert await self.ended() == (0, self.said)
+    async def stop(self) -> bool:
+        assert await super().stop()
+        assert self.exit_status == 0, self.said
+        return True
 
     def kill(self, *, alone: bool = False) -> None:
         """SIGKILL, to it and, unless it dies alone, to what it has started."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            (os.kill if alone else os.killpg)(process.pid, signal.SIGKILL)
-            process.wait(SOON_S)
-        self._close()
-
-    def _close(self) -> None:
-        if self._process is not None and self._process.stdout is not None:
-            self._process.stdout.close()
+        if alone and self._process is not None:
+            super().kill()
+            self._process.wait(PATIENCE_S)
+        self.end()
 
     # ── faults ───────────────────────────────────────────────────────────────────────────
 
@@ -136,20 +104,6 @@ class DurableBroker:
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, limits)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def said(self) -> str:
-        """On standard error, since it was started last."""
-        return self._errors.read_text()
 
     @property
     def segments(self) -> list[Path]:
@@ -172,32 +126,12 @@ class DurableBroker:
                 return False
             return all(link["phase"] == "up" for link in links)
 
-        await eventually_so(up)
+        await eventually(up)
 
     def wanted(self) -> set[str]:
         """The filters of the subscriptions that its folder holds, whether it runs or not."""
         durable, _ = read_durable(self.data)
         return {str(entry.filter) for entry in durable.routing.state.subscriptions}
-
-
-async def eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SOON_S):
-        while not true():
-            await asyncio.sleep(POLL_S)
-
-
-async def eventually_so(true: Callable[[], Any]) -> None:
-    """`eventually`, for a condition that must itself be awaited."""
-    async with asyncio.timeout(SOON_S):
-        while not await true():
-            await asyncio.sleep(POLL_S)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(POLL_S)
 
 
 def flip(path: Path, offset: int) -> None:

@@ -26,15 +26,17 @@ from motet.protocol.session.messages import (
 )
 from motet.runtime.codec import decode, encode
 from motet.runtime.tcp import host_and_port
+from tests.waiting import PATIENCE_S
 
 F = TypeVar("F")
 
 PROGRAM = """
 import sys
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.driver import BrokerDriver, Wiring
-from motet.broker.service import serve
+from motet.protocol.config import BrokerConfig
+from motet.broker.core.broker import BrokerCore
+from motet.broker.driver.driver import BrokerDriver
+from motet.broker.overlay.topology import Wiring
+from motet.broker.driver.service import serve
 from motet.errors import MotetError
 from motet.runtime.loop import run
 
@@ -80,7 +82,7 @@ class BrokerProcess:
             sys.executable, "-c", PROGRAM, *self._arguments, stdout=pipe, stderr=pipe
         )
         assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), 20)
+        line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)
         self.address = line.decode().strip()
         return self
 
@@ -98,7 +100,7 @@ class BrokerProcess:
 
     async def stopped(self) -> tuple[int, str]:
         """Exit status and what it wrote to standard error."""
-        _, errors = await asyncio.wait_for(self.process.communicate(), 20)
+        _, errors = await asyncio.wait_for(self.process.communicate(), PATIENCE_S)
         assert self.process.returncode is not None
         return self.process.returncode, errors.decode()
 
@@ -148,7 +150,7 @@ class Speaker:
     async def hear_any(self) -> Frame:
         """The next frame that is not just a sign of life."""
         while True:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 (length,) = struct.unpack(">I", await self.reader.readexactly(4))
                 frame = decode(await self.reader.readexactly(length))
             if not isinstance(frame, Beat):
@@ -165,7 +167,7 @@ class Speaker:
     async def last_word(self) -> Goodnight:
         """A goodnight, and behind it the end."""
         goodnight = await self.hear(Goodnight)
-        assert await asyncio.wait_for(self.reader.read(), 10) == b""
+        assert await asyncio.wait_for(self.reader.read(), PATIENCE_S) == b""
         self.writer.close()
         return goodnight
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet import Client, Event, LocalOverlay, Plan, Subscription
-from tests.integration.durable_broker import SOON_S, eventually
+from motet import Client, Event, Plan, Subscription
+from motet.client import LocalOverlay
+from tests.waiting import PATIENCE_S, eventually
 
 PUBLISHERS = ("one", "two")
 
@@ -33,7 +34,7 @@ def moves(first: int) -> Plan:
 
 
 async def take(subscription: Subscription, count: int) -> list[Event]:
-    async with asyncio.timeout(2 * SOON_S):
+    async with asyncio.timeout(2 * PATIENCE_S):
         return [await anext(subscription) for _ in range(count)]
 
 
@@ -45,7 +46,7 @@ async def test_all_events_of_a_transaction_come_in_a_row_and_in_plan_order() -> 
         names: list[str] = []
         for first in range(0, 60, 6):
             for name, client in clients.items():  # a live stream of both, besides
-                await client.publish({"kind": "move", "by": name, "n": -1})
+                await client.send({"kind": "move", "by": name, "n": -1})
             names.append(await clients["one"].execute(moves(first)))
         got = await take(all_of_it, 60 + 20)
         at = [i for i, event in enumerate(got) if event.transaction is not None]
@@ -73,7 +74,7 @@ async def test_an_event_of_one_publisher_alone_has_its_transaction_too() -> None
         inbox = await reader.subscribe("by = 'one'")
         async with clients["one"].transaction() as tx:
             await tx.publish({"kind": "move", "by": "one", "n": 1})
-        await clients["one"].publish({"kind": "move", "by": "one", "n": 2})
+        await clients["one"].send({"kind": "move", "by": "one", "n": 2})
         first, second = await take(inbox, 2)
         assert (first.transaction, second.transaction) == (tx.id, None)
         assert first != second
@@ -86,10 +87,10 @@ async def test_a_half_waits_for_a_broker_that_is_away_and_comes_back(tmp_path: P
         all_of_it = await reader.subscribe("kind = 'move'")
         await take_part(clients)
         # Its broker stops as soon as the decision is made, before or after its cut.
-        log = overlay.drivers["B1"].core.durable.transactions.state
-        before = log.number
-        deciding = asyncio.create_task(clients["one"].execute(moves(0), timeout=2 * SOON_S))
-        await eventually(lambda: log.number > before)
+        decided = overlay.drivers["B1"].core.durable.transactions.decider.state.outcomes
+        before = len(decided)
+        deciding = asyncio.create_task(clients["one"].execute(moves(0), timeout=2 * PATIENCE_S))
+        await eventually(lambda: len(decided) > before)
         await overlay.stop_broker("B2")
         await overlay.start_broker("B2")
         tx = await deciding
@@ -144,5 +145,5 @@ async def test_more_events_than_a_block_can_have_are_refused() -> None:
             await client.participate()
             for n in range(900):
                 plan.publish(name, {"n": n})
-        with pytest.raises(motet.Aborted, match="2700 events"):
+        with pytest.raises(motet.errors.Aborted, match="2700 events"):
             await client.execute(plan)

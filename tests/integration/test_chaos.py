@@ -8,23 +8,26 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from motet.broker.folder.journal import VOLATILE
 from motet.chaos.chronicle import Chronicle
-from motet.chaos.hands import Attempt, Hand, Hands, Stream
-from motet.chaos.judgement import Report, judge
-from motet.chaos.plan import Plan
-from motet.chaos.run import Run
+from motet.chaos.hands import Hand, HandOver, Hands, LiveStream
+from motet.chaos.judgement import ChaosReport, judge
+from motet.chaos.plan import ChaosPlan
+from motet.chaos.run import ChaosRun
+from motet.cli import main
+from motet.cli.chaos import PROFILES
+from motet.cli.console import FINE
 from motet.errors import UnavailableError
-from motet.runtime.journal import VOLATILE
+from tests.waiting import PATIENCE_S, wait_until
 
-PATIENCE_S = 60.0
-SHORT = Plan(brokers=2, seconds=3.0, seed=3, strike_s=0.8, timeouts_s=(3.0, 6.0), settle_s=30.0)
+SHORT = ChaosPlan(
+    brokers=2, seconds=3.0, seed=3, strike_s=0.8, timeouts_s=(3.0, 6.0), settle_s=30.0
+)
 COMMAND = (sys.executable, "-m", "motet", "chaos")
 
 
@@ -37,13 +40,6 @@ def brokers_in(directory: Path) -> list[int]:
         for pid, state, *arguments in rows
         if f"--data {directory}/" in " ".join(arguments) and not state.startswith("Z")
     ]
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.05)
 
 
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
@@ -74,9 +70,21 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_runs_and_is_told(
+    profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the least effort, and as people see it."""
+    words = ["chaos", "--profile", profile, "--brokers", "2", "--seconds", "1", "--seed", "1"]
+    assert main.run([*words, "--dir", str(tmp_path / "run")]) == FINE
+    told = capsys.readouterr().out
+    assert "violated" in told
+    assert "VIOLATED" not in told
+
+
 async def test_streams_change_hands_and_every_event_reaches_one_side(tmp_path: Path) -> None:
     plan = replace(SHORT, profile="transactions", brokers=3, seconds=3.0, strike_s=1.2)
-    report = await Run(plan, tmp_path).report()
+    report = await ChaosRun(plan, tmp_path).report()
     assert report.kept, report.violations
     assert report.faults["kill"] > 0
     assert report.transactions["committed"] > 0
@@ -89,7 +97,7 @@ def test_what_is_missing_doubled_torn_or_denied_is_found_out() -> None:
     hands = Hands(SHORT, Chronicle(SHORT.tree, covering=False, hop_s=1.0, lease_s=1.0), {})
     right, left = Hand("h0", "B1", ""), Hand("h1", "B1", "")
     hands._hands = {"h0": right, "h1": left}
-    stream = Stream("s0", right)
+    stream = LiveStream("s0", right)
     stream.made = [(number, None) for number in range(6)]  # type: ignore[misc]
     hands._streams = [stream]
     right.stretches, left.stretches = [("s0", [0, 1, 2])], [("s0", [3, 4, 5])]
@@ -98,7 +106,7 @@ def test_what_is_missing_doubled_torn_or_denied_is_found_out() -> None:
     assert len(hands._judge_streams().violations) == 2, "a gap, and an event that is missing"
     left.stretches = [("s0", [2, 3, 4, 5])]
     assert hands._judge_streams().violations == ["event 2 of s0 came 2 times"]
-    hands.attempts = [Attempt(0, "s0", "plan", "committed", "tx", marked=True)]
+    hands.attempts = [HandOver(0, "s0", "plan", "committed", "tx", marked=True)]
     hands._marks = [(0, 0, "tx"), (0, 1, "tx"), (0, 2, "tx")]
     assert hands._judge_marks().violations == []
     hands._marks = [(0, 1, "tx"), (0, 0, "tx"), (0, 2, "tx")]
@@ -109,7 +117,7 @@ def test_what_is_missing_doubled_torn_or_denied_is_found_out() -> None:
 
 
 def test_exactly_once_whatever_role_a_broker_has(tmp_path: Path) -> None:
-    plan = Plan(brokers=3, shape="line", profile="delivery", seconds=5.0, seed=2, strike_s=0.6)
+    plan = ChaosPlan(brokers=3, shape="line", profile="delivery", seconds=5.0, seed=2, strike_s=0.6)
     made, report = run(plan, tmp_path)
     assert report.kept, report.violations
     told = report.to_json()
@@ -126,16 +134,17 @@ def test_exactly_once_whatever_role_a_broker_has(tmp_path: Path) -> None:
     }
 
 
-def run(plan: Plan, directory: Path) -> tuple[Run, Report]:
-    async def work() -> tuple[Run, Report]:
-        made = Run(plan, directory)
+def run(plan: ChaosPlan, directory: Path) -> tuple[ChaosRun, ChaosReport]:
+    async def work() -> tuple[ChaosRun, ChaosReport]:
+        made = ChaosRun(plan, directory)
         return made, await made.report()
 
     return asyncio.run(work())
 
 
 def test_brokers_that_keep_nothing_are_found_out(tmp_path: Path) -> None:
-    made, report = run(replace(SHORT, durability=VOLATILE), tmp_path)
+    # A lease that outlasts the restart of a broker on a busy machine: no lost session is excused.
+    made, report = run(replace(SHORT, durability=VOLATILE, lease_s=100.0), tmp_path)
     assert not report.kept
     assert "durability" in report.violated
     assert report.sessions["lost"] > 0
@@ -152,7 +161,7 @@ def test_a_folder_that_lost_its_tail_is_found_out(tmp_path: Path) -> None:
     journal = tmp_path / "B1" / "journal"
     (journal / "closed").unlink()
     (segment,) = journal.glob("*.log")
-    os.truncate(segment, segment.stat().st_size * 2 // 3)
+    os.truncate(segment, segment.stat().st_size // 3)
     folders = {name: tmp_path / name for name in plan.tree.brokers}
     again = judge(plan, made.chronicle, folders)
     assert {"durability", "routing"} <= set(again.violated)
@@ -161,8 +170,9 @@ def test_a_folder_that_lost_its_tail_is_found_out(tmp_path: Path) -> None:
 
 
 def test_an_overlay_that_does_not_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match=r"B1 did not start: error: .*prayer"):
-        run(replace(SHORT, durability="prayer"), tmp_path)
+    (tmp_path / "B1").write_text("no folder")
+    with pytest.raises(UnavailableError, match=r"B1 did not start: .*B1"):
+        run(SHORT, tmp_path)
     assert brokers_in(tmp_path) == []
 
 
@@ -170,9 +180,9 @@ def test_it_can_be_interrupted_and_leaves_nothing_behind(tmp_path: Path) -> None
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     process = subprocess.Popen([*COMMAND, "--brokers", "2", "--json"], env=environment)
     try:
-        wait_until(lambda: any(tmp_path.glob("motet-chaos-*/B2/journal")), "the brokers start")
+        wait_until(lambda: any(tmp_path.glob("motet-chaos-*/B2/journal")))
         (directory,) = tmp_path.glob("motet-chaos-*")
-        wait_until(lambda: len(brokers_in(directory)) == 2, "both brokers run")
+        wait_until(lambda: len(brokers_in(directory)) == 2)
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130
     finally:
@@ -186,8 +196,8 @@ def test_brokers_end_when_it_is_killed(tmp_path: Path) -> None:
     directory = tmp_path / "kept"
     process = subprocess.Popen([*COMMAND, "--brokers", "2", "--dir", str(directory), "--json"])
     try:
-        wait_until(lambda: len(brokers_in(directory)) == 2, "both brokers run")
+        wait_until(lambda: len(brokers_in(directory)) == 2)
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: brokers_in(directory) == [], "the brokers end")
+    wait_until(lambda: brokers_in(directory) == [])

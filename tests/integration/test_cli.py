@@ -6,28 +6,19 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from motet.broker.topology import BrokerPlace, Topology
+from motet.broker.overlay.topology import BrokerPlace, Topology
+from motet.fleet.process import free_ports
+from tests.waiting import PATIENCE_S, wait_until
 
 MOTET = (sys.executable, "-m", "motet")
-PATIENCE_S = 30.0
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def line(brokers: int) -> Topology:
@@ -75,13 +66,6 @@ def subscribed(process: subprocess.Popen[str]) -> None:
     """Wait for the remark that a subscription is effective."""
     assert process.stderr is not None
     assert "effective" in process.stderr.readline()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.05)
 
 
 def alive(pid: int) -> bool:
@@ -171,7 +155,7 @@ def test_up_refuses_a_port_in_use_and_leaves_nothing(three: Overlay, tmp_path: P
         refused = motet("up", str(file), "--dir", str(tmp_path / "deep" / "run"), "--json")
         assert refused.returncode == 2
         assert refused.stdout == ""
-        assert refused.stderr.startswith("error: C2: port")
+        assert refused.stderr.startswith("error: C2 did not start: port")
         assert "in use" in refused.stderr
         assert "what was made in" in refused.stderr
         left = [path for path in (tmp_path / "deep").rglob("*") if not path.is_dir()]
@@ -310,7 +294,7 @@ def test_a_broker_that_dies_is_restarted_and_nothing_outlives_up(tmp_path: Path)
         # Killed outright, `up` cannot stop its brokers: they notice themselves.
         running.process.kill()
         running.process.wait()
-        eventually(lambda: not any(alive(pid) for pid in pids))
+        wait_until(lambda: not any(alive(pid) for pid in pids))
         running.process.returncode = 0
 
 
@@ -342,7 +326,7 @@ def test_sim_tells_a_story() -> None:
     told = motet("sim", "--replay", "1")
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith("seed 1")
-    assert "nothing is violated" in told.stdout
+    assert "no violations" in told.stdout
 
 
 PLAN = """

@@ -15,25 +15,18 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.broker.config import BrokerConfig
-from motet.broker.records import MACHINE_VERSION
-from motet.broker.recovery import JOURNAL, listing
-from motet.broker.service import open_broker
-from motet.broker.topology import BrokerPlace, Topology
-from motet.chaos.fleet import free_ports
+from motet.broker.core.records import MACHINE_VERSION
+from motet.broker.driver.service import open_broker
+from motet.broker.folder.recovery import JOURNAL
+from motet.broker.overlay.topology import BrokerPlace, Topology, Wiring
 from motet.cli.main import run
 from motet.errors import StaleState, StorageError
+from motet.fleet.process import free_ports
+from motet.protocol.config import BrokerConfig
 from motet.runtime.log import FileLog
-from motet.runtime.wiring import Wiring
-from tests.integration.durable_broker import (
-    MOTET,
-    NEXT_RELEASE,
-    SOON_S,
-    DurableBroker,
-    eventually,
-    flip,
-    wait_until,
-)
+from motet.runtime.log.files import listing
+from tests.integration.durable_broker import MOTET, NEXT_RELEASE, DurableBroker, flip
+from tests.waiting import PATIENCE_S, eventually, wait_until
 
 WANTED = [f"x = {number}" for number in range(40)]
 
@@ -124,12 +117,16 @@ def test_damage_is_named_with_the_way_out_and_left_as_it_is(
     harm, words = DAMAGES[damage]
     words = tuple(word.format(last=last(broker)) for word in words)
     harm(broker)
-    before = listing(broker.data)
+    before = listing(broker.data, broker.data / JOURNAL)
     said = refusal(broker)
     assert said.startswith(str(broker.data))
     assert all(word in said for word in words), said
     assert "nothing was changed; restore the folder from a backup, or move it away" in said
-    changed = {path for path, state in listing(broker.data).items() if before.get(path) != state}
+    changed = {
+        path
+        for path, state in listing(broker.data, broker.data / JOURNAL).items()
+        if before.get(path) != state
+    }
     assert changed <= {str(broker.data / JOURNAL / mark) for mark in ("lock", "closed")}
 
     assert run(["journal", "verify", str(broker.data)]) == 1
@@ -176,7 +173,7 @@ async def test_a_group_that_was_torn_is_cut_and_nothing_acknowledged_is_in_it(
     size = last(broker).stat().st_size
     broker.let_no_file_grow_beyond(size + 50)
     under_way = [asyncio.ensure_future(client.subscribe(f"x = {n}")) for n in range(2000, 2020)]
-    status, said = await broker.ended()
+    status, said = await broker.end_seen()
     assert status == 1
     assert "Traceback" not in said
     line = said.splitlines()[-1]
@@ -189,9 +186,9 @@ async def test_a_group_that_was_torn_is_cut_and_nothing_acknowledged_is_in_it(
 
     await broker.start()
     assert "cut 50 bytes of a group that a crash tore" in broker.said
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*under_way)  # the client has asked again
-    assert client.lost_sessions == 0
+    assert client.session.lost_sessions == 0
     assert broker.wanted() == {*WANTED, "x = 1000", *(f"x = {n}" for n in range(2000, 2020))}
     broker.kill()
     await client.close()
@@ -326,7 +323,7 @@ def up(directory: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=SOON_S)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_up_reports_a_damaged_folder_once_and_goes_on_when_it_is_gone(tmp_path: Path) -> None:
@@ -343,7 +340,9 @@ def test_up_reports_a_damaged_folder_once_and_goes_on_when_it_is_gone(tmp_path: 
         wait_until(lambda: log.read_text().count("is broken") >= 2)  # and is tried again
         died, unwell = errors.read_text().splitlines()
         assert died == f"B2 (pid {pid}) died of SIGKILL; restarting in 0.1 s"
-        assert unwell.startswith(f"B2 is not well: B2: {segment}: record 1 at offset ")
+        assert unwell.startswith(
+            f"B2 is not well: B2 did not start: {segment}: record 1 at offset "
+        )
         assert "move it away" in unwell
         folder.rename(tmp_path / "damaged")
         wait_until(lambda: "B2 is back" in errors.read_text())

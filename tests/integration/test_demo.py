@@ -12,17 +12,15 @@ import pyarrow.parquet
 import pytest
 
 from motet.audit.verdicts import Audit
-from motet.demo import story
-from motet.demo.chronicle import Sample
-from motet.demo.judging import CRASH, EVENTS, HANDS, promises_of
-from motet.demo.outcome import Wish
-from motet.demo.overlay import PUBLISHED_AT
-from motet.demo.pipeline import Pipeline
-from motet.demo.story import play
 from motet.runtime.loop import run
 from motet.spark.archive.proof import Proof
-from motet.spark.insight.report import Report
-from motet.spark.replay.plan import Made, Plan, noted
+from motet.spark.insight.report import InsightReport
+from motet.spark.replay.plan import PlanOrigin, ReplayPlan, noted
+from motet_labs.demo import story
+from motet_labs.demo.overlay import PUBLISHED_AT
+from motet_labs.demo.pipeline import Pipeline
+from motet_labs.demo.promises import CRASH, EVENTS, HANDS, promises_of
+from motet_labs.demo.story import Sample, Wish, play
 
 CASES, EVENTS_OF_CASE = 24, 40
 SECONDS = 6.0
@@ -52,10 +50,10 @@ class NoSpark(Pipeline):
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "0.parquet")
         return folder
 
-    def plan(self, log: Path, publishers: int, names: Mapping[str, str]) -> Plan:
+    def plan(self, log: Path, publishers: int, names: Mapping[str, str]) -> ReplayPlan:
         assert not names
         rows = CASES * EVENTS_OF_CASE
-        plan = noted(log, Made("nowhere", (), (), ""), publishers, "log", (), rows)
+        plan = noted(log, PlanOrigin("nowhere", (), (), ""), publishers, "log", (), rows)
         assert plan is not None
         assert plan.rows == rows
         return plan
@@ -78,9 +76,9 @@ class NoSpark(Pipeline):
     def archived_events(self) -> list[tuple[str, int, dict[str, Any]]]:
         return []
 
-    def insight(self, home: str) -> tuple[Report, int]:
+    def insight(self, home: str) -> tuple[InsightReport, int]:
         del home
-        return Report(0, 0, [], [], [], [], 0, 0, 0), 0
+        return InsightReport(0, 0, [], [], [], [], 0, 0, 0), 0
 
     def written(self, home: str) -> dict[str, list[object]]:
         del home
@@ -115,6 +113,6 @@ def test_cases_change_hands_while_the_broker_in_the_middle_dies(
     assert counts[EVENTS, "published"] == CASES * EVENTS_OF_CASE
     assert counts[EVENTS, "delivered"] == 3 * CASES * EVENTS_OF_CASE
     assert counts[HANDS, "lots that changed hands"] > 0
-    assert told.chronicle.killed_at_s is not None
+    assert told.timeline.killed_at_s is not None
     assert told.silence_s > 0
     assert told.in_logs > len(told.script)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from motet.broker.topology import Topology
-from motet.experiments import regular
-from motet.experiments.dispatch_stand import scene
-from motet.experiments.regular import ALONE, BURSTS
-from motet.experiments.tx_paper import INSTANCES_PER_BURST
+from motet.broker.overlay.topology import Topology
+from motet_labs.experiments import regular
+from motet_labs.experiments.dispatching import scene
+from motet_labs.experiments.paper1 import INSTANCES_PER_BURST
+from motet_labs.experiments.regular import ALONE, BURSTS
 
 INSTANCES = 6
 
@@ -21,16 +21,14 @@ def test_every_approach_hands_instances_over(tmp_path: Path, durability: str) ->
     with scene(Topology.line(2), tmp_path, delay_s=0.001, durability=durability) as on:
         for approach in ("S-TX", "D-TX", "D-TX_NI"):
             # When each dispatches instances, two at a time
-            found = on.load.ask(
-                do="dispatch", approach=approach, casts=2, threads=2, each=INSTANCES
-            )
+            found = on.load.ask("dispatch", approach=approach, casts=2, threads=2, each=INSTANCES)
             # Then every update went to its agent, and to nobody else
             assert len(found["latency_ms"]) == 2 * INSTANCES
             assert found["wrong"] == 0
         # And without transactions that is so if one waits for very long, and not if one does not
-        patient = on.load.ask(do="dispatch", approach="BL-WAIT", casts=1, each=2, wait_s=1.0)
+        patient = on.load.ask("dispatch", approach="BL-WAIT", casts=1, each=2, wait_s=1.0)
         assert patient["wrong"] == 0
-        hasty = on.load.ask(do="dispatch", approach="BL-WAIT", casts=1, each=2, wait_s=0.0)
+        hasty = on.load.ask("dispatch", approach="BL-WAIT", casts=1, each=2, wait_s=0.0)
         assert hasty["wrong"] == 2
 
 

@@ -20,8 +20,9 @@ from motet.model import Filter
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session.messages import ClientHello, Done, SubscribeRequest, Welcome
 from motet.runtime.tcp import host_and_port
-from tests.integration.durable_broker import SOON_S, DurableBroker, eventually, eventually_so
+from tests.integration.durable_broker import DurableBroker
 from tests.integration.speaker import Speaker
+from tests.waiting import PATIENCE_S, eventually
 
 ROUNDS = 8
 CHURNERS = 6
@@ -45,7 +46,7 @@ class Churn:
     async def _one(self) -> None:
         while self.may_go_on:
             text = f"x = {next(self._numbers)}"
-            self.standing[text] = await self.client.subscribe(text, timeout=SOON_S)
+            self.standing[text] = await self.client.subscribe(text, timeout=PATIENCE_S)
             self.acknowledged += 1
             if self._chance.random() < 0.5:
                 await self._take_one_back()
@@ -53,15 +54,15 @@ class Churn:
     async def _take_one_back(self) -> None:
         text = self._chance.choice(list(self.standing))
         subscription = self.standing.pop(text)
-        await subscription.unsubscribe(timeout=SOON_S)
+        await subscription.unsubscribe(timeout=PATIENCE_S)
         self.gone.add(text)
         self.acknowledged += 1
 
 
 async def arrives(publisher: Client, subscription: Subscription, **attributes: object) -> None:
     """What is published now comes in through this subscription."""
-    receipt = await publisher.publish(dict(attributes))  # type: ignore[arg-type]
-    async with asyncio.timeout(SOON_S):
+    receipt = await publisher.send(dict(attributes))  # type: ignore[arg-type]
+    async with asyncio.timeout(PATIENCE_S):
         await receipt
         event = await anext(subscription)
     assert dict(event.attributes) == attributes
@@ -76,7 +77,7 @@ async def test_a_broker_is_killed_again_and_again_while_operations_are_under_way
         bob = await stack.enter_async_context(motet.connect(broker.address, client_id="bob"))
         await bob.advertise("x >= 0 or kind = 'lasting'")
         lasting = await alice.subscribe("kind = 'lasting'")
-        epochs = (alice.session_epoch, bob.session_epoch)
+        epochs = (alice.session.epoch, bob.session.epoch)
         churn, chance = Churn(alice, seed=1), random.Random(1)
         for round_ in range(ROUNDS):
             churn.may_go_on = True
@@ -90,12 +91,12 @@ async def test_a_broker_is_killed_again_and_again_while_operations_are_under_way
             assert not kept & gone, round_
             churn.may_go_on = False
             await broker.start()
-            async with asyncio.timeout(SOON_S):
+            async with asyncio.timeout(PATIENCE_S):
                 await work  # what was under way gets its answer from the broker that came back
             await eventually(lambda: alice.connected and bob.connected)
-            assert (alice.session_epoch, bob.session_epoch) == epochs
+            assert (alice.session.epoch, bob.session.epoch) == epochs
             await arrives(bob, lasting, kind="lasting", round=round_)
-        assert (alice.lost_sessions, bob.lost_sessions) == (0, 0)
+        assert (alice.session.lost_sessions, bob.session.lost_sessions) == (0, 0)
         assert broker.wanted() == {*churn.standing, "kind = 'lasting'"}
 
 
@@ -111,15 +112,15 @@ async def test_what_the_weaker_modes_give_up_when_a_process_is_killed(
     ):
         await alice.advertise("x > 0")
         subscription = await alice.subscribe("x > 0")
-        epoch = alice.session_epoch
+        epoch = alice.session.epoch
         broker.kill()
         await broker.start()
         await eventually(lambda: alice.connected)
-        assert (alice.lost_sessions, alice.session_epoch == epoch) == (lost, not lost)
+        assert (alice.session.lost_sessions, alice.session.epoch == epoch) == (lost, not lost)
         # In any case the client has everything in force again.
         status = await broker.status()
         assert status["journal"]["durability"] == durability
-        await eventually_so(lambda: has_tables(broker, advertisements=1, subscriptions=1))
+        await eventually(lambda: has_tables(broker, advertisements=1, subscriptions=1))
         await arrives(alice, subscription, x=1)
 
 
@@ -163,7 +164,7 @@ async def test_brokers_in_a_line_are_killed_while_operations_flow(tmp_path: Path
         for client in ends:
             await client.advertise("x >= 0 or to is not null")
         mail = [await client.subscribe(f"to = '{client.client_id}'") for client in ends]
-        epochs = [client.session_epoch for client in ends]
+        epochs = [client.session.epoch for client in ends]
         churns = [Churn(client, seed) for seed, client in enumerate(ends)]
         work = [asyncio.create_task(churn.run()) for churn in churns]
         for victim in (b2, b1, b3, b2):
@@ -173,10 +174,10 @@ async def test_brokers_in_a_line_are_killed_while_operations_flow(tmp_path: Path
             await victim.start()
         for churn in churns:
             churn.may_go_on = False
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*work)
-        assert [client.session_epoch for client in ends] == epochs
-        assert [client.lost_sessions for client in ends] == [0, 0]
+        assert [client.session.epoch for client in ends] == epochs
+        assert [client.session.lost_sessions for client in ends] == [0, 0]
         await arrives(ends[0], mail[1], to="carol")
         await arrives(ends[1], mail[0], to="alice")
         wanted = {text for churn in churns for text in churn.standing}
@@ -230,12 +231,12 @@ async def test_a_lease_that_runs_out_and_a_goodbye_end_a_session_everywhere(
             alice.close()
             b1.kill()  # nobody counts the lease while the broker is down; then it runs out
             await b1.start()
-            await eventually_so(lambda: has_tables(b2, subscriptions=0, clients=1))
+            await eventually(lambda: has_tables(b2, subscriptions=0, clients=1))
             async with motet.connect(b1.address, client_id="bob") as bob:
                 await bob.subscribe("x > 2")
                 assert await has_tables(b2, subscriptions=1, clients=2)
-            await eventually_so(lambda: has_tables(b2, subscriptions=0, clients=1))
-        await eventually_so(lambda: has_tables(b1, advertisements=0, clients=0))
+            await eventually(lambda: has_tables(b2, subscriptions=0, clients=1))
+        await eventually(lambda: has_tables(b1, advertisements=0, clients=0))
         for broker in (b1, b2):
             broker.kill()
             assert broker.wanted() == set()
@@ -257,7 +258,7 @@ async def test_a_restored_backup_is_refused_by_the_neighbours_and_by_itself(
         b1.data.rename(tmp_path / "newer")
         (tmp_path / "backup").rename(b1.data)
         await b1.start()
-        status, said = await b1.ended()
+        status, said = await b1.end_seen()
         assert status == 1
         assert "Traceback" not in said
         last = said.splitlines()[-1]
@@ -307,11 +308,11 @@ async def test_a_client_that_knows_more_than_its_broker_is_told_so(tmp_path: Pat
             with pytest.raises(StaleState, match=r"answer to request 2 of session \S+, but we"):
                 await alice.subscribe("x > 2")
             with pytest.raises(StaleState, match=r"'carol' was in session .* move its data folder"):
-                await carol.publish({"x": 1})
+                await carol.send({"x": 1})
             await carol.close()
             # The copy has all that bob was told. Whatever clients say, the broker goes on.
             await eventually(lambda: bob.connected)
-            assert bob.lost_sessions == 0
+            assert bob.session.lost_sessions == 0
             expelled = (await broker.status())["counts"]["expelled"]
             assert expelled == {"StaleState": 2}
             assert broker.said.count("is closed: StaleState: ") == 2

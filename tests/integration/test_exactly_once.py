@@ -10,9 +10,10 @@ from pathlib import Path
 
 import motet
 from motet import Client, Subscription
-from motet.client.progress import LAG_S
-from motet.protocol.delivery.state import Limits
-from tests.integration.durable_broker import POLL_S, SOON_S, DurableBroker, eventually
+from motet.client.subscription import LAG_S
+from motet.protocol.delivery.stream import Limits
+from tests.integration.durable_broker import DurableBroker
+from tests.waiting import PATIENCE_S, POLL_S, eventually
 
 EVENTS = 3000
 SPACE = "step > 0"
@@ -20,7 +21,7 @@ SPACE = "step > 0"
 
 async def take(subscription: Subscription, count: int) -> list[object]:
     """So many events, and proof that no other follows them at once."""
-    async with asyncio.timeout(2 * SOON_S):
+    async with asyncio.timeout(2 * PATIENCE_S):
         found = [(await anext(subscription))["step"] for _ in range(count)]
     await asyncio.sleep(5 * LAG_S)
     assert subscription.buffered == 0
@@ -30,10 +31,10 @@ async def take(subscription: Subscription, count: int) -> list[object]:
 async def publish(client: Client, first: int, last: int, pause_every: int = 50) -> None:
     """All of them acknowledged, whatever happens meanwhile."""
     for step in range(first, last + 1):
-        await client.publish({"step": step})
+        await client.send({"step": step})
         if step % pause_every == 0:
             await asyncio.sleep(POLL_S)  # so that it takes as long as what happens meanwhile
-    await client.flush(timeout=2 * SOON_S)
+    await client.flush(timeout=2 * PATIENCE_S)
 
 
 async def more(subscription: Subscription, publishing: asyncio.Future[None]) -> None:
@@ -43,7 +44,7 @@ async def more(subscription: Subscription, publishing: asyncio.Future[None]) -> 
 
 
 def cut(client: Client) -> None:
-    line = client._conversation._line
+    line = client._driver._line
     if line is not None:
         line.connection.abort("cut by the test")
 
@@ -84,8 +85,8 @@ async def test_an_event_has_its_place_in_the_stream_unless_it_is_best_effort() -
         subscription = await bob.subscribe(SPACE)
 
         async def placed(publisher: Client, **options: bool) -> bool:
-            await (await publisher.publish({"step": 1}, **options))  # type: ignore[arg-type]
-            event = await asyncio.wait_for(anext(subscription), SOON_S)
+            await publisher.publish({"step": 1}, **options)  # type: ignore[arg-type]
+            event = await asyncio.wait_for(anext(subscription), PATIENCE_S)
             assert (event.pubend is None) == (event.tick is None)
             return event.tick is not None
 
@@ -102,12 +103,12 @@ async def test_cursors_follow_the_application() -> None:
         await alice.advertise(SPACE)
         subscription = await bob.subscribe(SPACE)
         await publish(alice, 1, 3)
-        first, second = [await asyncio.wait_for(anext(subscription), SOON_S) for _ in range(2)]
+        first, second = [await asyncio.wait_for(anext(subscription), PATIENCE_S) for _ in range(2)]
         assert first.pubend is not None
         assert first.tick is not None
         assert second.tick is not None
         assert first.pubend == second.pubend
-        assert first.tick <= bob.cursors[first.pubend] < second.tick
+        assert first.tick <= bob.session.cursors[first.pubend] < second.tick
 
 
 def test_the_same_without_await() -> None:
@@ -119,16 +120,16 @@ def test_the_same_without_await() -> None:
         # More than the broker sends ahead: it goes on only because it hears what is done with.
         count = 2 * Limits().window_events
         for step in range(1, count + 1):
-            alice.publish({"step": step}, best_effort=step % 1000 == 0)
-        alice.flush(timeout=SOON_S)
+            alice.send({"step": step}, best_effort=step % 1000 == 0)
+        alice.flush(timeout=PATIENCE_S)
         steps: dict[bool, list[object]] = {True: [], False: []}
         for _ in range(count):
-            event = subscription.get(timeout=SOON_S)
+            event = subscription.get(timeout=PATIENCE_S)
             steps[event.tick is None].append(event["step"])
         assert steps[True] == [step for step in range(1, count + 1) if step % 1000 == 0]
         assert steps[False] == [step for step in range(1, count + 1) if step % 1000]
-        assert (subscription.dropped, subscription.lost, bob.lost_events) == (0, 0, 0)
-        assert len(bob.cursors) == 1
+        assert (subscription.dropped, subscription.lost, bob.session.lost_events) == (0, 0, 0)
+        assert len(bob.session.cursors) == 1
 
 
 # ── slow readers ─────────────────────────────────────────────────────────────────────────
@@ -149,7 +150,7 @@ async def test_a_reader_that_pauses_holds_the_stream_back_and_loses_nothing() ->
         # The others did not wait for this one. The broker counts in batches.
         assert slow.buffered < 2 * window
         assert await take(slow, 3 * window) == list(range(1, 3 * window + 1))
-        assert (slow.dropped, slow.lost, bob.dropped_by_broker) == (0, 0, 0)
+        assert (slow.dropped, slow.lost, bob.session.dropped_by_broker) == (0, 0, 0)
 
 
 # ── connections ──────────────────────────────────────────────────────────────────────────
@@ -166,7 +167,7 @@ async def test_connections_break_on_both_sides_and_every_event_arrives_once() ->
             await publish(alice, 1, EVENTS)
         assert await take(subscription, EVENTS) == list(range(1, EVENTS + 1))
         assert await take(second, EVENTS - 1000) == list(range(1001, EVENTS + 1))
-        assert (alice.lost_sessions, bob.lost_sessions) == (0, 0)
+        assert (alice.session.lost_sessions, bob.session.lost_sessions) == (0, 0)
 
 
 # ── brokers ──────────────────────────────────────────────────────────────────────────────
@@ -187,7 +188,7 @@ async def test_the_only_broker_is_killed_again_and_again(tmp_path: Path) -> None
             await broker.start()
         await publishing
         assert await take(subscription, EVENTS) == list(range(1, EVENTS + 1))
-        assert (alice.lost_sessions, bob.lost_sessions) == (0, 0)
+        assert (alice.session.lost_sessions, bob.session.lost_sessions) == (0, 0)
 
 
 async def test_brokers_of_a_line_are_killed_in_turn(tmp_path: Path) -> None:
@@ -213,4 +214,4 @@ async def test_brokers_of_a_line_are_killed_in_turn(tmp_path: Path) -> None:
                 await broker.start()
             await publishing
             assert await take(subscription, EVENTS) == list(range(1, EVENTS + 1))
-            assert (alice.lost_sessions, bob.lost_sessions) == (0, 0)
+            assert (alice.session.lost_sessions, bob.session.lost_sessions) == (0, 0)

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from motet.cli import main, trial_runs
-from motet.cli.ending import FINE, MISUSE
-from motet.experiments.exactly_once import SHORT
-from motet.experiments.overhead import Effort
-from motet.experiments.paper import Schedule
+from motet.cli import experiment_run, main
+from motet.cli.console import FINE, MISUSE
+from motet_labs.experiments import paper1
+from motet_labs.experiments.exactly_once import SHORT
+from motet_labs.experiments.overhead import OverheadEffort
+from motet_labs.experiments.paper5 import Schedule
+from motet_labs.experiments.transactions import DELAYED, TransactionsPlan
 
 TINY = replace(
     SHORT,
-    effort=Effort(crowds=(4,), rounds=1, period_s=0.3, rest_s=0.3, per_s=400),
-    schedules={"link": Schedule(before_s=0.4, stall_s=0.6, gone_s=0.5, after_s=0.5)},
-    subscribers=("s1", "s2"),
+    effort=OverheadEffort(crowds=(4,), rounds=1, period_s=0.3, rest_s=0.3, per_s=400),
+    schedules=dict.fromkeys(
+        ("link", "broker", "publisher"),
+        Schedule(before_s=0.4, stall_s=0.6, gone_s=0.5, after_s=0.5),
+    ),
+    subscribers=("s1", "s2", "s3"),
 )
 
 
 def test_nothing_is_lost_and_the_figures_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_runs, "SHORT", TINY)
-    words = ["experiment", "exactly-once", "--short", "--no-plots", "--json"]
-    words += ["--part", "overhead", "--part", "link", "--out", str(tmp_path)]
+    monkeypatch.setattr(experiment_run, "SHORT", TINY)
+    words = ["experiment", "exactly-once", "--short", "--json", "--out", str(tmp_path)]
     assert main.run(words) == FINE
     told = json.loads(capsys.readouterr().out)
     assert told["kept"] is True
@@ -38,6 +44,11 @@ def test_nothing_is_lost_and_the_figures_are_told(
             assert row[mode]["remote_ms"] > 0
     assert (told["overhead"]["lost"], told["overhead"]["amiss"]) == (0, 0)
     assert told["overhead"]["best_effort_dropped"] == 0
+    for part in ("broker", "publisher"):
+        found = told[part]
+        assert (found["lost"], found["doubled"], found["disordered"]) == (0, 0, 0), part
+        assert found["delivered"] == len(TINY.subscribers) * found["published"] > 0, part
+    check_results(told)
     link = told["link"]
     assert (link["lost"], link["doubled"], link["disordered"]) == (0, 0, 0)
     assert link["delivered"] == len(TINY.subscribers) * link["published"] > 0
@@ -47,6 +58,39 @@ def test_nothing_is_lost_and_the_figures_are_told(
     assert "s2" not in link["nacks"]
     whole = json.loads(Path(told["file"]).read_text())
     assert len(whole["link"]["series"]["latency"]["s1"]) == link["published"]
+
+
+def check_results(told: dict[str, Any]) -> None:
+    """Figures are numbers, and what is written is there."""
+    assert told["results"]
+    for figure in told["results"]:
+        assert math.isfinite(figure["value"]), figure
+    for path in (told["file"], told["page"], *told["plots"]):
+        assert Path(path).stat().st_size > 0
+    assert told["plots"]
+
+
+def test_every_part_of_the_experiment_with_transactions_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least = TransactionsPlan(
+        settings=(DELAYED,),
+        beside=(),
+        transactions=4,
+        wait_runs=1,
+        rounds=1,
+        quick=True,
+        burst_events=500,
+    )
+    monkeypatch.setattr(experiment_run, "QUICK", least)
+    few = {"BASE_BROKERS": 1, "BROKERS": (1, 3), "THREADS": (1, 2), "CASTS": (1, 2)}
+    for name, value in few.items():
+        monkeypatch.setattr(paper1, name, value)
+    words = ["experiment", "transactions", "--short", "--json", "--out", str(tmp_path)]
+    assert main.run(words) == FINE
+    told = json.loads(capsys.readouterr().out)
+    assert told["kept"] is True
+    check_results(told)
 
 
 def test_a_part_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

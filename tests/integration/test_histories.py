@@ -9,7 +9,8 @@ from typing import Any
 
 import motet
 from motet.audit.writing import read_table
-from tests.integration.durable_broker import SOON_S, DurableBroker
+from tests.integration.durable_broker import DurableBroker
+from tests.waiting import PATIENCE_S
 
 TABLES = ("logged", "cuts", "starts", "deeds")
 
@@ -24,7 +25,7 @@ def parts(history: Path) -> set[Path]:
 
 
 async def until(history: Path, table: str, count: int) -> None:
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not any((history / table).glob("*.parquet")) or len(rows(history, table)) < count:
             await asyncio.sleep(0.05)
 
@@ -37,7 +38,7 @@ async def test_what_a_killed_broker_had_not_written_down_it_writes_when_it_is_ba
     async with broker, motet.connect(broker.address, client_id="a") as client:
         await client.advertise("n >= 0")
         await client.participate()
-        await client.publish({"n": 0})
+        await client.send({"n": 0})
         await client.flush()
         await until(history, "logged", 1)
         written = parts(history)
@@ -46,14 +47,14 @@ async def test_what_a_killed_broker_had_not_written_down_it_writes_when_it_is_ba
         for n in (1, 2):
             plan.publish("a", {"n": n})
         tx = await client.execute(plan)
-        await client.publish({"n": 3})
+        await client.send({"n": 3})
         await client.flush()
         broker.kill()
         for path in parts(history) - written:  # as if it had been killed within the second
             path.unlink()
         await broker.start()
-        await client.publish({"n": 4})
-        await client.flush(SOON_S)
+        await client.send({"n": 4})
+        await client.flush(PATIENCE_S)
         await until(history, "logged", 5)
         there = [row async for batch in motet.read(broker.address) for row in batch.rows()]
     logged = rows(history, "logged")
@@ -70,12 +71,12 @@ async def test_a_history_begins_when_it_is_asked_for(tmp_path: Path) -> None:
     broker = DurableBroker(tmp_path, "B1")
     async with broker, motet.connect(broker.address, client_id="a") as client:
         await client.advertise("n >= 0")
-        await client.publish({"n": 0})
+        await client.send({"n": 0})
         await client.flush()
         broker.kill()
         broker.options = ("--history", str(history))
         await broker.start()
-        await client.publish({"n": 1})
-        await client.flush(SOON_S)
+        await client.send({"n": 1})
+        await client.flush(PATIENCE_S)
         await until(history, "logged", 1)
     assert len(rows(history, "logged")) == 1

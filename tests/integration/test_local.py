@@ -8,6 +8,7 @@ import pytest
 
 import motet
 from motet.errors import ClosedError, MisuseError, NotAdvertised, TopologyError
+from tests.waiting import PATIENCE_S
 
 
 async def test_content_is_routed_across_three_brokers() -> None:
@@ -21,15 +22,15 @@ async def test_content_is_routed_across_three_brokers() -> None:
         low = await bob.subscribe("process = 'p1' and step < 4")
         high = await carol.subscribe("step >= 8 or step = 2")
         other = await carol.subscribe("process = 'p2'")
-        await alice.publish_many({"process": "p1", "step": step} for step in range(1, 10))
+        await alice.send_many({"process": "p1", "step": step} for step in range(1, 10))
         await alice.flush()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert [(await anext(low))["step"] for _ in range(3)] == [1, 2, 3]
             assert [(await anext(high))["step"] for _ in range(3)] == [2, 8, 9]
         assert other.buffered == 0
         assert overlay.status()["B3"]["tables"]["subscriptions"] >= 2
         with pytest.raises(NotAdvertised):
-            await (await alice.publish({"process": "p1", "step": 10}))
+            await alice.publish({"process": "p1", "step": 10})
 
 
 def shape(state: object) -> object:
@@ -50,7 +51,7 @@ async def test_two_overlays_do_not_meet() -> None:
         alice, bob = await one.connect("alice"), await two.connect("bob")
         await alice.advertise("x > 0")
         subscription = await bob.subscribe("x > 0")
-        await (await alice.publish({"x": 1}))
+        await alice.publish({"x": 1})
         await asyncio.sleep(0.01)
         assert subscription.buffered == 0
 
@@ -63,9 +64,9 @@ async def test_any_tree(covering: bool) -> None:
         await publisher.advertise("x > 0")
         readers = [await overlay.connect(broker=name) for name in overlay.brokers]
         subscriptions = [await reader.subscribe("x > 1") for reader in readers]
-        await publisher.publish({"x": 1})
-        await (await publisher.publish({"x": 2}))
-        async with asyncio.timeout(5):
+        await publisher.send({"x": 1})
+        await publisher.publish({"x": 2})
+        async with asyncio.timeout(PATIENCE_S):
             assert [(await anext(s))["x"] for s in subscriptions] == [2] * 7
 
 
@@ -94,8 +95,8 @@ def test_without_await() -> None:
         ):
             alice.advertise("x > 0")
             subscription = bob.subscribe("x > 1")
-            alice.publish({"x": 2})
-            assert subscription.get(timeout=5.0)["x"] == 2
+            alice.send({"x": 2})
+            assert subscription.get(timeout=PATIENCE_S)["x"] == 2
         assert overlay.brokers == ("B1", "B2")
         assert overlay.status()["B1"]["broker"] == "B1"
     overlay.close()
@@ -110,12 +111,12 @@ async def test_a_broker_can_be_stopped_and_started_again() -> None:
         await p.advertise("true")
         subscription = await s.subscribe("x = 1")
         await overlay.stop_broker("B2")
-        with pytest.raises(motet.NotEffective) as failure:
+        with pytest.raises(motet.errors.NotEffective) as failure:
             await p.advertise("y = 1", timeout=0.2)
         assert failure.value.missing == ("B2",)
-        with pytest.raises(motet.MisuseError, match="B2 is not running"):
+        with pytest.raises(motet.errors.MisuseError, match="B2 is not running"):
             await overlay.stop_broker("B2")
         await overlay.start_broker("B2")
         await p.advertise("y = 1")  # its echo means that the way through B2 is whole again
-        await p.publish({"x": 1})
+        await p.send({"x": 1})
         assert (await anext(subscription))["x"] == 1

@@ -14,20 +14,20 @@ import pyarrow
 import pytest
 
 import motet
-from motet.broker.cell.mate import MateCore
-from motet.broker.config import BrokerConfig
-from motet.broker.driver import BrokerDriver
-from motet.broker.reloading import reload
-from motet.broker.retaining import retention_of
-from motet.broker.service import PUBEND
+from motet.broker.core.cell.mate import MateCore
+from motet.broker.driver.driver import BrokerDriver
+from motet.broker.driver.service import PUBEND, reload
+from motet.broker.folder.retention import retention_of
+from motet.broker.overlay.topology import Wiring
 from motet.cli.main import run
 from motet.errors import Disconnected, EventsLost, MisuseError, NoClientsHere, NotOffered
+from motet.protocol.config import BrokerConfig
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.reading.messages import DescribeRequest
 from motet.runtime.codec import encode
 from motet.runtime.pubend import PubendLog
-from motet.runtime.wiring import Wiring
-from tests.integration.durable_broker import DurableBroker, eventually, eventually_so, flip
+from tests.integration.durable_broker import DurableBroker, flip
+from tests.waiting import eventually
 
 EVENTS = 3000
 
@@ -37,7 +37,7 @@ async def publish(address: str, count: int = EVENTS, payload: bytes = b"x" * 100
     async with motet.connect(address, client_id="writer") as writer:
         await writer.advertise("n >= 0")
         for n in range(count):
-            await writer.publish({"n": n, "third": n % 3, "ratio": n / 7}, payload=payload)
+            await writer.send({"n": n, "third": n % 3, "ratio": n / 7}, payload=payload)
         await writer.flush()
 
 
@@ -51,7 +51,9 @@ async def overlay(tmp_path: Path) -> Any:
         yield made
 
 
-async def test_everything_comes_back_as_it_was_published(overlay: motet.LocalOverlay) -> None:
+async def test_everything_comes_back_as_it_was_published(
+    overlay: motet.client.LocalOverlay,
+) -> None:
     address = overlay.address("B1")
     before = datetime.now(UTC)
     await publish(address)
@@ -67,7 +69,7 @@ async def test_everything_comes_back_as_it_was_published(overlay: motet.LocalOve
     assert await read(overlay.address("B2")) == []
 
 
-async def test_ranges_filters_columns_and_limits(overlay: motet.LocalOverlay) -> None:
+async def test_ranges_filters_columns_and_limits(overlay: motet.client.LocalOverlay) -> None:
     address = overlay.address("B1")
     await publish(address)
     ticks = [row["tick"] for row in await read(address, columns=["tick"])]
@@ -84,7 +86,9 @@ async def test_ranges_filters_columns_and_limits(overlay: motet.LocalOverlay) ->
     assert started == [{"kind": "event", "publisher": "writer"}]
 
 
-async def test_a_batch_that_keeps_nothing_says_how_far_it_is(overlay: motet.LocalOverlay) -> None:
+async def test_a_batch_that_keeps_nothing_says_how_far_it_is(
+    overlay: motet.client.LocalOverlay,
+) -> None:
     address = overlay.address("B1")
     await publish(address)
     batches = [batch async for batch in motet.read(address, filter="n = 123456")]
@@ -96,7 +100,7 @@ async def test_a_batch_that_keeps_nothing_says_how_far_it_is(overlay: motet.Loca
     assert batches[-1].records.schema.names[:2] == ["pubend", "tick"]
 
 
-async def test_batches_speak_arrow(overlay: motet.LocalOverlay) -> None:
+async def test_batches_speak_arrow(overlay: motet.client.LocalOverlay) -> None:
     address = overlay.address("B1")
     await publish(address, 10)
     batches = [batch async for batch in motet.read(address, columns=["tick", "n", "pubend"])]
@@ -106,12 +110,12 @@ async def test_batches_speak_arrow(overlay: motet.LocalOverlay) -> None:
     assert pyarrow.record_batch(batches[0]).num_rows == len(batches[0])
 
 
-async def test_values_of_another_kind_are_counted(overlay: motet.LocalOverlay) -> None:
+async def test_values_of_another_kind_are_counted(overlay: motet.client.LocalOverlay) -> None:
     address = overlay.address("B1")
     async with motet.connect(address, client_id="writer") as writer:
         await writer.advertise("x is not null")
         for value in (1, "two", 3.5):
-            await writer.publish({"x": value})
+            await writer.send({"x": value})
         await writer.flush()
     (batch,) = [batch async for batch in motet.read(address, columns={"x": "int"})]
     assert (batch.rows(), batch.misfits) == ([{"x": 1}, {"x": None}, {"x": None}], {"x": 2})
@@ -122,22 +126,22 @@ async def test_values_of_another_kind_are_counted(overlay: motet.LocalOverlay) -
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"since": 0}, "`since` is a tick, from 1 on"),
-        ({"since": 2**70}, "`since` is a tick, from 1 on and up to"),
+        ({"since": 0}, "`since` is a tick from 1"),
+        ({"since": 2**70}, "`since` is a tick from 1 to"),
         ({"upto": {"B1.1": 2**70}}, "`upto` is a tick"),
         ({"limit": 2**70}, "a limit is a number of events"),
         ({"upto": datetime(2026, 1, 1)}, "no time zone"),
         ({"limit": 0}, "a limit is a number of events"),
         ({"columns": "n"}, "columns is a list"),
-        ({"columns": []}, "no column is wanted"),
+        ({"columns": []}, "`columns` is empty"),
         ({"columns": 7}, "columns is a list"),
         ({"columns": [7]}, "named by text, not by 7"),
         ({"columns": [None]}, "named by text, not by None"),
-        ({"columns": {"n": 7}}, "7 is no kind of value"),
+        ({"columns": {"n": 7}}, "unknown type 7"),
         ({"columns": ["n", ""]}, "the name of a column is empty"),
-        ({"columns": ["n:"]}, "missing behind 'n:'"),
+        ({"columns": ["n:"]}, "missing after the colon of 'n:'"),
         ({"filter": 7}, "a int is not a filter"),
-        ({"columns": ["n:long"]}, "'long' is no kind of value"),
+        ({"columns": ["n:long"]}, "unknown type 'long'"),
         ({"columns": ["tick:int"]}, "attributes.tick"),
         ({"columns": ["n", "n"]}, "same name"),
         ({"columns": ["n", "attributes.n"]}, "asked for twice"),
@@ -148,7 +152,7 @@ async def test_values_of_another_kind_are_counted(overlay: motet.LocalOverlay) -
     ],
 )
 async def test_what_cannot_be_asked(
-    overlay: motet.LocalOverlay, options: dict[str, Any], text: str
+    overlay: motet.client.LocalOverlay, options: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(MisuseError, match=text):
         await read(overlay.address("B1"), **options)
@@ -178,10 +182,10 @@ async def test_a_mate_sends_readers_to_its_head() -> None:
         await mate.stop()
 
 
-async def test_a_reader_waits_for_its_answer(overlay: motet.LocalOverlay) -> None:
+async def test_a_reader_waits_for_its_answer(overlay: motet.client.LocalOverlay) -> None:
     async with motet.open_log(overlay.address("B1")) as log:
         await log.describe()
-        line = log._line
+        line = log._channel._exchange
         assert line is not None
         assert line.connection is not None
         twice = [encode(DescribeRequest(PROTOCOL_VERSION, number)) for number in (7, 8)]
@@ -194,7 +198,7 @@ async def test_a_reader_waits_for_its_answer(overlay: motet.LocalOverlay) -> Non
 # ── cursors and retention ────────────────────────────────────────────────────────────────
 
 
-async def test_a_cursor_survives_and_goes(overlay: motet.LocalOverlay) -> None:
+async def test_a_cursor_survives_and_goes(overlay: motet.client.LocalOverlay) -> None:
     address = overlay.address("B1")
     await publish(address, 10)
     async with motet.open_log(address) as log:
@@ -219,8 +223,8 @@ async def test_a_broker_seals_trims_and_says_what_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A cursor older than what is kept: the reader behind it hears that it is too late."""
-    monkeypatch.setattr("motet.broker.upkeep.LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr("motet.broker.upkeep.SEAL_AFTER_S", 0.0)
+    monkeypatch.setattr("motet.broker.folder.retention.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("motet.broker.folder.retention.SEAL_AFTER_S", 0.0)
     retention = retention_of({"size": "1MiB"})
     async with motet.local(brokers=1, data=tmp_path, retention=retention) as overlay:
         address = overlay.address("B1")
@@ -234,7 +238,7 @@ async def test_a_broker_seals_trims_and_says_what_is_lost(
                 (now,) = await log.describe()
                 return now.lost_events > 0 and now.sealed_bytes > 0 and now.size_bytes < 1.2e6
 
-            await eventually_so(trimmed)
+            await eventually(trimmed)
             (account,) = await log.describe()
             assert account.lost_upto == account.first_tick - 1
             with pytest.raises(EventsLost):
@@ -246,7 +250,7 @@ async def test_a_broker_seals_trims_and_says_what_is_lost(
             assert kept == list(range(kept[0], 2500))
         status = overlay.status()["B1"]["pubend"]
         assert status["lost_events"] > 0
-        assert "lets go of events that somebody is still owed" in caplog.text
+        assert "events that subscribers or cursors still need" in caplog.text
         assert list((tmp_path / "B1" / PUBEND).glob("*.arrow"))
 
 
@@ -254,8 +258,8 @@ async def test_readers_and_sealing_do_not_disturb_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read again and again while segments become columns under the reader's eyes."""
-    monkeypatch.setattr("motet.broker.upkeep.LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr("motet.broker.upkeep.SEAL_AFTER_S", 0.0)
+    monkeypatch.setattr("motet.broker.folder.retention.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("motet.broker.folder.retention.SEAL_AFTER_S", 0.0)
     retention = retention_of({"size": "2MiB"})
     async with motet.local(brokers=1, data=tmp_path, retention=retention) as overlay:
         address = overlay.address("B1")
@@ -294,11 +298,11 @@ async def test_a_full_disk_ends_the_broker_and_loses_nothing(tmp_path: Path) -> 
 
             async def go_on() -> None:
                 for n in range(count):
-                    await writer.publish({"n": n}, payload=b"x" * 100)
+                    await writer.send({"n": n}, payload=b"x" * 100)
                 await writer.flush()
 
             publishing = asyncio.create_task(go_on())
-            status, said = await broker.ended()
+            status, said = await broker.end_seen()
             assert status == 1
             assert "could not be written: File too large" in said
             assert "make room on the disk" in said
@@ -345,7 +349,7 @@ async def test_a_sealed_file_that_is_damaged_is_reported(tmp_path: Path) -> None
         (arrow,) = (broker.data / PUBEND).glob("*.arrow")
         flip(arrow, arrow.stat().st_size // 3)
         await broker.start()
-        with pytest.raises(motet.LogCorrupted, match="is damaged"):
+        with pytest.raises(motet.errors.LogCorrupted, match="is damaged"):
             await read(broker.address)
         await publish(broker.address, 10)  # others are not disturbed
         broker.kill()
@@ -395,7 +399,10 @@ def test_the_command_line(
     with pyarrow.OSFile(str(tmp_path / "out.arrow")) as file:
         assert pyarrow.ipc.open_file(file).read_all().num_rows == 30
     last = account["last_tick"]
-    assert said("cursor", published, "spark", "--to", str(last)) == f"spark is at tick {last}\n"
+    assert (
+        said("cursor", published, "spark", "--to", str(last))
+        == f"cursor spark set to tick {last}\n"
+    )
     (cursor,) = json.loads(said("cursors", published, "--json"))[account["pubend"]]
     assert (cursor["name"], cursor["tick"]) == ("spark", last)
     assert "spark" in said("cursors", published)

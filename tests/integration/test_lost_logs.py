@@ -11,12 +11,13 @@ import pytest
 
 import motet
 from motet import Client, Subscription
-from motet.broker.recovery import read_durable
-from motet.broker.service import PUBEND
-from motet.client.opening import Opening
+from motet.broker.driver.service import PUBEND
+from motet.broker.folder.recovery import read_durable
+from motet.client.client import AwaitableContext
 from motet.errors import EventsLost
-from tests.integration.durable_broker import SOON_S, DurableBroker, eventually_so
+from tests.integration.durable_broker import DurableBroker
 from tests.integration.test_durable_clients import crash
+from tests.waiting import PATIENCE_S, eventually
 
 SPACE = "step > 0"
 
@@ -31,18 +32,18 @@ async def destroy(broker: DurableBroker) -> None:
 
 async def publish(client: Client, first: int, last: int) -> None:
     for step in range(first, last + 1):
-        await client.publish({"step": step})
-    await client.flush(timeout=SOON_S)
+        await client.send({"step": step})
+    await client.flush(timeout=PATIENCE_S)
 
 
 async def read_on(subscription: Subscription) -> None:
     """Brokers on the way may remember some events."""
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(PATIENCE_S):
         for step in range(1, 7):
             assert (await anext(subscription))["step"] == step
 
 
-def feed(broker: DurableBroker) -> Opening[Client]:
+def feed(broker: DurableBroker) -> AwaitableContext[Client]:
     return motet.connect(broker.address, client_id="feed", durable=True)
 
 
@@ -62,14 +63,14 @@ async def test_a_publisher_that_had_left_goes_on_behind_its_last_number(tmp_path
         async with feed(broker) as publisher:
             await publisher.advertise(SPACE)
             await publish(publisher, 1, 30)
-            epoch = publisher.session_epoch
+            epoch = publisher.session.epoch
         await destroy(broker)
         broker.kill()
         await broker.start()  # the loss is not forgotten with the process that met it
         async with feed(broker) as publisher:
-            assert publisher.resumed
-            assert publisher.session_epoch == epoch
-            assert publisher.published == 30
+            assert publisher.session.resumed
+            assert publisher.session.epoch == epoch
+            assert publisher.session.published == 30
             await publisher.advertise(SPACE)
             await publish(publisher, 31, 33)
         assert await sequences(broker) == [(epoch, number) for number in (31, 32, 33)]
@@ -82,10 +83,10 @@ async def test_a_publisher_that_stays_goes_on_behind_its_last_number(tmp_path: P
     ):
         await publisher.advertise(SPACE)
         await publish(publisher, 1, 30)
-        epoch = publisher.session_epoch
+        epoch = publisher.session.epoch
         await destroy(broker)
         await publish(publisher, 31, 33)
-        assert publisher.session_epoch == epoch
+        assert publisher.session.epoch == epoch
         assert await sequences(broker) == [(epoch, number) for number in (31, 32, 33)]
 
 
@@ -98,24 +99,24 @@ async def test_if_nobody_knows_how_far_a_publisher_was_its_session_is_a_new_one(
         publisher = await feed(broker)
         await publisher.advertise(SPACE)
         await publish(publisher, 1, 30)
-        epoch = publisher.session_epoch
+        epoch = publisher.session.epoch
         broker.kill()
         crash(publisher)
         crash(reader)
         await destroy(broker)
         async with motet.connect(broker.address, client_id="reader", durable=True) as reader:
-            assert reader.resumed, "it has never published"
+            assert reader.session.resumed, "it has never published"
         async with feed(broker) as publisher:
-            assert not publisher.resumed
-            assert publisher.published == 0
-            assert publisher.standing == ()
-            assert publisher.session_epoch != epoch
+            assert not publisher.session.resumed
+            assert publisher.session.published == 0
+            assert publisher.registrations == ()
+            assert publisher.session.epoch != epoch
             await publisher.advertise(SPACE)
             await publish(publisher, 1, 3)
-            epoch = publisher.session_epoch
+            epoch = publisher.session.epoch
         async with feed(broker) as publisher:
-            assert publisher.resumed
-            assert publisher.published == 3
+            assert publisher.session.resumed
+            assert publisher.session.published == 3
         assert await sequences(broker) == [(epoch, number) for number in (1, 2, 3)]
 
 
@@ -145,10 +146,10 @@ async def test_a_subscriber_hears_of_the_loss_although_its_publisher_has_left(
             tables = (await first.status())["tables"]
             return tables["retired_advertisements"] == 1
 
-        await eventually_so(left)
+        await eventually(left)
         await second.links_up()
         async with motet.connect(second.address, client_id="reader", durable=True) as reader:
-            assert reader.resumed
+            assert reader.session.resumed
             subscription = await reader.subscribe(SPACE, name="all", on_loss="raise")
             with pytest.raises(EventsLost):
                 await read_on(subscription)
@@ -158,7 +159,7 @@ async def test_a_subscriber_hears_of_the_loss_although_its_publisher_has_left(
                 tables = (await first.status())["tables"]
                 return tables["retired_advertisements"] == 0
 
-            await eventually_so(over)
+            await eventually(over)
             waiting.cancel()
             await asyncio.wait([waiting])
         pubend = (await first.status())["pubend"]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import motet
-from motet import Client, Invitation, LocalOverlay, Plan, Transaction
+from motet import Client, Invitation, Plan, Transaction
+from motet.client import LocalOverlay
 from motet.client.checks import MAX_REASON_CHARS
 from motet.errors import (
     Aborted,
@@ -21,7 +22,7 @@ from motet.errors import (
     TransactionOver,
     UnavailableError,
 )
-from tests.integration.durable_broker import SOON_S
+from tests.waiting import PATIENCE_S
 
 STREAM = "process = 'p1'"
 
@@ -53,12 +54,12 @@ async def test_a_refused_unsubscribe_changes_nothing(alice: Client, commits: boo
     reader = asyncio.ensure_future(anext(entry))
     with pytest.raises(InTransaction):
         await alice.unsubscribe(entry)
-    assert entry.in_force
+    assert entry.active
     await (tx.commit() if commits else tx.abort())
-    await alice.publish({"process": "p1"})
-    assert (await asyncio.wait_for(reader, SOON_S))["process"] == "p1"
+    await alice.send({"process": "p1"})
+    assert (await asyncio.wait_for(reader, PATIENCE_S))["process"] == "p1"
     await alice.unsubscribe(entry)
-    assert not entry.in_force
+    assert not entry.active
     assert [event async for event in entry] == []
 
 
@@ -72,11 +73,11 @@ async def test_a_refused_unadvertise_changes_nothing(alice: Client, commits: boo
         await tx.unadvertise(entry)
     with pytest.raises(InTransaction):
         await alice.unadvertise(entry)
-    assert entry.in_force
+    assert entry.active
     await (tx.commit() if commits else tx.abort())
-    await (await alice.publish({"other": 1}))
+    await alice.publish({"other": 1})
     await alice.unadvertise(entry)
-    assert entry not in alice.standing
+    assert entry not in alice.registrations
 
 
 async def test_a_refusal_that_nobody_waits_for_changes_nothing(alice: Client) -> None:
@@ -84,12 +85,12 @@ async def test_a_refusal_that_nobody_waits_for_changes_nothing(alice: Client) ->
     entry = await tx.subscribe(STREAM)
     taking = asyncio.ensure_future(alice.unsubscribe(entry))
     await asyncio.sleep(0)
-    assert not entry.in_force  # asked for, and not answered
+    assert not entry.active  # asked for, and not answered
     taking.cancel()
     await tx.commit()
-    assert entry.in_force
+    assert entry.active
     await alice.unsubscribe(entry)
-    assert not entry.in_force
+    assert not entry.active
 
 
 # ── what is no argument ──────────────────────────────────────────────────────────────────
@@ -109,7 +110,7 @@ async def test_a_wrong_reason_is_refused_and_the_transaction_stays_open(
 
 @pytest.mark.parametrize("name", [None, 3, "", "no", "x" * 10_000, "half a pair \ud800/e/1"])
 async def test_a_wrong_name_of_a_transaction_is_refused(alice: Client, name: Any) -> None:
-    with pytest.raises(MisuseError, match="is not the name of a transaction") as raised:
+    with pytest.raises(MisuseError, match="is not the id of a transaction") as raised:
         await alice.outcome(name)
     assert len(str(raised.value)) < 200
     assert alice.connected
@@ -142,7 +143,7 @@ async def test_long_reasons_are_cut(overlay: LocalOverlay, alice: Client) -> Non
         assert (alice.connected, bob.connected) == (True, True)
 
 
-@pytest.mark.parametrize("wrong", [{"handler": 3}, {"began": 3}])
+@pytest.mark.parametrize("wrong", [{"handler": 3}, {"on_started": 3}])
 async def test_who_takes_part_gives_functions(alice: Client, wrong: Any) -> None:
     with pytest.raises(MisuseError, match="must be callable"):
         await alice.participate(**wrong)
@@ -154,7 +155,7 @@ async def test_who_takes_part_gives_functions(alice: Client, wrong: Any) -> None
 async def overdue(client: Client) -> Transaction:
     """One that is aborted because it took too long."""
     tx = await client.transaction(timeout=0.01)
-    await asyncio.wait_for(asyncio.shield(tx.outcome), SOON_S)
+    await asyncio.wait_for(asyncio.shield(tx.outcome), PATIENCE_S)
     return tx
 
 
@@ -197,9 +198,9 @@ async def test_a_block_that_raises_does_not_wait_long_for_the_abort(
         return str(request)
 
     tx = await alice.transaction()
-    monkeypatch.setattr(tx._talk, "ask", silent)
+    monkeypatch.setattr(tx._driver.answers, "ask", silent)
     mine = ValueError("mine")
-    await asyncio.wait_for(tx.__aexit__(ValueError, mine, None), SOON_S)
+    await asyncio.wait_for(tx.__aexit__(ValueError, mine, None), PATIENCE_S)
 
 
 async def test_who_tries_again_with_the_same_key_has_the_first_one(alice: Client) -> None:
@@ -216,8 +217,8 @@ async def test_who_tries_again_with_the_same_key_has_the_first_one(alice: Client
         with pytest.raises(TransactionOver):
             await tx.publish({"process": "p1"})
     assert len(set(names)) == 1
-    await alice.publish({"process": "p1", "n": 3})
-    assert [(await asyncio.wait_for(anext(seen), SOON_S))["n"] for _ in range(2)] == [0, 3]
+    await alice.send({"process": "p1", "n": 3})
+    assert [(await asyncio.wait_for(anext(seen), PATIENCE_S))["n"] for _ in range(2)] == [0, 3]
 
 
 async def test_who_is_invited_twice_hears_the_end_twice(
@@ -235,7 +236,7 @@ async def test_who_is_invited_twice_hears_the_end_twice(
         async with alice.transaction() as tx:
             assert [await tx.invite({"call": n}) for n in range(2)] == [1, 1]
         for each in handles:
-            await asyncio.wait_for(asyncio.shield(each.outcome), SOON_S)
+            await asyncio.wait_for(asyncio.shield(each.outcome), PATIENCE_S)
         assert [each.committed for each in (tx, *handles)] == [True] * 3
 
 
@@ -250,12 +251,12 @@ async def test_who_executes_a_plan_needs_no_consent_and_others_are_told_how(
     plan.subscribe("alice", STREAM, name="updates")
     plan.publish("alice", {"kind": "order"})
     await alice.execute(plan)
-    assert "updates" in {entry.name for entry in alice.standing}
-    await (await alice.publish({"kind": "order"}))
+    assert "updates" in {entry.name for entry in alice.registrations}
+    await alice.publish({"kind": "order"})
     async with overlay.connect("bob"):
         plan = Plan()
         plan.subscribe("bob", STREAM)
-        with pytest.raises(Aborted, match=r"participate\(\) lets it, or motet sub --partic"):
+        with pytest.raises(Aborted, match=r"use client\.participate\(\), or motet sub --partic"):
             await alice.execute(plan)
 
 
@@ -267,11 +268,11 @@ async def test_silence_is_the_roots(alice: Client, monkeypatch: pytest.MonkeyPat
     plan = Plan()
     plan.publish("alice", {"process": "p1"})
     tx = await alice.transaction()
-    monkeypatch.setattr(alice._conversation, "_answer", silence)
+    monkeypatch.setattr(alice._driver.answers, "wait", silence)
     for asking in (tx.commit(), alice.execute(plan)):
         with pytest.raises(OutcomeUnknown, match=r"the root, .* within 10 s; client\.outcome\("):
             await asking
-    with pytest.raises(UnavailableError, match="begin a transaction: the root, which decides"):
+    with pytest.raises(UnavailableError, match="begin a transaction: the root, or a broker"):
         await alice.transaction()
 
 
@@ -281,6 +282,6 @@ async def test_what_is_wrong_is_said_in_a_few_words(alice: Client) -> None:
     with pytest.raises(MisuseError, match="a key is text") as raised:
         await alice.transaction(key="x" * 2000)
     assert len(str(raised.value)) < 200
-    with pytest.raises(MisuseError, match="is not the name of a transaction") as raised:
+    with pytest.raises(MisuseError, match="is not the id of a transaction") as raised:
         await alice.outcome("x" * 1000)
     assert len(str(raised.value)) < 200

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.broker.topology import BrokerPlace, Topology
-from motet.cli.looking import ask
-from tests.integration.test_cli import MOTET, free_ports, line
-
-PATIENCE_S = 60.0
+from motet.broker.overlay.topology import BrokerPlace, Topology
+from motet.client.channel import ask
+from motet.fleet.process import free_ports
+from tests.integration.test_cli import MOTET, line
+from tests.waiting import PATIENCE_S
 
 
 class Told:
@@ -84,6 +84,7 @@ async def overlay(tmp_path: Path) -> AsyncIterator[Overlay]:
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE_S):
         ready = await process.stdout.readline()
+    assert ready, (tmp_path / "up.err").read_text()
     assert json.loads(ready)["ready"]
     try:
         yield made
@@ -116,13 +117,13 @@ async def test_a_broker_is_added_used_refused_to_go_and_removed(overlay: Overlay
             dora.subscribe("n >= 0") as numbers,
         ):
             for n in range(5):
-                await alice.publish({"n": n})
+                await alice.send({"n": n})
             assert await received(numbers, 5) == list(range(5))
             overlay.write(three)
             told = await overlay.change("reload")
             assert told.status == 1
             assert "B4 still has 1 client: dora" in told.err
-            await alice.publish({"n": 5})
+            await alice.send({"n": 5})
             assert await received(numbers, 1) == [5], "everything stays as it was"
 
         told = await overlay.change("reload")
@@ -151,7 +152,7 @@ async def test_a_rolling_restart_loses_no_session_and_nothing_acknowledged(
         motet.connect(overlay.url("B3"), client_id="carol") as carol,
     ):
         await alice.advertise("n >= 0")
-        epochs = [client.session_epoch for client in (alice, carol)]
+        epochs = [client.session.epoch for client in (alice, carol)]
         restarted = asyncio.Event()
         work = asyncio.create_task(subscribing(carol, restarted))
         told = await overlay.change("restart")
@@ -161,10 +162,10 @@ async def test_a_rolling_restart_loses_no_session_and_nothing_acknowledged(
         assert all(after[name] != before[name] for name in before)
         made = await work
         assert made
-        assert [client.session_epoch for client in (alice, carol)] == epochs
-        assert [client.lost_sessions for client in (alice, carol)] == [0, 0]
+        assert [client.session.epoch for client in (alice, carol)] == epochs
+        assert [client.session.lost_sessions for client in (alice, carol)] == [0, 0]
         for n, subscription in enumerate(made):
-            await alice.publish({"n": n})
+            await alice.send({"n": n})
             assert await received(subscription, 1) == [n]
 
 
@@ -184,7 +185,7 @@ async def test_a_broker_moves_to_another_address(overlay: Overlay) -> None:
     ):
         await alice.advertise("n >= 0")
         async with carol.subscribe("n >= 0") as numbers:
-            await alice.publish({"n": 7})
+            await alice.send({"n": 7})
             assert await received(numbers, 1) == [7]
 
 

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import motet
-from tests.integration.durable_broker import POLL_S, SOON_S, DurableBroker, eventually
+from tests.integration.durable_broker import DurableBroker
+from tests.waiting import PATIENCE_S, POLL_S, eventually
 
 EVENTS = 1500
 KILLS = 8
@@ -56,10 +57,10 @@ async def publish(url: str) -> None:
     async with motet.connect(url, client_id="source", durable=True) as source:
         await source.advertise(SPACE)
         for step in range(1, EVENTS + 1):
-            await source.publish({"step": step})
+            await source.send({"step": step})
             if step % 25 == 0:
                 await asyncio.sleep(POLL_S)  # so that it takes as long as what happens meanwhile
-        await source.flush(timeout=2 * SOON_S)
+        await source.flush(timeout=2 * PATIENCE_S)
 
 
 async def test_every_effect_happens_once(tmp_path: Path) -> None:
@@ -85,12 +86,12 @@ async def test_every_effect_happens_once(tmp_path: Path) -> None:
                     await broker.start()
                 if kill % 4 != 1:
                     application.kill()
-                    application.wait(SOON_S)
+                    application.wait(PATIENCE_S)
                     application = begin(broker.address, path)
             await publishing
             await eventually(lambda: len(done(path)) >= EVENTS)
             await asyncio.sleep(10 * POLL_S)  # if more came, it would come now
         finally:
             application.kill()
-            application.wait(SOON_S)
+            application.wait(PATIENCE_S)
         assert done(path) == list(range(1, EVENTS + 1))

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet import Client, Invitation, LocalOverlay, Plan, Transaction
-from motet.broker.recovery import read_durable
+from motet import Client, Invitation, Plan, Transaction
+from motet.broker.folder.recovery import read_durable
+from motet.client import LocalOverlay
 from motet.errors import MisuseError
-from tests.integration.durable_broker import eventually
+from tests.waiting import eventually
 
 STREAM = "process = 'p1'"
 
@@ -85,9 +86,9 @@ async def test_a_name_that_comes_back_means_the_one_that_stays() -> None:
     async with motet.local(brokers=3) as overlay:
         source, one, two = await cast(overlay)
         for old, new in ((one, two), (two, one), (one, two)):
-            await source.publish({"process": "p1"})
+            await source.send({"process": "p1"})
             await source.execute(hand_over(old, new))
-        assert [each.name for each in two.standing if each.name == "x"]
+        assert [each.name for each in two.registrations if each.name == "x"]
 
 
 async def test_a_plan_tried_again_under_its_key_is_the_one_that_was_committed() -> None:
@@ -96,7 +97,7 @@ async def test_a_plan_tried_again_under_its_key_is_the_one_that_was_committed() 
         plan = hand_over(one, two)
         first = await source.execute(plan, key="tonight")
         assert await source.execute(plan, key="tonight") == first
-        with pytest.raises(motet.Aborted, match="NoSuchOperation"):
+        with pytest.raises(motet.errors.Aborted, match="NoSuchOperation"):
             await source.execute(plan, key="tomorrow")
 
 
@@ -109,4 +110,4 @@ def test_without_await_an_explanation_is_the_same() -> None:
         assert told.hops is not None
         with source.transaction(isolation="none") as tx:
             tx.advertise(STREAM)
-        assert "nobody was invited" in source.explain(tx).hints[0]
+        assert "no client was invited" in source.explain(tx).hints[0]

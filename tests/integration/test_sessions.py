@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 import motet
-from motet.broker.config import BrokerConfig
-from motet.broker.driver import BrokerDriver
-from motet.broker.service import volatile_broker
+from motet.broker.driver.driver import BrokerDriver
+from motet.broker.driver.service import volatile_broker
+from motet.broker.overlay.topology import Wiring
 from motet.errors import Fenced
-from motet.runtime.wiring import Wiring
+from motet.protocol.config import BrokerConfig
+from tests.waiting import PATIENCE_S, eventually
 
-SOON_S = 10.0
 ANYWHERE = "motet://127.0.0.1:0"
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SOON_S):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -35,7 +29,7 @@ async def pair() -> AsyncIterator[tuple[BrokerDriver, BrokerDriver]]:
     second = volatile_broker(BrokerConfig("B2", ("B1",)), Wiring(ANYWHERE, dial))
     await second.start()
     try:
-        await until(lambda: all(linked(driver) for driver in (first, second)))
+        await eventually(lambda: all(linked(driver) for driver in (first, second)))
         yield first, second
     finally:
         await second.stop()
@@ -59,17 +53,17 @@ async def test_a_client_fences_its_namesake_at_another_broker() -> None:
         waiting = asyncio.ensure_future(anext(old))
         async with motet.connect(b2.address, client_id="alice") as second:
             with pytest.raises(Fenced, match=r"another client connected to B2 as 'alice'"):
-                await asyncio.wait_for(waiting, SOON_S)
+                await asyncio.wait_for(waiting, PATIENCE_S)
             with pytest.raises(Fenced):
-                await first.publish({"x": 1})
+                await first.send({"x": 1})
             assert first.closed
             new = await second.subscribe("x > 0")
-            await (await bob.publish({"x": 1}))
-            async with asyncio.timeout(SOON_S):
+            await bob.publish({"x": 1})
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await anext(new))["x"] == 1
-            await until(lambda: sessions(b1) == {})
-            assert sessions(b2) == {"bob": bob.session_epoch, "alice": second.session_epoch}
-            await until(lambda: b1.core.status()["tables"]["clients"] == 2)
+            await eventually(lambda: sessions(b1) == {})
+            assert sessions(b2) == {"bob": bob.session.epoch, "alice": second.session.epoch}
+            await eventually(lambda: b1.core.status()["tables"]["clients"] == 2)
             assert b1.core.status()["tables"]["subscriptions"] == 0
             assert second.connected
         await first.close()
@@ -81,13 +75,13 @@ async def test_of_two_that_come_at_once_one_remains() -> None:
             motet.connect(b1.address, client_id="alice"),
             motet.connect(b2.address, client_id="alice"),
         )
-        await until(lambda: any(client.closed for client in both))
+        await eventually(lambda: any(client.closed for client in both))
         (left,) = [client for client in both if not client.closed]
         await left.subscribe("x > 0")
-        assert sessions(b1) | sessions(b2) == {"alice": left.session_epoch}
+        assert sessions(b1) | sessions(b2) == {"alice": left.session.epoch}
         for client in both:
             await client.close()
-        await until(lambda: not b1.core.status()["tables"]["clients"])
+        await eventually(lambda: not b1.core.status()["tables"]["clients"])
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["volatile", "durable"])
@@ -98,20 +92,20 @@ async def test_a_client_that_was_away_does_not_take_its_session_back(
         first = await overlay.connect("alice", broker="B1")
         await first.subscribe("x > 0")
         await overlay.stop_broker("B1")
-        await until(lambda: not first.connected)
+        await eventually(lambda: not first.connected)
         second = await overlay.connect("alice", broker="B2")
         subscription = await second.subscribe("x > 0", wait="local")
         await overlay.start_broker("B1")
-        await until(lambda: first.closed)
+        await eventually(lambda: first.closed)
         with pytest.raises(Fenced, match="B2"):
             await first.subscribe("x > 0")
         bob = await overlay.connect("bob", broker="B1")
         await bob.advertise("x > 0")
-        await (await bob.publish({"x": 1}))
-        async with asyncio.timeout(SOON_S):
+        await bob.publish({"x": 1})
+        async with asyncio.timeout(PATIENCE_S):
             assert (await anext(subscription))["x"] == 1
         assert second.connected
-        assert not second.lost_sessions
+        assert not second.session.lost_sessions
 
 
 async def test_a_client_that_was_fenced_elsewhere_may_be_started_again() -> None:
@@ -120,9 +114,9 @@ async def test_a_client_that_was_fenced_elsewhere_may_be_started_again() -> None
         for broker in ("B1", "B2", "B1", "B1", "B2"):
             client = await overlay.connect("alice", broker=broker)
             await client.advertise("x > 0")
-            epochs.append(client.session_epoch)
+            epochs.append(client.session.epoch)
         assert len(set(epochs)) == len(epochs), "each start is an epoch of its own"
-        await until(
+        await eventually(
             lambda: all(len(sessions(d)) == (n == "B2") for n, d in overlay.drivers.items())
         )
         assert client.connected

@@ -7,7 +7,7 @@ import asyncio
 import motet
 from motet import Plan
 from motet.cli.sub import Several
-from tests.integration.durable_broker import SOON_S
+from tests.waiting import PATIENCE_S
 
 
 async def test_what_a_plan_let_begin_is_printed_by_the_next_process_too() -> None:
@@ -20,11 +20,11 @@ async def test_what_a_plan_let_begin_is_printed_by_the_next_process_too() -> Non
             await reader.subscribe("n = 0")
             await reader.participate()
             await source.execute(plan)
-        await source.publish({"n": 1})
+        await source.send({"n": 1})
         await source.flush()
         async with overlay.connect("reader", broker="B2", durable=True) as reader:
             events = Several(await reader.subscribe("n = 0"))
             await events.take_up(reader)
-            assert (await asyncio.wait_for(anext(events), SOON_S))["n"] == 1
-            assert all(entry.taken_up for entry in reader.standing)
+            assert (await asyncio.wait_for(anext(events), PATIENCE_S))["n"] == 1
+            assert all(entry.claimed for entry in reader.registrations)
         await source.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.client.sinking import Attempt, StagedPart, commit, drop, open_stage
+from motet.client.logs.stage import Attempt, StagedPart, commit, drop, open_stage
 from motet.errors import (
     EventError,
     MisuseError,
@@ -22,8 +22,8 @@ from motet.errors import (
 from motet.model import encode_event
 from motet.model.limits import MAX_EVENT_BYTES
 from tests.integration.durable_broker import DurableBroker
+from tests.waiting import PATIENCE_S
 
-SOON_S = 30.0
 SINK, QUERY = "levels", "q"
 _readers: set[asyncio.Task[None]] = set()
 
@@ -40,7 +40,7 @@ async def pair(folder: Path) -> AsyncIterator[tuple[DurableBroker, DurableBroker
 
 async def staged(home: DurableBroker, epoch: int, ns: range, name: str = "a") -> StagedPart:
     attempt = Attempt(SINK, QUERY, epoch, 0, f"{name}-{epoch}")
-    async with open_stage(home.address, attempt, timeout=SOON_S) as stage:
+    async with open_stage(home.address, attempt, timeout=PATIENCE_S) as stage:
         for at in range(0, len(ns), 4096):
             await stage.add([encode_event({"n": n}, b"x" * 50) for n in ns[at : at + 4096]])
         return await stage.seal()
@@ -76,13 +76,13 @@ async def test_subscribers_elsewhere_get_whole_batches_between_other_events(tmp_
             part = await staged(home, epoch, range(epoch * size, (epoch + 1) * size))
             committing = asyncio.create_task(commit(home.address, SINK, QUERY, epoch, [part]))
             for x in range(20):
-                await writer.publish({"x": epoch * 20 + x})
+                await writer.send({"x": epoch * 20 + x})
             await asyncio.sleep(0.05 * epoch)  # any moment will do
             home.kill()
             await home.start()
-            assert await asyncio.wait_for(committing, SOON_S) == f"{SINK}/{QUERY}/{epoch}"
-        await writer.flush(SOON_S)
-        async with asyncio.timeout(SOON_S):
+            assert await asyncio.wait_for(committing, PATIENCE_S) == f"{SINK}/{QUERY}/{epoch}"
+        await writer.flush(PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
             got, xs = await asyncio.gather(first(numbers, size * batches), first(rest, 60))
         txs = [f"{SINK}/{QUERY}/{epoch}" for epoch in range(batches)]
         told = [(event["n"], event.publisher, event.transaction) for event in got]
@@ -103,7 +103,7 @@ async def test_what_a_broker_does_not_stage(tmp_path: Path) -> None:
 
         async def refused(bodies: list[bytes]) -> MotetError:
             attempt = Attempt(SINK, QUERY, 0, 0, "a")
-            async with open_stage(home.address, attempt, timeout=SOON_S) as stage:
+            async with open_stage(home.address, attempt, timeout=PATIENCE_S) as stage:
                 with pytest.raises(MotetError) as raised:
                     await stage.add(bodies)
                 return raised.value
@@ -142,10 +142,12 @@ async def test_a_drop_takes_what_is_not_committed_and_nothing_else(tmp_path: Pat
 async def test_brokers_without_files_offer_no_sinks() -> None:
     async with motet.local(brokers=1) as overlay:
         url = overlay.address("B1")
-        with pytest.raises(motet.NotOffered, match="offers no sinks"):
-            async with open_stage(url, Attempt(SINK, QUERY, 0, 0, "a"), timeout=SOON_S) as stage:
+        with pytest.raises(motet.errors.NotOffered, match="does not support sinks"):
+            async with open_stage(
+                url, Attempt(SINK, QUERY, 0, 0, "a"), timeout=PATIENCE_S
+            ) as stage:
                 await stage.add([encode_event({"n": 1}, b"")])
-        with pytest.raises(motet.NotOffered, match="offers no sinks"):
+        with pytest.raises(motet.errors.NotOffered, match="does not support sinks"):
             await commit(url, SINK, QUERY, 0, [StagedPart(0, "a", 1, 1, 1)])
 
 
@@ -156,10 +158,10 @@ async def test_two_who_write_into_one_sink_at_once(tmp_path: Path) -> None:
 
         async def write(job: str) -> None:
             attempt = Attempt(SINK, job, 0, 0, "a")
-            async with open_stage(home.address, attempt, timeout=SOON_S) as stage:
+            async with open_stage(home.address, attempt, timeout=PATIENCE_S) as stage:
                 await stage.add([encode_event({"job": job, "n": n}, b"") for n in range(500)])
                 part = await stage.seal()
-            await commit(home.address, SINK, job, None, [part], key=job, timeout=SOON_S)
+            await commit(home.address, SINK, job, None, [part], key=job, timeout=PATIENCE_S)
 
         await asyncio.gather(*map(write, jobs))
         rows = [row async for row in _rows(home.address)]
@@ -175,7 +177,7 @@ async def _rows(url: str) -> AsyncIterator[tuple[str, int]]:
 
 async def staged_in_the_end(home: DurableBroker, epoch: int) -> StagedPart:
     """That a client has left takes a moment to be known elsewhere."""
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return await staged(home, epoch, range(3))
@@ -194,8 +196,8 @@ async def test_a_sink_does_not_take_the_name_of_a_client(tmp_path: Path) -> None
                     await staged(home, 0, range(3))
                 async with motet.connect(home.address, client_id="writer") as writer:
                     await writer.advertise("n >= 0")
-                    await writer.publish({"n": 7})
-                    event = await asyncio.wait_for(anext(subscription), SOON_S)
+                    await writer.send({"n": 7})
+                    event = await asyncio.wait_for(anext(subscription), PATIENCE_S)
                 assert event["n"] == 7, "nobody has fenced it off"
         for epoch in (0, 1):
             part = await staged_in_the_end(home, epoch)
@@ -203,6 +205,6 @@ async def test_a_sink_does_not_take_the_name_of_a_client(tmp_path: Path) -> None
         async with motet.connect(home.address, client_id="patient", durable=True) as patient:
             await patient.subscribe("n >= 0", name="numbers")
         attempt = Attempt("patient", QUERY, 0, 0, "a")
-        async with open_stage(home.address, attempt, timeout=SOON_S) as stage:
+        async with open_stage(home.address, attempt, timeout=PATIENCE_S) as stage:
             with pytest.raises(MisuseError, match="'patient' is a durable client of B1"):
                 await stage.add([encode_event({"n": 1}, b"")])

@@ -13,11 +13,12 @@ import pytest
 
 import motet
 from motet import Client
-from motet.broker.config import BrokerConfig
-from motet.broker.recovery import JOURNAL, open_folder
+from motet.broker.folder.recovery import JOURNAL, open_folder
 from motet.cli.main import run
 from motet.errors import LogCorrupted
-from tests.integration.durable_broker import SOON_S, DurableBroker, eventually, flip
+from motet.protocol.config import BrokerConfig
+from tests.integration.durable_broker import DurableBroker, flip
+from tests.waiting import PATIENCE_S, eventually
 
 OFTEN = ("--snapshot-bytes", "3000")
 RARELY = ("--snapshot-bytes", str(1 << 30))
@@ -34,8 +35,8 @@ class Traffic:
     async def run(self) -> None:
         while True:
             self.last = f"x = {self.rounds}"
-            subscription = await self._client.subscribe(self.last, timeout=SOON_S)
-            await subscription.unsubscribe(timeout=SOON_S)
+            subscription = await self._client.subscribe(self.last, timeout=PATIENCE_S)
+            await subscription.unsubscribe(timeout=PATIENCE_S)
             self.rounds += 1
 
 
@@ -49,7 +50,7 @@ async def traffic(broker: DurableBroker) -> AsyncIterator[Traffic]:
         try:
             yield busy
             assert not work.done()
-            assert client.lost_sessions == 0
+            assert client.session.lost_sessions == 0
         finally:
             work.cancel()
             await asyncio.wait({work})
@@ -115,7 +116,7 @@ async def test_a_folder_is_looked_at_while_its_broker_runs(
             positions.append(told["broker"]["facts"])
             seen.update(each["file"] for each in told["snapshots"])
 
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(PATIENCE_S):
             while len(seen) < 2:
                 await look()
         assert positions == sorted(positions)

@@ -22,61 +22,77 @@ from motet.errors import (
     MisuseError,
     NotAdvertised,
 )
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture(scope="module")
-def overlay() -> Iterator[motet.SyncOverlay]:
+def overlay() -> Iterator[motet.client.sync.SyncOverlay]:
     with motet.local_sync(2) as overlay:
         yield overlay
 
 
 @pytest.fixture
-def alice(overlay: motet.SyncOverlay) -> Iterator[motet.SyncClient]:
+def alice(overlay: motet.client.sync.SyncOverlay) -> Iterator[motet.client.sync.SyncClient]:
     with overlay.connect("alice", broker="B1") as client:
         client.advertise("step > 0")
         yield client
 
 
 @pytest.fixture
-def bob(overlay: motet.SyncOverlay) -> Iterator[motet.SyncClient]:
+def bob(overlay: motet.client.sync.SyncOverlay) -> Iterator[motet.client.sync.SyncClient]:
     with overlay.connect("bob", broker="B2") as client:
         yield client
 
 
-def test_the_verbs(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
+def test_the_verbs(alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient) -> None:
     with bob.subscribe("step > 1") as subscription:
-        alice.publish({"step": 1})
-        receipt = alice.publish({"step": 2}, payload=b"two")
-        receipt.wait(timeout=5.0)
-        event = subscription.get(timeout=5.0)
+        alice.send({"step": 1})
+        receipt = alice.send({"step": 2}, payload=b"two")
+        receipt.wait(timeout=PATIENCE_S)
+        event = subscription.get(timeout=PATIENCE_S)
         assert (event["step"], event.payload, event.publisher) == (2, b"two", "alice")
         with pytest.raises(TimeoutError):
             subscription.get(timeout=0.01)
-        alice.publish_many({"step": step} for step in range(3, 6))
-        assert [e["step"] for e in subscription.events(timeout=0.5)] == [3, 4, 5]
+        alice.send_many({"step": step} for step in range(3, 6))
+        wait_until(lambda: subscription.buffered == 3)
+        assert [e["step"] for e in subscription.events(timeout=0.01)] == [3, 4, 5]
     with pytest.raises(ClosedError):
         subscription.get()
     assert list(subscription) == []
     assert bob.status()["broker"] == bob.broker == "B2"
-    assert (alice.client_id, alice.lost_sessions) == ("alice", 0)
-    assert alice.session_epoch.startswith("B1-")
+    assert (alice.client_id, alice.session.lost_sessions) == ("alice", 0)
+    assert alice.session.epoch.startswith("B1-")
 
 
-def test_refusals(alice: motet.SyncClient) -> None:
+def test_the_session_can_be_read_from_any_thread_also_after_the_end() -> None:
+    with motet.local_sync(brokers=1) as overlay:
+        with overlay.connect("alice") as alice:
+            alice.advertise("step > 0")
+            subscription = alice.subscribe("step > 0")
+            alice.publish({"step": 1}, best_effort=True)
+            subscription.get(timeout=PATIENCE_S)
+            assert (alice.session.published, alice.session.unsettled) == (1, 0)
+            assert not alice.session.resumed
+            assert dict(alice.session.cursors) == dict(subscription.cursors)
+        before = alice.session.cursors, subscription.cursors
+    assert (alice.session.cursors, subscription.cursors) == before
+
+
+def test_refusals(alice: motet.client.sync.SyncClient) -> None:
     with pytest.raises(NotAdvertised):
-        alice.publish({"step": 0}).wait(timeout=5.0)
-    alice.publish({"step": -1})
+        alice.publish({"step": 0}, timeout=PATIENCE_S)
+    alice.send({"step": -1})
     with pytest.raises(NotAdvertised, match="2 of 2"):
-        alice.flush(timeout=5.0)
+        alice.flush(timeout=PATIENCE_S)
     with pytest.raises(FilterError):
         alice.subscribe("step >")
     with pytest.raises(MisuseError):
-        alice.publish("text")  # type: ignore[arg-type]
+        alice.send("text")  # type: ignore[arg-type]
     with pytest.raises(MisuseError):
         alice.subscribe("step > 1", callback=7)  # type: ignore[arg-type]
 
 
-def test_each_verb_takes_its_own_kind(alice: motet.SyncClient) -> None:
+def test_each_verb_takes_its_own_kind(alice: motet.client.sync.SyncClient) -> None:
     subscription, advertisement = alice.subscribe("step > 1"), alice.advertise("x = 1")
     assert not hasattr(subscription, "unadvertise")
     with pytest.raises(MisuseError, match="SyncAdvertisement"):
@@ -85,34 +101,52 @@ def test_each_verb_takes_its_own_kind(alice: motet.SyncClient) -> None:
         alice.unsubscribe(advertisement)  # type: ignore[arg-type]
     alice.unsubscribe(subscription, wait="local")
     alice.unadvertise(advertisement)
-    assert not subscription.in_force
-    assert not advertisement.in_force
+    assert not subscription.active
+    assert not advertisement.active
 
 
-def test_a_bad_unsubscribe_may_be_repeated(alice: motet.SyncClient) -> None:
+def test_a_bad_unsubscribe_may_be_repeated(alice: motet.client.sync.SyncClient) -> None:
     before = alice.status()["tables"]["subscriptions"]
     subscription = alice.subscribe("step > 1")
     with pytest.raises(MisuseError):
         subscription.unsubscribe(wait="bogus")  # type: ignore[arg-type]
-    assert subscription.in_force
+    assert subscription.active
     subscription.unsubscribe()
     subscription.unsubscribe()
-    assert alice.status(timeout=5.0)["tables"]["subscriptions"] == before
+    assert alice.status(timeout=PATIENCE_S)["tables"]["subscriptions"] == before
 
 
-def test_many_threads_publish_and_read(alice: motet.SyncClient, bob: motet.SyncClient) -> None:
+def test_what_is_in_force_is_synchronous_too(alice: motet.client.sync.SyncClient) -> None:
+    advertisement = alice.advertise("step > 0")
+    subscription = alice.subscribe("step > 1")
+    assert {advertisement, subscription} <= set(alice.registrations)
+    for each in alice.registrations:
+        assert each.active
+    alice.send({"step": 2})
+    (found,) = (
+        each for each in alice.registrations if isinstance(each, motet.client.sync.SyncSubscription)
+    )
+    assert found.get(timeout=5.0)["step"] == 2
+    assert found.unsubscribe() is None  # and no coroutine that nobody awaits
+    assert found not in alice.registrations
+
+
+def test_many_threads_publish_and_read(
+    alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient
+) -> None:
     subscription = bob.subscribe("step > 0")
     got: list[int] = []
     lock = threading.Lock()
 
     def publish(base: int) -> None:
         for step in range(base, base + 500):
-            alice.publish({"step": step})
+            alice.send({"step": step})
 
     def read() -> None:
-        for event in subscription.events(timeout=1.0):
-            with lock:
-                got.append(event["step"])  # type: ignore[arg-type]
+        while len(got) < 2000:
+            for event in subscription.events(timeout=0.1):
+                with lock:
+                    got.append(event["step"])  # type: ignore[arg-type]
 
     threads = [threading.Thread(target=publish, args=(1000 * i,)) for i in range(1, 5)]
     threads += [threading.Thread(target=read) for _ in range(3)]
@@ -120,37 +154,44 @@ def test_many_threads_publish_and_read(alice: motet.SyncClient, bob: motet.SyncC
         thread.start()
     for thread in threads:
         thread.join()
-    alice.flush(timeout=5.0)
+    alice.flush(timeout=PATIENCE_S)
     assert sorted(got) == [1000 * i + k for i in range(1, 5) for k in range(500)]
     assert subscription.dropped == 0
 
 
-def test_a_request_follows_what_was_published_before_it(alice: motet.SyncClient) -> None:
-    for _ in range(20):
-        for step in range(1, 400):
-            alice.publish({"step": step})
-        advertisement = alice.advertise("other > 0", wait="local")
-        alice.publish({"other": 1})
-        advertisement.unadvertise(wait="local")
-    alice.flush(timeout=10.0)
+def test_a_request_follows_what_was_published_before_it(
+    overlay: motet.client.sync.SyncOverlay,
+) -> None:
+    with overlay.connect("carol", broker="B1", window=8) as carol:
+        carol.advertise("step > 0")
+        subscription = carol.subscribe("step = 40 or other > 0")
+        for _ in range(20):
+            for step in range(1, 41):
+                carol.send({"step": step})
+            advertisement = carol.advertise("other > 0", wait="local")
+            carol.send({"other": 1})
+            advertisement.unadvertise(wait="local")
+        carol.flush(timeout=PATIENCE_S)
+        got = [dict(subscription.get(timeout=PATIENCE_S).attributes) for _ in range(40)]
+        assert got == [{"step": 40}, {"other": 1}] * 20
 
 
 def test_callbacks_run_in_a_thread_and_may_call_the_client(
-    alice: motet.SyncClient, bob: motet.SyncClient
+    alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient
 ) -> None:
     bob.advertise("echo > 0")
     echoes = alice.subscribe("echo > 0")
-    bob.subscribe("step > 0", callback=lambda e: bob.publish({"echo": e["step"]}))
-    alice.publish({"step": 7})
-    assert echoes.get(timeout=5.0)["echo"] == 7
+    bob.subscribe("step > 0", callback=lambda e: bob.send({"echo": e["step"]}))
+    alice.send({"step": 7})
+    assert echoes.get(timeout=PATIENCE_S)["echo"] == 7
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e300])
 def test_a_timeout_may_be_endless(
-    timeout: float, alice: motet.SyncClient, bob: motet.SyncClient
+    timeout: float, alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient
 ) -> None:
     subscription = bob.subscribe("step > 0")
-    timer = threading.Timer(0.1, alice.publish, ({"step": 1},))
+    timer = threading.Timer(0.1, alice.send, ({"step": 1},))
     timer.start()
     assert subscription.get(timeout=timeout)["step"] == 1
     timer.join()
@@ -171,7 +212,7 @@ with motet.local_sync(1) as overlay:
             lambda: client.publish(event),
             lambda: client.subscribe("step > 0"),
             lambda: client.flush(),
-            lambda: subscription.get(timeout=5.0),
+            lambda: subscription.get(timeout=60.0),
             lambda: subscription.unsubscribe(),
         ):
             try:
@@ -182,19 +223,23 @@ with motet.local_sync(1) as overlay:
         os._exit(said)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     client.publish({"step": 2})
-    print(subscription.get(timeout=5.0)["step"])
+    print(subscription.get(timeout=60.0)["step"])
 """
 
 
 def test_a_forked_child_is_told_that_the_client_is_not_its_own() -> None:
     # In a process of its own: to fork one that runs pytest's threads would test them.
     done = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FORKED],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.stdout.split() == ["5", "2"], done.stderr
 
 
-def test_after_close(overlay: motet.SyncOverlay) -> None:
+def test_after_close(overlay: motet.client.sync.SyncOverlay) -> None:
     client = overlay.connect("carol")
     subscription = client.subscribe("step > 0")
     woken: list[str] = []
@@ -210,32 +255,32 @@ def test_after_close(overlay: motet.SyncOverlay) -> None:
     time.sleep(0.05)
     client.close()
     client.close()
-    thread.join(5.0)
+    thread.join(PATIENCE_S)
     assert woken == ["closed"]
     with pytest.raises(ClosedError):
-        client.publish({"step": 1})
+        client.send({"step": 1})
     with pytest.raises(ClosedError):
         client.advertise("step > 0")
 
 
-def test_fencing_reaches_a_waiting_thread(overlay: motet.SyncOverlay) -> None:
+def test_fencing_reaches_a_waiting_thread(overlay: motet.client.sync.SyncOverlay) -> None:
     first = overlay.connect("dave")
     subscription = first.subscribe("step > 0")
     with overlay.connect("dave"), pytest.raises(Fenced):
-        subscription.get(timeout=5.0)
+        subscription.get(timeout=PATIENCE_S)
     with pytest.raises(Fenced):
-        first.publish({"step": 1})
+        first.send({"step": 1})
     first.close()
 
 
-def test_keyboard_interrupt_ends_a_waiting_get(bob: motet.SyncClient) -> None:
+def test_keyboard_interrupt_ends_a_waiting_get(bob: motet.client.sync.SyncClient) -> None:
     subscription = bob.subscribe("step > 0")
     # Whoever runs the tests in the background may have taught them to ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        subscription.get(timeout=10.0)
+        subscription.get(timeout=PATIENCE_S)
     timer.join()
     signal.signal(signal.SIGINT, before)
     assert bob.status()["broker"] == "B2"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet import Client, Invitation, LocalOverlay, Plan, Subscription, Transaction
+from motet import Client, Invitation, Plan, Subscription, Transaction
+from motet.client import LocalOverlay, Role
 from motet.errors import (
     Aborted,
     InTransaction,
@@ -23,10 +24,13 @@ from motet.errors import (
     NotOffered,
     PlanError,
     TransactionOver,
+    UnavailableError,
     UnknownClient,
 )
-from motet.protocol.transactions.participating import MOST_BYTES, MOST_OPERATIONS
-from tests.integration.durable_broker import POLL_S, SOON_S, DurableBroker, eventually
+from motet.protocol.transactions.messages import MOST_OPERATIONS
+from motet.protocol.transactions.participant import MOST_BYTES
+from tests.integration.durable_broker import DurableBroker
+from tests.waiting import PATIENCE_S, POLL_S, eventually
 
 STREAM = "process = 'p1'"
 
@@ -51,7 +55,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def take(subscription: Subscription, count: int) -> list[object]:
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(PATIENCE_S):
         return [(await anext(subscription))["n"] for _ in range(count)]
 
 
@@ -68,7 +72,7 @@ class Pump:
 
     async def _go_on(self) -> None:
         while True:
-            await self._client.publish({"process": "p1", "n": self.made})
+            await self._client.send({"process": "p1", "n": self.made})
             self.made += 1
             await asyncio.sleep(POLL_S / 5)
 
@@ -80,7 +84,7 @@ class Pump:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        await self._client.flush(timeout=2 * SOON_S)
+        await self._client.flush(timeout=2 * PATIENCE_S)
         return self.made
 
 
@@ -116,7 +120,7 @@ async def hand_over(pump: Client, old: Client, new: Client, turn: int) -> bool:
         plan.unsubscribe(old.client_id, f"turn {turn - 1}")
         plan.subscribe(new.client_id, STREAM, name=f"turn {turn}")
         try:
-            await pump.execute(plan, timeout=2 * SOON_S)
+            await pump.execute(plan, timeout=2 * PATIENCE_S)
         except Aborted:
             first = False
         else:
@@ -149,7 +153,7 @@ async def test_a_live_stream_is_handed_over_while_brokers_die(tmp_path: Path) ->
         await env.advertise(STREAM)
         sides = [Taker(left), Taker(right)]
         for side in sides:
-            await side.client.participate(began=side.read)
+            await side.client.participate(on_started=side.read)
         sides[0].read(await left.subscribe(STREAM, name="turn 0"))
         pump = Pump(env)
         for turn, victim in enumerate([*brokers, None], 1):
@@ -160,7 +164,7 @@ async def test_a_live_stream_is_handed_over_while_brokers_die(tmp_path: Path) ->
                 await asyncio.sleep(chance.uniform(0.0, 0.02))
                 victim.kill()
                 await victim.start()
-            await asyncio.wait_for(handing, 3 * SOON_S)
+            await asyncio.wait_for(handing, 3 * PATIENCE_S)
             before = len(new.seen)
             await eventually(lambda before=before, new=new: len(new.seen) > before)  # type: ignore[misc]
         made = await pump.stop()
@@ -168,6 +172,65 @@ async def test_a_live_stream_is_handed_over_while_brokers_die(tmp_path: Path) ->
         assert sorted(n for side in sides for n in side.seen) == list(range(made))
         for side in sides:
             assert side.seen == sorted(side.seen)
+
+
+async def test_a_second_participate_keeps_the_handler(stage: Stage) -> None:
+    """It lets the broker do its part of plans, and says nothing about invitations."""
+    alice, bob = stage.alice, stage.bob
+    called: list[str] = []
+
+    async def take_part(invitation: Invitation, tx: Transaction) -> None:
+        assert invitation.tx_id == tx.id
+        called.append(tx.id)
+
+    await bob.participate(take_part)
+    await bob.participate()
+    async with alice.transaction() as tx:
+        assert await tx.invite({"call": "bob"}) == 1
+    assert called == [tx.id]
+
+
+async def test_roles_are_asked_one_after_the_other(stage: Stage) -> None:
+    """A layer brings a role of its own; the application's handler takes the other invitations."""
+    alice, bob = stage.alice, stage.bob
+    by_role: list[str] = []
+    by_handler: list[str] = []
+
+    class Votes(Role):
+        async def invited(self, invitation: Invitation, tx: Transaction) -> bool:
+            if "vote" in invitation.event:
+                by_role.append(tx.id)
+            return "vote" in invitation.event
+
+    async def take_part(invitation: Invitation, tx: Transaction) -> None:
+        assert "vote" not in invitation.event
+        by_handler.append(tx.id)
+
+    await bob.participate(take_part)
+    await bob.participate(Votes())
+    async with alice.transaction() as one:
+        assert await one.invite({"call": "bob", "vote": 1}) == 1
+    async with alice.transaction() as other:
+        assert await other.invite({"call": "bob"}) == 1
+    assert (by_role, by_handler) == ([one.id], [other.id])
+    with pytest.raises(MisuseError, match="a handler must be callable"):
+        await bob.participate(7)  # type: ignore[arg-type]
+
+
+async def test_subscriptions_that_plans_start_are_an_iterator(stage: Stage) -> None:
+    alice, bob = stage.alice, stage.bob
+    await bob.participate()
+    for name in ("one", "two"):
+        plan = Plan()
+        plan.subscribe("bob", STREAM, name=name)
+        await alice.execute(plan)
+    started = bob.started()
+    async with asyncio.timeout(PATIENCE_S):
+        assert [(await anext(started)).name for _ in range(2)] == ["one", "two"]
+        waiting = asyncio.ensure_future(anext(started, None))
+        await asyncio.sleep(0)
+        await bob.close()
+        assert await waiting is None
 
 
 async def test_a_dynamic_hand_over(stage: Stage) -> None:
@@ -181,21 +244,21 @@ async def test_a_dynamic_hand_over(stage: Stage) -> None:
         theirs.append(await tx.subscribe(STREAM))
 
     await bob.participate(take_over)
-    await alice.publish({"process": "p1", "n": 1})
+    await alice.send({"process": "p1", "n": 1})
     async with alice.transaction() as tx:
         assert await tx.invite({"call": "bob"}) == 1
-        await alice.publish({"process": "p1", "n": 2})  # of no transaction: before the cut
+        await alice.send({"process": "p1", "n": 2})  # of no transaction: before the cut
         await tx.publish({"process": "p1", "n": 3})
         await tx.unsubscribe(mine)
     assert tx.committed
-    await alice.publish({"process": "p1", "n": 4})
+    await alice.send({"process": "p1", "n": 4})
     await alice.flush()
     # What was published in the transaction stands before the end of one side, and behind the
     # beginning of the other: both were told so.
     assert await take(mine, 3) == [1, 2, 3]
     assert await take(theirs[0], 2) == [3, 4]
     assert [event async for event in mine] == []
-    assert not mine.in_force
+    assert not mine.active
     assert await bob.outcome(tx.id) == "committed"
 
 
@@ -210,13 +273,13 @@ async def test_nothing_is_seen_before_the_commit_and_nothing_after_an_abort(stag
             raise ZeroDivisionError
     assert tx.committed is False
     assert await alice.outcome(tx.id) == "aborted"
-    assert not subscription.in_force
+    assert not subscription.active
     with pytest.raises(Aborted):
         await anext(subscription)
-    receipt = await alice.publish({"other": 1})
+    receipt = await alice.send({"other": 1})
     with pytest.raises(NotAdvertised):
         await receipt
-    await (await alice.publish({"process": "p1", "n": 2}))
+    await alice.publish({"process": "p1", "n": 2})
     assert await take(theirs, 1) == [2]
 
 
@@ -236,10 +299,10 @@ async def test_a_participant_that_refuses(stage: Stage) -> None:
 async def test_who_takes_part_in_nothing_says_so(stage: Stage) -> None:
     plan = Plan()
     plan.subscribe("bob", STREAM)
-    with pytest.raises(Aborted, match="bob takes part in no plans"):
+    with pytest.raises(Aborted, match="bob does not take part in plans"):
         await stage.alice.execute(plan)
     async with stage.alice.transaction(isolation="none") as tx:
-        with pytest.raises(InvitationRefused, match=r"client\.participate\(handler\) lets it"):
+        with pytest.raises(InvitationRefused, match=r"call client\.participate\(handler\) first"):
             await tx.invite({"call": 1})
         await tx.abort()
 
@@ -258,7 +321,7 @@ async def test_a_key_is_committed_once(stage: Stage) -> None:
     plan.publish("alice", {"process": "p1", "n": 1})
     first = await stage.alice.execute(plan, key="order 17")
     assert await stage.alice.execute(plan, key="order 17") == first
-    await stage.alice.publish({"process": "p1", "n": 2})
+    await stage.alice.send({"process": "p1", "n": 2})
     assert await take(theirs, 2) == [1, 2]
 
 
@@ -287,7 +350,9 @@ async def test_who_is_invited_does_not_end_it(stage: Stage) -> None:
 
     async def meddle(_: Invitation, tx: Transaction) -> None:
         for end in (tx.commit, tx.abort):
-            with pytest.raises(MisuseError, match="only who began a transaction ends it") as found:
+            with pytest.raises(
+                MisuseError, match="only the coordinator can end a transaction"
+            ) as found:
                 await end()
             said.append(str(found.value))
 
@@ -308,7 +373,7 @@ async def test_a_participants_handle_ends_with_the_invitation(stage: Stage) -> N
         await tx.invite({"call": 1})
         with pytest.raises(NotInvited, match="bob has no part in transaction"):
             await kept[0].subscribe(STREAM)
-    await asyncio.wait_for(kept[0].outcome, SOON_S)
+    await asyncio.wait_for(kept[0].outcome, PATIENCE_S)
     assert kept[0].committed
     with pytest.raises(TransactionOver):
         await kept[0].publish({"process": "p1"})
@@ -319,7 +384,7 @@ async def test_somebody_elses_transaction(stage: Stage) -> None:
     carol = await stage.overlay.connect("carol", broker="B1")
     async with alice.transaction(isolation="none") as tx:
         for stranger, error in ((carol, NotInvited), (bob, TransactionOver)):
-            theirs = Transaction(stranger._conversation, tx.id, 5.0)
+            theirs = Transaction(stranger._driver, tx.id, 5.0)
             with pytest.raises(error, match=f"transaction {tx.id}"):
                 await theirs.subscribe(STREAM)
             with pytest.raises(TransactionOver, match=f"was not begun by {stranger.client_id}"):
@@ -332,7 +397,7 @@ async def test_what_is_not_there_is_not_taken_back(stage: Stage) -> None:
     alice, bob = stage.alice, stage.bob
     mine, theirs = await alice.subscribe(STREAM), await bob.subscribe(STREAM)
     async with alice.transaction(isolation="none") as tx:
-        with pytest.raises(NoSuchOperation, match="nothing called 'never'"):
+        with pytest.raises(NoSuchOperation, match="'never' is not in force"):
             await tx.unsubscribe("never")
         with pytest.raises(NoSuchOperation, match="is not in force at this client"):
             await tx.unsubscribe(theirs)
@@ -351,7 +416,7 @@ async def test_plans_that_cannot_be(stage: Stage) -> None:
         await alice.execute("subscribe")  # type: ignore[arg-type]
     plan = Plan()
     plan.subscribe("nobody", STREAM)
-    with pytest.raises(UnknownClient, match="names nobody, and no such client"):
+    with pytest.raises(UnknownClient, match="names nobody, but no such client"):
         await alice.execute(plan)
     circle = Plan()
     one = circle.subscribe("alice", STREAM, name="one")
@@ -380,10 +445,10 @@ async def test_a_participant_that_goes_away(stage: Stage) -> None:
     await stage.bob.participate(wait)
     tx = await stage.alice.transaction(isolation="none")
     inviting = asyncio.ensure_future(tx.invite({"call": 1}))
-    await asyncio.wait_for(asked.wait(), SOON_S)
+    await asyncio.wait_for(asked.wait(), PATIENCE_S)
     await stage.bob.close()
     with pytest.raises((InvitationRefused, Aborted), match="bob has gone"):
-        await asyncio.wait_for(inviting, SOON_S)
+        await asyncio.wait_for(inviting, PATIENCE_S)
     with pytest.raises((Aborted, TransactionOver)):
         await tx.commit()
     assert await stage.alice.outcome(tx.id) == "aborted"
@@ -419,7 +484,7 @@ async def test_too_much_for_one_transaction(stage: Stage) -> None:
     large = b"x" * (MOST_BYTES // 8)
     for _ in range(7):
         await tx.publish({"process": "p1", "n": 1}, payload=large)
-    with pytest.raises(MisuseError, match="bytes: do the rest in another one"):
+    with pytest.raises(MisuseError, match="bytes; use several transactions"):
         await tx.publish({"process": "p1", "n": 1}, payload=large)
     await tx.commit()
     many = await stage.alice.transaction(isolation="none")
@@ -435,7 +500,7 @@ async def test_too_much_for_one_transaction(stage: Stage) -> None:
 
 
 async def test_outcomes_of_what_never_was(stage: Stage) -> None:
-    with pytest.raises(MisuseError, match=r"is not the name of a transaction: tx\.id has it"):
+    with pytest.raises(MisuseError, match=r"is not the id of a transaction; use tx\.id"):
         await stage.alice.outcome("T1")
     assert await stage.alice.outcome("alice/B1-1.1/99") == "expired"
 
@@ -448,6 +513,26 @@ async def test_where_there_are_none() -> None:
         with pytest.raises(NotOffered, match="offers no transactions"):
             await alice.transaction()
         await alice.close()
+
+
+async def test_a_transaction_waits_for_a_way_to_the_root() -> None:
+    """Right after the start of a broker, it does not know where the root is; or the root comes
+    last."""
+    async with motet.local(2) as overlay:
+        for name in ("B1", "B2"):
+            await overlay.stop_broker(name)
+        await overlay.start_broker("B2")
+        async with overlay.connect("bob", broker="B2") as bob:
+            with pytest.raises(UnavailableError, match=r"no way to the root B1 .* within 0\.1 s"):
+                await bob.transaction(timeout=0.1)
+            begun = asyncio.ensure_future(bob.transaction(timeout=4 * PATIENCE_S))
+            outcome = asyncio.ensure_future(bob.outcome("bob/B2-1.1/99", timeout=4 * PATIENCE_S))
+            await bob.participate()  # it answers: the requests before it are there, and wait
+            assert not begun.done()
+            await overlay.start_broker("B1")
+            tx = await begun
+            assert await outcome == "expired"
+            await tx.commit()
 
 
 @pytest.mark.parametrize(

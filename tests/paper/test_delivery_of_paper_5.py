@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from motet.protocol.delivery.curiosity import Liveness
 from motet.protocol.delivery.messages import AckExpected, AckUp, Knowledge, Nack
 from motet.protocol.delivery.spans import Span
+from motet.protocol.delivery.stream import Liveness
 from tests.unit.delivery.rig import (
     P,
     Rig,

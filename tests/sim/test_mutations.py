@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from motet.testing.mutations import MUTATIONS, planted
+from motet.testing.bugs.catalogue import MUTATIONS, planted
 from motet.testing.simulation import GUARANTEES, catch, simulate
 
 MOST_SEEDS = 40

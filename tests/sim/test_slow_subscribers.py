@@ -6,15 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from motet.model import Filter
-from motet.protocol.delivery.curiosity import MOST_ASKED
-from motet.protocol.delivery.outstream import MOST_CURIOUS
-from motet.protocol.delivery.state import Limits
+from motet.protocol.delivery.stream import MOST_ASKED, MOST_CURIOUS, Limits
 from motet.testing import brokers
+from motet.testing.bugs.catalogue import patched
 from motet.testing.checkers import duplicates, exactly_once, order, soundness
 from motet.testing.clients import SimulatedClient
 from motet.testing.cluster import Cluster
 from motet.testing.faults import profile
-from motet.testing.patches import patched
 from motet.testing.simulation import _surroundings
 
 HOUR_S = 3600.0

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pyspark
 
-from motet.chaos.fleet import free_ports
+from motet.fleet.process import free_ports
 from motet.spark.session import ONE_COMPILER
+from tests.waiting import PATIENCE_S, wait_until
 
 HOME = Path(pyspark.__file__).parent
 HOSTS = ("127.0.0.2", "127.0.0.3")
 """Spark starts the second attempt at a slow task on another host only."""
 QUICK = f"{ONE_COMPILER} -XX:+UseSerialGC"
-SOON_S = 60.0
 
 
 class Cluster:
@@ -51,10 +50,7 @@ class Cluster:
                     *(host, "worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
                     *(*work, self.url),
                 )
-            deadline = time.monotonic() + SOON_S
-            while self._said("master").count("Registering worker") < len(HOSTS):
-                assert time.monotonic() < deadline, self._said("master")
-                time.sleep(0.1)
+            wait_until(lambda: self._said("master").count("Registering worker") >= len(HOSTS))
         except BaseException:
             self._stop()
             raise
@@ -89,4 +85,4 @@ class Cluster:
         for daemon in reversed(self._daemons):  # workers take their executors with them
             daemon.terminate()
         for daemon in self._daemons:
-            daemon.wait(SOON_S)
+            daemon.wait(PATIENCE_S)

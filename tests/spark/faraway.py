@@ -18,11 +18,9 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 import motet.spark
-from motet.spark.sink import BatchWriter, Staged
-from motet.spark.sink_options import sink_options_in
+from motet.spark.sink import BatchWriter, Staged, sink_options_in
 from motet.spark.source import MotetSource
-
-LONGEST_S = 60.0
+from tests.waiting import JOB_S
 
 
 class Afflicted(BatchWriter):
@@ -43,7 +41,7 @@ class Afflicted(BatchWriter):
         if attempt == 0 and self._how == "killed":
             os.kill(_executor(), signal.SIGKILL)
         if attempt == 0:
-            until = time.monotonic() + LONGEST_S
+            until = time.monotonic() + JOB_S
             while not (self._folder / f"{self._how}-1").exists():
                 assert time.monotonic() < until, "there is no other attempt"
                 time.sleep(0.05)

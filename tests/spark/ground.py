@@ -17,8 +17,8 @@ from pyspark.sql.streaming import StreamingQuery
 import motet
 from motet.spark.source import MotetSource
 from tests.integration.durable_broker import DurableBroker
+from tests.waiting import JOB_S
 
-SOON_S = 60
 CLIENTS = ("one", "two")
 
 
@@ -31,7 +31,7 @@ class Pair:
         self.brokers = (b1, DurableBroker(folder, "B2", *link, *options))
         self.folder = folder
         self.urls = ",".join(broker.address for broker in self.brokers)
-        self.clients: list[motet.SyncClient] = []
+        self.clients: list[motet.client.sync.SyncClient] = []
 
     def __enter__(self) -> Self:
         asyncio.run(self._start())
@@ -70,7 +70,7 @@ class Pair:
         """Events of one client, outside of transactions."""
         client = self.clients[number]
         for n in ns:
-            client.publish({"by": CLIENTS[number], "n": n, **more}, payload=b"%d" % n)
+            client.send({"by": CLIENTS[number], "n": n, **more}, payload=b"%d" % n)
         client.flush()
 
     def transact(self, ns: Sequence[int]) -> str:
@@ -184,7 +184,7 @@ def run(frame: DataFrame, into: str, checkpoint: str) -> StreamingQuery:
     """What is available now, appended to Parquet files."""
     query = begin(frame, into, checkpoint, availableNow=True)
     try:
-        assert query.awaitTermination(SOON_S)
+        assert query.awaitTermination(JOB_S)
     finally:
         query.stop()
     return query
@@ -197,3 +197,15 @@ def begin(frame: DataFrame, into: str, checkpoint: str, **trigger: Any) -> Strea
 
 def written(spark: SparkSession, into: str) -> list[int]:
     return ns(spark.read.parquet(into))
+
+
+class Lent:
+    """The session of all tests, which a command must not stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None: ...

@@ -18,11 +18,10 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import LongType, StringType, StructType
 
 import motet
-from motet.spark.sink import BatchWriter, Staged, StreamWriter
-from motet.spark.sink_options import sink_options_in
+from motet.spark.sink import BatchWriter, Staged, StreamWriter, sink_options_in
 from motet.spark.source import MotetSource
+from tests.waiting import JOB_S
 
-SOON_S = 90
 SCHEMA = StructType().add("n", LongType()).add("room", StringType())
 _names = count(1)
 
@@ -107,7 +106,7 @@ class Files:
             .start()
         )
         try:
-            assert query.awaitTermination(SOON_S)
+            assert query.awaitTermination(JOB_S)
         finally:
             query.stop()
         return query

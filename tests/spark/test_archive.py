@@ -15,17 +15,14 @@ from motet.errors import MisuseError
 from motet.spark import archive
 from motet.spark.archive.manifest import CHECKPOINT, EVENTS, Manifest
 from tests.spark.ground import Desk, Stock, ns
-
-pytestmark = pytest.mark.timeout(300)
-
-PATIENT_S = 200
+from tests.waiting import JOB_S
 
 
 def kept(spark: SparkSession, urls: str, folder: Path, **options: str) -> Manifest:
     said = {"filter": options.pop("filter", ""), "columns": ["n:int"]}
     query = archive.keep(spark, urls, folder, available_now=True, options=options, **said)
     try:
-        assert query.awaitTermination(PATIENT_S)
+        assert query.awaitTermination(JOB_S)
     finally:
         query.stop()
     return Manifest(folder)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import TimestampType
 
 from motet.errors import MisuseError
-from motet.model.ticks import LAST_TICK
+from motet.model.ids import LAST_TICK
 from tests.spark.ground import Desk, Stock, direct, direct_ns, ns, read
 
 
@@ -53,7 +53,7 @@ def test_a_schema_may_be_given(spark: SparkSession, stock: Stock) -> None:
     assert ns(reader.schema("n bigint, transaction string").load()) == stock.ns
     with pytest.raises(Exception, match="the attribute n cannot be int"):
         reader.schema("n int").load().collect()
-    with pytest.raises(Exception, match="tick is bigint, not string"):
+    with pytest.raises(Exception, match="declares tick as string, but it is bigint"):
         reader.schema("tick string").load().collect()
 
 
@@ -102,15 +102,15 @@ def test_no_range_tears_a_transaction(stock: Stock) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"brokrs": "x"}, "there is no option 'brokrs'"),
+        ({"brokrs": "x"}, "unknown option 'brokrs'"),
         ({"filter": "n >"}, "n >"),
-        ({"columns": "n:long"}, "'long' is no kind of value for n"),
-        ({"minPartitions": "0"}, "minPartitions is a number from 1 on"),
-        ({"failOnDataLoss": "yes"}, "failOnDataLoss is true or false"),
-        ({"startingPosition": "noon"}, "startingPosition is earliest, latest"),
+        ({"columns": "n:long"}, "unknown type 'long' of n"),
+        ({"minPartitions": "0"}, "minPartitions must be a whole number"),
+        ({"failOnDataLoss": "yes"}, "failOnDataLoss must be true or false"),
+        ({"startingPosition": "noon"}, "startingPosition must be earliest, latest"),
         ({"startingPosition": "transaction:x"}, "no events of transaction x"),
         ({"startingPosition": '{"x": 5}'}, "there is a tick for pubend x"),
-        ({"brokers": ""}, "which brokers"),
+        ({"brokers": ""}, "option brokers is missing"),
     ],
 )
 def test_what_is_wrong_is_said(stock: Stock, said: dict[str, str], words: str) -> None:
@@ -122,7 +122,7 @@ def test_values_of_another_kind(spark: SparkSession, desk: Desk) -> None:
     desk.publish(0, [0], level="three")
     desk.publish(0, [1], level=3)
     said = {"filter": desk.filter, "columns": "level:int"}
-    with pytest.raises(Exception, match="level is to be int, but 1 of 2 events"):
+    with pytest.raises(Exception, match="level is declared as int, but 1 of 2 events"):
         read(spark, desk.urls, **said).collect()
     rows = direct(desk.urls, **said, misfits="null")
     assert [row["level"] for row in rows] == [None, 3]

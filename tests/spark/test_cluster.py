@@ -11,8 +11,8 @@ from pathlib import Path
 from tests.spark.cluster import Cluster
 from tests.spark.ground import Pair, Stock
 from tests.spark.sinks import a_sink, blocks
+from tests.waiting import JOB_S
 
-SOON_S = 200
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,7 +25,7 @@ def test_an_executor_is_killed_and_an_attempt_overtaken(
         command = [sys.executable, "-m", "tests.spark.faraway", *told]
         env = os.environ | {"PYSPARK_PYTHON": sys.executable}
         ended = subprocess.run(
-            command, cwd=ROOT, env=env, timeout=SOON_S, check=False, capture_output=True
+            command, cwd=ROOT, env=env, timeout=JOB_S, check=False, capture_output=True
         )
     assert ended.returncode == 0, ended.stderr.decode()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from motet.demo.pipeline import CONF
+from motet_labs.demo.pipeline import CONF
 
 SMALL = ("--size", "60", "--seconds", "10")
 BOUND_S = 600
@@ -49,7 +49,7 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
     published = found["events of the log", "published"]
     assert found["events of the log", "delivered"] == 3 * published > 0
     assert found["Spark reads exactly once", "archived"] == published
-    assert found["Spark writes back atomically", "results received whole"] > 1
+    assert found["Spark writes back atomically", "batches received whole"] > 1
     assert "Every promise was kept" in (folder / "report.html").read_text()
     assert {path.stem for path in (folder / "pictures").iterdir()} >= {"flow", "hands", "steps"}
 
@@ -73,8 +73,8 @@ def test_a_log_of_others_flows_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("gone.csv", None, "there is no"),
-        ("log.txt", "case,step", "nothing to replay"),
+        ("gone.csv", None, "does not exist"),
+        ("log.txt", "case,step", "no logs to replay"),
     ],
 )
 def test_what_is_no_log_is_told_before_anything_starts(
@@ -93,7 +93,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     ran = demo("--report", str(tmp_path))
     assert ran.returncode == 2
-    assert "something in it" in ran.stderr
+    assert "is not empty" in ran.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

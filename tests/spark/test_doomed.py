@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.ground import Pair
 from tests.spark.sinks import Files, a_sink, blocks
+from tests.waiting import JOB_S
 
-SOON_S = 150
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,7 +21,7 @@ def test_a_job_whose_tasks_fail_and_whose_driver_is_killed(
 ) -> None:
     url, sink = busy.brokers[0].address, a_sink()
     command = [sys.executable, "-m", "tests.spark.doomed", url, str(tmp_path), sink]
-    ended = subprocess.run(command, cwd=ROOT, timeout=SOON_S, check=False, capture_output=True)
+    ended = subprocess.run(command, cwd=ROOT, timeout=JOB_S, check=False, capture_output=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
 
     assert len(list(tmp_path.glob("failed-*"))) == 2, "both tasks were tried again"

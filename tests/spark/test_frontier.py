@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.client.log_outline import REST, LogStep
+from motet.client.logs.query import REST, LogStep
 from motet.spark.frontier import Advance, advance, whole_floor
-from motet.spark.offsets import Vector
+from motet.spark.options import Vector
 
 PUBENDS = ("A", "B", "C")
 Streams = dict[str, list[LogStep]]

@@ -13,19 +13,15 @@ from pyspark.sql import functions as F
 
 import motet
 from motet.spark.insight import of_brokers, of_log, pending, report, visits
-from motet.spark.insight.cases import Case, Happened
 from motet.spark.insight.drawing import draw
-from motet.spark.insight.events import stream_of_brokers
+from motet.spark.insight.events import Case, Happened, stream_of_brokers
 from motet.spark.insight.following import follow, moment_of
-from motet.spark.insight.report import Report
-from motet.spark.insight.telling import events_of, publish
+from motet.spark.insight.report import InsightReport, events_of, publish
 from motet.spark.replay import Replay, Speed, prepare
 from motet.spark.workload import store, workflow_log
-from tests.spark.ground import SOON_S, Pair
+from tests.spark.ground import Pair
+from tests.waiting import JOB_S, PATIENCE_S
 
-pytestmark = pytest.mark.timeout(300)
-
-PATIENT_S = 200
 CASES = 150
 TOLD = ("process", "case", "step", "agent", "handed_by", "ready", "start", "end")
 
@@ -39,7 +35,7 @@ def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, log: Path) -> Report:
+def found(spark: SparkSession, log: Path) -> InsightReport:
     events = of_log(spark, log)
     return report(events.count(), visits(events), pending(events))
 
@@ -61,7 +57,7 @@ def test_all_at_once_says_what_one_by_one_does(spark: SparkSession, log: Path) -
     assert rows(visits(of_log(spark, log))) == by_hand(spark, log)
 
 
-def test_a_report_adds_up(spark: SparkSession, log: Path, found: Report) -> None:
+def test_a_report_adds_up(spark: SparkSession, log: Path, found: InsightReport) -> None:
     events = of_log(spark, log).collect()
     done = sum(row["transition"] == "complete" for row in events)
     assert (found.events, found.cases) == (len(events), CASES)
@@ -79,7 +75,7 @@ def test_a_report_adds_up(spark: SparkSession, log: Path, found: Report) -> None
     assert all(row["times"] > 2 for row in found.outliers)
 
 
-def test_pictures(found: Report, tmp_path: Path) -> None:
+def test_pictures(found: InsightReport, tmp_path: Path) -> None:
     names = [path.name for path in draw(found, tmp_path)]
     assert names[:2] == ["steps.png", "handovers.png"]
     for path in tmp_path.iterdir():
@@ -88,7 +84,7 @@ def test_pictures(found: Report, tmp_path: Path) -> None:
 
 
 def test_a_stream_is_followed_and_told_in_one_transaction(
-    spark: SparkSession, log: Path, busy: Pair, found: Report, tmp_path: Path
+    spark: SparkSession, log: Path, busy: Pair, found: InsightReport, tmp_path: Path
 ) -> None:
     """Given a log that is replayed in two parts of a stream, then what is known by its end is what
     the log says; and who listens to the results has all of them, of one transaction."""
@@ -105,7 +101,7 @@ def test_a_stream_is_followed_and_told_in_one_transaction(
 
     queries = follow(stream, tmp_path, late="20 days", available_now=True, news=news)
     for query in queries:
-        assert query.awaitTermination(PATIENT_S)
+        assert query.awaitTermination(JOB_S)
         assert query.exception() is None
     assert len(told_steps) > 1
     assert [*told_steps.values()][-1] == found.steps
@@ -124,6 +120,6 @@ def test_a_stream_is_followed_and_told_in_one_transaction(
         told = events_of(found)
         name = publish(spark, told, url, key="once")
         assert publish(spark, told, url, key="once") == name
-        heard = [results.get(timeout=SOON_S) for _ in told]
+        heard = [results.get(timeout=PATIENCE_S) for _ in told]
     assert {event.transaction for event in heard} == {name}
     assert [event["insight"] for event in heard] == [each["insight"] for each in told]

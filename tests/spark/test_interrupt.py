@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from motet.cli import offspring
-from motet.cli.ending import FINE, INTERRUPTED
+from motet.cli.console import FINE, INTERRUPTED
 from motet.cli.interrupt import ANEW
+from tests.processes import descendants, living
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.soak]
+pytestmark = pytest.mark.soak
 
 MOTET = (sys.executable, "-m", "motet")
 SOON_S = 2.0
@@ -27,7 +27,7 @@ WORKLOAD = ("pipeline", "workload", "workflow", "5000000", "--out", "out")
 
 def typed(process: subprocess.Popen[bytes], terminal: int) -> str:
     """All that comes behind Ctrl-C, which a terminal sends to everybody in the foreground."""
-    family = offspring.descendants(process.pid)
+    family = descendants(process.pid)
     os.write(terminal, b"\x03")
     began_s, said = time.monotonic(), b""
     while True:
@@ -37,7 +37,7 @@ def typed(process: subprocess.Popen[bytes], terminal: int) -> str:
             break
     assert process.wait(SOON_S) == INTERRUPTED
     assert time.monotonic() - began_s < SOON_S
-    assert not set(family) & set(offspring.parents())
+    assert not living(family)
     # A bar may have been drawn while it was typed.
     return said.decode().rpartition("\x1b[?25h")[2].strip()
 
@@ -73,12 +73,12 @@ def test_what_was_begun_is_begun_anew(tmp_path: Path) -> None:
     while not (folder / "_temporary").exists():
         assert process.poll() is None
         time.sleep(0.05)
-    family = offspring.descendants(process.pid)
+    family = descendants(process.pid)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=SOON_S)
     assert process.returncode == INTERRUPTED
     assert said.decode().splitlines()[-1] == ANEW
-    assert not set(family) & set(offspring.parents())
+    assert not living(family)
 
     few = [each if each != WORKLOAD[3] else "50" for each in WORKLOAD]
     again = subprocess.run([*MOTET, *few], cwd=tmp_path, capture_output=True, text=True)

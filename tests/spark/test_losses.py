@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from motet.broker.service import PUBEND
+from motet.broker.driver.service import PUBEND
 from motet.runtime.pubend import PubendLog, Retention
 from tests.spark.ground import Pair, direct_batches, direct_ns, run, stream, written
 

@@ -11,9 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from motet.errors import MisuseError
 from motet.model import Filter
 from motet.spark.columns import Columns
-from motet.spark.offsets import mark_of, offset_at, vector_at
-from motet.spark.options import options_in
-from motet.spark.positions import EARLIEST, Position
+from motet.spark.options import EARLIEST, LogPosition, mark_of, offset_at, options_in, vector_at
 
 URL = {"brokers": "motet://a:1, motet://b:2"}
 
@@ -23,7 +21,7 @@ def test_options_are_read() -> None:
     assert found.brokers == ("motet://a:1", "motet://b:2")
     assert (found.starting, found.max_events) == (EARLIEST, 7)
     later = options_in({**URL, "startingPosition": "1970-01-01T00:00:01"})
-    assert later.starting == Position("tick", tick=1_000_000)
+    assert later.starting == LogPosition("tick", tick=1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +46,10 @@ def test_nonsense_is_refused_by_name(name: str, value: str) -> None:
 
 
 def test_a_column_is_asked_for_once() -> None:
-    with pytest.raises(MisuseError, match="n is said to be not null"):
+    with pytest.raises(MisuseError, match="schema declares n as not null"):
         Columns(StructType().add("n", LongType(), nullable=False))
     schema = StructType().add("n", LongType()).add("n", StringType())
-    with pytest.raises(MisuseError, match="the column n is asked for 2 times"):
+    with pytest.raises(MisuseError, match="the column n is listed 2 times"):
         Columns(schema)
 
 

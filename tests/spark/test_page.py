@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import motet.spark
-from motet.spark import sink_options
+from motet.spark import sink
 from motet.spark.options import NAMES
-from motet.spark.pushdown import ENABLED
+from motet.spark.session import ENABLED
 from tests.spark.ground import Pair, Stock
 from tests.spark.sinks import blocks
 
@@ -57,5 +57,5 @@ def test_the_first_page(spark: SparkSession, busy: Pair, tmp_path: Path) -> None
 
 
 def test_the_page_knows_all_options() -> None:
-    for name in (*NAMES, *sink_options.NAMES):
+    for name in (*NAMES, *sink.NAMES):
         assert f"`{name}`" in PAGE or name == "pushdown", name

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import typer
 from pyspark.sql import SparkSession
 
 import motet
-from motet.cli.ending import FAILED, FINE
+from motet.audit.verdicts import Audit
+from motet.cli.console import FAILED, FINE, MISUSE
 from motet.cli.main import run
+from motet.cli.pipeline import pipeline
 from motet.spark.archive import Manifest
-from tests.spark.ground import Pair
+from tests.spark.ground import Lent, Pair
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.usefixtures("spark")
 
 
 def test_from_a_workload_to_insight(
@@ -63,3 +67,38 @@ def test_from_a_workload_to_insight(
     assert proof["differences"] == {"missing": told["rows"]}
     assert run(["pipeline", *keep, "--prove"]) == FAILED
     assert f"DIFFERS: {told['rows']:,} events are missing" in capsys.readouterr().out
+
+
+def test_histories_of_the_simulator_are_audited(
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All around the audit itself, which `test_audit` tests, and which takes long."""
+    folder = tmp_path / "histories"
+    made = ["sim", "--seeds", "0", "--profile", "transactions", "--no-mutations", "--jobs", "1"]
+    assert run([*made, "--history", str(folder), "--json"]) == FINE
+    capsys.readouterr()
+
+    def judge(session: Any, directory: str, tell: Callable[[str], None], slack_s: float) -> Audit:
+        tell("reading")
+        assert (session.version, Path(directory), slack_s) == (spark.version, folder, 0.5)
+        return Audit(checked={"exactly-once": 7}, seconds=1.5)
+
+    monkeypatch.setattr("motet.spark.audit.audit", judge)
+    monkeypatch.setattr("motet.cli.pipeline.started", lambda *_: Lent(spark))
+    words = ["pipeline", "audit", str(folder), "--slack", "0.5"]
+    assert run([*words, "--json"]) == FINE
+    told = json.loads(capsys.readouterr().out)
+    assert told["clean"] is True
+    assert told["guarantees"]["exactly-once"] == {"checked": 7, "violations": 0}
+    assert run(words) == FINE
+    assert "exactly-once" in capsys.readouterr().out
+    assert run(["pipeline", "audit", str(tmp_path / "nowhere")]) == MISUSE
+
+
+def test_every_command_is_run_here() -> None:
+    """Whoever adds one adds it above, so that it cannot break unnoticed."""
+    group = typer.main.get_command(pipeline)
+    assert set(group.commands) == {"workload", "archive", "insight", "replay", "audit"}  # type: ignore[attr-defined]

@@ -15,8 +15,6 @@ from pyspark.sql import SparkSession
 from motet.cli.main import app
 from tests.spark.ground import Pair
 
-pytestmark = pytest.mark.timeout(300)
-
 PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
 COMMANDS = re.findall(r"^motet (pipeline .*)$", PAGE, re.MULTILINE)
 

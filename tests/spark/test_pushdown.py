@@ -22,8 +22,8 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 import motet.spark
 from motet.errors import MisuseError
 from motet.spark.columns import Columns
-from motet.spark.pushdown import ENABLED
-from motet.spark.pushing import as_filter
+from motet.spark.session import ENABLED
+from motet.spark.source import as_filter
 from tests.spark.ground import Stock, ns, read
 
 COLUMNS = Columns(
@@ -96,5 +96,5 @@ def test_without_pushdown_nothing_leaks(pushes: SparkSession, stock: Stock) -> N
 
 
 def test_a_scan_is_a_scan(spark: SparkSession) -> None:
-    with pytest.raises(MisuseError, match="leave pushdown out"):
+    with pytest.raises(MisuseError, match="omit the option pushdown"):
         motet.spark.scan(spark, "n > 1", brokers="motet://x:1", pushdown="false")

@@ -12,11 +12,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import motet
 from motet.errors import Disconnected, EventsLost
-from motet.spark import reading
+from motet.spark import slices
 from motet.spark.columns import Columns, as_map
 from motet.spark.options import Options, options_in
-from motet.spark.reading import LEAST_ROWS, MOST_ROWS, read_slice
-from motet.spark.slices import Slice
+from motet.spark.slices import LEAST_ROWS, MOST_ROWS, Slice, read_slice
 from tests.spark.ground import Pair, Stock
 
 N = Columns(StructType([StructField("n", LongType())]))
@@ -34,7 +33,7 @@ def test_a_broker_is_restarted_during_a_read(busy: Pair) -> None:
     before = len(pair.ticks(0))
     client = pair.clients[0]
     for n in range(EVENTS):
-        client.publish({"by": "one", "n": -1 - n}, payload=BIG)
+        client.send({"by": "one", "n": -1 - n}, payload=BIG)
     client.flush()
     ticks = pair.ticks(0)[before:]
     slice = Slice(pair.brokers[0].address, pair.pubend(0), ticks[0], ticks[-1], EVENTS)
@@ -68,7 +67,7 @@ def test_batches_are_neither_small_nor_large(monkeypatch: pytest.MonkeyPatch) ->
     small, large = LEAST_ROWS // 3, 3 * MOST_ROWS
     ends = list(accumulate([small] * 4 + [large, 0, small], initial=0))
     pieces = [Piece(range(*each)) for each in pairwise(ends)]
-    monkeypatch.setattr(reading, "_batches", lambda *_: iter(pieces))
+    monkeypatch.setattr(slices, "_batches", lambda *_: iter(pieces))
     nowhere = Slice("motet://127.0.0.1:9", "B1.1", 1, ends[-1], ends[-1])
     batches = list(read_slice(nowhere, options_in({"brokers": nowhere.url}), N, None))
     assert [n for batch in batches for n in batch.column("n").to_pylist()] == [*range(ends[-1])]

@@ -8,7 +8,7 @@ from math import isnan
 import pyarrow
 
 from motet.model import decode_body
-from motet.spark.rows import bodies_of, pieces_of
+from motet.spark.sink import bodies_of, pieces_of
 
 
 def test_values_of_all_kinds() -> None:

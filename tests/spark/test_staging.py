@@ -21,8 +21,7 @@ from pyspark.sql.types import (
 
 import motet
 from motet.errors import Disconnected, MisuseError, NotAdvertised, StagingLost
-from motet.spark.sink import StreamWriter, commit_staged, drop_staged, stage
-from motet.spark.sink_options import sink_options_in
+from motet.spark.sink import StreamWriter, commit_staged, drop_staged, sink_options_in, stage
 from motet.spark.source import MotetSource
 from tests.spark.ground import Pair
 from tests.spark.sinks import SCHEMA, a_sink, arrow, blocks, shipped, writer
@@ -153,11 +152,11 @@ def test_columns_that_cannot_be_written(column: str, kind: DataType, said: str) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"sink": "s"}, "one home"),
-        ({"brokers": "motet://x:1,motet://y:1", "sink": "s"}, "one home"),
-        ({"brokers": "motet://x:1"}, "which sink"),
+        ({"sink": "s"}, "exactly one broker"),
+        ({"brokers": "motet://x:1,motet://y:1", "sink": "s"}, "exactly one broker"),
+        ({"brokers": "motet://x:1"}, "option sink is missing"),
         ({"brokers": "motet://x:1", "sink": "s", "onNewQuery": "x"}, "takeover or fail"),
-        ({"brokers": "motet://x:1", "sink": "s", "columns": "n"}, "no option 'columns'"),
+        ({"brokers": "motet://x:1", "sink": "s", "columns": "n"}, "unknown option 'columns'"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, str], said: str) -> None:

@@ -1,23 +1,24 @@
-"""Audit: what happened, written down, so that every guarantee can be judged afterwards.
+"""Audit: recorded histories, so that every guarantee can be checked afterwards.
 
-    motet up --history DIR                    brokers and clients write what they do and get
-    motet pipeline audit DIR                  Spark judges it
+    motet up --history DIR                    brokers and clients record what they do and receive
+    motet pipeline audit DIR                  Spark checks it
 
 Lives here
+    records     records of what happened, and their rows
     schema      the one schema of histories: tables and columns
-    writing     rows as Parquet files, each complete or not there; and read again
-    recording   the same behind the back of a running process
-    verdicts    what an audit says, guarantee by guarantee
-    excuses     who was cut off from whom, because somebody lost what it knew; pure
-    circles     circles among relations; pure
+    writing     rows in Parquet files, each complete or absent; and reading them
+    recording   writes history rows from a background thread
+    verdicts    the results of an audit, per guarantee
+    excuses     which brokers were cut off from each other because one lost its state; pure
+    circles     cycles in relations; pure
 
-Jobs of Spark that judge are in `motet.spark.audit`; simulated runs are written by
-`motet.testing.histories`.
+The Spark jobs that check histories are in `motet.spark.audit`; `motet.testing.history` writes
+simulated runs.
 
-May import: `motet.model`, `motet.errors`; pyarrow only when something is written.
+May import: `motet.model`, `motet.errors`; pyarrow only when rows are written.
 
 Must never: make a broker or a client wait for a disk, or fail because a history cannot be written;
-leave a file that is not whole under the name of one that is.
+leave an incomplete file under a final name.
 
 Test only this room: `pytest tests/unit/audit`
 """

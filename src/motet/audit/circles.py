@@ -1,4 +1,4 @@
-"""Circles among relations: what could not have happened one after the other."""
+"""Cycles in relations: they show operations that cannot have happened one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 def circle(edges: Iterable[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
-    """Some circle, as its edges; empty if there is none. No recursion: circles may be long."""
+    """The edges of some cycle; empty if there is none. Not recursive: cycles may be long."""
     after: dict[Node, list[Node]] = {}
     for first, then in edges:
         after.setdefault(first, []).append(then)

@@ -1,4 +1,4 @@
-"""Who was cut off from whom: brokers, and links between them, that have lost what they knew."""
+"""Which brokers were cut off from each other, because a broker or a link had lost its state."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 Row = Mapping[str, Any]
 Severed = tuple[str, str, str, float, float]
-"""A run, two brokers, and until when either of them or a link between them has forgotten what it
-knew; and the same for everybody on the way as well."""
+"""A run, two brokers, the time until which either of them or a link between them had lost its
+state, and the same including all brokers on the path."""
 
 
 def severed(brokers: Iterable[Row], links: Iterable[Row], amnesia: Iterable[Row]) -> list[Severed]:
-    """Only pairs between which something was forgotten."""
+    """Only pairs of brokers with a loss of state between them."""
     forgot: dict[str, dict[frozenset[str], float]] = {}
     for row in amnesia:
         places = forgot.setdefault(row["run"], {})

@@ -1,8 +1,8 @@
-"""What a running process tells, written behind its back by a thread of its own.
+"""Writes the history rows of a running process, from a background thread.
 
-Whoever records must not wait for disks: rows are put down, and the thread takes all there are now
-and then. If the disk fails, the history ends there and says so in the log of the process; nothing
-else does.
+A process that records must not wait for disks: rows are queued, and the thread writes them
+periodically. If the disk fails, the history ends there; the log of the process says so, and nothing
+else fails.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from motet.model import decode_body, encode_event
 log = logging.getLogger("motet.audit")
 
 VARIABLE: Final = "MOTET_HISTORY"
-"""The folder in which all processes write their histories, unless they are told another one."""
+"""The default folder for the histories of all processes."""
 PAUSE_S: Final = 1.0
 
 
 def folder_of(history: str | Path | None) -> Path | None:
-    """Where to write, if at all."""
+    """The folder to write to, or None."""
     found = history or os.environ.get(VARIABLE)
     return Path(found) if found else None
 
 
 class Recording:
-    """Rows of one process. `add` may be called by any thread, and takes no time."""
+    """Rows of one process. `add` may be called by any thread, and never blocks on a disk."""
 
     def __init__(self, folder: Path, who: str) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class Recording:
         self._rows: dict[str, list[dict[str, Any]]] = {}
         self._over = threading.Event()
         self._failed = False
-        folder.mkdir(parents=True, exist_ok=True)  # better refused now than in a thread
+        folder.mkdir(parents=True, exist_ok=True)  # fail here rather than in the thread
         self._thread = threading.Thread(target=self._run, name=f"history of {who}", daemon=True)
         self._thread.start()
 
@@ -52,7 +52,7 @@ class Recording:
             self._rows.setdefault(table, []).append(row)
 
     def close(self) -> None:
-        """Write the rest. Twice is harmless."""
+        """Write the rest. Idempotent."""
         self._over.set()
         self._thread.join()
 
@@ -68,12 +68,12 @@ class Recording:
             return
         self._parts += 1
         try:
-            # What others refer to first: a part that is missing makes nothing look wrong.
+            # Referenced tables first: then a missing part causes no false violation.
             for table in TABLES:
                 if table in rows:
                     found = [_lean(row) for row in rows[table]]
                     write_part(self.folder, table, found, f"{self._part}-{self._parts:06}")
-        except Exception as problem:  # whatever it is: rows must not gather for ever
+        except Exception as problem:  # of any kind: rows must not accumulate forever
             self._failed = True
             log.error("no history is written any more, into %s: %s", self.folder, problem)
 

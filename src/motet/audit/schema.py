@@ -1,10 +1,10 @@
-"""The one schema of histories: who did what, and who received what.
+"""The one schema of histories: what brokers and clients did and received.
 
 A history is a folder with a folder per table, each with Parquet files. Simulated runs, clients and
-brokers write the same tables; who knows nothing of one leaves it out. Times are seconds, and
-infinity is never. An operation is named "client/epoch/number", as `OpId` prints it; a session by
-client and epoch; an event by the session that published it and its number there, and, if it is
-exactly once, by its place: pubend and tick.
+brokers write the same tables, each those that it knows about. Times are seconds, and infinity means
+never. An operation is named "client/epoch/number", as `OpId` prints it; a session by client and
+epoch; an event by the session that published it and its number there, and, if it is exactly once,
+by its place: pubend and tick.
 """
 
 from __future__ import annotations
@@ -14,162 +14,65 @@ from typing import Any, Final
 
 Columns = dict[str, str]
 
+
+def _columns(text: str) -> Columns:
+    """Parse columns as `name:kind`, in order; the default kind is text."""
+    pairs = (word.partition(":") for word in text.split())
+    return {name: kind or "text" for name, _, kind in pairs}
+
+
 TABLES: Final[dict[str, Columns]] = {
-    "brokers": {"broker": "text", "is_root": "bool"},
-    "links": {"one": "text", "other": "text"},
-    "amnesia": {"one": "text", "other": "text", "since": "time", "until": "time"},
-    "sessions": {
-        "client": "text",
-        "epoch": "text",
-        "process": "text",
-        "broker": "text",
-        "total_order": "bool",
-        "own_cursors": "bool",
-        "opened_at": "time",
-        "ended_at": "time",
-        "lasting": "bool",
-        "version": "int",
-    },
-    "operations": {
-        "op": "text",
-        "client": "text",
-        "epoch": "text",
-        "process": "text",
-        "handle": "int",
-        "number": "int",
-        "kind": "text",
-        "filter": "text",
-        "target": "text",
-        "position": "int",
-        "requested_at": "time",
-        "answered_at": "time",
-        "answer": "text",
-        "effective_at": "time",
-        "ended_at": "time",
-        "ended_position": "int",
-        "doubted_position": "int",
-        "finished_at": "time",
-        "is_gone": "bool",
-        "is_forgotten": "bool",
-        "stayed": "bool",
-        "lasting": "bool",
-        "tx": "text",
-        "since": "ticks",
-        "version": "int",
-    },
-    "events": {
-        "client": "text",
-        "epoch": "text",
-        "number": "int",
-        "position": "int",
-        "last_position": "int",
-        "sent_at": "time",
-        "settled_at": "time",
-        "fate": "text",
-        "is_sure": "bool",
-        "tx": "text",
-        "body": "bytes",
-    },
-    "logged": {
-        "pubend": "text",
-        "tick": "int",
-        "client": "text",
-        "epoch": "text",
-        "number": "int",
-        "tx": "text",
-        "audience": "texts",
-        "body": "bytes",
-    },
-    "starts": {"op": "text", "pubend": "text", "first": "int", "tick": "int"},
-    "deliveries": {
-        "process": "text",
-        "handle": "int",
-        "op": "text",
-        "nth": "int",
-        "at": "time",
-        "publisher": "text",
-        "number": "int",
-        "pubend": "text",
-        "tick": "int",
-        "came": "bool",
-        "taken": "bool",
-    },
-    "losses": {
-        "process": "text",
-        "pubend": "text",
-        "first": "int",
-        "last": "int",
-        "withdrawn": "bool",
-    },
-    "reached": {"process": "text", "pubend": "text", "tick": "int"},
-    "logs": {"pubend": "text", "lost_upto": "int", "trimmed_upto": "int"},
-    "cuts": {
-        "pubend": "text",
-        "tick": "int",
-        "last": "int",
-        "tx": "text",
-        "number": "int",
-        "at": "time",
-    },
-    "transactions": {
-        "tx": "text",
-        "kind": "text",
-        "client": "text",
-        "epoch": "text",
-        "key": "text",
-        "at": "time",
-        "commit_at": "time",
-        "answered_at": "time",
-        "outcome": "text",
-        "version": "int",
-    },
-    "deeds": {
-        "tx": "text",
-        "place": "text",
-        "kind": "text",
-        "client": "text",
-        "epoch": "text",
-        "number": "int",
-        "at": "time",
-        "answer": "text",
-        "op": "text",
-        "event": "int",
-        "body": "bytes",
-        "is_carried": "bool",
-        "is_planned": "bool",
-        "stays": "bool",
-    },
-    "before": {"tx": "text", "first": "text", "then": "text"},
-    "words": {
-        "tx": "text",
-        "who": "text",
-        "at": "time",
-        "asked_at": "time",
-        "outcome": "text",
-        "number": "int",
-    },
-    "hearers": {"tx": "text", "client": "text", "epoch": "text"},
-    "calls": {
-        "tx": "text",
-        "op": "text",
-        "client": "text",
-        "epoch": "text",
-        "at": "time",
-        "subscriptions": "ints",
-    },
+    "brokers": _columns("broker is_root:bool"),
+    "links": _columns("one other"),
+    "amnesia": _columns("one other since:time until:time"),
+    "sessions": _columns(
+        "client epoch process broker total_order:bool own_cursors:bool opened_at:time "
+        "ended_at:time lasting:bool version:int"
+    ),
+    "operations": _columns(
+        "op client epoch process handle:int number:int kind filter target position:int "
+        "requested_at:time answered_at:time answer effective_at:time ended_at:time "
+        "ended_position:int doubted_position:int finished_at:time is_gone:bool is_forgotten:bool "
+        "stayed:bool lasting:bool tx since:ticks version:int"
+    ),
+    "events": _columns(
+        "client epoch number:int position:int last_position:int sent_at:time settled_at:time fate "
+        "is_sure:bool tx body:bytes"
+    ),
+    "logged": _columns("pubend tick:int client epoch number:int tx audience:texts body:bytes"),
+    "starts": _columns("op pubend first:int tick:int"),
+    "deliveries": _columns(
+        "process handle:int op nth:int at:time publisher number:int pubend tick:int came:bool "
+        "taken:bool"
+    ),
+    "losses": _columns("process pubend first:int last:int withdrawn:bool"),
+    "reached": _columns("process pubend tick:int"),
+    "logs": _columns("pubend lost_upto:int trimmed_upto:int"),
+    "cuts": _columns("pubend tick:int last:int tx number:int at:time"),
+    "transactions": _columns(
+        "tx kind client epoch key at:time commit_at:time answered_at:time outcome version:int"
+    ),
+    "deeds": _columns(
+        "tx place kind client epoch number:int at:time answer op event:int body:bytes "
+        "is_carried:bool is_planned:bool stays:bool"
+    ),
+    "before": _columns("tx first then"),
+    "words": _columns("tx who at:time asked_at:time outcome number:int"),
+    "hearers": _columns("tx client epoch"),
+    "calls": _columns("tx op client epoch at:time subscriptions:ints"),
 }
-"""By table: its columns, each with its kind. All have `run` in front: which run it was."""
+"""By table: its columns and their kinds. The first column of every table is `run`."""
 
 NAMED: Final = {
     "sessions": ("client", "epoch", "process"),
     "operations": ("op", "is_forgotten"),
     "transactions": ("tx",),
 }
-"""Tables in which a row may be written again when more is known: what names it. The one with the
+"""Tables in which a row may be written again when more is known, and their keys. The row with the
 highest version counts."""
 
 FILLED: Final = {"time": float("inf"), "text": "", "bool": False, "int": 0}
-"""What stands where nothing is said; other kinds are null there."""
+"""Values for absent columns; other kinds are null."""
 
 _SPARK: Final = {
     "text": "string",
@@ -206,6 +109,6 @@ def spark_type(kind: str) -> str:
 
 
 def spark_schema(table: str) -> str:
-    """As Spark writes schemas."""
+    """The schema in Spark's notation."""
     columns = {"run": "text", **TABLES[table]}
     return ", ".join(f"`{name}` {_SPARK[kind]}" for name, kind in columns.items())

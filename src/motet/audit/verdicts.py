@@ -1,4 +1,4 @@
-"""What an audit says: guarantee by guarantee, what was put to the test and what broke it."""
+"""The results of an audit: per guarantee, what was checked and what violates it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 GUARANTEES: Final = {
-    "exactly-once": "what was accepted came to everybody it was owed to, without a gap",
-    "duplicates": "nothing came twice",
-    "soundness": "nothing came but what was published and matches",
-    "order": "publishers' order, and the order of ticks",
-    "total-order": "any two subscribers saw any two common events in one order",
-    "atomicity": "transactions have one outcome, and all of their events or none",
-    "visibility": "nothing of a transaction was seen before it was committed",
-    "transaction-order": "Definition 3.4: one order of operations, in all logs",
-    "handover": "of a stream that is handed over, each event went to one side",
-    "serializability": "isolated transactions could have run one after the other",
+    "exactly-once": "every accepted event was delivered to every subscriber it was owed to",
+    "duplicates": "no event was delivered twice",
+    "soundness": "only published events that match were delivered",
+    "order": "events were delivered in publisher order and in tick order",
+    "total-order": "subscribers in total order saw common events in the same order",
+    "atomicity": "each transaction has one outcome, and all of its events or none",
+    "visibility": "no event of a transaction was delivered before its commit",
+    "transaction-order": "operations have one order, the same in all logs (Definition 3.4)",
+    "handover": "each event of a stream that was handed over went to exactly one side",
+    "serializability": "isolated transactions are equivalent to some serial order",
 }
-"""What is judged, in the order in which it is told."""
+"""The guarantees, in the order in which they are reported."""
 
 EXAMPLES: Final = 5
-"""So many violations of one kind are shown; all are counted."""
+"""At most this many violations of one kind are shown; all are counted."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Audit:
-    """What one history came to."""
+    """The result for one history."""
 
     checked: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Audit:
         return not self.findings
 
     def broken(self, run: str | None = None) -> set[str]:
-        """Guarantees that do not hold, in one run or at all."""
+        """Guarantees that are violated, in one run or in any."""
         return {f.guarantee for f in self.findings if run is None or f.run == run}
 
     def kinds(self, run: str | None = None) -> set[str]:

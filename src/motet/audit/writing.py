@@ -1,4 +1,4 @@
-"""Histories as files: rows are gathered, and written in parts that are complete or not there."""
+"""Histories as files: rows are gathered, and written in parts that are complete or absent."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from motet.audit.schema import FILLED, TABLES, arrow_schema
 from motet.errors import MisuseError
 
 ROWS: Final = 50_000
-"""As many rows of one table make a part."""
+"""The number of rows of one table in a part."""
 
 
 class HistoryWriter:
-    """What one process has to tell. Nothing is on disk before `flush`, or enough rows."""
+    """Rows of one process. They are written by `flush`, or when there are enough of them."""
 
     def __init__(
         self, folder: Path | str, *, run: str = "", part: str = "", rows: int = ROWS
@@ -34,7 +34,7 @@ class HistoryWriter:
             self.flush(table)
 
     def flush(self, *tables: str) -> None:
-        """Write what there is, of these tables or of all."""
+        """Write the gathered rows of these tables, or of all."""
         for table in tables or TABLES:
             rows = self._rows[table]
             if rows:
@@ -46,7 +46,7 @@ class HistoryWriter:
 def write_part(
     folder: Path, table: str, rows: list[dict[str, Any]], name: str, run: str = ""
 ) -> Path:
-    """One file, under another name until it is whole."""
+    """Write one file, under a temporary name until it is complete."""
     import pyarrow as pa  # slow to import, and most processes write no history
     import pyarrow.parquet as pq
 
@@ -73,7 +73,7 @@ def _column(rows: list[dict[str, Any]], name: str, kind: str) -> list[Any]:
 
 
 def read_table(folder: Path | str, table: str) -> Any:
-    """All rows of one table, as Arrow."""
+    """All rows of one table, as Arrow, in one chunk: Spark ends a table at an empty chunk."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -90,11 +90,11 @@ def read_table(folder: Path | str, table: str) -> Any:
             parts.append(part.select(schema.names).cast(schema))
         except pa.ArrowException as problem:
             raise MisuseError(f"{path} is of no history: {problem}") from None
-    return pa.concat_tables([schema.empty_table(), *parts])
+    return pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
 
 
 def recent(folder: Path | str, table: str, who: str, parts: int) -> list[dict[str, Any]]:
-    """The rows of the parts of a table that somebody wrote last, but for bodies."""
+    """The rows, without bodies, of the last parts of a table that `who` wrote."""
     import pyarrow.parquet as pq
 
     found = Path(folder, table).glob(f"{who}-*.parquet")

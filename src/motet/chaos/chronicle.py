@@ -1,4 +1,4 @@
-"""The one book of a run: what clients saw, where something was broken, and what was done.
+"""The record of a run: what clients saw, where a fault was, and what was done.
 
 The checkers of the simulator read the history in it. Times are seconds of one monotonic clock,
 from the beginning of the run.
@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import Event, History
+from motet.audit.records import EventRecord
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 from motet.testing.topology import Edge, Tree
 
 LOOKBACK_S = 2.5
-"""A connection that breaks by itself was dead for at most so long before anybody noticed: three
+"""A connection that breaks by itself was dead for at most this long before it was noticed: three
 heartbeats of silence, and a busy machine."""
 
 Tell = Callable[[str], object]
@@ -30,24 +31,24 @@ class Chronicle:
         self.history = History(tree, covering, hop_s)
         self.lease_s = lease_s
         self.recording = True
-        """False once the history is complete: what happens while we pack up does not count."""
-        self.bodies: dict[bytes, Event] = {}
-        """Every event as it went over the wire."""
+        """False once the history is complete: what happens during clean-up does not count."""
+        self.bodies: dict[bytes, EventRecord] = {}
+        """Every event, by its encoding on the wire."""
         self.epochs: set[str] = set()
         self.faults: Counter[str] = Counter()
         self.resumed = 0
         self.lost_sessions = 0
         self.lost_operations = 0
-        """Acknowledged and in force, and gone with a session that should not have ended."""
+        """Acknowledged and in force, and lost with a session that should not have ended."""
         self.recoveries = 0
         self.longest_outage_s = 0.0
         self.nacks: dict[tuple[str, int], int] = {}
-        """By broker and life: how often it has asked for what was missing, when last seen."""
-        self.verdicts: list[Verdict] = []
-        """What was judged while the brokers were there."""
+        """By broker and life: its number of nacks when last seen."""
+        self.verdicts: list[CheckResult] = []
+        """Results of checks that were made while the brokers ran."""
         self.transactions: dict[str, int] = {}
         self.story: list[str] = []
-        self.tell: Tell = str  # nobody listens, by default
+        self.tell: Tell = str  # discards it, by default
         self._afflicted: Counter[str | Edge] = Counter()
         self._since: dict[str | Edge, float] = {}
         self._began = time.monotonic()
@@ -59,7 +60,7 @@ class Chronicle:
         return time.monotonic() - self._began
 
     def note(self, text: str) -> None:
-        """One line of the story."""
+        """Add a line to the story."""
         self.story.append(f"{self.now():8.3f} s  {text}")
         self.tell(self.story[-1])
 
@@ -71,11 +72,11 @@ class Chronicle:
         self._begin(place, self.now())
 
     def relieve(self, place: str | Edge) -> None:
-        """The fault is over; whether the place is well again, somebody must see."""
+        """The fault is over; `well` must confirm that the place has recovered."""
         self._afflicted[place] -= 1
 
     def notice(self, place: str | Edge) -> None:
-        """Something broke here, by our doing or by itself, just now or a little earlier."""
+        """A failure was noticed, caused by us or not, just now or a little earlier."""
         if self.recording:
             self._begin(place, self.now() - LOOKBACK_S)
 
@@ -90,7 +91,7 @@ class Chronicle:
         return self.history.disturbed[place].open
 
     def well(self, place: str | Edge) -> None:
-        """It was seen to be well."""
+        """The place was observed to have recovered."""
         now = self.now()
         self.history.disturbed[place].end(now)
         since = self._since.pop(place, None)

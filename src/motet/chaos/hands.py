@@ -1,10 +1,10 @@
-"""Live streams that go from hand to hand by transactions, while everything breaks.
+"""Live streams that transactions hand over between subscribers, under faults.
 
 Every stream has one handler at a time. Coordinators hand streams over, by plans and by dynamic
-transactions, isolated or not; two publishers besides mark some of them with an event each, which an
-observer must see as one. What must be true in the end: each event of a stream went to exactly one
-handler, stretch by stretch; what a coordinator was told is what every broker says later; and of
-every mark the observer saw all or nothing, in a row.
+transactions, isolated or not; two publishers also mark some of them with an event each, which an
+observer must see as one. In the end: each event of a stream went to exactly one handler, in
+contiguous stretches; every broker later reports the outcome that the coordinator was told; and of
+every mark the observer saw all or nothing, consecutively.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
 
-from motet.chaos.application import CONNECT_S, RETRY_S, FrailConversation
 from motet.chaos.chronicle import Chronicle
-from motet.chaos.plan import Plan
-from motet.chaos.traffic import Traffic
+from motet.chaos.plan import ChaosPlan
+from motet.chaos.traffic import CONNECT_S, RETRY_S, ChaosTraffic, FrailDriver
 from motet.client.client import Client
-from motet.client.ledger import Receipt
-from motet.client.machine import ClientMachine
-from motet.client.plan import Plan as Steps
+from motet.client.plan import Plan as TxPlan
+from motet.client.publications import Receipt
+from motet.client.session.machine import ClientMachine
 from motet.client.subscription import Subscription
-from motet.client.transaction import Invitation, Isolation, Transaction
+from motet.client.transaction import Invitation, Isolation, Outcome, Transaction
 from motet.errors import Aborted, MisuseError, MotetError, UnavailableError
 from motet.model import Value
-from motet.testing.checkers.verdict import Verdict
+from motet.testing.checkers.result import CheckResult
 
 STREAMS = 3
 HANDLERS = 4
@@ -50,9 +49,9 @@ class Hand:
     home: str
     address: str
     client: Client | None = None
-    talk: FrailConversation | None = None
+    driver: FrailDriver | None = None
     stretches: list[tuple[str, list[int]]] = field(default_factory=list)
-    """What it has read: per subscription, its stream and the numbers of the events."""
+    """The events it has read: per subscription, the stream and the numbers of the events."""
     readers: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
@@ -63,13 +62,13 @@ class Hand:
     async def begin(self) -> None:
         while self.client is None:
             machine = ClientMachine(self.name, instance=token_hex(8))
-            talk = FrailConversation(self.address, machine)
+            driver = FrailDriver([self.address], machine)
             try:
-                await talk.begin(CONNECT_S)
+                await driver.begin(CONNECT_S)
             except UnavailableError:
                 await asyncio.sleep(RETRY_S)
             else:
-                self.talk, self.client = talk, Client(talk)
+                self.driver, self.client = driver, Client(driver)
 
     def read(self, subscription: Subscription) -> None:
         self.readers.append(asyncio.ensure_future(self._read(subscription)))
@@ -84,7 +83,7 @@ class Hand:
             return  # its transaction was aborted
 
     async def take_part(self, invitation: Invitation, tx: Transaction) -> None:
-        """It was assigned a stream, or is to let one go."""
+        """Take or release a stream, as the invitation says."""
         stream = str(invitation.event["stream"])
         if invitation.event["act"] == "take":
             self.read(await tx.subscribe(wanted(stream), name=stream))
@@ -93,7 +92,7 @@ class Hand:
 
 
 @dataclass
-class Attempt:
+class HandOver:
     """One hand-over, and what its coordinator was told."""
 
     number: int
@@ -105,30 +104,30 @@ class Attempt:
 
 
 @dataclass
-class Stream:
+class LiveStream:
     name: str
     holder: Hand
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     made: list[tuple[int, Receipt]] = field(default_factory=list)
     unknown: set[int] = field(default_factory=set)
-    """Events of which nobody can say whether they were published."""
+    """Events for which it is unknown whether they were published."""
 
 
 def wanted(stream: str) -> str:
     return f"kind = 'live' and of = '{stream}'"
 
 
-class Hands(Traffic):
+class Hands(ChaosTraffic):
     """The traffic of the profile "transactions"."""
 
-    def __init__(self, plan: Plan, chronicle: Chronicle, addresses: Mapping[str, str]) -> None:
+    def __init__(self, plan: ChaosPlan, chronicle: Chronicle, addresses: Mapping[str, str]) -> None:
         super().__init__(plan, chronicle, addresses)
         self._chance = plan.random("transactions")
         self._hands: dict[str, Hand] = {}
-        self._streams: list[Stream] = []
-        self.attempts: list[Attempt] = []
+        self._streams: list[LiveStream] = []
+        self.attempts: list[HandOver] = []
         self._stormy = 0
-        """So many attempts were made before everything was at rest."""
+        """The number of attempts made before everything was at rest."""
         self._running = True
         self._work: set[asyncio.Task[None]] = set()
         self._marks: list[tuple[int, int, str]] = []
@@ -158,7 +157,7 @@ class Hands(Traffic):
             await publisher.participate()
         for number in range(HANDLERS):
             handler = self._hands[f"h{number}"]
-            await handler.own.participate(handler.take_part, began=handler.read)
+            await handler.own.participate(handler.take_part, on_started=handler.read)
             await handler.own.subscribe(f"assign = 'h{number}'")
         for number in range(COORDINATORS):
             await self._hands[f"c{number}"].own.advertise("assign is not null")
@@ -168,17 +167,17 @@ class Hands(Traffic):
             holder = self._hands[f"h{number % HANDLERS}"]
             name = f"s{number}"
             holder.read(await holder.own.subscribe(wanted(name), name=name))
-            self._streams.append(Stream(name, holder))
+            self._streams.append(LiveStream(name, holder))
 
     async def _observe(self, marks: Subscription) -> None:
         async for event in marks:
             place = int(str(event["place"]))
             self._marks.append((int(str(event["n"])), place, event.transaction or ""))
 
-    # ── the bustle ───────────────────────────────────────────────────────────────────────
+    # ── traffic ──────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Until it is cancelled; whatever is under way then is brought to its end."""
+        """Runs until it is cancelled; work in progress is then completed."""
         for number, stream in enumerate(self._streams):
             self._do(self._pump(stream, self._hands[f"p{number}"].own))
         for number in range(COORDINATORS):
@@ -187,10 +186,10 @@ class Hands(Traffic):
             while True:
                 await asyncio.sleep(self._chance.expovariate(1.0 / DROP_S))
                 hand = self._chance.choice(list(self._hands.values()))
-                if hand.talk is not None:
+                if hand.driver is not None:
                     self._chronicle.note(f"the connection of {hand.name} breaks")
                     self._chronicle.faults["drop_client"] += 1
-                    hand.talk.drop()
+                    hand.driver.drop()
         finally:
             self._running = False
 
@@ -205,15 +204,15 @@ class Hands(Traffic):
             detail = f"a client gave up: {type(problem).__name__}: {problem}"
             self._chronicle.history.odd("invariants", detail)
 
-    async def _pump(self, stream: Stream, publisher: Client) -> None:
+    async def _pump(self, stream: LiveStream, publisher: Client) -> None:
         while self._running:
             await self._publish_next(stream, publisher)
             await asyncio.sleep(PAUSE_S)
 
-    async def _publish_next(self, stream: Stream, publisher: Client) -> None:
+    async def _publish_next(self, stream: LiveStream, publisher: Client) -> None:
         number = len(stream.made)
         event: dict[str, Value] = {"kind": "live", "of": stream.name, "n": number}
-        stream.made.append((number, await publisher.publish(event)))
+        stream.made.append((number, await publisher.send(event)))
 
     async def _coordinate(self, coordinator: Client) -> None:
         while self._running:
@@ -225,11 +224,11 @@ class Hands(Traffic):
             async with stream.turn:
                 await self._hand_over(coordinator, stream, style)
 
-    async def _hand_over(self, coordinator: Client, stream: Stream, style: str) -> None:
+    async def _hand_over(self, coordinator: Client, stream: LiveStream, style: str) -> None:
         old = stream.holder
         others = [h for h in self._hands.values() if h.name[0] == "h" and h is not old]
         new = self._chance.choice(others)
-        attempt = Attempt(len(self.attempts), stream.name, style)
+        attempt = HandOver(len(self.attempts), stream.name, style)
         self.attempts.append(attempt)
         if style == "plan":
             await self._by_plan(coordinator, stream.name, old, new, attempt)
@@ -240,10 +239,10 @@ class Hands(Traffic):
             stream.holder = new
 
     async def _by_plan(
-        self, coordinator: Client, stream: str, old: Hand, new: Hand, attempt: Attempt
+        self, coordinator: Client, stream: str, old: Hand, new: Hand, attempt: HandOver
     ) -> None:
-        """If nobody can say what became of it, the same key is tried until somebody can."""
-        plan = Steps()
+        """While the outcome is unknown, retry with the same key."""
+        plan = TxPlan()
         ends = plan.unsubscribe(old.name, stream, after=[])
         plan.subscribe(new.name, wanted(stream), name=stream, after=[ends])
         for place, who in enumerate(("p0", "p1", "p0")):
@@ -261,7 +260,7 @@ class Hands(Traffic):
                 attempt.tx = await coordinator.execute(plan, key=key, timeout=PATIENCE_S)
                 attempt.outcome = "committed"
             except (Aborted, MisuseError):
-                # An attempt before, of which nobody knows, may be what stands in the way.
+                # An earlier attempt with unknown outcome may be the reason.
                 attempt.outcome = "" if doubtful else "aborted"
                 await asyncio.sleep(POLL_S)
             except UnavailableError:
@@ -275,12 +274,12 @@ class Hands(Traffic):
         old: Hand,
         new: Hand,
         isolation: Isolation,
-        attempt: Attempt,
+        attempt: HandOver,
     ) -> None:
         try:
             tx = await coordinator.transaction(isolation=isolation, timeout=PATIENCE_S)
         except MotetError:
-            attempt.outcome = "aborted"  # nobody could have done anything in it
+            attempt.outcome = "aborted"  # no operation can have been part of it
             return
         attempt.tx = tx.id
         try:
@@ -298,16 +297,16 @@ class Hands(Traffic):
             try:
                 found = await client.outcome(tx, timeout=PATIENCE_S)
             except MotetError:
-                found = "in progress"
-            if found != "in progress":
+                found = Outcome.IN_PROGRESS
+            if found != Outcome.IN_PROGRESS:
                 return found
             await asyncio.sleep(POLL_S)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
 
     async def probe(self) -> None:
-        """Everything is at rest: now every transaction must commit. In the end all that was made
-        has its fate, and whoever it is for has it."""
+        """Everything is at rest: now every transaction must commit. In the end all publications
+        must be settled and delivered."""
         self._stormy = len(self.attempts)
         for number, stream in enumerate(self._streams):
             for style in STYLES[1:]:
@@ -339,7 +338,7 @@ class Hands(Traffic):
         )
 
     async def judge(self) -> None:
-        """While the brokers are there: they have to say what became of everything."""
+        """Called while the brokers run: they must report the outcomes."""
         self._chronicle.verdicts += [
             self._judge_streams(),
             self._judge_marks(),
@@ -355,8 +354,8 @@ class Hands(Traffic):
             "marks": len(self._marks),
         }
 
-    def _judge_streams(self) -> Verdict:
-        verdict = Verdict("hand-over")
+    def _judge_streams(self) -> CheckResult:
+        verdict = CheckResult("hand-over")
         for stream in self._streams:
             count: dict[int, int] = {}
             for hand in self._hands.values():
@@ -375,8 +374,8 @@ class Hands(Traffic):
                 verdict.expect(times == most, text, number, stream.name, times)
         return verdict
 
-    def _judge_marks(self) -> Verdict:
-        verdict = Verdict("together")
+    def _judge_marks(self) -> CheckResult:
+        verdict = CheckResult("together")
         at = 0
         seen: dict[int, str] = {}
         while at < len(self._marks):
@@ -394,8 +393,8 @@ class Hands(Traffic):
                 verdict.expect(same, text, *_of(attempt), seen.get(attempt.number))
         return verdict
 
-    async def _judge_outcomes(self) -> Verdict:
-        verdict = Verdict("outcomes")
+    async def _judge_outcomes(self) -> CheckResult:
+        verdict = CheckResult("outcomes")
         for attempt in self.attempts[self._stormy :]:
             text = "attempt {} is {} as {}, though nothing was broken any more"
             verdict.expect(attempt.outcome == "committed", text, *_of(attempt))
@@ -411,7 +410,7 @@ class Hands(Traffic):
         return verdict
 
     async def leave(self) -> None:
-        """Nothing of it may stay anywhere."""
+        """Close all clients: no state of them may remain at any broker."""
         for hand in self._hands.values():
             if hand.client is not None:
                 await hand.client.close()
@@ -425,8 +424,8 @@ class Hands(Traffic):
         await asyncio.gather(*tasks, return_exceptions=True)
         for hand in self._hands.values():
             if hand.client is not None:
-                await hand.client.close(patience=POLL_S)
+                await hand.client.close(timeout=POLL_S)
 
 
-def _of(attempt: Attempt) -> tuple[int, str, str]:
+def _of(attempt: HandOver) -> tuple[int, str, str]:
     return attempt.number, attempt.outcome, attempt.tx

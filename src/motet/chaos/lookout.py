@@ -1,8 +1,8 @@
-"""Somebody who asks the brokers how they are, all the time, and believes only what both ends say.
+"""Polls the status of the brokers; trusts the state of a link only if both ends agree.
 
-A place that was in trouble is well again when it was seen to be: a broker when it answers, a
-link when both of its ends call it up, nothing on it waits for an acknowledgement, and no
-connection of it has come or gone since before the question.
+A disturbed place has recovered when that was observed: a broker when it answers; a link when both
+of its ends report it as up, nothing on it waits for an acknowledgement, and none of its
+connections has opened or closed since before the question.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from motet.chaos.chronicle import Chronicle, named
-from motet.chaos.fleet import BrokerProcess
-from motet.chaos.proxy import LinkProxy
-from motet.chaos.traffic import Traffic
-from motet.client.inquiry import ask_all
+from motet.chaos.traffic import ChaosTraffic
+from motet.client.channel import ask_all
 from motet.errors import MotetError, UnavailableError
+from motet.fleet.process import BrokerProcess
+from motet.fleet.proxy import LinkProxy
 from motet.testing.topology import Edge
 
 POLL_S = 0.25
 PATIENCE_S = 1.5
 
 Answers = dict[str, dict[str, Any]]
-"""Status by broker, of those who gave one."""
+"""Status by broker that has answered."""
 
 
 class Lookout:
@@ -32,7 +32,7 @@ class Lookout:
         chronicle: Chronicle,
         brokers: Mapping[str, BrokerProcess],
         proxies: Mapping[Edge, LinkProxy],
-        traffic: Traffic,
+        traffic: ChaosTraffic,
     ) -> None:
         self._chronicle = chronicle
         self._brokers = brokers
@@ -40,13 +40,13 @@ class Lookout:
         self._traffic = traffic
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(POLL_S)
 
     async def look(self) -> Answers:
-        """One round of questions; closes the books of those who are well."""
+        """Poll once; closes the fault intervals of places that have recovered."""
         await self._revive()
         changes = {edge: proxy.changes for edge, proxy in self._proxies.items()}
         asked = {
@@ -82,11 +82,11 @@ class Lookout:
         )
 
     async def _revive(self) -> None:
-        """A broker that ended without our doing is a violation; the run goes on."""
+        """Restart brokers that ended by themselves; each is a violation, but the run goes on."""
         for broker in self._brokers.values():
             if broker.running or broker.expected or self._chronicle.is_afflicted(broker.name):
                 continue
-            detail = f"{broker.name} ended by itself with status {broker.status}; see {broker.log}"
+            detail = f"{broker.name} ended by itself with {broker.ending}; see {broker.log}"
             self._chronicle.history.odd("invariants", detail)
             self._chronicle.notice(broker.name)
             try:
@@ -94,14 +94,14 @@ class Lookout:
             except UnavailableError as problem:
                 self._chronicle.history.odd("invariants", str(problem))
 
-    # ── peace ────────────────────────────────────────────────────────────────────────────
+    # ── coming to rest ───────────────────────────────────────────────────────────────────
 
     async def until_whole(self, bound_s: float) -> str:
-        """Wait until every broker answers and every link is up; what is not, in the end."""
+        """Wait until every broker answers and every link is up; returns what is not."""
         return await self._until(self._ailing, bound_s)
 
     async def until_at_rest(self, bound_s: float) -> str:
-        """Wait until nothing at all is under way; what is, in the end."""
+        """Wait until nothing is in progress; returns what still is."""
         return await self._until(self._restless, bound_s)
 
     async def _until(self, wrong: Callable[[Answers], str], bound_s: float) -> str:

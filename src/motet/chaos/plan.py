@@ -1,7 +1,7 @@
-"""What a run will be: the overlay, the traffic, and every fault, drawn before anything starts.
+"""The plan of a run: the overlay, the traffic, and every fault, drawn before anything starts.
 
-The same seed draws the same faults at the same times. What they hit is up to the operating
-system, so two runs of one seed are alike, not equal.
+The same seed draws the same faults at the same times. Their effects depend on the operating
+system, so two runs of one seed are similar, not equal.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from motet.broker.topology import Topology
+from motet.broker.overlay.topology import Topology
 from motet.testing.topology import Tree
-from motet.testing.workload import Plan as Traffic
+from motet.testing.workload import WorkloadPlan
 
 Shape = Literal["line", "star", "tree"]
 Profile = Literal["control", "delivery", "transactions"]
@@ -42,7 +42,7 @@ DECK: tuple[Kind, ...] = (
     *("kill", "kill", "kill", "cut", "cut", "stall", "pause", "pause"),
     *("restart", "drop_client", "drop_client", "restart_client"),
 )
-"""Shuffled and dealt again and again, so that every kind comes early, and comes often."""
+"""Shuffled and dealt repeatedly, so that every kind of fault comes early and often."""
 DELIVERY_DECK: tuple[Kind, ...] = (
     *("kill_publisher", "kill_middle", "kill_middle", "kill_subscriber"),
     *("pause", "pause", "cut", "cut", "stall", "seize", "seize"),
@@ -51,7 +51,7 @@ DELIVERY_DECK: tuple[Kind, ...] = (
 TRANSACTIONS_DECK: tuple[Kind, ...] = (
     *("kill", "kill", "kill", "kill", "pause", "pause", "cut", "stall", "seize", "restart"),
 )
-"""Everybody has every role at some time; connections of clients break besides."""
+"""Every broker has every role at some time; connections of clients break in addition."""
 DECKS: dict[Profile, tuple[Kind, ...]] = {
     "control": DECK,
     "delivery": DELIVERY_DECK,
@@ -62,7 +62,7 @@ ROLES: dict[Kind, Role] = {
     "kill_middle": "middle",
     "kill_subscriber": "subscriber",
 }
-"""Where these faults strike, if there is such a broker; else anywhere."""
+"""The role of the brokers that these faults hit, if there is such a broker; else any broker."""
 LASTS_S: dict[Kind, tuple[float, float]] = {
     "kill": (0.0, 2.0),
     "kill_publisher": (0.0, 2.0),
@@ -76,49 +76,49 @@ LASTS_S: dict[Kind, tuple[float, float]] = {
     "drop_client": (0.0, 0.0),
     "restart_client": (0.0, 1.5),
 }
-"""The shortest and the longest time until it is mended. With the time a broker takes to start,
+"""The shortest and the longest time until it is repaired. With the time a broker takes to start,
 all of them stay well below the lease: no session may be lost."""
 KILLS = ("kill", *ROLES)
 ON_LINKS = ("cut", "stall", "seize")
 CALM_S = 0.5
-"""Nothing breaks just before the end: it would be mended at once."""
+"""No fault begins this close to the end: it would be repaired at once."""
 ELSEWHERE = 0.4
-"""The chance that a client that was killed comes back at any broker, not at its own."""
+"""The chance that a killed client comes back at any broker, not at its own."""
 RELAPSES = 0.2
 """The chance that a broker is killed again while it recovers."""
 WEIGHTS = (100.0, 5.0, 3.0, 4.5, 2.5, 0.3, 0.0)
-"""How often clients publish, subscribe, advertise, unsubscribe, unadvertise, leave; they come
-back by themselves."""
+"""Relative rates at which clients publish, subscribe, advertise, unsubscribe, unadvertise, leave;
+they come back by themselves."""
 
 
 DELIVERY_WEIGHTS = (100.0, 1.5, 0.8, 1.2, 0.6, 0.1, 0.0)
-"""Where streams are watched, they last longer."""
+"""Where delivery is checked, streams last longer."""
 
 
 class Strike(NamedTuple):
-    """One fault. `target` chooses among what there is, whatever its number is by then."""
+    """One fault. `target` in [0, 1) chooses among the candidates at the time."""
 
     at_s: float
     kind: Kind
     target: float
     lasts_s: float
     relapse_s: float | None = None
-    """After how much of its recovery a broker is killed once more."""
+    """The fraction of its recovery after which a broker is killed again."""
     elsewhere: float | None = None
-    """Chooses another broker for a client that starts anew."""
+    """Chooses another broker for a client that restarts."""
 
 
-class Plan(Struct, frozen=True):
+class ChaosPlan(Struct, frozen=True):
     brokers: int = 5
     seconds: float = 60.0
     seed: int = 0
     shape: Shape = "tree"
     profile: Profile = "control"
-    """What is watched: operations, exactly-once events, or streams handed over."""
+    """What is checked: operations, exactly-once events, or streams handed over."""
     covering: bool = False
     durability: str = "fsync"
     snapshot_bytes: int = 8 * 1024
-    """So little that brokers take snapshots all the time, and are killed while they do."""
+    """So small that brokers take snapshots all the time, and are killed while they do."""
     clients_per_broker: int = 2
     strike_s: float = 1.5
     """The mean time between two faults."""
@@ -130,7 +130,7 @@ class Plan(Struct, frozen=True):
     hop_s: float = 1.0
     """No undisturbed hop takes longer, however busy the machine is."""
     settle_s: float = 90.0
-    """Once all is mended, everything must come to rest within this time."""
+    """Once everything is repaired, the overlay must come to rest within this time."""
 
     @property
     def topology(self) -> Topology:
@@ -142,8 +142,8 @@ class Plan(Struct, frozen=True):
         return Tree(topology.edges, topology.names)
 
     @property
-    def traffic(self) -> Traffic:
-        return Traffic(
+    def traffic(self) -> WorkloadPlan:
+        return WorkloadPlan(
             covering=self.covering,
             clients=self.brokers * self.clients_per_broker,
             chaos_s=self.seconds,
@@ -164,8 +164,8 @@ class Plan(Struct, frozen=True):
         return self.profile == "delivery"
 
     def homes(self, role: Role) -> tuple[str, ...]:
-        """The brokers of publishers, of subscribers, or of nobody. Where only control is watched,
-        and where there are too few brokers, everybody is everywhere."""
+        """The brokers of publishers, of subscribers, or without clients ("middle"). If delivery is
+        not checked, or there are too few brokers, clients are at all brokers."""
         tree = self.tree
         leaves = [name for name in tree.brokers if len(tree.neighbours[name]) <= 1]
         if not self.sure or len(leaves) < 2:
@@ -179,12 +179,12 @@ class Plan(Struct, frozen=True):
 
     @property
     def inhabited(self) -> tuple[str, ...]:
-        """Brokers that clients come to."""
+        """Brokers that have clients."""
         there = {*self.homes("publisher"), *self.homes("subscriber")}
         return tuple(name for name in self.tree.brokers if name in there)
 
     def random(self, purpose: str) -> Random:
-        """Each purpose has a stream of its own: what clients draw does not move the faults."""
+        """Each purpose has its own random stream: the clients' draws do not change the faults."""
         return Random(f"{self.seed}/{purpose}")
 
     def strikes(self) -> list[Strike]:

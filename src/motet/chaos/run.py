@@ -1,40 +1,41 @@
-"""One run from beginning to end: start, storm, peace, probes, stop, judgement."""
+"""One run from beginning to end: start, storm, repair, probes, stop, judgement."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from motet.broker.overlay.topology import Topology
 from motet.chaos.chronicle import Chronicle, Tell
-from motet.chaos.fleet import BrokerProcess, free_ports
 from motet.chaos.hands import Hands
-from motet.chaos.judgement import Report, judge
+from motet.chaos.judgement import ChaosReport, judge
 from motet.chaos.lookout import Lookout
-from motet.chaos.plan import Plan
-from motet.chaos.proxy import HOST, LinkProxy
+from motet.chaos.plan import ChaosPlan
 from motet.chaos.storm import Storm
-from motet.chaos.traffic import Traffic
+from motet.chaos.traffic import ChaosTraffic
 from motet.errors import UnavailableError
+from motet.fleet.fleet import Fleet, links
+from motet.fleet.process import free_addresses
 from motet.testing.checkers import completeness, exactly_once
-from motet.testing.topology import Edge, edge_of
+from motet.testing.topology import edge_of
 
-START_BOUND_S = 30.0
+START_LIMIT_S = 120.0
 ARRIVAL_BOUND_S = 15.0
 SURE_ARRIVAL_BOUND_S = 45.0
-"""Who was asked in vain for long is asked again after ten seconds, hop by hop."""
+"""A broker that did not answer nacks for long is asked again after ten seconds, at each hop."""
 POLL_S = 0.1
 SURE_POLL_S = 1.0
 
 
-class Run:
-    """`await Run(plan, directory).report()`; everything it keeps is in the directory."""
+class ChaosRun:
+    """`await ChaosRun(plan, directory).report()`; all its files are in the directory."""
 
-    def __init__(self, plan: Plan, directory: Path, tell: Tell = str) -> None:
+    def __init__(self, plan: ChaosPlan, directory: Path, tell: Tell = str) -> None:
         self.plan = plan
         self.directory = directory
         self.chronicle = Chronicle(
@@ -43,30 +44,43 @@ class Run:
         self.chronicle.tell = tell
         self.stage = "starting"
         self._stormy_since: float | None = None
-        names = plan.tree.brokers
-        ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self._proxies: dict[Edge, LinkProxy] = {
-            edge_of(*edge): LinkProxy(ports[edge[1]], self._lost(edge_of(*edge)))
-            for edge in plan.topology.edges
-        }
-        self._ports = ports
-        self._brokers: dict[str, BrokerProcess] = {}
-        addresses = {name: f"motet://{HOST}:{port}" for name, port in ports.items()}
-        kind = Hands if plan.profile == "transactions" else Traffic
-        self.traffic = kind(plan, self.chronicle, addresses)
+        topology = self._topology()
+        self._fleet = Fleet(
+            topology,
+            directory,
+            proxied=links(topology),
+            lost=lambda link: self.chronicle.notice(edge_of(*link)),
+            options=("--snapshot-bytes", str(plan.snapshot_bytes)),
+        )
+        self._brokers = self._fleet.processes
+        self._proxies = {edge_of(*link): proxy for link, proxy in self._fleet.proxies.items()}
+        kind = Hands if plan.profile == "transactions" else ChaosTraffic
+        self.traffic = kind(plan, self.chronicle, self._fleet.addresses)
         self._lookout = Lookout(self.chronicle, self._brokers, self._proxies, self.traffic)
 
-    def _lost(self, edge: Edge) -> Callable[[], None]:
-        return lambda: self.chronicle.notice(edge)
+    def _topology(self) -> Topology:
+        plan, topology = self.plan, self.plan.topology
+        addresses = free_addresses(len(topology.brokers))
+        return dataclasses.replace(
+            topology,
+            brokers=tuple(
+                dataclasses.replace(place, listen=address)
+                for place, address in zip(topology.brokers, addresses, strict=True)
+            ),
+            covering=plan.covering,
+            durability=plan.durability,
+            lease_s=plan.lease_s,
+            heartbeat_s=plan.heartbeat_s,
+        )
 
     @property
     def stormed_s(self) -> float:
-        """For how long things have been breaking."""
+        """For how long faults have been injected."""
         since = self._stormy_since
         return 0.0 if since is None else self.chronicle.now() - since
 
-    async def report(self) -> Report:
-        """Run it all. Leaves no process, whatever happens."""
+    async def report(self) -> ChaosReport:
+        """Run all stages. Leaves no process behind, whatever happens."""
         async with self._overlay():
             await self._storm()
             await self._peace()
@@ -84,18 +98,8 @@ class Run:
     @asynccontextmanager
     async def _overlay(self) -> AsyncIterator[None]:
         try:
-            for proxy in self._proxies.values():
-                await proxy.open()
-            for name in self.plan.tree.brokers:
-                options = self._options(name)
-                self._brokers[name] = BrokerProcess(
-                    name, self._ports[name], options, self.directory
-                )
-            starts = (broker.start() for broker in self._brokers.values())
-            for result in await asyncio.gather(*starts, return_exceptions=True):
-                if result is not None:
-                    raise result
-            problem = await self._lookout.until_whole(START_BOUND_S)
+            await self._fleet.start_all()
+            problem = await self._lookout.until_whole(START_LIMIT_S)
             if problem:
                 raise UnavailableError(f"the overlay did not start: {problem}")
             yield
@@ -104,24 +108,7 @@ class Run:
             for broker in self._brokers.values():
                 broker.end()
             await self.traffic.pack_up()
-            for proxy in self._proxies.values():
-                await proxy.close()
-
-    def _options(self, name: str) -> list[str]:
-        plan, topology = self.plan, self.plan.topology
-        options = ["--data", str(self.directory / name), "--durability", plan.durability]
-        options += ["--snapshot-bytes", str(plan.snapshot_bytes)]
-        options += ["--lease", f"{plan.lease_s:g}", "--heartbeat", f"{plan.heartbeat_s:g}"]
-        if plan.covering:
-            options.append("--covering")
-        else:
-            options += ["--root", topology.decider]
-        dialled = topology.place(name).links
-        for other in topology.neighbours(name):
-            port = self._proxies[edge_of(name, other)].port
-            way = f"{other}=motet://{HOST}:{port}" if other in dialled else other
-            options += ["--link", way]
-        return options
+            await self._fleet.end()
 
     # ── the stages ───────────────────────────────────────────────────────────────────────
 
@@ -143,7 +130,7 @@ class Run:
 
     @asynccontextmanager
     async def _meanwhile(self, work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-        """Work that goes on until the block ends, unless it fails before."""
+        """Do work in the background until the block ends; a failure of it is a violation."""
         task = asyncio.ensure_future(work)
         try:
             yield
@@ -163,19 +150,19 @@ class Run:
         for application in self.traffic.applications:
             application.read_receipts()
         history.living = [
-            application.machine.session
+            application.witness.session
             for application in self.traffic.living
-            if application.machine.session is not None
+            if application.witness.session is not None
         ]
         history.settled_at = chronicle.now()
         chronicle.note("everything is at rest")
 
     async def _probe(self) -> None:
-        """The last round: no excuse is left."""
+        """The last round, without faults."""
         self.stage = "probing"
         history = self.chronicle.history
         first = len(history.events)
-        with contextlib.suppress(TimeoutError):  # the checkers will find what is missing
+        with contextlib.suppress(TimeoutError):  # the checkers will find missing events
             patient = self.plan.sure or self.plan.profile == "transactions"
             bound_s = SURE_ARRIVAL_BOUND_S if patient else ARRIVAL_BOUND_S
             async with asyncio.timeout(bound_s):
@@ -194,12 +181,8 @@ class Run:
                 history.odd("settles", f"not at rest after all have left: {problem}")
 
     async def _stop(self) -> None:
-        """While the clients' sessions live: what the folders hold then must be all of it."""
+        """Stop the brokers while the clients' sessions live: their folders must hold everything."""
         self.stage = "stopping"
         self.chronicle.recording = False
-        stopped = await asyncio.gather(
-            *(broker.stop() for broker in self._brokers.values()), return_exceptions=True
-        )
-        for problem in stopped:
-            if isinstance(problem, BaseException):
-                self.chronicle.history.odd("settles", str(problem))
+        for name in await self._fleet.stop():
+            self.chronicle.history.odd("settles", f"{name} did not stop when it was told to")

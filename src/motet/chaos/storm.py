@@ -1,4 +1,4 @@
-"""Faults: carried out as planned, each mended after its time, or all at once in the end."""
+"""Carries out the planned faults; each is repaired after its time, or all at once in the end."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from motet.chaos.application import Application
 from motet.chaos.chronicle import Chronicle, named
-from motet.chaos.fleet import BrokerProcess
-from motet.chaos.plan import ROLES, Plan, Strike
-from motet.chaos.proxy import LinkProxy
-from motet.chaos.traffic import Traffic
-from motet.errors import UnavailableError
+from motet.chaos.plan import ROLES, ChaosPlan, Strike
+from motet.chaos.traffic import ChaosClient, ChaosTraffic
+from motet.fleet.process import BrokerProcess
+from motet.fleet.proxy import LinkProxy
 from motet.testing.topology import Edge
 
 T = TypeVar("T")
@@ -21,11 +19,11 @@ T = TypeVar("T")
 class Storm:
     def __init__(
         self,
-        plan: Plan,
+        plan: ChaosPlan,
         chronicle: Chronicle,
         brokers: Mapping[str, BrokerProcess],
         proxies: Mapping[Edge, LinkProxy],
-        traffic: Traffic,
+        traffic: ChaosTraffic,
     ) -> None:
         self._plan = plan
         self._chronicle = chronicle
@@ -33,7 +31,7 @@ class Storm:
         self._proxies = proxies
         self._traffic = traffic
         self._over = asyncio.Event()
-        """Set when all is to be mended: whatever lasts, ends."""
+        """Set when everything is to be repaired: it ends all faults."""
         self._under_way: set[asyncio.Task[None]] = set()
 
     # ── carrying out ─────────────────────────────────────────────────────────────────────
@@ -55,7 +53,7 @@ class Storm:
             self._chronicle.history.odd("invariants", str(problem))
 
     async def mend(self) -> None:
-        """Everything that is broken, now."""
+        """Repair everything now."""
         self._over.set()
         while self._under_way:
             await asyncio.wait(set(self._under_way))
@@ -114,10 +112,8 @@ class Storm:
 
     async def _restart(self, broker: BrokerProcess, strike: Strike) -> None:
         self._chronicle.note(f"{broker.name} is stopped")
-        try:
-            await broker.stop()
-        except UnavailableError as problem:
-            self._chronicle.history.odd("settles", str(problem))
+        if not await broker.stop():
+            self._chronicle.history.odd("settles", f"{broker.name} did not stop; see {broker.log}")
         await self._while_it_lasts(strike.lasts_s)
         await self._recover(broker)
 
@@ -152,7 +148,7 @@ class Storm:
             self._chronicle.note(f"{named(edge)} {what} for {strike.lasts_s:.1f} s")
             fault(self._proxies[edge])
             await self._while_it_lasts(strike.lasts_s)
-            if strike.kind == "seize":  # what was on its way never arrives
+            if strike.kind == "seize":  # frames in transit never arrive
                 self._chronicle.note(f"{named(edge)} is dead")
                 self._proxies[edge].cut()
             self._proxies[edge].heal()
@@ -181,7 +177,7 @@ class Storm:
         self._traffic.restart(client, home, strike.lasts_s)
         return asyncio.sleep(0)
 
-    def _client(self, strike: Strike) -> Application | None:
+    def _client(self, strike: Strike) -> ChaosClient | None:
         return _chosen(self._traffic.living, strike.target)
 
 

@@ -15,62 +15,78 @@ from typing import Annotated, Any
 import typer
 
 from motet.audit.recording import VARIABLE
-from motet.broker.compaction import LEAST_BYTES
-from motet.broker.config import BrokerConfig
-from motet.broker.driver import BrokerDriver
-from motet.broker.reloading import reload
-from motet.broker.retaining import retention_in
-from motet.broker.service import open_broker, serve
-from motet.broker.topology import LEGAL_NAME, Topology, full_address
-from motet.cli.ending import Misuse
+from motet.broker.driver.driver import BrokerDriver
+from motet.broker.driver.service import open_broker, reload, serve
+from motet.broker.folder.compaction import LEAST_BYTES
+from motet.broker.folder.journal import DURABILITIES
+from motet.broker.folder.retention import retention_in
+from motet.broker.overlay.topology import LEGAL_NAME, Topology, Wiring, full_address
+from motet.cli.console import Misuse, say, say_json
 from motet.cli.options import DEFAULT_DIRECTORY, Json
-from motet.cli.voice import say, say_json
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
-from motet.runtime.journal import DURABILITIES
+from motet.protocol.config import BrokerConfig
 from motet.runtime.loop import run, take_all_descriptors
 from motet.runtime.tcp import host_and_port
-from motet.runtime.wiring import Wiring
 
-Name = Annotated[str, typer.Option(help="The broker's name in the overlay.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="The broker's name in the overlay.")]
 Listen = Annotated[
-    str, typer.Option(help="Where to listen, like motet://127.0.0.1:7701; port 0 is any.")
+    str,
+    typer.Option(
+        metavar="URL",
+        help="The address to listen on, like motet://127.0.0.1:7701; port 0 takes any free port.",
+    ),
 ]
 Link = Annotated[
     list[str] | None,
     typer.Option(
-        help="A neighbour: NAME=URL if this broker dials, NAME alone if the other one does."
+        metavar="NAME[=URL]",
+        help="A neighbour: NAME=URL if this broker connects to it, NAME if it connects to this "
+        "one; may be repeated.",
     ),
 ]
-Plan = Annotated[Path | None, typer.Option(help="Take everything from this topology file instead.")]
+Plan = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Take all settings from this topology file.")
+]
 Lease = Annotated[
     float | None,
-    typer.Option(min=0.1, help="Seconds that the session of an absent client lives [30]."),
+    typer.Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="How long the session of a disconnected client is kept.",
+        show_default="30",
+    ),
 ]
 Heartbeat = Annotated[
     float | None,
     typer.Option(
         min=MIN_HEARTBEAT_S,
         max=MAX_HEARTBEAT_S,
-        help="Seconds between signs of life; a connection is dead after three without one [2].",
+        metavar="SECONDS",
+        help="Interval of heartbeats; a peer that is silent for three of them is considered dead.",
+        show_default="2",
     ),
 ]
 
 Data = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="The folder of its journal and snapshots [run/NAME]."),
+    typer.Option(
+        metavar="DIR", help="The folder of its journal and snapshots.", show_default="run/NAME"
+    ),
 ]
 Kept = Annotated[
     str | None,
     typer.Option(
         metavar="|".join(DURABILITIES),
-        help="How an operation is kept before it is acknowledged [fsync].",
+        help="How durable an operation is before it is acknowledged.",
+        show_default=DURABILITIES[0],
     ),
 ]
 Root = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The broker that decides transactions, the same for all [itself, if it has no link].",
+        help="The broker that decides transactions; must be the same for all brokers.",
+        show_default="this broker, if it has no link",
     ),
 ]
 History = Annotated[
@@ -78,16 +94,19 @@ History = Annotated[
     typer.Option(
         metavar="DIR",
         envvar=VARIABLE,
-        help="Write down there what its log takes, for `motet pipeline audit`.",
+        help="Record every logged event there, for `motet pipeline audit`.",
     ),
 ]
-WhileStdin = Annotated[bool, typer.Option("--while-stdin", help="Stop when standard input ends.")]
+WhileStdin = Annotated[
+    bool, typer.Option("--while-stdin", help="Stop at the end of standard input.")
+]
 SnapshotBytes = Annotated[
     int,
     typer.Option(
         min=1,
-        show_default=False,
-        help="How much the journal grows, at least, until the next snapshot [32 MiB].",
+        metavar="BYTES",
+        show_default="32 MiB",
+        help="Minimum growth of the journal between two snapshots.",
     ),
 ]
 Retain = Annotated[
@@ -95,15 +114,15 @@ Retain = Annotated[
     typer.Option(
         "--retention",
         metavar="KEY=VALUE,…",
-        help="How long events are kept: history, age, size, share, free, cursors "
-        "[history=1d,age=7d,size=10GiB].",
+        help="How long events are kept. Keys: history, age, size, share, free, cursors.",
+        show_default="history=1d,age=7d,size=10GiB",
     ),
 ]
 AcceptLoss = Annotated[
     bool,
     typer.Option(
         "--accept-loss",
-        help="Go on without events whose log is damaged or gone; they are reported as lost.",
+        help="Start although the event log is damaged or missing; its events are reported lost.",
     ),
 ]
 
@@ -117,7 +136,9 @@ def broker(
     listen: Listen = "",
     link: Link = None,
     topology: Plan = None,
-    covering: Annotated[bool, typer.Option(help="Let covering filters suppress others.")] = False,
+    covering: Annotated[
+        bool, typer.Option(help="Forward a filter only if no other one covers it.")
+    ] = False,
     lease: Lease = None,
     heartbeat: Heartbeat = None,
     data: Data = None,
@@ -132,16 +153,16 @@ def broker(
 ) -> int:
     """Run one broker until SIGTERM or Ctrl-C.
 
-    Either --listen and --link say where it stands, or --topology FILE with --name. On SIGHUP that
-    FILE is read again, and other neighbours or addresses are taken over.
+    Describe the broker with --listen and --link, or with --topology FILE and --name. On SIGHUP it
+    reads FILE again and applies changed neighbours and addresses.
     """
     settings = _given(covering=covering or None, lease_s=lease, heartbeat_s=heartbeat)
     if topology is not None:
         if listen or link or settings or durability or retention or root:
             raise Misuse(
-                "--topology says everything",
-                "leave --listen, --link, --covering, --lease, --heartbeat, --durability, "
-                "--retention and --root out",
+                "--topology FILE contains all settings of the broker",
+                "omit --listen, --link, --covering, --lease, --heartbeat, --durability, "
+                "--retention and --root, or omit --topology",
             )
         plan = Topology.load(topology)
         config, wiring, kept = plan.config(name), plan.wiring(name), plan.durability
@@ -152,7 +173,7 @@ def broker(
         kept = durability or DURABILITIES[0]
         retained = retention_in(retention or "")
     if kept not in DURABILITIES:
-        raise Misuse(f"{kept!r} is no durability", f"choose {', '.join(DURABILITIES)}")
+        raise Misuse(f"unknown durability {kept!r}", f"choose one of {', '.join(DURABILITIES)}")
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -188,30 +209,36 @@ def _alone(
     name: str, listen: str, links: list[str], settings: dict[str, Any]
 ) -> tuple[BrokerConfig, Wiring]:
     if not LEGAL_NAME.fullmatch(name):
-        raise Misuse(f"{name!r} cannot name a broker", "use letters, digits, '-' and '_'")
+        raise Misuse(f"{name!r} is not a valid broker name", "use letters, digits, '-' and '_'")
     if not listen:
-        raise Misuse("where shall it listen?", "--listen motet://127.0.0.1:7701, or --topology")
+        raise Misuse(
+            "the broker has no address to listen on",
+            "give --listen motet://127.0.0.1:7701, or --topology FILE",
+        )
     where = full_address(listen)
-    host_and_port(where)  # better refused now than after its folder was opened
+    host_and_port(where)  # reject it before the folder is opened
     dial: dict[str, str] = {}
     neighbours: list[str] = []
     for given in links:
         neighbour, separator, address = given.partition("=")
         if not LEGAL_NAME.fullmatch(neighbour) or (separator and not address):
-            raise Misuse(f"{given!r} is not a link", "--link B2=motet://127.0.0.1:7702")
+            raise Misuse(f"{given!r} is not a link", "write --link B2=motet://127.0.0.1:7702")
         if neighbour == name or neighbour in neighbours:
-            raise Misuse(f"{neighbour!r} is linked twice, or to itself")
+            raise Misuse(
+                f"{neighbour!r} is linked twice, or is the broker itself",
+                "name each neighbour once with --link",
+            )
         neighbours.append(neighbour)
         if separator:
             dial[neighbour] = full_address(address)
-            host_and_port(dial[neighbour])  # better refused now than dialled in vain for ever
+            host_and_port(dial[neighbour])  # reject it now, not at every attempt to connect
     config = BrokerConfig(name, tuple(neighbours), **settings)
     return config, Wiring(where, dial)
 
 
 def _stop_with_stdin() -> None:
-    """Whoever started this broker holds the other end: when it is gone, however it went, so
-    are we. On a thread, because a regular file or a terminal cannot be watched by a loop."""
+    """The parent holds the other end, so standard input ends with the parent. Runs on a thread,
+    because an event loop cannot watch a regular file or a terminal."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

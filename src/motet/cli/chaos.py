@@ -1,4 +1,4 @@
-"""`motet chaos`: real broker processes under traffic, broken on purpose, judged."""
+"""`motet chaos`: real broker processes under traffic and faults, judged."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.ending import Misuse
+from motet.cli.console import Misuse
 from motet.cli.options import Json
 
 MOST_BROKERS = 64
 LONGEST_S = 600.0
-"""The checkers look at every event and every subscription: twice the time, four times the work."""
+"""The checkers compare every event with every subscription: twice the time, four times the work."""
 SHAPES = ("line", "star", "tree")
 PROFILES = ("control", "delivery", "transactions")
 
 Watched = Annotated[
     str,
     typer.Option(
-        help="What is watched: control, delivery (exactly-once events) or transactions "
-        "(streams that are handed over)."
+        metavar="|".join(PROFILES),
+        help="The guarantees under test: routing, exactly-once delivery, or transactions.",
     ),
 ]
 
@@ -28,59 +28,72 @@ Watched = Annotated[
 def _check(seconds: float, shape: str, profile: str, covering: bool) -> None:
     if not 0 < seconds <= LONGEST_S:
         raise Misuse(
-            f"{seconds:g} seconds is no time to run for",
-            f"more than 0, at most {LONGEST_S:g}; several seeds show more than one long run",
+            f"--seconds {seconds:g} is out of range",
+            f"use more than 0 and at most {LONGEST_S:g}; several seeds find more than one long run",
         )
     if shape not in SHAPES:
-        raise Misuse(f"{shape!r} is no shape of an overlay", f"one of {', '.join(SHAPES)}")
+        raise Misuse(f"unknown shape {shape!r}", f"choose one of {', '.join(SHAPES)}")
     if profile not in PROFILES:
-        raise Misuse(f"{profile!r} is no profile", f"one of {', '.join(PROFILES)}")
+        raise Misuse(f"unknown profile {profile!r}", f"choose one of {', '.join(PROFILES)}")
     if profile != "control" and covering:
         raise Misuse(
-            "an overlay with covering does not deliver exactly once", "leave --covering out"
+            f"--covering cannot be used with --profile {profile}: an overlay with covering does "
+            "not deliver exactly once",
+            "omit --covering",
         )
 
 
 def chaos(
     brokers: Annotated[
-        int, typer.Option(min=1, max=MOST_BROKERS, help="Broker processes in the overlay.")
+        int, typer.Option(min=1, max=MOST_BROKERS, metavar="N", help="Number of broker processes.")
     ] = 5,
     seconds: Annotated[
-        float, typer.Option(help="How long things break; healing and judging come on top.")
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Duration of the faults; recovery and checks come after it."
+        ),
     ] = 60.0,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Draw the same faults as another run did.")
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Seed of the faults; repeats them.", show_default="random"
+        ),
     ] = None,
     shape: Annotated[
-        str, typer.Option(help=f"Who is linked to whom: {', '.join(SHAPES)}.")
+        str, typer.Option(metavar="|".join(SHAPES), help="The shape of the overlay.")
     ] = "tree",
     profile: Watched = "control",
-    covering: Annotated[bool, typer.Option(help="Let covering filters suppress others.")] = False,
+    covering: Annotated[
+        bool, typer.Option(help="Forward a filter only if no other one covers it.")
+    ] = False,
     directory: Annotated[
         Path | None,
         typer.Option(
             "--dir",
             metavar="DIR",
-            help="A new folder for journals, logs and the story of the run; if none is given, a "
-            "temporary one, kept only if something is violated.",
+            help="A new folder for journals, logs and the report of the run.",
+            show_default="a temporary one, kept only if a guarantee is violated",
         ),
     ] = None,
     durability: Annotated[str, typer.Option(hidden=True)] = "fsync",
     json: Json = False,
 ) -> int:
-    """Start an overlay of real processes, break it under traffic, and check every guarantee.
+    """Break an overlay of real processes and check every guarantee.
 
-    Brokers are killed with SIGKILL, also while they recover, stopped, and paused; links are cut
-    and stalled; clients lose their connections and are restarted. Then all is mended, and once
-    everything is at rest, what the brokers' folders hold is compared with what was acknowledged.
-    With --profile delivery, publishers, subscribers and brokers between them are apart, events are
-    exactly once, and every arrival counts.
-    With --profile transactions, live streams go from handler to handler by plans and by dynamic
-    transactions, and each event must reach exactly one of them.
-    Exit status 0 only if nothing is violated.
+    Under traffic, brokers are killed with SIGKILL (even while they recover), stopped and paused;
+    links are cut and stalled; clients lose their connections and restart. Then all faults are
+    repaired. When the overlay is at rest, the brokers' folders are compared with what was
+    acknowledged.
+
+    With --profile delivery, publishers and subscribers are at different brokers, events are
+    exactly-once, and every delivery is checked. With --profile transactions, plans and dynamic
+    transactions hand live streams from handler to handler, and each event must reach exactly one
+    of them.
+
+    Exit status 0 only if no guarantee is violated.
     """
     _check(seconds, shape, profile, covering)
-    from motet.cli import storms
+    from motet.cli import chaos_run
 
-    plan = storms.plan(brokers, seconds, seed, shape, profile, covering, durability)
-    return storms.run(plan, directory, json)
+    plan = chaos_run.plan(brokers, seconds, seed, shape, profile, covering, durability)
+    return chaos_run.run(plan, directory, json)

@@ -1,4 +1,4 @@
-"""`motet demo`: the whole story, and the promises counted."""
+"""`motet demo`: the whole story, with the guarantees checked."""
 
 from __future__ import annotations
 
@@ -7,58 +7,77 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.ending import Misuse
+from motet.cli.console import Misuse
 from motet.cli.options import Json
 
 CASES, SEED = 1200, 7
+Log = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE|DIR",
+        help="A workflow log: XES, CSV or Parquet.",
+        show_default="a generated one",
+    ),
+]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=COLUMN",
+        help="The column of the log that holds the case, step, agent or time; may be repeated.",
+    ),
+]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Number of cases in the generated log.",
+        show_default=str(CASES),
+    ),
+]
+Seconds = Annotated[
+    float,
+    typer.Option(min=5.0, max=600.0, metavar="SECONDS", help="How long publishing the log takes."),
+]
 
 
 def demo(
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE|DIR", help="A workflow log: XES, CSV or Parquet [one is made up]."
-        ),
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=COLUMN",
-            help="Which column of the log is the case, step, agent, time; may be repeated.",
-        ),
-    ] = None,
-    size: Annotated[
+    log: Log = None,
+    column: Column = None,
+    size: Size = None,
+    seconds: Seconds = 45.0,
+    seed: Annotated[
         int | None,
-        typer.Option(min=1, help=f"So many cases are made up, if no log is named [{CASES}]."),
+        typer.Option(metavar="N", help="Seed of the generated log.", show_default=str(SEED)),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=5.0, max=600.0, help="So long the log flows.")
-    ] = 45.0,
-    seed: Annotated[int | None, typer.Option(help=f"Of the log that is made up [{SEED}].")] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="An empty folder for the report [run/demo-…]."),
+        typer.Option(
+            metavar="DIR", help="An empty folder for the report.", show_default="run/demo-TIME"
+        ),
     ] = None,
     master: Annotated[
-        str, typer.Option(metavar="URL", help="Spark's master; brokers are on this machine.")
+        str, typer.Option(metavar="URL", help="Spark's master; the brokers run on this machine.")
     ] = "local[2]",
     json: Json = False,
 ) -> int:
-    """See a workflow log flow through five brokers while its cases change hands, a broker is
-    killed, and Spark reads, archives, looks at and judges all of it.
+    """Show a live workflow on five brokers, with a broker killed.
 
-    DIR gets report.html and everything that was written. Exit status 0 only if every promise was
+    A workflow log is published through five brokers while its cases are handed over and one broker
+    is killed. Spark reads, archives, analyses and audits the events.
+
+    The folder of --report gets report.html and all data. Exit status 0 only if every guarantee was
     kept.
     """
     given = {"--size": size, "--seed": seed}
     said = [name for name, value in given.items() if value is not None]
     if log is not None and said:
         raise Misuse(
-            f"{' and '.join(said)}: for a log that is made up, and --log names one that is there",
-            f"leave {' and '.join(said)} out; all cases of {log} are shown",
+            f"{' and '.join(said)} cannot be used with --log, only with a generated log",
+            f"omit {' and '.join(said)}; all cases of {log} are shown",
         )
     if log is None and column:
-        raise Misuse("--column: of which log?", "name it with --log")
+        raise Misuse("--column needs a log", "name it with --log FILE")
     from motet.cli import demo_run
 
     cases, number = CASES if size is None else size, SEED if seed is None else seed

@@ -1,10 +1,8 @@
-"""What `motet demo` does. Apart from the command because it imports Spark."""
+"""The work of `motet demo`. Separate from the command because it imports Spark."""
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,23 +18,20 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from motet.cli.ending import FAILED, FINE
+from motet.cli.console import FAILED, FINE, err, out, say, say_json
 from motet.cli.interrupt import ANEW, interruptible
-from motet.cli.pipeline_bars import BAR_COLUMNS
-from motet.cli.pipeline_jobs import chosen, plainly
-from motet.cli.voice import err, out, say, say_json
-from motet.demo import promises, report
-from motet.demo.chronicle import Sample
-from motet.demo.judging import promises_of
-from motet.demo.outcome import Wish
-from motet.demo.pipeline import check_log, check_machine
-from motet.demo.story import play
+from motet.cli.pipeline import BAR_COLUMNS, chosen, plainly
 from motet.runtime.loop import run
-from motet.spark.filling import filling
+from motet.spark.output_folder import filling
+from motet.spark.session import own_stderr
+from motet_labs.demo import promises, report
+from motet_labs.demo.pipeline import check_log, check_machine
+from motet_labs.demo.promises import promises_of
+from motet_labs.demo.story import Sample, Wish, play
 
 
 class Voice:
-    """Tells the story on the console; to programs nothing but what it comes to."""
+    """Tells the story on the console; for programs it prints only the result."""
 
     def __init__(self, progress: Progress, task: TaskID, json: bool) -> None:
         self._progress = progress
@@ -62,7 +57,7 @@ class Voice:
     def progress(self, sample: Sample, total: int, remark: str) -> None:
         told = f"{sample.published:,} of {total:,} published, {sample.handled:,} handled"
         told = f"{told}, {sample.archived:,} archived, {remark}"
-        # One more than there are: when all are published, it is not over.
+        # One more than there are: the demo goes on after all are published.
         self._progress.update(self._task, completed=sample.published, total=total + 1, remark=told)
 
 
@@ -97,7 +92,7 @@ def demo(
     advice = "name an empty folder with --report"
     wish = Wish(folder, log, chosen(columns), size, seconds, seed, master)
     with filling(folder, advice):
-        with _hushed(), _own_errors(), _bar() as progress:
+        with _hushed(), own_stderr(), _bar() as progress:
             task = progress.add_task("", total=None, remark="")
             outcome = run(play(wish, Voice(progress, task, json)))
         found = promises_of(outcome)
@@ -115,7 +110,7 @@ def demo(
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """The story tells of lost connections itself."""
+    """Silence the clients: the story tells of lost connections itself."""
     clients = logging.getLogger("motet.client")
     loudness = clients.level
     clients.setLevel(logging.ERROR)
@@ -123,21 +118,3 @@ def _hushed() -> Iterator[None]:
         yield
     finally:
         clients.setLevel(loudness)
-
-
-@contextmanager
-def _own_errors() -> Iterator[None]:
-    """Our standard error is another descriptor than that of processes that we start: theirs may go
-    elsewhere meanwhile."""
-    before = sys.stderr
-    try:
-        number = os.dup(before.fileno())
-    except OSError:  # somebody keeps what we say, and there is no descriptor
-        yield
-        return
-    with os.fdopen(number, "w", encoding="utf-8", errors="replace") as own:
-        sys.stderr = own
-        try:
-            yield
-        finally:
-            sys.stderr = before

@@ -1,4 +1,4 @@
-"""`motet experiment`: what the papers measured, measured again here."""
+"""`motet experiment`: repeats the measurements of the papers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.options import Json
+from motet.cli.options import Json, group
 
-experiment = typer.Typer(
-    name="experiment",
-    help="Repeat the experiments of the papers: figures beside theirs, pictures, JSON.",
-    no_args_is_help=True,
-)
+experiment = group("experiment", "Repeat the experiments of the papers.")
 
 DEFAULT_OUT = Path("run/exactly-once")
 TRANSACTIONS_OUT = Path("run/transactions")
 Out = Annotated[
-    Path, typer.Option(metavar="DIR", help="Where the page, the JSON and the pictures go.")
+    Path, typer.Option(metavar="DIR", help="Folder for the page, the JSON file and the plots.")
 ]
-Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Pictures, which need matplotlib.")]
+Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Draw plots; needs matplotlib.")]
 
 
 class Part(StrEnum):
@@ -34,28 +30,36 @@ class Part(StrEnum):
 @experiment.command("exactly-once")
 def exactly_once(
     part: Annotated[
-        list[Part] | None, typer.Option("--part", help="Only this part; may be repeated.")
+        list[Part] | None,
+        typer.Option("--part", help="Run only this part; may be repeated.", show_default="all"),
     ] = None,
     short: Annotated[
-        bool, typer.Option("--short", help="Less than a minute; less of everything.")
+        bool, typer.Option("--short", help="Run less of everything: under a minute.")
     ] = False,
     out: Out = DEFAULT_OUT,
     plots: Plots = True,
     json: Json = False,
 ) -> int:
-    """What exactly-once delivery costs, and how it meets failures: section 4 of its paper.
+    """Measure exactly-once delivery and its recovery.
 
-    overhead: CPU of the brokers and latency, best effort against exactly once, for a growing
-    number of subscribers. link, broker, publisher: link b1–s1, broker b1 and the publishers'
-    broker p1 stall, fail and come back; latency over time, who asks for what again, and whether
-    anything is lost or doubled.
+    This repeats section 4 of the paper on exactly-once delivery.
 
-    DIR gets exactly-once.md, a page with all tables and pictures, and exactly-once.json, with
-    every event and nack. Exit status 1 if an exactly-once event was lost, doubled or out of order.
+    \b
+    overhead   CPU of brokers and latency, best effort against exactly once,
+               for a growing number of subscribers
+    link       link b1–s1 stalls, fails and returns
+    broker     broker b1 stalls, fails and returns
+    publisher  the publishers' broker p1 stalls, fails and returns
+
+    The folder of --out gets exactly-once.md with all tables and plots, and exactly-once.json with
+    every event and every retransmission request. Exit status 1 if an exactly-once event was lost,
+    duplicated or out of order.
     """
-    from motet.cli import trial_runs
+    from motet.cli import experiment_run
 
-    return trial_runs.exactly_once([each.value for each in part or Part], short, out, plots, json)
+    return experiment_run.exactly_once(
+        [each.value for each in part or Part], short, out, plots, json
+    )
 
 
 class TxPart(StrEnum):
@@ -69,25 +73,35 @@ class TxPart(StrEnum):
 @experiment.command("transactions")
 def transactions(
     part: Annotated[
-        list[TxPart] | None, typer.Option("--part", help="Only this part; may be repeated.")
+        list[TxPart] | None,
+        typer.Option("--part", help="Run only this part; may be repeated.", show_default="all"),
     ] = None,
     short: Annotated[
-        bool, typer.Option("--short", help="A few minutes; less of everything.")
+        bool, typer.Option("--short", help="Run less of everything: a few minutes.")
     ] = False,
     out: Out = TRANSACTIONS_OUT,
     plots: Plots = True,
     json: Json = False,
 ) -> int:
-    """Transactions of several clients, four approaches to one scenario: section 7 of its paper.
+    """Measure transactions of several clients.
 
-    base: latency and throughput on three brokers. overlay: 1, 3, 5 and 9 brokers. concurrency:
-    1 to 10 transactions at a time. clients: 4 to 40. impact: what becomes of the rate of regular
-    events. Each with links that take a millisecond; with brokers that sync to disk besides; and
-    without any delay.
+    This repeats section 7 of the paper on transactions: four approaches to one scenario.
 
-    DIR gets transactions.md, a page with all tables and pictures, and transactions.json. Exit
-    status 1 if an update of a transaction went astray, or a regular event was lost.
+    \b
+    base         latency and throughput on three brokers
+    overlay      1, 3, 5 and 9 brokers
+    concurrency  1 to 10 transactions at a time
+    clients      4 to 40 clients
+    impact       the rate of regular events during transactions
+
+    Each part runs with links of one millisecond, with brokers that also sync to disk, and without
+    any delay.
+
+    The folder of --out gets transactions.md with all tables and plots, and transactions.json. Exit
+    status 1 if an update of a transaction or a regular event was lost.
     """
-    from motet.cli import tx_runs
+    from motet.cli import experiment_run
 
-    return tx_runs.transactions([each.value for each in part or TxPart], short, out, plots, json)
+    return experiment_run.transactions(
+        [each.value for each in part or TxPart], short, out, plots, json
+    )

@@ -1,9 +1,8 @@
-"""Commands that run until someone has seen enough, and commands that someone does not want to wait
-for any longer.
+"""Handling of Ctrl-C and SIGTERM: commands that run until interrupted, and long jobs.
 
-Spark blocks whoever calls it, and has much to say if that is interrupted. So what uses it is done
-by a thread, while the main one waits for the end, or for a signal; at a signal it says so in one
-line, ends all processes that the command has started, and leaves.
+A call into Spark blocks, and prints a lot if it is interrupted. So a job that uses Spark runs in a
+thread, while the main thread waits for its end or for a signal; at a signal it prints one line,
+ends all processes that the command has started, and exits.
 """
 
 from __future__ import annotations
@@ -19,21 +18,19 @@ from collections.abc import Callable, Coroutine, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from motet.cli import offspring
-from motet.cli.ending import FINE, INTERRUPTED
-from motet.cli.voice import remark
+from motet.cli.console import FINE, INTERRUPTED, remark
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LOOK_S: Final = 0.2
-"""A signal wakes the main thread up, unless the system gives it to another one."""
-GOES_ON: Final = "interrupted; the same command goes on from here"
-ANEW: Final = "interrupted; the same command begins anew"
+"""A signal wakes up the main thread, unless the system delivers it to another one."""
+GOES_ON: Final = "interrupted; run the same command again to continue"
+ANEW: Final = "interrupted; the same command starts from the beginning"
 CLEAR_LINE: Final = "\r\x1b[2K\x1b[?25h"
-"""Of a terminal: a bar may stand there, and hide the cursor."""
+"""Clears the line of a terminal, which may show a bar, and shows the cursor again."""
 
 
 async def until_interrupted(work: Coroutine[Any, Any, int]) -> int:
-    """The work's exit status; Ctrl-C and SIGTERM end it, and that is fine."""
+    """The work's exit status; Ctrl-C and SIGTERM end it successfully."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     for number in SIGNALS:
@@ -44,22 +41,22 @@ async def until_interrupted(work: Coroutine[Any, Any, int]) -> int:
         return FINE
 
 
-# ── beside Spark ─────────────────────────────────────────────────────────────────────────
+# ── jobs that use Spark ──────────────────────────────────────────────────────────────────
 
 
 def interruptible(
     farewell: str | Callable[..., str],
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A job that may block for long. Who interrupts it is told `farewell`, which may depend on what
-    the job was told."""
+    """A job that may block for long. If it is interrupted, `farewell` is printed, which may depend
+    on the job's options."""
 
     def beside(job: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(job)
-        def waited_for(*arguments: Any) -> int:
+        def waited_for(*arguments: Any, **options: Any) -> int:
+            work = functools.partial(job, *arguments, **options)
             if threading.current_thread() is not threading.main_thread():
-                return job(*arguments)  # signals are for the main thread alone
-            told = farewell if isinstance(farewell, str) else farewell(*arguments)
-            return _wait(functools.partial(job, *arguments), told)
+                return work()  # only the main thread receives signals
+            return _wait(work, farewell if isinstance(farewell, str) else farewell(**options))
 
         return waited_for
 
@@ -70,7 +67,7 @@ Ending = tuple[int, BaseException | None]
 
 
 def _wait(job: Callable[[], int], farewell: str) -> int:
-    # Of this queue alone it is said that a signal handler may use it.
+    # The only queue that is documented as safe in a signal handler.
     news: SimpleQueue[Ending | None] = SimpleQueue()
 
     def work() -> None:
@@ -107,7 +104,7 @@ def _heard(tell: Callable[[], None]) -> Iterator[None]:
 
 
 class Enough:
-    """Whether somebody has seen enough of what goes on until then."""
+    """Whether the user has ended a part of a job."""
 
     def __init__(self, told: str) -> None:
         self.told = told
@@ -122,13 +119,13 @@ class Enough:
 
 
 _awaited: list[Enough] = []
-"""At most one: what the job that runs would like to be told, instead of being ended."""
+"""At most one: the part of the running job that an interrupt ends, instead of the job."""
 
 
 @contextlib.contextmanager
 def until_enough(told: str) -> Iterator[Enough]:
-    """For a part of a job that an interrupt is to end, but not the job: it gets `told` as an
-    answer, and the job looks whether there was one. The next interrupt is one like all others."""
+    """For a part of a job: an interrupt ends that part, not the job. It prints `told`, and the job
+    checks whether it happened. The next interrupt ends the job."""
     enough = Enough(told)
     _awaited.append(enough)
     try:
@@ -138,7 +135,7 @@ def until_enough(told: str) -> Iterator[Enough]:
 
 
 def _has_had_enough() -> bool:
-    """Whether somebody waited to hear that."""
+    """Whether the interrupt ended a part of a job, and not the job."""
     waiting = next((each for each in _awaited if not each), None)
     if waiting is not None:
         waiting.say()
@@ -146,25 +143,27 @@ def _has_had_enough() -> bool:
 
 
 def leave(farewell: str) -> None:
-    """At once, and with everybody: threads of Spark's would wait, and complain."""
-    _say_last(farewell)
-    offspring.end_all()
-    if "motet.spark.scratch" in sys.modules:
-        from motet.spark import scratch
+    """End this process and its descendants at once: threads of Spark would wait, and complain."""
+    from motet.fleet.process import end_descendants  # most commands need no processes
 
-        scratch.remove()
+    _say_last(farewell)
+    end_descendants()
+    if "motet.spark.session" in sys.modules:
+        from motet.spark.session import remove_scratch
+
+        remove_scratch()
     os._exit(INTERRUPTED)
 
 
 def _say_last(text: str) -> None:
-    """And nobody in this process says anything behind it."""
+    """Print a last line; nothing in this process prints after it."""
     try:
         number = sys.stderr.fileno()
         heard = os.dup(number)
         null = os.open(os.devnull, os.O_WRONLY)
         for each in {1, 2, number}:
             os.dup2(null, each)
-    except OSError:  # somebody keeps what we say, and there is no descriptor
+    except OSError:  # standard error is captured, without a descriptor
         remark(text)
         return
     start = CLEAR_LINE if os.isatty(heard) else ""

@@ -1,4 +1,4 @@
-"""`motet journal`: look into the folder of a broker, verify it, prepare it for an upgrade."""
+"""`motet journal`: inspect, verify or compact the folder of a broker."""
 
 from __future__ import annotations
 
@@ -8,35 +8,33 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from motet.broker.examination import WAY_OUT, Findings, examine, listed
-from motet.broker.recovery import close_off
-from motet.cli.ending import FAILED, FINE, complain
-from motet.cli.options import Json
-from motet.cli.voice import out, say, say_json, table
+from motet.broker.folder.examination import WAY_OUT, Findings, examine, listed
+from motet.broker.folder.recovery import close_off
+from motet.cli.console import FAILED, FINE, complain, out, say, say_json, table
+from motet.cli.options import Json, group
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A broker's folder, like run/B1.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a broker, like run/B1.")]
 
-journal = typer.Typer(
-    name="journal",
-    help="Look into the folder of a broker, verify it, prepare it for an upgrade.",
-    no_args_is_help=True,
-)
+journal = group("journal", "Inspect, verify or compact the folder of a broker.")
 
 
 @journal.command("inspect")
 def inspect_(
     directory: Folder,
     show: Annotated[
-        int, typer.Option("--facts", min=0, help="Also list so many facts, oldest first.")
+        int,
+        typer.Option(
+            "--facts", min=0, metavar="N", help="Also list N facts of the journal, oldest first."
+        ),
     ] = 0,
     first: Annotated[
-        int | None, typer.Option("--from", min=1, help="Begin that list at this fact.")
+        int | None, typer.Option("--from", min=1, metavar="FACT", help="The first fact to list.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Show what a broker has written down: segments, snapshots, what they amount to.
+    """Show segments, snapshots and state of a broker.
 
-    Changes nothing; also while the broker runs. Exit status 1 if something is broken.
+    Changes nothing, and works while the broker runs. Exit status 1 if something is damaged.
     """
     found = examine(directory)
     told = listed(directory, first, show) if show and found.whole else []
@@ -52,9 +50,10 @@ def inspect_(
 
 @journal.command()
 def verify(directory: Folder, json: Json = False) -> int:
-    """Check every record and snapshot, and rebuild the broker from them.
+    """Check all records and snapshots of a broker.
 
-    Says what is broken and the way out. Exit status 0 only if everything is whole.
+    It rebuilds the broker's state from them, and says what is damaged and how to repair it. Exit
+    status 0 only if nothing is damaged.
     """
     found = examine(directory)
     if json:
@@ -62,25 +61,25 @@ def verify(directory: Folder, json: Json = False) -> int:
     elif found.whole:
         records = sum(segment.records for segment in found.segments)
         say(
-            f"{directory}: whole: {records} records in {len(found.segments)} segments and "
-            f"{len(found.snapshots)} snapshots rebuild {found.broker['name']} as it was after "
-            f"fact {found.broker['facts']}"
+            f"{directory} is intact: {records} records in {len(found.segments)} segments and "
+            f"{len(found.snapshots)} snapshots restore {found.broker['name']} as of fact "
+            f"{found.broker['facts']}"
         )
     return _judge(found, quiet=json)
 
 
 @journal.command()
 def snapshot(directory: Folder, json: Json = False) -> int:
-    """Replace the journal of a stopped broker by a snapshot of what it amounts to.
+    """Replace the journal of a stopped broker by a snapshot.
 
-    Before an upgrade: facts mean something only to the release that wrote them, a snapshot can
-    be read by later ones. Run it with the old release, then start the new one.
+    Use it before an upgrade: only the release that wrote a journal can read it, but later releases
+    can read its snapshots. Run it with the old release, then start the new one.
     """
     path = close_off(directory)
     if json:
         say_json({"snapshot": str(path), "bytes": path.stat().st_size})
     else:
-        say(f"{path} holds everything; the journal begins anew behind it")
+        say(f"{path} holds the whole state; the journal starts empty after it")
     return FINE
 
 
@@ -90,7 +89,7 @@ def _judge(found: Findings, *, quiet: bool) -> int:
     if not quiet:
         for problem in found.problems:
             complain(problem)
-        complain(f"{found.directory} cannot be used as it is", WAY_OUT)
+        complain(f"the folder {found.directory} is damaged", WAY_OUT)
     return FAILED
 
 
@@ -100,7 +99,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
 
 
 def _plain(body: Any) -> dict[str, Any]:
-    body_as_json = msgspec.to_builtins(body, enc_hook=str)  # filters, as people write them
+    body_as_json = msgspec.to_builtins(body, enc_hook=str)  # filters in their notation
     return {"kind": type(body).__name__, "body": body_as_json}
 
 

@@ -1,4 +1,4 @@
-"""`motet log`: read what was published at a broker, see how much is kept, set cursors."""
+"""`motet log`: read the logs of a broker, show their sizes, set cursors."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Annotated, Any
 
 import typer
 
-from motet.cli.ending import FAILED, FINE, Misuse, complain
+from motet.cli.console import FAILED, FINE, Misuse, complain, out, remark, say, say_json, table
 from motet.cli.notation import words_of_attributes
-from motet.cli.options import Json, Url
-from motet.cli.voice import out, remark, say, say_json, table
-from motet.client.asking import OnLoss, Place
-from motet.client.log_batch import LogBatch
-from motet.client.sync_reading import open_log_sync
+from motet.cli.options import Json, Url, group, only_broker, split_address, split_word
+from motet.client.logs.query import LogBatch, OnLoss, Place
+from motet.client.logs.reader import open_log_sync
+from motet.errors import MotetError
 from motet.model.values import parse_timestamp, show_timestamp
 from motet.protocol.reading.messages import PubendAccount
 
-log = typer.Typer(
-    name="log",
-    help="Read what was published exactly once at a broker, days later if it is kept.",
-    no_args_is_help=True,
-)
+log = group("log", "Read the logs of a broker, and manage cursors.")
 
-Pubend = Annotated[str | None, typer.Option(help="One of the broker's pubends [all].")]
-Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the broker.")]
+Pubend = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="One of the broker's pubends.", show_default="all"),
+]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for the broker.")
+]
 
 
 @log.command("list")
-def list_(url: Url, timeout: Timeout = 10.0, json: Json = False) -> int:
-    """Show the pubends of a broker: which ticks are kept, how much that is, what was lost."""
-    with open_log_sync(url, timeout=timeout) as broker:
+def list_(url: Url = None, timeout: Timeout = 10.0, json: Json = False) -> int:
+    """List the pubends of a broker: ticks, sizes, losses."""
+    with open_log_sync(only_broker(url), timeout=timeout) as broker:
         found = broker.describe()
     if json:
         say_json({"pubends": [_account(each) for each in found]})
@@ -57,15 +57,15 @@ def _tell_of_destruction(found: Sequence[PubendAccount]) -> None:
     for each in found:
         if each.destroyed_upto:
             remark(
-                f"the log of {each.pubend} up to tick {each.destroyed_upto} was destroyed, and "
-                "with it all named cursors that were set before"
+                f"the log of {each.pubend} was destroyed up to tick {each.destroyed_upto}; cursors "
+                "that were set before that are lost"
             )
 
 
 @log.command()
-def cursors(url: Url, timeout: Timeout = 10.0, json: Json = False) -> int:
-    """Show who holds back how much: every cursor, and how many ticks it is behind."""
-    with open_log_sync(url, timeout=timeout) as broker:
+def cursors(url: Url = None, timeout: Timeout = 10.0, json: Json = False) -> int:
+    """List all cursors, and how far behind they are."""
+    with open_log_sync(only_broker(url), timeout=timeout) as broker:
         found = broker.describe()
     if json:
         say_json({each.pubend: _account(each)["cursors"] for each in found})
@@ -86,69 +86,99 @@ def cursors(url: Url, timeout: Timeout = 10.0, json: Json = False) -> int:
 
 @log.command()
 def cursor(
-    url: Url,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose cursor it is.")],
-    to: Annotated[
-        int | None, typer.Option(min=0, help="The last tick that its owner is done with.")
+    url: Url = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The name of the cursor.")
     ] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Keep nothing for it any more.")] = False,
+    to: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="TICK", help="The last tick that its owner has processed."),
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Remove the cursor.")] = False,
     pubend: Pubend = None,
     timeout: Timeout = 10.0,
     json: Json = False,
 ) -> int:
-    """Set a cursor, so that the broker keeps what comes behind it; or drop one."""
+    """Set a cursor, or drop one.
+
+    The broker keeps the events after a cursor, within the limits of its retention.
+    """
     if drop == (to is not None):
-        raise Misuse("a cursor is either set or dropped", "--to TICK, or --drop")
-    with open_log_sync(url, timeout=timeout) as broker:
+        raise Misuse("give either --to or --drop", "--to TICK sets the cursor, --drop removes it")
+    url, cursor_name = split_word(url, name, "NAME")
+    with open_log_sync(only_broker(url), timeout=timeout) as broker:
         if to is None:
-            broker.drop_cursor(name, pubend=pubend)
+            broker.drop_cursor(cursor_name, pubend=pubend)
         else:
-            broker.set_cursor(name, to, pubend=pubend)
+            broker.set_cursor(cursor_name, to, pubend=pubend)
     if json:
-        say_json({"cursor": name, "tick": to})
+        say_json({"cursor": cursor_name, "tick": to})
     else:
-        say(f"{name} is dropped" if to is None else f"{name} is at tick {to}")
+        done = "dropped" if to is None else f"set to tick {to}"
+        say(f"cursor {cursor_name} {done}")
     return FINE
 
 
 @log.command("read")
 def read_(
-    url: Url,
-    filter: Annotated[str | None, typer.Argument(metavar="[FILTER]", help="What to keep.")] = None,
+    url: Url = None,
+    filter: Annotated[
+        str | None,
+        typer.Argument(metavar="FILTER", help="The events to print.", show_default="all"),
+    ] = None,
     pubend: Pubend = None,
     since: Annotated[
-        str | None, typer.Option(help="A tick, or a time like 2026-01-31T09:30:00Z [the oldest].")
+        str | None,
+        typer.Option(
+            metavar="TICK|TIME",
+            help="Where to begin: a tick, or a time like 2026-01-31T09:30:00Z.",
+            show_default="the oldest event",
+        ),
     ] = None,
-    upto: Annotated[str | None, typer.Option(help="A tick or a time [the newest].")] = None,
+    upto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TICK|TIME", help="Where to end, inclusive.", show_default="the newest event"
+        ),
+    ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(help="Columns of the stream and attributes, like tick,sensor,level:float."),
+        typer.Option(
+            metavar="NAMES",
+            help="Columns of the stream and attributes, like tick,sensor,level:float.",
+            show_default="those of the stream",
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many events.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of events.")
+    ] = None,
     starts: Annotated[
-        bool, typer.Option("--starts", help="Show where subscriptions begin, too.")
+        bool, typer.Option("--starts", help="Also print where subscriptions begin.")
     ] = False,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on behind what is not kept any more.")
+        bool, typer.Option("--accept-loss", help="Continue after events that are no longer kept.")
     ] = False,
     arrow: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write an Arrow file instead.")
+        Path | None, typer.Option(metavar="FILE", help="Write an Arrow file instead of text.")
     ] = None,
     timeout: Timeout = 30.0,
     json: Json = False,
 ) -> int:
-    """Read a range of what was published at a broker, filtered there.
+    """Print a range of logged events, filtered at the broker.
 
-    Exit status 1 if a part of the range is not kept any more.
+    Exit status 1 if a part of the range is no longer kept.
     """
     on_loss: OnLoss = "tell"
     lost = False
-    with open_log_sync(url, timeout=timeout) as broker, _writer(arrow, json) as write:
+    url, rest = split_address(url, [filter] if filter is not None else [])
+    if len(rest) > 1:
+        raise Misuse(f"{rest[0]!r} is not an address", "motet log read [URL] [FILTER]")
+    with open_log_sync(only_broker(url), timeout=timeout) as broker, _writer(arrow, json) as write:
         batches = broker.read(
             pubend=pubend,
             since=_place("--since", since),
             upto=_place("--upto", upto),
-            filter=filter,
+            filter=rest[0] if rest else None,
             columns=columns.split(",") if columns is not None else None,
             limit=limit,
             starts=starts,
@@ -156,13 +186,11 @@ def read_(
         )
         for batch in batches:
             for name, count in batch.misfits.items():
-                remark(f"{count} values of {name} are of another kind, and left out")
+                remark(f"{count} values of {name} have another type and are omitted")
             if batch.lost:
                 lost = True
-                what = (
-                    f"ticks {batch.since} to {batch.upto} of {batch.pubend} are not kept any more"
-                )
-                complain(what, "" if accept_loss else "--accept-loss goes on behind them")
+                what = f"ticks {batch.since} to {batch.upto} of {batch.pubend} are no longer kept"
+                complain(what, "" if accept_loss else "--accept-loss continues after them")
                 if not accept_loss:
                     break
             write(batch)
@@ -178,13 +206,14 @@ def _place(option: str, written: str | None) -> Place:
         return parse_timestamp(written)
     except ValueError as problem:
         raise Misuse(
-            f"{option} is neither a tick nor a time: {problem}", "for example 2026-01-31T09:30:00Z"
+            f"{option} is neither a tick nor a time: {problem}",
+            "write a time like 2026-01-31T09:30:00Z",
         ) from None
 
 
 @contextlib.contextmanager
 def _writer(arrow: Path | None, json: bool) -> Iterator[Any]:
-    """What is done with each batch."""
+    """The function that writes each batch."""
     if arrow is None:
         yield _say_json if json else _say
         return
@@ -206,9 +235,11 @@ def _writer(arrow: Path | None, json: bool) -> Iterator[Any]:
             yield write
             if writer is not None:
                 writer.close()
+    except MotetError:  # from the broker; some are timeouts, which are OSErrors in Python
+        raise
     except OSError as problem:
         raise Misuse(f"{arrow} cannot be written: {problem.strerror or problem}") from None
-    remark(f"{count} events are in {arrow}")
+    remark(f"{count} events written to {arrow}")
 
 
 def _say_json(batch: LogBatch) -> None:

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from motet import __version__
-from motet.cli import ending
+from motet.cli import console
 from motet.cli.bench import bench
 from motet.cli.broker import broker
 from motet.cli.chaos import chaos
+from motet.cli.console import say
 from motet.cli.demo import demo
 from motet.cli.experiment import experiment
 from motet.cli.journal import journal
@@ -27,21 +28,24 @@ from motet.cli.status import status
 from motet.cli.sub import sub
 from motet.cli.tx import tx
 from motet.cli.up import up
-from motet.cli.voice import say
 from motet.errors import MotetError
+
+WIDEST = 120
+"""The longest line of a help page, however wide the terminal is."""
 
 app = typer.Typer(
     name="motet",
-    help="Content-based publish/subscribe: brokers, events by hand, the simulator, benchmarks.",
+    help="Content-based publish/subscribe: run brokers, publish and subscribe, simulate, measure.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
 )
 
 
 def _unbroken(command: Callable[..., int]) -> Callable[..., int]:
-    """Whoever read our output may leave at any time, `head` for one: that is fine."""
+    """The reader of our output, such as `head`, may leave at any time: that is not an error."""
 
     @functools.wraps(command)
     def run_command(*arguments: Any, **options: Any) -> int:
@@ -50,8 +54,8 @@ def _unbroken(command: Callable[..., int]) -> Callable[..., int]:
             sys.stdout.flush()
             return status
         except BrokenPipeError:
-            ending.go_silently()
-            return ending.FINE
+            console.go_silently()
+            return console.FINE
 
     return run_command
 
@@ -76,24 +80,26 @@ def _tell_version(wanted: bool) -> None:
 def _before_every_command(
     wants_version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version.", callback=_tell_version, is_eager=True),
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_tell_version, is_eager=True
+        ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks; allowed anywhere.")
+        bool, typer.Option("--debug", help="Print tracebacks of errors; may stand anywhere.")
     ] = False,
 ) -> None:
-    del wants_version, debug  # the first acts when it is parsed, the second is taken by `run`
+    del wants_version, debug  # the first acts when it is parsed, `run` handles the second
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command, to its exit status."""
-    debug = ending.debugging("--debug" in arguments)
+    """Run one command; returns its exit status."""
+    debug = console.debugging("--debug" in arguments)
     given = [word for word in arguments if word != "--debug"]
     try:
         result = app(given, prog_name="motet", standalone_mode=False)
-        return result if isinstance(result, int) else ending.FINE
+        return result if isinstance(result, int) else console.FINE
     except KeyboardInterrupt:
-        return ending.INTERRUPTED
+        return console.INTERRUPTED
     except Exception as error:
         if debug:
             raise
@@ -102,23 +108,24 @@ def run(arguments: Sequence[str]) -> int:
 
 def _explain(error: Exception) -> int:
     if isinstance(error, MotetError):
-        return ending.status_of(error)
-    # Usage errors come from the parser below typer, whose class has moved between releases.
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return ending.MISUSE  # the help that was asked for by saying nothing is printed
+        return console.status_of(error)
+    # Usage errors come from the parser below typer; their class has moved between releases.
     explain = getattr(error, "format_message", None)
+    if explain is not None and type(error).__name__ == "NoArgsIsHelpError":
+        say(explain())
+        return console.MISUSE
     if explain is not None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "motet"
-        problem = explain().strip() or "something is missing"
-        ending.complain(problem.rstrip("."), f"`{command} --help` shows how it is used")
-        return ending.MISUSE
-    ending.complain(f"{type(error).__name__}: {error}", "--debug shows where it comes from")
-    return ending.FAILED
+        problem = explain().strip() or "the command is incomplete"
+        console.complain(problem.rstrip("."), f"`{command} --help` shows its usage")
+        return console.MISUSE
+    console.complain(f"{type(error).__name__}: {error}", "--debug prints the traceback")
+    return console.FAILED
 
 
 def _open_standard_streams() -> None:
-    """A caller may have closed them; then the next file or socket would take their number."""
+    """If the caller has closed them, the next file or socket would take their number."""
     for number in range(3):
         try:
             os.fstat(number)

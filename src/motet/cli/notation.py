@@ -3,15 +3,15 @@
 Words on the command line:
 
     symbol=ACME price=12.5 quantity=3 urgent=true at=2026-01-31T09:30:00Z
-    code:=0042    text, whatever it looks like;  so is  'code="0042"'
+    code:=0042    always text;  so is  'code="0042"'
 
 Numbers are read as JSON writes them (so `007` and `+5` are text), `true` and `false` are bools,
 UTC timestamps end in `Z`, everything else is text.
 
 JSON lines: `{"attributes": {"symbol": "ACME", "price": 12.5}, "payload": "…"}`, or simply the
-attributes: `{"symbol": "ACME", "price": 12.5}`. What JSON cannot say is tagged:
-`{"timestamp": "2026-01-31T09:30:00Z"}`, `{"float": "nan"}`; a payload that is not text stands in
-`payload_base64`. What `motet sub --json` prints, `motet pub` reads.
+attributes: `{"symbol": "ACME", "price": 12.5}`. Values that JSON lacks are tagged:
+`{"timestamp": "2026-01-31T09:30:00Z"}`, `{"float": "nan"}`; a payload that is not text is in
+`payload_base64`. `motet pub` reads the output of `motet sub --json`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from datetime import datetime
 from math import isfinite
 from typing import Any, Final
 
-from motet.cli.ending import Misuse
+from motet.cli.console import Misuse
 from motet.model import Event, Value
 from motet.model.values import parse_timestamp, show_timestamp
 
@@ -40,7 +40,7 @@ _FIELDS: Final = frozenset({"attributes", "payload", "payload_base64", "publishe
 
 
 def attributes_of(words: Iterable[str]) -> dict[str, Value]:
-    """`name=value …` to attributes; `Misuse` names the word that is wrong."""
+    """Parse `name=value …` into attributes; `Misuse` names the invalid word."""
     attributes: dict[str, Value] = {}
     for word in words:
         name, separator, text = word.partition("=")

@@ -1,4 +1,4 @@
-"""`motet overlay`: change the overlay that `motet up` keeps running."""
+"""`motet overlay`: change the overlay that `motet up` runs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,32 @@ from typing import Annotated, Any
 
 import typer
 
-from motet.broker.topology import Topology
-from motet.cli.ending import FINE, Failure
-from motet.cli.looking import ask_all
-from motet.cli.options import DEFAULT_DIRECTORY, Json
-from motet.cli.running import running
-from motet.cli.voice import out, say, say_json, table
+from motet.broker.overlay.topology import Topology
+from motet.cli.console import FINE, CommandFailed, out, say, say_json, table
+from motet.cli.options import DEFAULT_DIRECTORY, Json, group
+from motet.client.channel import ask_all
 from motet.errors import MotetError
+from motet.fleet.fleet import TOPOLOGY
+from motet.fleet.run_folder import running
 from motet.runtime.loop import run
 
 PATIENCE_S = 300.0
 POLL_S = 0.05
 
-overlay = typer.Typer(
-    name="overlay",
-    help="Change the overlay that `motet up` keeps running.",
-    no_args_is_help=True,
-)
+overlay = group("overlay", "Change the overlay that `motet up` runs.")
 Directory = Annotated[
-    Path, typer.Option("--dir", help="The folder that `motet up` was started with.")
+    Path, typer.Option("--dir", metavar="DIR", help="The folder that `motet up` was started with.")
 ]
 
 
 @overlay.command()
 def reload(directory: Directory = DEFAULT_DIRECTORY, json: Json = False) -> int:
-    """Read the topology file again: start new brokers, tell the others, stop removed ones.
+    """Apply a changed topology file to the running overlay.
 
-    The file is the one that `motet up` was given, else topology.toml in its folder. Brokers can
-    be added and removed at the leaves, a removed one only when it has no clients left. What
-    cannot be done is refused, and everything stays as it was.
+    The file is the one given to `motet up`, otherwise topology.toml in its folder. New brokers are
+    started, removed ones are stopped, and the others are told. Brokers can be added and removed at
+    the leaves; a broker is removed only if it has no clients. An impossible change is refused, and
+    the overlay stays as it was.
     """
     return _ask(directory, signal.SIGHUP, json)
 
@@ -47,8 +44,8 @@ def reload(directory: Directory = DEFAULT_DIRECTORY, json: Json = False) -> int:
 def restart(directory: Directory = DEFAULT_DIRECTORY, json: Json = False) -> int:
     """Restart all brokers, one after the other.
 
-    The next one waits until all links are up again and nothing is unacknowledged. Clients
-    reconnect, find their sessions, and lose nothing that was acknowledged.
+    The next broker is restarted when all links are up and all messages are acknowledged. Clients
+    reconnect to their sessions and lose nothing that was acknowledged.
     """
     return _ask(directory, signal.SIGUSR1, json)
 
@@ -58,7 +55,7 @@ def _ask(directory: Path, number: signal.Signals, json: bool) -> int:
     os.kill(before["pid"], number)
     after = _next_generation(directory, before)
     if after["error"]:
-        raise Failure(after["error"], "`motet status` shows the overlay as it is now")
+        raise CommandFailed(after["error"], "`motet status` shows the overlay as it is now")
     _show(directory, after, json)
     return FINE
 
@@ -70,11 +67,14 @@ def _next_generation(directory: Path, before: dict[str, Any]) -> dict[str, Any]:
         if now["generation"] > before["generation"] and now["state"] == "up":
             return now
         time.sleep(POLL_S)
-    raise Failure(f"the overlay did not finish within {PATIENCE_S:g} s", "its logs may say why")
+    raise CommandFailed(
+        f"the overlay did not finish the change within {PATIENCE_S:g} s",
+        f"read the logs of its brokers in {directory}/",
+    )
 
 
 def _show(directory: Path, after: dict[str, Any], json: bool) -> None:
-    topology = Topology.load(directory / "topology.toml")
+    topology = Topology.load(directory / TOPOLOGY)
     answers = run(ask_all({place.name: place.listen for place in topology.processes}))
     rows: list[dict[str, Any]] = []
     for place in topology.processes:

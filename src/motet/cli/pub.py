@@ -13,11 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from motet.cli import notation
-from motet.cli.ending import FINE, Misuse
-from motet.cli.options import Json, Url
-from motet.cli.voice import say, say_json
-from motet.client.client import Client
-from motet.client.connecting import connect
+from motet.cli.console import FINE, Misuse, say, say_json
+from motet.cli.options import Json, Url, entry_broker, split_address
+from motet.client.client import Client, connect
 from motet.model import EVERYTHING, Event, Filter, Value, as_filter, attr
 from motet.runtime.loop import run
 
@@ -26,51 +24,63 @@ CHUNKS_AHEAD = 4
 
 
 def pub(
-    url: Url,
+    url: Url = None,
     words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="The event's attributes."),
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Attributes of the event.")
     ] = None,
-    client: Annotated[str, typer.Option(help="The client's id; by default a new one.")] = "",
+    client: Annotated[
+        str, typer.Option(metavar="ID", help="The client's id.", show_default="a new one")
+    ] = "",
     advertise: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILTER", help="Advertise this instead of what is published."),
+        typer.Option(
+            metavar="FILTER",
+            help="What to advertise; may be repeated.",
+            show_default="the events that are published",
+        ),
     ] = None,
-    payload: Annotated[str, typer.Option(help="The event's payload, as text.")] = "",
-    count: Annotated[int, typer.Option(min=1, help="Publish the event so many times.")] = 1,
+    payload: Annotated[str, typer.Option(metavar="TEXT", help="The payload of the event.")] = "",
+    count: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of times to publish the event.")
+    ] = 1,
     rate: Annotated[
-        float, typer.Option(min=0.0, help="Events per second at most; 0 is as fast as it goes.")
+        float,
+        typer.Option(min=0.0, metavar="N", help="Maximum events per second; 0 means no limit."),
     ] = 0.0,
     best_effort: Annotated[
-        bool,
-        typer.Option("--best-effort", help="Do not log the events: faults may lose some."),
+        bool, typer.Option("--best-effort", help="Do not log the events; failures may lose some.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Publish one event given as words, or those read as JSON lines from standard input.
+    """Publish an event, or JSON lines from standard input.
 
-    Types are inferred: 3 and 2.5 are numbers, true and false are bools, 2026-01-31T09:30:00Z is
-    a timestamp, everything else is text; name:=3 is the text "3".
+    Without NAME=VALUE words, events are read from standard input. A line is
+    {"attributes": {...}, "payload": "..."}, or just the attributes. The output of
+    `motet sub --json` can be published again.
 
-    A line of standard input is {"attributes": {...}, "payload": "..."} or just the attributes:
-    what `motet sub --json` prints can be published again.
+    Types of values are inferred: 3 and 2.5 are numbers, true and false are booleans,
+    2026-01-31T09:30:00Z is a timestamp, anything else is text; name:=3 is the text "3".
 
-    Unless --advertise says otherwise, it advertises exactly the event given as words, and for
-    JSON lines all events that have the same attributes.
+    Without --advertise, the command advertises exactly the event given as words, or, for JSON
+    lines, all events with the same attribute names.
     """
     spaces = [as_filter(text) for text in advertise or []]
-    if words:
-        event = Event(notation.attributes_of(words), payload.encode())
+    url, attributes = split_address(url, words or [])
+    if attributes:
+        event = Event(notation.attributes_of(attributes), payload.encode())
         source = _repeated(event, count)
         spaces = spaces or [_space_of(event)]
     else:
         if payload or count != 1:
-            raise Misuse("--payload and --count go with an event given as words")
+            raise Misuse(
+                "--payload and --count apply only to an event given as words",
+                "omit them, or write the event: symbol=ACME price=12.5",
+            )
         if sys.stdin.isatty():
-            raise Misuse("what shall be published?", "motet pub URL symbol=ACME price=12.5")
+            raise Misuse("there is no event to publish", "motet pub symbol=ACME price=12.5")
         source = _from_lines()
     client_id = client or f"pub-{os.getpid()}"
-    result = run(_publish(url, client_id, source, spaces, rate, best_effort))
+    result = run(_publish(entry_broker(url), client_id, source, spaces, rate, best_effort))
     if json:
         say_json(result)
     else:
@@ -97,14 +107,14 @@ async def _publish(
                 await announced.cover(event)
             if rate:
                 await _sleep_until(begin + published / rate)
-            await client.publish(event)
+            await client.send(event)
             published += 1
         await client.flush()
         return {"client": client_id, "broker": client.broker, "published": published}
 
 
 class Announced:
-    """Advertises the shape of an event, its attributes' names, when it is first seen."""
+    """Advertises the shape of an event, its attributes' names, when it first occurs."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -160,8 +170,8 @@ async def _from_lines() -> AsyncIterator[Event]:
 
 
 async def _stdin_lines() -> AsyncIterator[str]:
-    """Lines as they come. A daemon thread reads, so that an end of ours never waits for more
-    input; it runs only a few chunks ahead."""
+    """Lines as they arrive. A daemon thread reads at most a few chunks ahead, so that this process
+    can end without waiting for more input."""
     chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_AHEAD)
     loop = asyncio.get_running_loop()
 

@@ -9,69 +9,131 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.ending import Misuse
-from motet.cli.options import Json
+from motet.cli.console import Misuse
+from motet.cli.options import DEFAULT_DIRECTORY, Json
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?\Z")
 MOST_SEEDS = 10_000_000
+RANDOM = "random"
+Seeds = Annotated[
+    str,
+    typer.Option(
+        metavar="SEEDS",
+        help="Seeds to run, like 0-999 or 3,7,20-29; random: fresh seeds until Ctrl-C.",
+    ),
+]
+Profile = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="The faults and the load: calm, mixed, delivery, transactions, …",
+        show_default="mixed; with --seeds random, all profiles in turn",
+    ),
+]
+Mutations = Annotated[
+    bool,
+    typer.Option(
+        help="Also plant known bugs and check that each is caught; never with random seeds."
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=1024,
+        metavar="N",
+        help="Number of processes; 0 means one per core.",
+        show_default="0; 1 with --seeds random",
+    ),
+]
+Replay = Annotated[
+    int | None, typer.Option(min=0, metavar="SEED", help="Print every step of one seed.")
+]
+EveryStep = Annotated[
+    bool,
+    typer.Option(
+        "--every-step", help="Crash a broker at every step of small runs without other faults."
+    ),
+]
+CrashAt = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="STEP", help="With --replay: crash a broker in this step."),
+]
+History = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Record each run there, for `motet pipeline audit`."),
+]
+Limit = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="With --seeds random: stop after N seeds.")
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="With --seeds random: stop after this time."),
+]
+Findings = Annotated[
+    Path, typer.Option(metavar="DIR", help="With --seeds random: folder for findings.")
+]
 
 
 def sim(
-    seeds: Annotated[str, typer.Option(help="Like 0-999, or 3,7,20-29.")] = "0-99",
-    profile: Annotated[
-        str, typer.Option(help="What may go wrong: calm, mixed, delivery, transactions, ...")
-    ] = "",
-    mutations: Annotated[
-        bool, typer.Option(help="Also plant deliberate bugs and see that each is caught.")
-    ] = True,
-    jobs: Annotated[int, typer.Option(min=0, max=1024, help="Processes; 0 is one per core.")] = 0,
-    replay: Annotated[
-        int | None, typer.Option(min=0, metavar="SEED", help="Tell one seed step by step.")
-    ] = None,
-    every_step: Annotated[
-        bool,
-        typer.Option("--every-step", help="Small calm runs, each with a crash at every step."),
-    ] = False,
-    crash_at: Annotated[
-        int | None, typer.Option(min=1, metavar="STEP", help="With --replay: crash in this step.")
-    ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write each run there, for `motet pipeline audit`."),
-    ] = None,
+    seeds: Seeds = "0-99",
+    profile: Profile = "",
+    mutations: Mutations = True,
+    jobs: Jobs = None,
+    limit: Limit = None,
+    seconds: Seconds = None,
+    findings: Findings = DEFAULT_DIRECTORY / "hunt",
+    replay: Replay = None,
+    every_step: EveryStep = False,
+    crash_at: CrashAt = None,
+    history: History = None,
     json: Json = False,
 ) -> int:
-    """Run the real broker and client code in virtual time, break things, check every guarantee.
+    """Simulate overlays with faults and check every guarantee.
 
-    The same seed gives the same run, always. A violation prints its seed and the command that
-    tells how it came to be. Exit status 0 only if nothing is violated and every planted bug is
-    caught.
+    The simulator runs the real broker and client code in virtual time. The same seed always gives
+    the same run. For each violation, its seed and the command that replays it are printed. Exit
+    status 0 only if no guarantee is violated and every planted bug is caught.
     """
-    chosen = parse_seeds(seeds)
-    from motet.cli import trials
+    if seeds == RANDOM:
+        if replay is not None or every_step or history is not None:
+            raise Misuse(
+                "--seeds random cannot be used with --replay, --every-step or --history",
+                "omit them, or name seeds: --seeds 0-999",
+            )
+        from motet.cli import sim_run
+
+        bounds = sim_run.Bounds(limit, seconds)
+        return sim_run.hunt(profile, 1 if jobs is None else jobs, bounds, findings, json)
+    if limit is not None or seconds is not None:
+        raise Misuse("--limit and --seconds apply only to random seeds", "add --seeds random")
+    chosen, jobs = parse_seeds(seeds), jobs or 0
+    from motet.cli import sim_run
 
     if replay is not None:
-        return trials.replay(replay, profile, crash_at, json)
+        return sim_run.replay(replay, profile, crash_at, json)
     if every_step:
         if profile not in ("", "calm", "delivery"):
             raise Misuse(
-                "--every-step brings its own fault",
-                "leave --profile out, or --profile delivery for exactly-once events",
+                f"--every-step cannot be used with --profile {profile}: it has its own fault",
+                "omit --profile, or use --profile delivery for exactly-once events",
             )
-        return trials.crash_everywhere(chosen, profile, jobs, json)
+        return sim_run.crash_everywhere(chosen, profile, jobs, json)
     folder = str(history.resolve()) if history is not None else ""
-    return trials.run(chosen, profile, mutations, jobs, json, folder)
+    return sim_run.run(chosen, profile, mutations, jobs, json, folder)
 
 
 def parse_seeds(text: str) -> Sequence[int]:
-    """`0-999`, `7`, `3,7,20-29`; in this order, each once."""
+    """Parse `0-999`, `7`, `3,7,20-29`; in this order, each once."""
     chosen: dict[int, None] = {}
     for part in text.split(","):
         found = _RANGE.match(part.strip())
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if last < first:
-            raise Misuse(f"{text!r} is not a choice of seeds", "like 0-999, or 3,7,20-29")
+            raise Misuse(f"cannot read the seeds {text!r}", "write 0-999, or 3,7,20-29, or random")
         if last - first >= MOST_SEEDS:
-            raise Misuse(f"more than {MOST_SEEDS:,} seeds at once", "run them in several parts")
+            raise Misuse(
+                f"{text!r} has more than {MOST_SEEDS:,} seeds", "run them in several parts"
+            )
         chosen |= dict.fromkeys(range(first, last + 1))
     return list(chosen)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from motet.broker.topology import Topology
-from motet.cli import overview
-from motet.cli.ending import FAILED, FINE, Misuse
+from motet.cli.console import FAILED, FINE, out, say_json, table
 from motet.cli.interrupt import until_interrupted
-from motet.cli.looking import Answer, ask_all
-from motet.cli.options import DEFAULT_DIRECTORY, Json
-from motet.cli.voice import out, say_json
+from motet.cli.options import Json, all_addresses
+from motet.client.channel import Answer, ask_all
 from motet.errors import MotetError
 from motet.runtime.loop import run
 
@@ -23,49 +24,36 @@ from motet.runtime.loop import run
 def status(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[URL|FILE]...", help="Brokers' addresses, or topology files."),
+        typer.Argument(
+            metavar="URL|FILE",
+            help="Addresses of brokers, or topology files.",
+            show_default="the overlay in run/",
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Interval of --watch.")
+    ] = 1.0,
     json: Json = False,
 ) -> int:
-    """Show the state of an overlay: the one that `motet up` has started here, if none is given.
+    """Show brokers, links, tables, queues and rates.
 
-    Exit status 1 if a broker does not answer.
+    Without arguments, it shows the overlay that `motet up` started in this folder. Exit status 1 if
+    a broker does not answer.
     """
-    addresses = _addresses(targets or [])
+    addresses = all_addresses(targets or [])
     if watch:
         return run(until_interrupted(_watch(addresses, every, json)))
     answers = run(ask_all(addresses))
     if json:
         say_json(as_json(addresses, answers))
     else:
-        out().print(overview.of(addresses, answers))
+        out().print(page_of(addresses, answers))
     return FAILED if any(isinstance(answer, MotetError) for answer in answers.values()) else FINE
 
 
-def _addresses(targets: list[str]) -> dict[str, str]:
-    """What to ask for each broker; a broker given by its address alone is called by it."""
-    addresses: dict[str, str] = {}
-    if not targets:
-        used = DEFAULT_DIRECTORY / "topology.toml"
-        topology = Topology.load(used) if used.exists() else Topology.default()
-        return {place.name: place.listen for place in topology.processes}
-    for target in targets:
-        if "://" in target:
-            addresses[target] = target
-        elif Path(target).exists():
-            topology = Topology.load(target)
-            addresses |= {place.name: place.listen for place in topology.processes}
-        else:
-            raise Misuse(
-                f"{target!r} is neither an address nor a file", "motet://127.0.0.1:7701, or a path"
-            )
-    return addresses
-
-
 def as_json(addresses: dict[str, str], answers: dict[str, Answer]) -> dict[str, Any]:
-    """`brokers`: what those who answer say of themselves; `unreachable`: the others."""
+    """`brokers`: the status of those that answer; `unreachable`: the others."""
     return {
         "brokers": [answer for answer in answers.values() if not isinstance(answer, MotetError)],
         "unreachable": [
@@ -83,5 +71,185 @@ async def _watch(addresses: dict[str, str], every_s: float, json: bool) -> int:
             await asyncio.sleep(every_s)
     with Live(console=out(), auto_refresh=False) as page:
         while True:
-            page.update(overview.of(addresses, await ask_all(addresses)), refresh=True)
+            page.update(page_of(addresses, await ask_all(addresses)), refresh=True)
             await asyncio.sleep(every_s)
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────
+
+LISTED_CONNECTIONS = 20
+STALL = timedelta(seconds=1)
+
+
+def page_of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> RenderableType:
+    """Everything on one page."""
+    states = [answer for answer in answers.values() if not isinstance(answer, MotetError)]
+    parts: list[RenderableType] = []
+    tables = (_brokers, _tables, _links, _transactions, _queues)
+    for shown in (make(states) for make in tables):
+        if shown.row_count:
+            parts += [shown, Text()]
+    parts += [Text(refusal, style="bold red") for refusal in _refusals(states)]
+    parts += [Text(stall, style="bold red") for stall in _stalls(states)]
+    parts += [Text(loss, style="bold red") for loss in _losses(states)]
+    for name, answer in answers.items():
+        if isinstance(answer, MotetError):
+            who = "" if name == addresses[name] else f"{name}: "
+            parts.append(Text(f"{who}{answer}", style="bold red"))
+    return Group(*parts)
+
+
+def _brokers(states: list[dict[str, Any]]) -> Table:
+    numbers = ("pid", "up", "events in/s", "events out/s", "in", "out", "dropped", "refused")
+    shown = table("brokers", "broker", "address", "engine", "loop", *numbers, right=numbers)
+    for state in states:
+        process, traffic = state["process"], state["traffic"]
+        shown.add_row(
+            state["broker"],
+            process["address"],
+            process["engine"],
+            process["loop"],
+            str(process["pid"]),
+            _span(process["uptime_s"]),
+            f"{traffic['events_in_per_s']:,.0f}",
+            f"{traffic['events_out_per_s']:,.0f}",
+            f"{traffic['events_in']:,}",
+            f"{traffic['events_out']:,}",
+            f"{state['dropped_events']:,}",
+            f"{state['counts']['refused']:,}",
+        )
+    return shown
+
+
+def _tables(states: list[dict[str, Any]]) -> Table:
+    names = (
+        "advertisements",
+        "subscriptions",
+        "buffered_subscriptions",
+        "clients",
+        "waiting_operations",
+        "ignored_messages",
+    )
+    heads = tuple(name.replace("_", " ") for name in names)
+    shown = table(
+        "tables", "broker", *heads, "sessions", "away", right=(*heads, "sessions", "away")
+    )
+    for state in states:
+        counts = [state["tables"][name] for name in names]
+        counts += [state["session_count"], state["sessions_away"]]
+        # None: too many to count; see the status of a broker.
+        shown.add_row(
+            state["broker"], *("–" if count is None else f"{count:,}" for count in counts)
+        )
+    return shown
+
+
+def _links(states: list[dict[str, Any]]) -> Table:
+    numbers = ("sent", "received", "unacknowledged", "lost events", "given up")
+    shown = table("links", "broker", "neighbour", "phase", *numbers, right=numbers)
+    for state in states:
+        for neighbour, link in state["links"].items():
+            phase = Text(link["phase"], style="" if link["phase"] == "up" else "bold red")
+            shown.add_row(
+                state["broker"],
+                neighbour,
+                phase,
+                f"{link['sent']:,}",
+                f"{link['received']:,}",
+                f"{link['unacknowledged']:,}",
+                f"{link['lost_publications'] + link['overtaken_publications']:,}",
+                f"{link['losses']:,}",
+            )
+    return shown
+
+
+def _transactions(states: list[dict[str, Any]]) -> Table:
+    """Brokers with transactions in progress."""
+    numbers = ("open", "deciding", "taking effect")
+    shown = table("transactions", "broker", "root", *numbers, "for instance", right=numbers)
+    for state in states:
+        account = state.get("transactions") or {}
+        counts = [account.get(name, 0) for name in ("open", "deciding", "taking_effect")]
+        if any(counts):
+            listed = account.get("listed", {})
+            name = next(iter(listed), "")
+            what = f"{name}: {listed[name]['state']}" if name else ""
+            shown.add_row(state["broker"], account["root"], *map(str, counts), what)
+    return shown
+
+
+def _refusals(states: list[dict[str, Any]]) -> list[str]:
+    """Neighbours that were refused, and why."""
+    return [
+        f"{state['broker']} refuses {neighbour}: {link['refusal']}"
+        for state in states
+        for neighbour, link in state["links"].items()
+        if link["refusal"]
+    ]
+
+
+def _stalls(states: list[dict[str, Any]]) -> list[str]:
+    """The pubends that clients in total order have been waiting for longer than `STALL`."""
+    found = []
+    for state in states:
+        for pubend, stall in state.get("total_order", {}).get("waiting_for", {}).items():
+            since = datetime.fromtimestamp(stall["since_s"], UTC)
+            if datetime.now(UTC) - since >= STALL:
+                many = f"{stall['clients']} client" + "s" * (stall["clients"] != 1)
+                who = f"{state['broker']}: events of {many} in total order wait for {pubend}"
+                found.append(f"{who} since {since:%Y-%m-%d %H:%M:%S} UTC")
+    return found
+
+
+def _losses(states: list[dict[str, Any]]) -> list[str]:
+    """Logs with lost events."""
+    found = []
+    for state in states:
+        log = state.get("pubend") or {}
+        who = f"{state['broker']}: {log.get('pubend')}"
+        if log.get("destroyed_upto"):
+            found.append(
+                f"{who} was destroyed up to tick {log['destroyed_upto']}, with its named cursors"
+            )
+        elif log.get("lost_events"):
+            count, upto = log["lost_events"], log["lost_upto"]
+            found.append(f"{who} has lost {count:,} events that were owed, up to tick {upto}")
+    return found
+
+
+def _queues(states: list[dict[str, Any]]) -> Table:
+    numbers = ("backlog", "dropped", "frames out", "bytes in")
+    shown = table("queues", "broker", "connection", "peer", *numbers, right=numbers)
+    for broker, connection in _fullest(states):
+        who = f"{connection['kind']} {connection['name']}".strip()
+        shown.add_row(
+            broker,
+            Text(f"{who} (slow)", style="bold red") if connection["slow"] else Text(who),
+            connection["peer"],
+            f"{connection['backlog_bytes']:,}",
+            f"{connection['dropped_events']:,}",
+            f"{connection['frames_out']:,}",
+            f"{connection['bytes_in']:,}",
+        )
+    return shown
+
+
+def _fullest(states: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The connections with the longest queues, without our own request."""
+    found = [
+        (state["broker"], connection)
+        for state in states
+        for connection in state["connections"]
+        if connection["kind"] != "unknown"
+    ]
+    found.sort(key=lambda pair: (-pair[1]["backlog_bytes"], -pair[1]["dropped_events"]))
+    return iter(found[:LISTED_CONNECTIONS])
+
+
+def _span(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02} h"

@@ -1,4 +1,4 @@
-"""`motet sub`: see events as they come."""
+"""`motet sub`: print events as they arrive."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ from typing import Annotated
 import typer
 
 from motet.cli import notation
-from motet.cli.ending import FINE, Failure
+from motet.cli.console import FINE, CommandFailed, Misuse, remark, say, say_json
 from motet.cli.interrupt import until_interrupted
-from motet.cli.options import Json, Url
-from motet.cli.voice import remark, say, say_json
+from motet.cli.options import Json, Url, entry_broker, split_word
 from motet.client.checks import Since, check_past
-from motet.client.client import Client
-from motet.client.connecting import KEEP_S, as_order, connect
-from motet.client.opening import Opening
+from motet.client.client import KEEP_S, AwaitableContext, Client, as_order, connect
 from motet.client.subscription import Subscription
-from motet.errors import MisuseError
 from motet.model import Event, Filter, as_filter
 from motet.runtime.loop import run
 
@@ -29,60 +25,81 @@ SHOWN_PAYLOAD_BYTES = 60
 
 
 def sub(
-    url: Url,
+    url: Url = None,
     wanted: Annotated[
-        str, typer.Argument(metavar="FILTER", help="Like: \"symbol = 'ACME' and price > 10\"")
-    ],
-    client: Annotated[str, typer.Option(help="The client's id; by default a new one.")] = "",
+        str | None,
+        typer.Argument(metavar="FILTER", help="Like: \"symbol = 'ACME' and price > 10\""),
+    ] = None,
+    client: Annotated[
+        str, typer.Option(metavar="ID", help="The client's id.", show_default="a new one")
+    ] = "",
     durable: Annotated[
-        bool,
-        typer.Option(help="Go on where the last durable process of --client has stopped."),
+        bool, typer.Option("--durable", help="Continue the durable session of --client.")
     ] = False,
     keep: Annotated[
-        float, typer.Option(min=0.0, help="Seconds that a durable session is kept for.")
+        float,
+        typer.Option(
+            min=0.0, metavar="SECONDS", help="How long the broker keeps the durable session."
+        ),
     ] = KEEP_S,
     forget: Annotated[
-        bool, typer.Option(help="With --durable: keep nothing when this ends.")
+        bool, typer.Option("--forget", help="With --durable: delete the session at the end.")
     ] = False,
     since: Annotated[
-        str, typer.Option(help='"beginning", or a time like 2026-01-31T12:00:00+00:00.')
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Also print earlier events: from the beginning, or from a time like "
+            "2026-01-31T12:00:00+00:00.",
+        ),
     ] = "",
-    count: Annotated[int, typer.Option(min=0, help="Stop after so many events; 0: never.")] = 0,
+    count: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Stop after N events; 0 means never.")
+    ] = 0,
     timeout: Annotated[
-        float, typer.Option(min=0.0, help="Stop after so many seconds; 0: never.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Stop after this time; 0 means never.")
     ] = 0.0,
     order: Annotated[
         str,
         typer.Option(
-            help="publisher: each publisher's events in its order; total: besides, all clients in "
-            "total order see all events in one order."
+            metavar="publisher|total",
+            help="publisher: events of each publisher in order. total: also, all clients with this "
+            "option see all events in the same order.",
         ),
     ] = "publisher",
     participate: Annotated[
         bool,
-        typer.Option("--participate", help="Take part in plans; print what they let begin, too."),
+        typer.Option(
+            "--participate",
+            help="Take part in plans, and also print the events of subscriptions that they start.",
+        ),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Print every event that matches FILTER, as it comes; Ctrl-C ends it.
+    """Print events that match FILTER until Ctrl-C.
 
-    FILTER is text: comparisons, between, in, like 'abc%', is null, joined by and and or; "true"
-    is everything. With --json each event is one line that `motet pub` can publish again.
+    A filter has comparisons, between, in, like 'abc%' and is null, joined by and and or; "true"
+    matches every event. With --json each event is one line that `motet pub` can publish again.
 
-    With --durable nothing is missed while nobody runs: the broker keeps what comes for --client.
-    With --since it also prints what was published before, as far as brokers still have it.
+    With --durable the broker keeps matching events while no process of --client runs. With --since
+    the command also prints earlier events, as far as brokers still keep them.
 
-    Exit status 1 if --timeout passes before --count events have come.
+    Exit status 1 if fewer than --count events arrive within --timeout.
     """
+    url, text = split_word(url, wanted, "FILTER")
     if durable and not client:
-        raise MisuseError("a durable client needs its id: --client NAME")
+        raise Misuse("--durable needs the id of the client", "add --client ID")
     if forget and not durable:
-        raise MisuseError("there is nothing to forget without --durable")
+        raise Misuse(
+            "--forget applies only to a durable session", "add --durable, or omit --forget"
+        )
     client_id = client or f"sub-{os.getpid()}"
-    filter, time, known = as_filter(wanted), _time(since), as_order(order)
+    filter, time, known = as_filter(text), _time(since), as_order(order)
+
+    address = entry_broker(url)
 
     async def work() -> int:
-        opening = connect(url, client_id=client_id, durable=durable, keep_s=keep, order=known)
+        opening = connect(address, client_id=client_id, durable=durable, keep=keep, order=known)
         return await _print_events(opening, filter, time, count, timeout, json, forget, participate)
 
     return run(until_interrupted(work()))
@@ -94,17 +111,18 @@ def _time(since: str) -> Since | None:
     try:
         found = datetime.fromisoformat(since)
     except ValueError:
-        raise MisuseError(
-            f"--since is 'beginning' or a time like 2026-01-31T12:00:00+00:00, not {since!r}"
+        raise Misuse(
+            f"--since {since!r} is neither 'beginning' nor a time",
+            "write a time like 2026-01-31T12:00:00+00:00",
         ) from None
     if found.tzinfo is None:
         found = found.astimezone()
-    check_past(found)  # before anything durable is made
+    check_past(found)  # before anything durable is created
     return found
 
 
 async def _print_events(
-    opening: Opening[Client],
+    opening: AwaitableContext[Client],
     wanted: Filter,
     since: Since | None,
     count: int,
@@ -120,11 +138,14 @@ async def _print_events(
         if participate:
             events = Several(subscription)
             await events.take_up(client)
-            await client.participate(began=events.add)
+            await client.participate(on_started=events.add)
         remark(f"{client.client_id} subscribed at {client.broker}, effective across the overlay")
-        for other in client.standing:
-            if not other.taken_up:
-                remark(f"{other.name} stands, too, and keeps its events; --forget would end it")
+        for other in client.registrations:
+            if not other.claimed:
+                remark(
+                    f"{other.name} is another subscription of this client; the broker keeps its "
+                    "events until a process subscribes to it or --forget ends the session"
+                )
         try:
             async with asyncio.timeout(timeout_s or None):
                 async for event in events:
@@ -132,24 +153,24 @@ async def _print_events(
                     if shown.events == count:
                         break
         except asyncio.CancelledError:
-            client.acknowledge()  # what is shown is done with
+            client.acknowledge()  # the printed events are processed
             raise
         except TimeoutError:
             if shown.events < count:
-                raise Failure(
-                    f"{shown.events} of {count} events came within {timeout_s:g} s",
-                    "does anyone publish and advertise what the filter wants? see `motet status`",
+                raise CommandFailed(
+                    f"only {shown.events} of {count} events arrived within {timeout_s:g} s",
+                    "check that a client publishes and advertises matching events: `motet status`",
                 ) from None
         if subscription.lost:
-            remark(f"{subscription.lost} times brokers have reported that events are lost")
+            remark(f"brokers reported lost events {subscription.lost} times")
         if forget:
-            await client.close(forget=True)
+            await client.close(discard_session=True)
     return FINE
 
 
 class Several(AsyncIterator[Event]):
-    """The events of several subscriptions, as they come. It goes on when some, or all, are over:
-    another plan may let others begin."""
+    """The events of several subscriptions, as they arrive. It does not end with the subscriptions:
+    another plan may start new ones."""
 
     def __init__(self, first: Subscription) -> None:
         self._wanted: dict[Subscription, asyncio.Task[Event]] = {}
@@ -161,11 +182,11 @@ class Several(AsyncIterator[Event]):
         self._more.set()
 
     async def take_up(self, client: Client) -> None:
-        """What plans have let begin while an earlier process of the client was there, or nobody."""
-        for left in client.standing:
-            if isinstance(left, Subscription) and not left.taken_up:
+        """Subscribe again to what plans started for earlier processes of this client."""
+        for left in client.registrations:
+            if isinstance(left, Subscription) and not left.claimed:
                 self.add(await client.subscribe(left.filter, name=left.name))
-                remark(f"{left.name} stands, too, and is printed; --forget would end it")
+                remark(f"also printing {left.name}, an earlier subscription of this client")
 
     async def __anext__(self) -> Event:
         while True:
@@ -187,7 +208,7 @@ class Several(AsyncIterator[Event]):
 
 
 class Page:
-    """Events one below the other, the columns as wide as the widest seen so far."""
+    """One line per event; columns are as wide as the widest value so far."""
 
     def __init__(self, json: bool) -> None:
         self.events = 0
@@ -208,4 +229,4 @@ class Page:
 def _shown(payload: bytes) -> str:
     text = repr(payload[:SHOWN_PAYLOAD_BYTES])[1:]
     more = len(payload) - SHOWN_PAYLOAD_BYTES
-    return f"payload {text}" + (f" and {more} bytes more" if more > 0 else "")
+    return f"payload {text}" + (f" and {more} more bytes" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""`motet tx`: transactions by hand."""
+"""`motet tx`: execute plans, and ask for outcomes."""
 
 from __future__ import annotations
 
@@ -8,50 +8,65 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.ending import FAILED, FINE
-from motet.cli.options import Json, Url
-from motet.cli.voice import remark, say, say_json
-from motet.client.connecting import connect
+from motet.cli.console import FAILED, FINE, remark, say, say_json
+from motet.cli.options import Json, Url, entry_broker, group, split_word
+from motet.client.client import connect
 from motet.client.plan import Plan
-from motet.client.plan_file import load_plan
 from motet.errors import StillSpreading
 from motet.runtime.loop import run
 
-tx = typer.Typer(
-    name="tx",
-    help="Transactions of several clients: carry out a plan, ask what became of one.",
-    no_args_is_help=True,
-)
-Patience = Annotated[float, typer.Option(min=0.001, help="Abort after so many seconds.")]
+tx = group("tx", "Run transactions by hand, or ask for their outcome.")
 
 
 @tx.command()
 def plan(
-    url: Url,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The plan, a TOML file.")],
+    url: Url = None,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="The plan: a TOML file.")
+    ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Only say what it would cost on this overlay.")
+        bool,
+        typer.Option(
+            "--explain", help="Print what the plan would cost on this overlay, and do nothing."
+        ),
     ] = False,
     key: Annotated[
-        str, typer.Option(help="Of all with the same key and --client, one is committed.")
+        str,
+        typer.Option(
+            metavar="KEY",
+            help="Makes the plan idempotent: at most one plan per KEY and --client commits.",
+        ),
     ] = "",
-    client: Annotated[str, typer.Option(help="The coordinator's id; by default a new one.")] = "",
-    timeout: Patience = 10.0,
+    client: Annotated[
+        str, typer.Option(metavar="ID", help="The id of the coordinator.", show_default="a new one")
+    ] = "",
+    timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.001, metavar="SECONDS", help="Abort the plan if it is not decided by then."
+        ),
+    ] = 10.0,
     json: Json = False,
 ) -> int:
-    """Carry out a plan: all of its steps take effect, at one point of every stream, or none does.
+    """Execute a plan as one transaction.
 
-    The clients that it names must be connected and take part in transactions: `motet sub
-    --participate`, or `client.participate()` in Python. The file has one table per step, called
-    step: client, do (advertise, unadvertise, subscribe, unsubscribe or publish) and, as the case
-    may be, filter, name, event, payload; id and after, if the order is not that of the file.
+    All steps take effect at one point of every stream, or none does. The clients that the plan
+    names must be connected and take part in transactions: with `motet sub --participate`, or with
+    `client.participate()` in Python.
 
-    Exit status 0 if it is committed, even if somebody whom it concerns is away and obeys later;
-    that is said, and with --json effective is false. 1 if it is not, or if nobody can say.
+    The file has one table [[step]] per step, with client and do (advertise, unadvertise, subscribe,
+    unsubscribe or publish), and as needed filter, name, event, payload; also id and after, if the
+    order of steps is not that of the file.
+
+    Exit status 0 if committed. If an affected broker is unreachable, a warning is printed
+    ("effective": false with --json). Exit status 1 if the plan is aborted or its outcome is
+    unknown.
     """
-    steps = load_plan(file)
-    steps.in_order()  # a plan that cannot be is refused before anybody is asked
-    return run(_plan(url, steps, explain, key, client or f"tx-{os.getpid()}", timeout, json))
+    url, path = split_word(url, file, "FILE")
+    steps = Plan.load(Path(path))
+    steps.in_order()  # refuse an impossible plan before connecting
+    address = entry_broker(url)
+    return run(_plan(address, steps, explain, key, client or f"tx-{os.getpid()}", timeout, json))
 
 
 async def _plan(
@@ -76,24 +91,35 @@ async def _plan(
     else:
         say(f"committed: {name}")
     if late is not None:
-        remark(f"not effective everywhere yet: {late}")
+        remark(f"committed, but not effective everywhere yet: {late}")
     return FINE
 
 
 @tx.command()
 def outcome(
-    url: Url,
-    name: Annotated[str, typer.Argument(metavar="TRANSACTION", help="Its id: tx.id has it.")],
-    timeout: Patience = 10.0,
+    url: Url = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="TRANSACTION", help="The id of the transaction: `tx.id` in Python."),
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            help="How long to wait for the answer; does not affect the transaction.",
+        ),
+    ] = 10.0,
     json: Json = False,
 ) -> int:
-    """Say what became of a transaction: committed, aborted, in progress or expired.
+    """Print the outcome of a transaction.
 
-    Exit status 1 unless it was committed.
+    The outcome is committed, aborted, in progress or expired. Exit status 1 unless it is committed.
     """
-    found = run(_outcome(url, name, timeout))
+    url, tx_id = split_word(url, name, "TRANSACTION")
+    found = run(_outcome(entry_broker(url), tx_id, timeout))
     if json:
-        say_json({"transaction": name, "outcome": found})
+        say_json({"transaction": tx_id, "outcome": found})
     else:
         say(found)
     return FINE if found == "committed" else FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from dataclasses import replace
@@ -12,63 +11,80 @@ from typing import Annotated
 
 import typer
 
-from motet.audit.recording import VARIABLE
-from motet.broker.topology import Topology
-from motet.cli.ending import FINE, Misuse
+from motet.broker.overlay.topology import Topology
+from motet.cli.console import FINE, Misuse, out, remark, say, say_json, table
 from motet.cli.options import DEFAULT_DIRECTORY, Json
-from motet.cli.running import Marker
-from motet.cli.supervisor import Supervisor
-from motet.cli.traces import Traces
-from motet.cli.voice import out, remark, say, say_json, table
 from motet.errors import MotetError
+from motet.fleet.process import StartFailed
+from motet.fleet.run_folder import Leftovers, RunFolder
+from motet.fleet.supervisor import Supervisor
 from motet.runtime.loop import run
 from motet.runtime.tcp import address_of
 
 DEFAULT_BROKERS = 3
 STOP, RELOAD, RESTART = "stop", "reload", "restart"
+MOVE_IT = "--port moves the default overlay; a topology FILE says where each broker listens"
 
 
 def up(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A topology file (TOML).")
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="A topology file (TOML).", show_default="brokers in a line"
+        ),
     ] = None,
     brokers: Annotated[
         int | None,
-        typer.Option(min=1, max=64, help="Without a FILE: so many brokers in a line; default 3."),
+        typer.Option(
+            min=1,
+            max=64,
+            metavar="N",
+            help="Without FILE: number of brokers in a line.",
+            show_default="3",
+        ),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65_535, help="Without a FILE: the port of the first broker."),
+        typer.Option(
+            min=1,
+            max=65_535,
+            metavar="PORT",
+            help="Without FILE: the port of the first broker.",
+            show_default="7701",
+        ),
     ] = None,
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where logs and the topology in use are kept.")
+        Path,
+        typer.Option("--dir", metavar="DIR", help="Folder of the overlay: its topology and logs."),
     ] = DEFAULT_DIRECTORY,
     history: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Brokers write a history there: `motet pipeline audit`."),
+        typer.Option(
+            metavar="DIR", help="Brokers record histories there, for `motet pipeline audit`."
+        ),
     ] = None,
     json: Json = False,
 ) -> int:
-    r"""Start an overlay and keep it up until Ctrl-C or SIGTERM.
+    """Run an overlay of broker processes until Ctrl-C.
 
-    Brokers run as processes of their own; one that dies is reported and restarted, after a pause
+    Each broker is a process of its own. A broker that dies is reported and restarted, after a pause
     that doubles while it keeps dying. With --json, one line is printed when all links are up.
-    `motet overlay reload` and `motet overlay restart` change it while it runs.
+    `motet overlay reload` and `motet overlay restart` change the overlay while it runs.
 
-    A topology file says who listens where and who dials whom; the links form one tree:
+    A topology file contains the address of each broker, and its links; the links form one tree:
 
-        \[brokers.B1]
+    \b
+        [brokers.B1]
         listen = "127.0.0.1:7701"
-        \[brokers.B2]
+        [brokers.B2]
         listen = "127.0.0.1:7702"
         links = ["B1"]
     """
     if file is not None and (brokers is not None or port is not None):
         raise Misuse("a FILE says how many brokers there are and where", "give one or the other")
-    if history is not None:
-        os.environ[VARIABLE] = str(history.resolve())  # the brokers' processes look there
     topology = Topology.load(file) if file is not None else _line(brokers, port)
-    return run(_keep_up(topology, file, directory, json))
+    options = () if history is None else ("--history", str(history.resolve()))
+    return run(_keep_up(topology, file, Supervisor(topology, directory, remark, options), json))
 
 
 def _line(brokers: int | None, port: int | None) -> Topology:
@@ -85,7 +101,7 @@ def _line(brokers: int | None, port: int | None) -> Topology:
 
 
 class _Wishes:
-    """What signals ask of us, one after the other."""
+    """The requests that arrive as signals, in order."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
@@ -97,7 +113,7 @@ class _Wishes:
         loop.add_signal_handler(signal.SIGUSR1, self._queue.put_nowait, RESTART)
 
     def _hang_up(self) -> None:
-        """The same signal says that our terminal was closed; then nobody wants us any more."""
+        """SIGHUP also says that our terminal was closed; then stop."""
         deserted = self._on_terminal and not sys.stdin.isatty()
         self._queue.put_nowait(STOP if deserted else RELOAD)
 
@@ -105,23 +121,25 @@ class _Wishes:
         return await self._queue.get()
 
 
-async def _keep_up(topology: Topology, file: Path | None, directory: Path, json: bool) -> int:
+async def _keep_up(
+    topology: Topology, file: Path | None, supervisor: Supervisor, json: bool
+) -> int:
     wishes = _Wishes()
-    marker = Marker(directory)
-    traces = Traces(directory, (place.name for place in topology.processes))
-    supervisor = Supervisor(topology, directory, remark)
-    marker.claim()
+    directory = supervisor.fleet.directory
+    folder = RunFolder(directory)
+    leftovers = Leftovers(directory, (place.name for place in topology.processes))
+    folder.claim()
     try:
         starting = asyncio.create_task(supervisor.start())
         wish = asyncio.create_task(wishes.next())
         await asyncio.wait({starting, wish}, return_when=asyncio.FIRST_COMPLETED)
         try:
             if starting.done():
-                _begun(starting, traces)
-                marker.advance()
+                _begun(starting, leftovers)
+                folder.advance()
                 _show(supervisor, json)
                 while await wish != STOP:
-                    await _fulfil(wish.result(), supervisor, file, marker)
+                    await _fulfil(wish.result(), supervisor, file, folder)
                     wish = asyncio.create_task(wishes.next())
             remark("stopping")
         finally:
@@ -130,50 +148,53 @@ async def _keep_up(topology: Topology, file: Path | None, directory: Path, json:
             await asyncio.wait({starting})
             await supervisor.stop()
     finally:
-        marker.release()
+        folder.release()
     return FINE
 
 
-def _begun(starting: asyncio.Task[None], traces: Traces) -> None:
-    """Raises what kept the overlay from starting, when nothing of it is left."""
-    try:
-        starting.result()
-    except Exception as problem:
-        problem.add_note(traces.remove(problem))
-        raise
+def _begun(starting: asyncio.Task[None], leftovers: Leftovers) -> None:
+    """Raise the error that kept the overlay from starting, after its files are removed."""
+    problem = starting.exception()
+    if problem is None:
+        return
+    if isinstance(problem, StartFailed) and problem.is_misuse:
+        problem = Misuse(str(problem), MOVE_IT if problem.hint else "")
+    if isinstance(problem, Exception):
+        problem.add_note(leftovers.remove(problem))
+    raise problem
 
 
-async def _fulfil(wish: str, supervisor: Supervisor, file: Path | None, marker: Marker) -> None:
-    """Reload or restart; what is refused is said, and the overlay goes on."""
-    marker.write("changing")
+async def _fulfil(wish: str, supervisor: Supervisor, file: Path | None, folder: RunFolder) -> None:
+    """Reload or restart. If that is refused, the overlay stays as it is."""
+    folder.write("changing")
     try:
         if wish == RESTART:
             await supervisor.restart_each()
-            remark("all brokers are restarted")
+            remark("all brokers have been restarted")
         else:
-            topology = Topology.load(file or supervisor.file)
+            topology = Topology.load(file or supervisor.fleet.file)
             await supervisor.become(topology)
-            remark(f"the topology is applied: {', '.join(topology.names)}")
+            remark(f"the new topology is in effect: {', '.join(topology.names)}")
     except MotetError as problem:
-        remark(f"{wish} is refused: {problem}")
-        marker.advance(str(problem))
+        remark(f"{wish} was refused: {problem}")
+        folder.advance(str(problem))
     else:
-        marker.advance()
+        folder.advance()
 
 
 def _show(supervisor: Supervisor, json: bool) -> None:
-    topology = supervisor.topology
+    fleet, topology = supervisor.fleet, supervisor.fleet.topology
     rows = [
         {
-            "broker": child.place.name,
-            "address": child.place.listen,
-            "pid": child.pid,
-            "links": list(topology.neighbours(topology.head(child.place.name))),
+            "broker": name,
+            "address": fleet.addresses[name],
+            "pid": process.pid,
+            "links": list(topology.neighbours(topology.head(name))),
         }
-        for child in supervisor.children
+        for name, process in fleet.processes.items()
     ]
     if json:
-        say_json({"ready": True, "topology": str(supervisor.file), "brokers": rows})
+        say_json({"ready": True, "topology": str(fleet.file), "brokers": rows})
         return
     shown = table("", "broker", "address", "pid", "links", right=("pid",))
     for row in rows:
@@ -185,7 +206,7 @@ def _show(supervisor: Supervisor, json: bool) -> None:
     out().print(shown)
     last = topology.brokers[-1].listen
     say("")
-    say(f"all links are up; topology and logs are in {supervisor.directory}/")
+    say(f"all links are up; topology and logs are in {fleet.directory}/")
     say(f"  motet sub {topology.brokers[0].listen} \"symbol = 'ACME' and price > 10\"")
     say(f"  motet pub {last} symbol=ACME price=12.5")
     say("  motet status")

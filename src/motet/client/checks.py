@@ -1,23 +1,25 @@
-"""What applications hand over, checked where the mistake was made."""
+"""Checks of the arguments that applications pass."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from motet.errors import MisuseError
+from motet.errors import MisuseError, MotetError
+from motet.model.ids import LAST_TICK, TICKS_PER_S
 from motet.model.limits import MAX_KEEP_S
-from motet.model.ticks import LAST_TICK, TICKS_PER_S
 from motet.model.values import show_timestamp
+from motet.runtime.codec import encode
 
 MAX_REASON_CHARS = 400
-"""Of why a transaction is aborted, or an invitation refused: it is told to everybody in it."""
+"""Of the reason for an abort or a refusal, which is sent to every participant."""
 MAX_TX_CHARS = 1024
 SHOWN_CHARS = 60
 Since = str | datetime | Mapping[str, int]
 MAX_NAME_CHARS = 1024
 CLOCKS_DIFFER = timedelta(seconds=1)
-"""The time of an event is that of its broker, whose clock may be a little ahead of ours."""
+"""An event has its broker's time, and that clock may be a little ahead of ours."""
 
 
 def checked(wait: str, timeout: float) -> tuple[bool, float]:
@@ -35,29 +37,36 @@ def checked_time(timeout: float) -> float:
         raise MisuseError("timeout is a number of seconds that fits into a float") from None
 
 
+def check_callable(what: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise MisuseError(f"{what} must be callable, not a {type(value).__name__}")
+
+
 def is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def checked_keep(durable: bool, keep_s: float, client_id: str | None) -> float:
+def checked_keep(durable: bool, keep: float, client_id: str | None) -> float:
     """How long a session is to be kept; 0 if it is not durable."""
     if not durable:
         return 0.0
     if client_id is None:
-        raise MisuseError("a durable client needs a `client_id`, or nobody would find it again")
-    if not is_time(keep_s) or not 0 < keep_s <= MAX_KEEP_S:
-        raise MisuseError(f"`keep_s` is above 0 and at most {MAX_KEEP_S:g} seconds, not {keep_s!r}")
-    return float(keep_s)
+        raise MisuseError(
+            "a durable client needs a `client_id`, with which its next process finds the session"
+        )
+    if not is_time(keep) or not 0 < keep <= MAX_KEEP_S:
+        raise MisuseError(f"`keep` is above 0 and at most {MAX_KEEP_S:g} seconds, not {keep!r}")
+    return float(keep)
 
 
 def shown(value: object) -> str:
-    """What somebody has given us, short enough for the text of an error."""
+    """The representation of a value, short enough for the text of an error."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def is_text(value: object) -> bool:
-    """Whether it is text that can be sent: half a surrogate pair cannot."""
+    """Whether it is text that can be sent: a lone surrogate cannot."""
     if not isinstance(value, str):
         return False
     try:
@@ -68,18 +77,18 @@ def is_text(value: object) -> bool:
 
 
 def checked_reason(reason: str) -> str:
-    """Why a transaction is aborted: as much of it as somebody would read."""
+    """The reason for an abort, cut to a readable length."""
     if not isinstance(reason, str):
         raise MisuseError(f"a reason is text, not {shown(reason)}")
     return cut(reason)
 
 
 def reason_of(problem: BaseException) -> str:
-    """Why a transaction is aborted, if this was raised in it."""
+    """The reason for an abort that this exception causes."""
     kind = type(problem).__name__
     try:
         text = str(problem)
-    except Exception:  # whoever wrote it has made a second mistake
+    except Exception:  # the exception's `__str__` fails, too
         text = ""
     return cut(f"{kind}: {text}" if text else kind)
 
@@ -89,9 +98,18 @@ def cut(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
+def length_sent(what: Any, refusal: str, error: type[MotetError] = MisuseError) -> int:
+    """The encoded size in bytes. Checked before the request is numbered: a numbered request that
+    cannot be sent would block all others."""
+    try:
+        return len(encode(what))
+    except Exception as problem:
+        raise error(f"{refusal}: {problem}") from problem
+
+
 def checked_tx(name: str) -> str:
     if not is_text(name) or not 0 < len(name) <= MAX_TX_CHARS:
-        raise MisuseError(f"{shown(name)} is not the name of a transaction: tx.id has it")
+        raise MisuseError(f"{shown(name)} is not the id of a transaction; use tx.id")
     return name
 
 
@@ -102,9 +120,9 @@ def checked_cursors(cursors: Mapping[str, int] | None) -> dict[str, int] | None:
         raise MisuseError(f"cursors map pubends to ticks, not {cursors!r}")
     for pubend, tick in cursors.items():
         if not isinstance(pubend, str) or not pubend:
-            raise MisuseError(f"cursors are by pubend, like 'B1.7'; {pubend!r} is none")
+            raise MisuseError(f"the keys of cursors are pubends, like 'B1.7', not {pubend!r}")
         if type(tick) is not int or not 0 <= tick <= LAST_TICK:
-            raise MisuseError(f"the cursor of {pubend} is a tick, a whole number; not {tick!r}")
+            raise MisuseError(f"the cursor of {pubend} is a tick, a whole number, not {tick!r}")
     return dict(cursors)
 
 
@@ -117,16 +135,16 @@ def checked_name(name: str | None) -> str:
 
 
 def check_past(since: datetime) -> None:
-    """What is yet to come cannot be asked for."""
+    """Reject a `since` in the future."""
     if since > datetime.now(UTC) + CLOCKS_DIFFER:
         raise MisuseError(
-            f"`since` lies in the future: {show_timestamp(since.astimezone(UTC))}; give a time "
-            "that has passed, or leave it out"
+            f"`since` lies in the future: {show_timestamp(since.astimezone(UTC))}; give an earlier "
+            "time, or omit it"
         )
 
 
 def reach_of(since: Since | None, cursors: Mapping[str, int] | None) -> dict[str, int] | None:
-    """How far back a subscription reaches, by pubend; None if nothing was said of it."""
+    """The ticks, by pubend, after which a subscription starts; None if not specified."""
     if since is None:
         return dict(cursors) if cursors else None
     if isinstance(since, str):

@@ -6,7 +6,7 @@
 
 The same broker code as in production, joined by the in-process transport. Nothing is durable
 unless you give it a folder (`data=…`).
-This is the only file of the client that knows brokers from the inside.
+This is the only file of the client that imports brokers.
 """
 
 from __future__ import annotations
@@ -15,22 +15,17 @@ import asyncio
 import dataclasses
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from motet.broker.topology import Topology
-from motet.client.client import Client
-from motet.client.connecting import connect
-from motet.client.loop_thread import Closing, LoopThread
-from motet.client.opening import Opening
-from motet.client.sync import SyncClient
+from motet.client.client import Client, ConnectOptions, connect, opens
 from motet.errors import ClosedError, Disconnected, MisuseError
-from motet.runtime.journal import VOLATILE
 
 if TYPE_CHECKING:
-    from motet.broker.driver import BrokerDriver
+    from motet.broker.driver.driver import BrokerDriver
+    from motet.broker.overlay.topology import Retention
+    from motet.broker.overlay.topology import Topology as Topology
 
-LINKED_BOUND_S = 10.0
+LINKED_BOUND_S = 60.0
 
 _overlays = count(1)
 
@@ -42,7 +37,7 @@ class LocalOverlay:
         self.topology = topology
         self._data = data
         self.drivers: dict[str, BrokerDriver] = {}
-        """The brokers themselves, for tests that want to look inside or stop one."""
+        """The brokers, for tests that inspect or stop them."""
         self._clients: list[Client] = []
         self._closed = False
 
@@ -51,29 +46,32 @@ class LocalOverlay:
         return self.topology.names
 
     def address(self, broker: str) -> str:
-        """Where a client in this event loop can connect to."""
+        """The address for clients in this event loop."""
         return self.topology.place(broker).listen
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """What each broker says about itself, as its clients hear it from `Client.status`."""
+        """The status of each broker, as `Client.status` returns it."""
         return {name: driver.status() for name, driver in self.drivers.items()}
 
-    def connect(
-        self, client_id: str | None = None, *, broker: str | None = None, **options: Any
-    ) -> Opening[Client]:
+    @opens
+    async def connect(
+        self,
+        client_id: str | None = None,
+        *,
+        broker: str | None = None,
+        **options: Unpack[ConnectOptions],
+    ) -> Client:
         """A client of one of the brokers, the first by default; options as for `motet.connect`."""
-        return Opening(self._connect(client_id, broker or self.brokers[0], options))
-
-    async def _connect(self, client_id: str | None, broker: str, options: dict[str, Any]) -> Client:
         if self._closed:
             raise ClosedError("the overlay was closed")
-        client = await connect(self.address(broker), client_id=client_id, **options)
+        address = self.address(broker or self.brokers[0])
+        client = await connect(address, client_id=client_id, **options)
         self._clients = [c for c in self._clients if not c.closed]
         self._clients.append(client)
         return client
 
     async def start(self) -> None:
-        """Start all brokers and see them linked."""
+        """Start all brokers and wait until they are linked."""
         try:
             for name in self.brokers:
                 await self._start(name)
@@ -83,7 +81,7 @@ class LocalOverlay:
             raise
 
     async def start_broker(self, name: str) -> None:
-        """Start a broker that was stopped, and see it linked. Without a folder it comes back
+        """Start a broker that was stopped, and wait until it is linked. Without a folder it starts
         empty, as a new incarnation."""
         if name in self.drivers:
             raise MisuseError(f"{name} is running")
@@ -91,16 +89,16 @@ class LocalOverlay:
         await self._until_linked()
 
     async def stop_broker(self, name: str) -> None:
-        """Stop one broker, to see what the others and your application make of it."""
+        """Stop one broker, to test how other brokers and your application react."""
         driver = self.drivers.pop(name, None)
         if driver is None:
             raise MisuseError(f"{name} is not running; these are: {', '.join(self.drivers)}")
         await driver.stop()
 
     async def _start(self, name: str) -> None:
-        from motet.broker.service import open_broker  # most who import us only connect
+        from motet.broker.driver.service import open_broker
 
-        folder, durability = Path(name), VOLATILE
+        folder, durability = Path(name), "volatile"
         if self._data is not None:
             folder, durability = self._data / name, self.topology.durability
         config, wiring = self.topology.config(name), self.topology.wiring(name)
@@ -127,7 +125,7 @@ class LocalOverlay:
         )
 
     async def close(self) -> None:
-        """Close the clients made here, then the brokers. Twice is harmless."""
+        """Close the clients made here, then the brokers. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -137,36 +135,44 @@ class LocalOverlay:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
-def local(
-    brokers: int | Topology = 3, *, data: str | Path | None = None, **settings: Any
-) -> Opening[LocalOverlay]:
-    """An overlay in this process: a line of so many brokers, or the tree of a `Topology`.
+class LocalOptions(TypedDict, total=False):
+    """The settings of an overlay inside one process. The defaults are those of the given
+    `Topology`, if any. Times are seconds."""
 
-    With `data`, each broker keeps its state in a folder there and comes back with it. Settings
-    such as `covering=True` or `lease_s=5.0` are those of `Topology`.
+    data: str | Path | None
+    name: str
+    covering: bool
+    lease: float
+    heartbeat: float
+    durability: str
+    retention: Retention
+    root: str
+
+
+@opens
+async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) -> LocalOverlay:
+    """An overlay in this process: a line of that many brokers, or the tree of a `Topology`.
+
+    With `data`, each broker keeps its state in a folder there and restores it. `lease` is how long
+    a session outlives its connection, `heartbeat` how often idle connections send a sign of life,
+    both in seconds; the other options are as in `Topology`.
     """
-    return Opening(_local(brokers, data, settings))
+    from motet.broker.overlay.topology import Topology  # most programs only connect
 
-
-async def _local(
-    brokers: int | Topology, data: str | Path | None, settings: dict[str, Any]
-) -> LocalOverlay:
     if isinstance(brokers, bool) or not isinstance(brokers, int | Topology):
         raise MisuseError(f"brokers is a number or a Topology, not {brokers!r}")
     shape = Topology.line(brokers) if isinstance(brokers, int) else brokers
-    known = {"covering", "lease_s", "heartbeat_s", "durability", "name", "retention", "root"}
-    unknown = settings.keys() - known
+    settings: dict[str, Any] = dict(options)
+    data = settings.pop("data", None)
+    unknown = settings.keys() - LocalOptions.__annotations__.keys()
     if unknown:
         raise MisuseError(f"an overlay has no setting {', '.join(sorted(unknown))}")
+    for name in {"lease", "heartbeat"} & settings.keys():
+        settings[f"{name}_s"] = settings.pop(name)
     number = next(_overlays)
     places = tuple(
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")
@@ -176,46 +182,3 @@ async def _local(
     overlay = LocalOverlay(topology, None if data is None else Path(data))
     await overlay.start()
     return overlay
-
-
-class SyncOverlay(Closing):
-    """`LocalOverlay` for scripts: brokers and clients share one thread in the background."""
-
-    def __init__(self, overlay: LocalOverlay, thread: LoopThread) -> None:
-        self._overlay = overlay
-        self._thread = thread
-
-    @property
-    def brokers(self) -> tuple[str, ...]:
-        return self._overlay.brokers
-
-    def status(self) -> dict[str, dict[str, Any]]:
-        async def ask() -> dict[str, dict[str, Any]]:
-            return self._overlay.status()
-
-        return self._thread.call(ask())
-
-    def connect(
-        self, client_id: str | None = None, *, broker: str | None = None, **options: Any
-    ) -> SyncClient:
-        async def opened() -> Client:
-            return await self._overlay.connect(client_id, broker=broker, **options)
-
-        return SyncClient(self._thread.call(opened()), self._thread, owns_thread=False)
-
-    def close(self) -> None:
-        if self._thread.running:
-            self._thread.call(self._overlay.close())
-            self._thread.stop()
-
-
-def local_sync(
-    brokers: int | Topology = 3, *, data: str | Path | None = None, **settings: Any
-) -> SyncOverlay:
-    """`with motet.local_sync(brokers=3) as overlay:` — `local` without `await`."""
-    thread = LoopThread()
-    try:
-        return SyncOverlay(thread.call(_local(brokers, data, settings)), thread)
-    except BaseException:
-        thread.stop()
-        raise

@@ -1,17 +1,16 @@
-"""Matching: which filters want this event, and which filters overlap or cover this one.
+"""Matching: which filters match an event, and which filters overlap or cover a filter.
 
 What lives here
     `FilterIndex`, the one interface; `create_index`, the one way to get an index; the engine in
-    C (`_native`, sources in `native/`), the engine in Python (`python_index`, `segment`,
-    `column`) that means exactly the same, and `NaiveIndex`, which tries every filter and is the
-    measure of both.
+    C (`_native`, sources in `native/`), the equivalent engine in Python (`python_index`), and
+    `NaiveIndex`, which tries every filter and is the reference for both.
 
 How it works
     Filters are spread over bit positions. Per attribute there is one row of bits for "absent",
     one for NaN, and one per cell of the value range; a row has the bits of all filters that
     *reject* such a value. The rows an event hits, or-ed, leave few survivors, and survivors are
-    verified exactly. A wrong row could only cost time if it rejects too little; rejecting too
-    much would be a bug, which is why the tests compare engines after every kind of churn.
+    verified exactly. A row that rejects too little only costs time; one that rejects too much
+    would be a bug, which is why the tests compare engines after every kind of churn.
 
 What it may import
     `motet.model` and `motet.errors`, nothing else.
@@ -22,11 +21,11 @@ What it must never do
 
 Invariants
     1. An answer equals that of `NaiveIndex` for the same history of adds and removes.
-    2. Both engines answer alike, and refuse alike what is not an event (`TypeError`,
+    2. Both engines give the same answers, and reject the same invalid events (`TypeError`,
        `OverflowError`).
-    3. An add or remove costs no time proportional to the size of the index, but for the
-       relearning of cells, which is paid for by as many changes before it.
-    4. Memory follows the filters that are in the index, not those that ever were.
+    3. An add or remove costs no time proportional to the size of the index, except for the
+       relearning of cells, which is amortized over as many changes before it.
+    4. Memory depends on the filters that are in the index, not on those that ever were.
 
 Test this room only
     .venv/bin/python -m pytest tests/unit/matching
@@ -35,7 +34,6 @@ Test this room only
 from __future__ import annotations
 
 from motet.matching.index import ENGINE, FilterIndex, create_index
-from motet.matching.naive import NaiveIndex
-from motet.matching.python_index import PythonIndex
+from motet.matching.python_index import NaiveIndex, PythonIndex
 
 __all__ = ["ENGINE", "FilterIndex", "NaiveIndex", "PythonIndex", "create_index"]

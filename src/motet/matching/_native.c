@@ -1,15 +1,15 @@
-/* NativeIndex: the filter index in C, with the meaning of motet.matching.python_index.
+/* NativeIndex: the filter index in C, with the semantics of motet.matching.python_index.
  *
  * This file is the Python side: arguments, answers, errors, references. The parts, in order:
  *   native/common.h   memory, hashing, hash tables
  *   native/point.h    values as keys of one total order
  *   native/clause.h   constraints as sets of intervals; compiled from Python
- *   native/probe.h    clauses as events see them
- *   native/index.h    what the index consists of, and its constants
+ *   native/probe.h    compact clauses for matching events
+ *   native/index.h    the data structures of the index, and its constants
  *   native/cells.h    cells of the value range, rows, learning
  *   native/names.h    attributes and hops by name
  *   native/block.h    slots and columns of reject rows
- *   native/home.h     where clauses live; adding and removing
+ *   native/home.h     where clauses are stored; adding and removing
  *   native/event.h    events, read from dicts
  *   native/scan.h     matching events; overlap and covering
  *   native/body.h     matching encoded events
@@ -50,7 +50,7 @@ expect_dict(PyObject *attributes)
     return false;
 }
 
-enum { MOST_SPARE = 4096 }; /* findings to keep room for between questions */
+enum { MOST_SPARE = 4096 }; /* findings to keep room for between queries */
 
 static void
 answer_free(Answer *answer)
@@ -61,7 +61,7 @@ answer_free(Answer *answer)
     PyMem_Free(answer->findings);
 }
 
-/* By key. Shell's sort: answers are short, and calls to compare would be felt. */
+/* Sorts by key. Shell sort: answers are short, and calls of a comparison would cost too much. */
 static void
 sort_findings(Finding *findings, size_t count)
 {
@@ -81,7 +81,7 @@ sort_findings(Finding *findings, size_t count)
     }
 }
 
-/* The keys found. What was found is still to be freed. */
+/* The keys found. The findings must still be freed. */
 static PyObject *
 keys_of(const Answer *answer)
 {
@@ -151,7 +151,7 @@ mask_of(const Index *index, const Answer *answer)
     return PyLong_FromUnsignedLongLong(mask);
 }
 
-/* The clauses of a filter, as a new tuple. Runs Python code: do it before anything else. */
+/* The clauses of a filter, as a new tuple. Runs Python code, so call it first. */
 static PyObject *
 clauses_of(PyObject *filter)
 {
@@ -165,7 +165,7 @@ clauses_of(PyObject *filter)
 
 /* ── adding and removing ──────────────────────────────────────────────────────────────── */
 
-/* Compile all clauses that something can match. Returns how many, or -1. */
+/* Compiles all clauses that can match. Returns their number, or -1. */
 static Py_ssize_t
 compile_clauses(Index *index, PyObject *clauses, bool intern, Clause **into)
 {
@@ -313,7 +313,7 @@ native_match(Index *index, PyObject *attributes)
     }
     answer.findings = index->spare;
     answer.capacity = index->spare_capacity;
-    index->spare = NULL; /* making the answer may run Python code, and that may ask again */
+    index->spare = NULL; /* building the answer may run Python code, which may query again */
     index->spare_capacity = 0;
     match_event(index, &answer);
     PyObject *keys = keys_of(&answer);
@@ -364,7 +364,7 @@ native_hops_encoded(Index *index, PyObject *body)
 
 /* ── filters ──────────────────────────────────────────────────────────────────────────── */
 
-/* Let Python decide where C could not. The index may change meanwhile: the answer does not. */
+/* Lets Python decide where C cannot. The index may change meanwhile; the answer does not. */
 static bool
 settle(Answer *answer, PyObject *covers, Relation relation, PyObject *filter)
 {
@@ -390,7 +390,7 @@ settle(Answer *answer, PyObject *covers, Relation relation, PyObject *filter)
     return fine;
 }
 
-/* Ask about a filter. False with an error set, and nothing to free, when that fails. */
+/* Queries a filter. On failure returns false with an error set and nothing to free. */
 static bool
 ask(Index *index, Relation relation, PyObject *filter, Answer *answer)
 {
@@ -517,8 +517,8 @@ static PyMethodDef native_methods[] = {
 PyDoc_STRVAR(native_doc, "NativeIndex(covers)\n--\n\n"
                          "A FilterIndex in C. `covers` decides what unions of clauses cover.");
 
-/* No garbage collection: filters are values and lead back to no index, and a collector that
- * walks a million entries would be felt. */
+/* No garbage collection: filters never refer to an index, and traversing a million entries would
+ * be slow. */
 static PyType_Slot native_slots[] = {
     {Py_tp_doc, (void *)native_doc},
     {Py_tp_new, native_new},

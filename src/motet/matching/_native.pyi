@@ -1,6 +1,7 @@
 from collections.abc import Callable, Mapping
 
-from motet.model.filters import Filter, Value
+from motet.model.filters import Filter
+from motet.model.values import Value
 
 class NativeIndex:
     def __new__(cls, covers: Callable[[Filter, Filter], bool]) -> NativeIndex: ...

@@ -8,30 +8,30 @@ from importlib.util import find_spec
 from typing import Final, Protocol
 
 from motet.errors import MisuseError
-from motet.matching.naive import surely_covers
-from motet.matching.python_index import PythonIndex
-from motet.model.filters import Filter, Value
+from motet.matching.python_index import PythonIndex, surely_covers
+from motet.model.filters import Filter
+from motet.model.values import Value
 
 _NATIVE_IS_BUILT: Final = find_spec("motet.matching._native") is not None
 
 ENGINE: Final = os.environ.get("MOTET_MATCHER") or ("native" if _NATIVE_IS_BUILT else "python")
-"""The engine that `create_index()` uses: the one of MOTET_MATCHER, else the fastest there is."""
+"""The engine that `create_index()` uses: that of MOTET_MATCHER, else the fastest available."""
 
 
 class FilterIndex(Protocol):
     """Filters under keys, each of which leads to a hop.
 
     Keys are ints from 0 to 2**63 - 1; a hop is the number of a bit. Events are exact dicts with
-    str keys. Values of attributes that no filter constrains are not looked at; a value that is
-    looked at and is none (None, bytes, a naive datetime) is a TypeError, an int beyond 64 bits
-    an OverflowError.
+    str keys. Values of attributes that no filter constrains are ignored; any other value that is
+    invalid (None, bytes, a naive datetime) raises TypeError, an int beyond 64 bits
+    OverflowError.
     """
 
     def add(self, key: int, filter: Filter, hop: int) -> None:
-        """Add a filter. A key that is present is a ValueError; the index is unchanged."""
+        """Add a filter. Raises ValueError, and changes nothing, if the key is present."""
 
     def remove(self, key: int, /) -> None:
-        """Remove what was added under the key; KeyError when there is nothing."""
+        """Remove the filter of a key; raises KeyError if there is none."""
 
     def __len__(self) -> int: ...
 
@@ -44,10 +44,10 @@ class FilterIndex(Protocol):
         """The hops of the filters that match, as a mask of bits."""
 
     def hops_encoded(self, body: bytes | memoryview, /) -> int | None:
-        """Like `hops`, for the encoded body of an event; None when no event can have that body."""
+        """Like `hops`, for the encoded body of an event; None if no event can have that body."""
 
     def overlapping(self, filter: Filter, /) -> list[int]:
-        """The keys of the filters that some event matches together with this one, ascending."""
+        """The keys of the filters that share a matching event with this one, ascending."""
 
     def overlapping_hops(self, filter: Filter, /) -> int:
         """The hops of the filters that overlap with this one, as a mask of bits."""
@@ -55,7 +55,7 @@ class FilterIndex(Protocol):
     def covering(self, filter: Filter, /) -> list[int]:
         """The keys of the filters that match whatever this one matches, ascending.
 
-        Where unions make the question too expensive, the answer leaves the filter out.
+        A filter is left out if unions make the question too expensive.
         """
 
     def covered(self, filter: Filter, /) -> list[int]:

@@ -1,7 +1,7 @@
 """Events as CloudEvents 1.0 in the structured JSON format, both ways and without loss.
 
-Every attribute becomes a context attribute. CloudEvents knows fewer names and types than Motet,
-so one extension attribute, `motet`, holds as JSON text what would be lost otherwise:
+Every attribute becomes a context attribute. CloudEvents has fewer names and types than Motet, so
+one extension attribute, `motet`, holds as JSON text what would otherwise be lost:
 
     names      context attribute -> name in Motet, where CloudEvents does not allow the name
     types      context attribute -> "int", "float", "timestamp" or "escaped", where its value is
@@ -9,8 +9,8 @@ so one extension attribute, `motet`, holds as JSON text what would be lost other
     added      the required attributes that the event does not have
     publisher, sequence   of a delivered event
 
-A CloudEvent without it, made by others, is read by the types of JSON: text, bool and numbers as
-they are, `time` as a timestamp; nulls are left out; `data` becomes the payload.
+A CloudEvent without it, made by other software, is read by the types of JSON: text, bool and
+numbers as they are, `time` as a timestamp; nulls are omitted; `data` becomes the payload.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any, Final
 
 from motet.errors import EventError
 from motet.model.events import Event
-from motet.model.values import Value, is_name, parse_timestamp, show_timestamp
+from motet.model.ids import is_name
+from motet.model.values import Value, parse_timestamp, show_timestamp
 
 _EXTENSION: Final = "motet"
 _TAKEN: Final = frozenset({"specversion", "data", "data_base64", _EXTENSION})
@@ -41,20 +42,16 @@ _INT32: Final = 2**31
 
 
 def to_cloudevent(
-    event: Event,
-    *,
-    id: str | None = None,
-    source: str = "/motet",
-    type: str = "motet.event",
+    event: Event, *, id: str | None = None, source: str = "/motet", type: str = "motet.event"
 ) -> dict[str, Any]:
     """A dict ready for `json.dumps`.
 
-    `id`, `source` and `type` are used where the event has no such attribute. Without `id`, a
-    delivered event is called after its publisher and sequence, any other after its content.
+    `id`, `source` and `type` are used if the event has no such attribute. Without `id`, a delivered
+    event is named after its publisher and sequence, any other after its content.
     """
     made: dict[str, Any] = {"specversion": "1.0"}
     notes: dict[str, Any] = {"names": {}, "types": {}, "added": []}
-    # Attributes that keep their names go first, so that a derived name gives way to them.
+    # Attributes that keep their names come first, so that derived names avoid them.
     for name, value in sorted(event.items(), key=lambda item: not _is_context_name(item[0])):
         context_name = name
         if not _is_context_name(name):
@@ -98,7 +95,7 @@ def _derived_name(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _written(name: str, value: Value) -> tuple[object, str]:
-    """The value as CloudEvents carries it, and its type where that does not show."""
+    """The value as CloudEvents represents it, and its type where that does not show it."""
     match value:
         case bool():
             return (value, "") if name not in _TEXT_ONLY else (str(value).lower(), "bool")
@@ -112,7 +109,7 @@ def _written(name: str, value: Value) -> tuple[object, str]:
             return show_timestamp(value), "" if name == "time" else "timestamp"
     if value.isprintable() and (value or name not in _TEXT_ONLY):
         return value, "text" if name == "time" else ""
-    # Quotes and all: control characters are not allowed, and some attributes must not be empty.
+    # With quotes: control characters are not allowed, and some attributes must not be empty.
     return json.dumps(value), "escaped"
 
 
@@ -124,7 +121,7 @@ def _own_id(event: Event) -> str:
 
 
 def _put_data(made: dict[str, Any], payload: bytes) -> None:
-    """As readable `data` where reading it back gives the same bytes, else as base64."""
+    """As readable `data` if reading it back gives the same bytes, otherwise as base64."""
     if not payload:
         return
     content_type = made["datacontenttype"]
@@ -132,7 +129,7 @@ def _put_data(made: dict[str, Any], payload: bytes) -> None:
         text = payload.decode()
         data = json.loads(text) if _is_json(content_type) else text
         readable = _is_json(content_type) or content_type.startswith("text/")
-        # JSON's null would read as no data at all.
+        # JSON's null would be read as no data at all.
         if readable and data is not None and _payload_of(data, content_type) == payload:
             made["data"] = data
             return
@@ -194,7 +191,7 @@ def _parsed(given: Mapping[str, Any] | str | bytes) -> Mapping[str, Any]:
 
 
 def _notes(written: object) -> dict[str, Any]:
-    """What the `motet` extension says, with nothing left to doubt about its form."""
+    """The content of the `motet` extension, with its form checked."""
     notes: dict[str, Any] = {"names": {}, "types": {}, "added": [], "publisher": "", "sequence": 0}
     if written is None:
         return notes
@@ -214,7 +211,7 @@ def _notes(written: object) -> dict[str, Any]:
 
 
 def _own_name(name: str) -> str:
-    """The name itself, or the nearest one that Motet allows: CloudEvents may start with a digit."""
+    """The name itself, or the nearest one that Motet allows: CloudEvents allows a leading digit."""
     return name if is_name(name) else "_" + name
 
 

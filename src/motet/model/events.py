@@ -1,42 +1,113 @@
-"""Events: flat maps of named, typed attributes, and an opaque payload."""
+"""Events: flat maps of named, typed attributes, and an opaque payload.
+
+The body of an event on the wire is a msgpack array of the attribute map and the payload. Brokers
+route on the attributes and pass bodies on unchanged, so the payload is not even copied where it is
+not needed. Decoding checks form only; `check_attributes` checks content.
+"""
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 
-from motet.errors import EventError
-from motet.model.body import check_attributes, encode_event
-from motet.model.limits import MAX_EVENT_BYTES
-from motet.model.values import Value, plain_value
+import msgspec
+
+from motet.errors import EventError, FrameError
+from motet.model.limits import INT_MAX, INT_MIN, MAX_ATTRIBUTES, MAX_EVENT_BYTES, MAX_NAME_CHARS
+from motet.model.values import Value, check_name, check_value, plain_value
+
+# ── body ─────────────────────────────────────────────────────────────────────────────────
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_all: Final = msgspec.msgpack.Decoder(tuple[dict[str, Any], bytes]).decode
+_decode_some: Final = msgspec.msgpack.Decoder(tuple[dict[str, Any], msgspec.Raw]).decode
+# A hostile body may be malformed, ill-typed, deeply nested, not UTF-8 or of the year 10000.
+_MALFORMED: Final = (msgspec.MsgspecError, ValueError, RecursionError, OverflowError)
+
+
+def encode_event(attributes: Mapping[str, Value], payload: bytes) -> bytes:
+    if type(attributes) is not dict:
+        attributes = dict(attributes)
+    return _encode((attributes, payload))
+
+
+def decode_body(raw: bytes | memoryview | msgspec.Raw) -> tuple[dict[str, Value], bytes]:
+    try:
+        return _decode_all(raw)
+    except _MALFORMED as error:
+        raise FrameError(f"an event body is malformed: {error}") from None
+
+
+def decode_attributes(raw: bytes | memoryview | msgspec.Raw) -> dict[str, Value]:
+    """Only the attributes; the payload is skipped, but must be present."""
+    try:
+        return _decode_some(raw)[0]
+    except _MALFORMED as error:
+        raise FrameError(f"an event body is malformed: {error}") from None
+
+
+def check_attributes(attributes: dict[str, Value]) -> None:
+    """Refuse attributes from an untrusted client that no `Event` could have."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise EventError(
+            f"an event has at most {MAX_ATTRIBUTES} attributes, this one {len(attributes)}"
+        )
+    for name, value in attributes.items():
+        if not (
+            type(name) is str
+            and name.isidentifier()
+            and name.isascii()
+            and len(name) <= MAX_NAME_CHARS
+        ):
+            check_name(name)
+        kind = type(value)
+        if kind is str:
+            if value.isascii():  # type: ignore[union-attr]
+                continue
+        elif kind is int:
+            if INT_MIN <= value <= INT_MAX:  # type: ignore[operator]
+                continue
+        elif kind is float or kind is bool or (kind is datetime and value.tzinfo is UTC):  # type: ignore[union-attr]
+            continue
+        check_value(value, f"attribute {name!r}")
+
+
+# ── the event ────────────────────────────────────────────────────────────────────────────
 
 _Default = TypeVar("_Default")
 
 _ATOMS: Final = frozenset({bool, int, float, str})
 # Names and fixed-size values cannot fill half the limit, and a character has at most 4 bytes:
-# nearly every event is known to fit without encoding it.
+# nearly every event is known to fit without being encoded.
 _SURELY_FITS: Final = MAX_EVENT_BYTES // 2
 
 
+class Source(Protocol):
+    """The subscription that delivered an event."""
+
+    def ack(self, pubend: str, tick: int, /) -> None: ...
+
+
 class Event:
-    """What is published and delivered. Frozen; `publisher` and `sequence` are set on delivery,
-    and so is its place in the stream (`pubend`, `tick`) if it is delivered exactly once.
+    """An event, as published and delivered. Frozen. `publisher` and `sequence` are set on delivery;
+    so is its position in the stream (`pubend`, `tick`) if it is delivered exactly once.
 
     `event["step"]`, `event.get("step")` and `"step" in event` look attributes up. Two events are
-    equal when all their fields are, with values of the same type: 1, 1.0 and True differ here,
-    and NaN is NaN.
+    equal if all their fields are, with values of the same type: 1, 1.0 and True differ, and NaN
+    equals NaN.
     """
 
-    # Private slots behind read-only properties: frozen without paying for it on creation.
-    # `_pubend` and what follows are not even set where there are none: most are made quickly.
+    # Private slots behind read-only properties: frozen at no cost on creation.
+    # `_pubend` and the following are not set where they do not apply, to create events faster.
     __slots__ = (
         "_attributes",
         "_payload",
         "_pubend",
         "_publisher",
         "_sequence",
+        "_source",
         "_tick",
         "_transaction",
     )
@@ -48,6 +119,7 @@ class Event:
     _pubend: str
     _tick: int
     _transaction: str
+    _source: Source
 
     def __init__(
         self,
@@ -90,8 +162,9 @@ class Event:
         pubend: str | None = None,
         tick: int | None = None,
         transaction: str = "",
+        source: Source | None = None,
     ) -> Event:
-        """An event that a broker has checked before. Takes the dict over; checks nothing."""
+        """An event that a broker has already checked. Takes over the dict; checks nothing."""
         event = _new(Event)
         event._attributes = attributes
         event._payload = payload
@@ -100,9 +173,19 @@ class Event:
         if pubend is not None and tick is not None:
             event._pubend = pubend
             event._tick = tick
+            if source is not None:
+                event._source = source
         if transaction:
             event._transaction = transaction
         return event
+
+    def ack(self) -> None:
+        """The application has processed this event, though not necessarily earlier ones. The broker
+        is told soon, up to the first event that is not processed. A best-effort event, or one that
+        was not delivered by a subscription, needs no acknowledgement."""
+        source = getattr(self, "_source", None)
+        if source is not None:
+            source.ack(self._pubend, self._tick)
 
     @property
     def attributes(self) -> Mapping[str, Value]:
@@ -123,23 +206,23 @@ class Event:
 
     @property
     def pubend(self) -> str | None:
-        """The stream that it was delivered in; None if it was best effort."""
+        """The pubend in whose stream it was delivered; None if it was best effort."""
         return getattr(self, "_pubend", None)
 
     @property
     def tick(self) -> int | None:
-        """Its place in that stream. Whoever stores it with the effects of the event knows later
-        which events have had their effects."""
+        """Its position in that stream. Store it with the effects of the event, to know later which
+        events have had their effects."""
         return getattr(self, "_tick", None)
 
     @property
     def transaction(self) -> str | None:
-        """The transaction that published it, as `client.outcome` knows it, or the batch of a sink;
-        None if it was neither."""
+        """The id of the transaction that published it, for `client.outcome`, or of the batch of a
+        sink; None if neither."""
         return getattr(self, "_transaction", None)
 
     def encode(self) -> bytes:
-        """The body as it travels: see `motet.model.body`."""
+        """The body on the wire."""
         return encode_event(self._attributes, self._payload)
 
     # ── attributes by name ───────────────────────────────────────────────────────────────

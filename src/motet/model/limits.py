@@ -1,4 +1,4 @@
-"""How large things may be. Brokers enforce these on what clients send; tools may quote them."""
+"""Size limits. Brokers enforce them on input from clients; tools may quote them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 MAX_CLIENT_ID_CHARS: Final = 128
 MAX_KEEP_S: Final = 366 * 86_400.0
-"""How long a durable session may be kept while nobody is connected."""
+"""How long a durable session may be kept while no process is connected."""
 LAST_SEQUENCE: Final = 2**53
 """The last publication of a session."""
 

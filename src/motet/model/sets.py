@@ -1,24 +1,32 @@
-"""What one attribute may be, as a set: absent, NaN, and intervals of the four families.
+"""The set of values that one attribute may have: absent, NaN, and intervals of the four families.
 
-Every predicate of the language is such a set: equality is a point, `in` several points,
-`like 'ab%'` an interval of text, `is not null` everything but absent. Sets meet, and one is
-taken from another, without leaving this form: that is why overlap and covering are exact.
+Every predicate of the language is such a set: equality is a point, `in` several points, `like
+'ab%'` an interval of text, `is not null` everything but absent. Intersection and difference do not
+leave this form, which is why overlap and covering are exact.
 
-Each set has one spelling, so that equal filters compare equal: an end that reaches the least or
+Each set has one canonical form, so that equal filters compare equal: an end at the least or
 greatest value of its family is None, integral floats are ints, and bool is a point or all of it.
+
+A clause, or conjunction, is a box: such a set for each of some attributes. A filter is a union of
+boxes. `and` is distributed over `or` at once, so results are always a short list of satisfiable
+boxes, in one order. The limits on their number and size are enforced here for all kinds of input:
+text, Python expressions and the wire.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from motet.model.limits import MAX_PREDICATES
+from motet.errors import FilterError, FilterTooComplex
+from motet.model.limits import MAX_CLAUSES, MAX_FILTER_CHARS, MAX_INTERVALS, MAX_PREDICATES
 from motet.model.values import (
     FAMILY_OF,
     HIGHEST,
     LOWEST,
+    Attributes,
     Family,
     Value,
     canonical_number,
@@ -29,7 +37,7 @@ from motet.model.values import (
 
 
 class Interval(NamedTuple):
-    """A non-empty range within one family. `None` is an open end: no bound on that side."""
+    """A non-empty range within one family. `None` means no bound on that side."""
 
     family: Family
     low: Value | None
@@ -39,12 +47,12 @@ class Interval(NamedTuple):
 
     @property
     def is_point(self) -> bool:
-        # Ends that are equal are both closed, or the interval were empty.
+        # Equal ends are both closed, otherwise the interval would be empty.
         return self.low is not None and self.low == self.high
 
 
 class Constraint(NamedTuple):
-    """The set of values that one attribute may have: intervals sorted by family, then disjoint."""
+    """The set of values that one attribute may have: disjoint intervals, in order of family."""
 
     intervals: tuple[Interval, ...] = ()
     nan: bool = False
@@ -74,10 +82,10 @@ class Constraint(NamedTuple):
         return False
 
 
-# Skips the keyword handling of a NamedTuple's own constructor, at half the price.
+# Skips the keyword handling of a NamedTuple's own constructor, at half the cost.
 _make: Final = tuple.__new__
 
-# Looking a member up in its enum costs more than the comparisons it is used for.
+# Looking up a member of an enum costs more than the comparisons it is used for.
 _BOOL: Final = Family.BOOL
 _NUMBER: Final = Family.NUMBER
 
@@ -87,7 +95,7 @@ NEVER: Final = Constraint()
 ABSENT: Final = Constraint(absent=True)
 PRESENT: Final = Constraint(_FULL, nan=True)
 ANYTHING: Final = Constraint(_FULL, nan=True, absent=True)
-"""What a clause says about an attribute it does not name. Clauses never store it."""
+"""The constraint of an attribute that a clause does not name. Clauses never store it."""
 
 
 # ── making sets ──────────────────────────────────────────────────────────────────────────
@@ -100,13 +108,13 @@ def interval(
     low_open: bool = False,
     high_open: bool = False,
 ) -> Interval | None:
-    """The range in its one spelling, or None when no value of the family lies in it."""
+    """The range in its canonical form, or None if no value of the family lies in it."""
     if (
         low is None or high is None or (low_open and high_open) or not low < high  # type: ignore[operator]
     ) and is_void(family, low, high, low_open, high_open):
         return None
     if family is _BOOL:
-        # One of two values, or both: there is no other non-empty set of them.
+        # One of two values, or both: there is no other non-empty set.
         first = low is True or (low is False and low_open)
         last = not (high is False or (high is True and high_open))
         return _FULL[family] if first is not last else Interval(family, first, first)
@@ -118,7 +126,7 @@ def interval(
         high_open = False
     elif type(high) is float:
         high = canonical_number(high)
-    # A range that ends with the family has no bound there, unless it is that single value.
+    # A range up to the end of its family has no bound there, unless it is that single value.
     if not low_open and (low is None or low == LOWEST[family]):
         low = None
         if high == LOWEST[family]:
@@ -131,7 +139,7 @@ def interval(
 
 
 def points(values: Iterable[Value]) -> Constraint:
-    """The set of these values, which are plain and not NaN."""
+    """The set of these values, which must be plain and not NaN."""
     by_family: list[set[Value]] = [set(), set(), set(), set()]
     for value in values:
         by_family[FAMILY_OF[type(value)]].add(value)
@@ -178,7 +186,7 @@ def is_void(
 
 
 def meet(one: Interval, two: Interval) -> Interval | None:
-    """What two intervals of the same family have in common."""
+    """The intersection of two intervals of the same family."""
     family, low, high, low_open, high_open = one
     _, other_low, other_high, other_low_open, other_high_open = two
     if low is None:
@@ -204,7 +212,7 @@ def within(inner: Interval, outer: Interval) -> bool:
     """Whether all values of `inner` lie in `outer`, an interval of the same family."""
     family, low, high, low_open, high_open = inner
     _, outer_low, outer_high, outer_low_open, outer_high_open = outer
-    # What sticks out below and above must hold no value: `x > 1` lies in `x >= next_number(1)`.
+    # The parts outside below and above must have no value: `x > 1` lies in `x >= next_number(1)`.
     if outer_low is not None and (low is None or low <= outer_low):  # type: ignore[operator]
         sticks_out = low != outer_low or (outer_low_open and not low_open)
         if sticks_out and not is_void(family, low, outer_low, low_open, not outer_low_open):
@@ -235,7 +243,7 @@ def intersects(one: Constraint, two: Constraint) -> bool:
 
 
 def _meetings(one: Sequence[Interval], two: Sequence[Interval]) -> Iterator[Interval]:
-    """Walk both lists side by side; of two intervals that met, the one that ends first is done."""
+    """Walk both lists in parallel; after each comparison, skip the interval that ends first."""
     i = j = 0
     while i < len(one) and j < len(two):
         left, right = one[i], two[j]
@@ -307,14 +315,14 @@ class Points(NamedTuple):
 
 
 class Range(NamedTuple):
-    """One interval and the values inside it that are left out."""
+    """One interval and the excluded values inside it."""
 
     hull: Interval
     holes: tuple[Value, ...]
 
 
 def is_prefix(hull: Interval) -> bool:
-    """Whether this is the text that starts with `hull.low`."""
+    """Whether this is the set of texts that start with `hull.low`."""
     _, low, high, low_open, high_open = hull
     if not isinstance(low, str) or low_open or high != prefix_end(low):
         return False
@@ -322,7 +330,7 @@ def is_prefix(hull: Interval) -> bool:
 
 
 def written_predicates(of: Constraint) -> int:
-    """How many predicates it takes to say this set."""
+    """Number of predicates needed to write this set."""
     intervals = of.intervals
     if of.nan or of.absent or intervals[-1].is_point or intervals[-1].family is _BOOL:
         return 1
@@ -336,7 +344,7 @@ def written_predicates(of: Constraint) -> int:
 
 
 def shape(of: Constraint) -> Points | Range | None:
-    """How the language says this set; None for presence, absence and what it cannot say."""
+    """How the language writes this set; None for presence, absence and sets it cannot express."""
     intervals = of.intervals
     if not intervals or of.nan or of.absent:
         return None
@@ -365,7 +373,7 @@ def _holes(intervals: Sequence[Interval]) -> list[Value] | None:
         value, end = before.high, after.low
         if value is None or end is None or not (before.high_open and after.low_open):
             return None
-        # Neighbouring holes leave an empty piece between them, which was dropped: walk them all.
+        # Neighbouring holes leave an empty piece between them, which was dropped: visit them all.
         while value < end:  # type: ignore[operator]
             holes.append(value)
             value = successor(value)
@@ -373,3 +381,197 @@ def _holes(intervals: Sequence[Interval]) -> list[Value] | None:
                 return None
         holes.append(end)
     return holes
+
+
+# ── predicates ───────────────────────────────────────────────────────────────────────────
+# Text and Python expressions share these. A predicate on a value of one family never matches the
+# others: `x <> 5` matches numbers other than 5, but not text, NaN, or an event without `x`.
+
+NO_NAN: Final = "NaN equals nothing, so it cannot be compared with; only 'is not null' matches it"
+NO_NULL: Final = "nothing equals null; write 'is null' or 'is not null'"
+
+
+def equal(value: Value) -> Constraint:
+    return points((value,))
+
+
+def unequal(value: Value) -> Constraint:
+    return ranged(interval(FAMILY_OF[type(value)], None, None), (value,))
+
+
+def one_of(values: Iterable[Value]) -> Constraint:
+    return points(values)
+
+
+def below(value: Value) -> Constraint:
+    return ranged(interval(FAMILY_OF[type(value)], None, value, high_open=True))
+
+
+def at_most(value: Value) -> Constraint:
+    return ranged(interval(FAMILY_OF[type(value)], None, value))
+
+
+def above(value: Value) -> Constraint:
+    return ranged(interval(FAMILY_OF[type(value)], value, None, low_open=True))
+
+
+def at_least(value: Value) -> Constraint:
+    return ranged(interval(FAMILY_OF[type(value)], value, None))
+
+
+def between(low: Value, high: Value) -> Constraint:
+    family = FAMILY_OF[type(low)]
+    if FAMILY_OF[type(high)] is not family:
+        raise FilterError("both ends of 'between' must be of one kind: numbers, text, or times")
+    return ranged(interval(family, low, high))
+
+
+def starting_with(prefix: str) -> Constraint:
+    return ranged(interval(Family.TEXT, prefix, prefix_end(prefix), high_open=True))
+
+
+def like(pattern: str) -> Constraint:
+    """A prefix and `%`, or a literal text. A backslash escapes `%` and `_`."""
+    text: list[str] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "%" and at == len(pattern) - 1:
+            return starting_with("".join(text))
+        if char in "%_":
+            raise FilterError(
+                f"only a prefix is supported, like 'abc%': this {char} is a wildcard elsewhere; "
+                f"write \\{char} for the character itself"
+            )
+        if char == "\\":
+            at += 1
+            char = pattern[at : at + 1]
+            if char not in ("%", "_", "\\"):
+                raise FilterError("a backslash in a pattern stands only before %, _ or \\")
+        text.append(char)
+        at += 1
+    return equal("".join(text))
+
+
+# ── clauses ──────────────────────────────────────────────────────────────────────────────
+
+
+class Clause(NamedTuple):
+    """A conjunction: attribute names, sorted, each with its constraint. Empty: matches all."""
+
+    constraints: tuple[tuple[str, Constraint], ...] = ()
+
+    def matches(self, attributes: Attributes) -> bool:
+        return all(constraint.admits(attributes.get(name)) for name, constraint in self.constraints)
+
+
+Clauses = tuple[Clause, ...]
+
+EVERYTHING: Final[Clauses] = (Clause(),)
+NOTHING: Final[Clauses] = ()
+
+
+def predicate(name: str, constraint: Constraint) -> Clauses:
+    return NOTHING if constraint.is_empty else (Clause(((name, constraint),)),)
+
+
+def conjoin(operands: Sequence[Clauses]) -> Clauses:
+    """The conjunction. Single clauses are joined first, and once: distribution repeats the rest."""
+    joined = _join([operand[0] for operand in operands if len(operand) == 1])
+    if joined is None:
+        return NOTHING
+    product: list[Clause] = [joined]
+    for operand in operands:
+        if len(operand) == 1:
+            continue
+        if len(product) * len(operand) > MAX_CLAUSES:
+            product = list(normal(product))
+        if len(product) * len(operand) > MAX_CLAUSES:
+            raise FilterTooComplex(
+                f"written out as alternatives the filter has more than {MAX_CLAUSES}: "
+                "use fewer 'or' inside 'and', or 'in (...)', or several subscriptions"
+            )
+        product = [
+            box
+            for left in product
+            for right in operand
+            if (box := _join((left, right))) is not None
+        ]
+    return normal(product)
+
+
+def _join(clauses: Sequence[Clause]) -> Clause | None:
+    """The conjunction of clauses; None if it is unsatisfiable."""
+    if len(clauses) == 1:
+        return clauses[0]
+    by_name: dict[str, list[Constraint]] = {}
+    for clause in clauses:
+        for name, constraint in clause.constraints:
+            by_name.setdefault(name, []).append(constraint)
+    pairs: list[tuple[str, Constraint]] = []
+    for name in sorted(by_name):
+        constraint = _intersect_all(by_name[name])
+        if constraint.is_empty:
+            return None
+        pairs.append((name, constraint))
+    return Clause(tuple(pairs))
+
+
+def _intersect_all(constraints: list[Constraint]) -> Constraint:
+    """In pairs, then pairs of pairs: a thousand `<>` on one attribute must not cost a million."""
+    while len(constraints) > 2:
+        halves = zip(constraints[::2], constraints[1::2], strict=False)
+        odd = constraints[-1:] if len(constraints) % 2 else []
+        constraints = [intersect(one, two) for one, two in halves] + odd
+    return reduce(intersect, constraints)
+
+
+def disjoin(operands: Iterable[Clauses]) -> Clauses:
+    """The union."""
+    return normal([clause for operand in operands for clause in operand])
+
+
+def normal(clauses: Sequence[Clause]) -> Clauses:
+    """The satisfiable clauses without duplicates, in one order, within the limits."""
+    clauses = [
+        clause
+        for clause in clauses
+        if all(c.intervals or c.nan or c.absent for _, c in clause.constraints)
+    ]
+    if len(clauses) > 1:
+        if any(not clause.constraints for clause in clauses):
+            return EVERYTHING
+        # Equal clauses have equal text, and text is ordered, unlike mixed values.
+        clauses = sorted(dict.fromkeys(clauses), key=clause_order)
+    _check_size(clauses)
+    return tuple(clauses)
+
+
+def clause_order(clause: Clause) -> str:
+    return repr(tuple(clause))
+
+
+def _check_size(clauses: Sequence[Clause]) -> None:
+    if len(clauses) > MAX_CLAUSES:
+        raise FilterTooComplex(
+            f"a filter has at most {MAX_CLAUSES} alternatives, this one {len(clauses)}: "
+            "use 'in (...)' for several values of one attribute, or several subscriptions"
+        )
+    predicates = intervals = chars = 0
+    for clause in clauses:
+        for name, constraint in clause.constraints:
+            predicates += written_predicates(constraint)
+            intervals += len(constraint.intervals)
+            chars += len(name)
+            for piece in constraint.intervals:
+                if piece.family is Family.TEXT:
+                    chars += len(str(piece.low or "")) + len(str(piece.high or ""))
+    if chars > 2 * MAX_FILTER_CHARS:  # a text is counted at both ends of its interval
+        raise FilterTooComplex(
+            f"a filter has at most {MAX_FILTER_CHARS} characters of text, this one {chars}"
+        )
+    if predicates > MAX_PREDICATES or intervals > MAX_INTERVALS:
+        raise FilterTooComplex(
+            f"a filter has at most {MAX_PREDICATES} predicates and {MAX_INTERVALS} values, "
+            f"this one {predicates} and {intervals}"
+        )

@@ -1,20 +1,20 @@
-"""Values: what an attribute may hold, and how values of one family are ordered.
+"""Values of attributes, and the order of the values of one family.
 
 Four families never compare with each other: bool, number, text, time. Ints and floats are one
-family and compare exactly, also beyond 2**53. The numbers of Motet are int64 and float64
-together, so between two neighbours of that set lies nothing: `next_number` knows the neighbour,
-and that is what makes emptiness, and with it overlap and covering, exact.
+family and compare exactly, also beyond 2**53. The numbers of Motet are the union of int64 and
+float64, so no number lies between two neighbours of that set. `next_number` returns the neighbour,
+which makes emptiness, and with it overlap and covering, exact.
 """
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from math import floor, inf, isnan, nextafter
-from typing import Final, Protocol, TypeGuard
+from typing import Final, Protocol
 
 from motet.errors import EventError
+from motet.model.ids import is_name
 from motet.model.limits import INT_MAX, INT_MIN, MAX_NAME_CHARS
 
 Value = bool | int | float | str | datetime
@@ -26,7 +26,7 @@ class Family(IntEnum):
     TEXT = 2
     TIME = 3
 
-    # Filters are hashed by the million; the hash of an enum is written in Python.
+    # Filters are hashed by the million; the hash of an enum is implemented in Python.
     __hash__ = int.__hash__
 
 
@@ -53,22 +53,11 @@ LOWEST: Final[tuple[Value, Value, Value, Value]] = (
 HIGHEST: Final[tuple[Value, Value, None, Value]] = (
     True,
     inf,
-    None,  # no text is the last one
+    None,  # there is no last text
     datetime.max.replace(tzinfo=UTC),
 )
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _MICROSECOND: Final = timedelta(microseconds=1)
-
-
-# ── names ────────────────────────────────────────────────────────────────────────────────
-
-
-def is_name(name: object) -> TypeGuard[str]:
-    """Whether this may name an attribute: ASCII letters, digits, `_` and `.`, no digit first."""
-    if type(name) is not str or len(name) > MAX_NAME_CHARS or not name.isascii():
-        return False
-    return name.isidentifier() or _NAME.match(name) is not None
 
 
 def check_name(name: object) -> None:
@@ -79,11 +68,8 @@ def check_name(name: object) -> None:
         )
 
 
-# ── values ───────────────────────────────────────────────────────────────────────────────
-
-
 def plain_value(value: object, where: str = "a value") -> Value:
-    """The value as Motet keeps it: exact builtin type, timestamps in UTC. `where` names it."""
+    """The value as Motet stores it: exact builtin type, timestamps in UTC. `where` names it."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -106,7 +92,7 @@ def plain_value(value: object, where: str = "a value") -> Value:
 
 
 def check_value(value: object, where: str) -> None:
-    """Accept only what `plain_value` returns unchanged: for values that came over the wire."""
+    """Accept only values that `plain_value` returns unchanged: for values from the wire."""
     if type(value) not in FAMILY_OF or (type(value) is datetime and value.tzinfo is not UTC):
         raise EventError(f"{where} is {_shown(value)}: {_advice(value)}")
     plain_value(value, where)
@@ -133,17 +119,8 @@ def _utc(value: datetime, where: str) -> datetime:
         there = value.astimezone(UTC)
     except (OverflowError, ValueError):
         raise EventError(f"{where} lies outside the years 1 to 9999 in UTC") from None
-    # A subclass (pandas.Timestamp, say) becomes a plain datetime of the same microsecond.
-    return datetime(
-        there.year,
-        there.month,
-        there.day,
-        there.hour,
-        there.minute,
-        there.second,
-        there.microsecond,
-        UTC,
-    )
+    # A subclass (e.g. pandas.Timestamp) becomes a plain datetime of the same microsecond.
+    return datetime(*there.timetuple()[:6], there.microsecond, UTC)
 
 
 def _advice(value: object) -> str:
@@ -163,7 +140,7 @@ def _shown(value: object) -> str:
 
 
 def canonical_number(number: int | float) -> int | float:
-    """One spelling per number: `1.0` and `-0.0` become ints, so that equal filters print alike."""
+    """One form per number: `1.0` and `-0.0` become ints, so that equal filters print alike."""
     if type(number) is float and number.is_integer() and INT_MIN <= number <= INT_MAX:
         return int(number)
     return number
@@ -192,7 +169,7 @@ def _above(number: int | float, first_int: int, last_int: int) -> int | float:
 
 
 def successor(value: Value) -> Value:
-    """The least value above this one. The caller knows that there is one."""
+    """The least value above this one. The caller knows that one exists."""
     match value:
         case bool():
             return True
@@ -206,19 +183,19 @@ def successor(value: Value) -> Value:
 
 
 def prefix_end(prefix: str) -> str | None:
-    """The least text above all that start with `prefix`; None when there is no such text."""
+    """The least text above all texts that start with `prefix`; None if there is none."""
     stem = prefix.rstrip("\U0010ffff")
     if not stem:
         return None
     last = ord(stem[-1])
-    # The code points of surrogates are no characters: the one after U+D7FF is U+E000.
+    # Code points of surrogates are not characters: the one after U+D7FF is U+E000.
     return stem[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
 
 
 def parse_timestamp(text: str, *, exact: bool = False) -> datetime:
-    """RFC 3339 with a zone; raises ValueError that says what is wrong.
+    """RFC 3339 with a zone; raises a ValueError with the reason.
 
-    Digits below the microsecond are cut off, or refused where the moment must be `exact`.
+    Digits below the microsecond are truncated, or refused if the time must be `exact`.
     """
     if len(text) > 64:
         raise ValueError("too long for a timestamp")

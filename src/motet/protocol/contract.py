@@ -1,26 +1,25 @@
-"""What goes into a broker's core and what comes out of it.
+"""Inputs and outputs of a broker's core.
 
     step(input, now) -> Output
 
-Inputs are facts of the past, outputs are imperatives. Time is seconds as a float that never
-runs backwards, handed in with the input; connections are numbers that the driver counts up, so
-that a newer connection of the same peer fences the older one.
+Inputs are facts of the past, outputs are imperatives. Time is a float of seconds that never runs
+backwards and comes with the input. Connections are numbers that the driver counts up, so that a
+newer connection of the same peer fences the older one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from motet.model import OpId
 from motet.protocol.frames import Frame
 
 if TYPE_CHECKING:
     from motet.protocol.delivery.spans import Span
-    from motet.protocol.delivery.state import ReadWanted
+    from motet.protocol.delivery.stream import ReadWanted
     from motet.protocol.session.messages import CommitRequest
     from motet.protocol.sinks.state import StagedBlock
 
@@ -38,14 +37,14 @@ class Dialled(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A frame arrived. The first one of an accepted connection tells who is there."""
+    """A frame arrived. The first frame of an accepted connection identifies the peer."""
 
     connection: int
     frame: Frame
 
 
 class Closed(NamedTuple):
-    """A connection is gone, for whatever reason."""
+    """A connection has ended, for any reason."""
 
     connection: int
 
@@ -55,44 +54,57 @@ class TimerFired(NamedTuple):
 
 
 class Reconfigured(NamedTuple):
-    """The operator has decided who the neighbours are. Whoever hands this in has asked the core
-    for its objection first."""
+    """The operator has changed the set of neighbours. The caller must have asked the core for its
+    objection first."""
 
     neighbours: tuple[str, ...]
 
 
 class Logged(NamedTuple):
-    """Of the records that this life has given to our pubend's log, so many are durable."""
+    """Number of records durable in our pubend's log, of those written since the broker started."""
 
     records: int
 
 
 class LogRead(NamedTuple):
-    """Our pubend's log was read, from the beginning of what was wanted, perhaps not to its end."""
+    """Part of our pubend's log, from the start of the wanted range, maybe not to its end."""
 
     want: ReadWanted
     spans: list[Span]
 
 
 class Persisted(NamedTuple):
-    """The facts of an output that asked for it (`Output.confirm`) are durable."""
+    """The facts of an output with `Output.confirm` are durable."""
 
     confirmed: int
 
 
 class StagingChecked(NamedTuple):
-    """What a commit names is staged, and whole; or, with an error and its text, it is not."""
+    """The rows of a commit are staged and complete, or `refused` has an error and its text."""
 
     ticket: int
     refused: tuple[str, str] = ("", "")
 
 
 class RowsRead(NamedTuple):
-    """Rows of a block that is being copied, as many as one read gives, from row `at` on."""
+    """Rows of a block that is being copied, from row `at` on: as many as one read returns."""
 
     tx: str
     at: int
     bodies: list[Raw]
+
+
+class Remembered(NamedTuple):
+    """What the pubend's log remembers after a restart."""
+
+    last_tick: int = 0
+    published: Mapping[tuple[str, str], int] = {}
+    """The last sequence, by client and epoch."""
+    skipped: Mapping[tuple[str, str], tuple[int, ...]] = {}
+    """By client and epoch, lower sequences that are not in the log: exactly-once events with these
+    sequences were refused."""
+    destroyed_upto: int = 0
+    """The log up to this tick is destroyed: an event that is unknown here may have been in it."""
 
 
 Input = (
@@ -113,7 +125,7 @@ Input = (
 
 
 class Fact(NamedTuple):
-    """A journaled input: the only thing that changes durable state. Replay applies it again."""
+    """A journaled input. Only facts change durable state. Replay applies them again."""
 
     now: float
     body: Any
@@ -153,7 +165,7 @@ LogItem = LogRun | LogStart | LogCut
 
 
 class CheckStaged(NamedTuple):
-    """Is what a commit of a client names staged, and whole? See `StagingChecked`."""
+    """Check that the rows a client's commit names are staged and complete; see `StagingChecked`."""
 
     ticket: int
     client: str
@@ -161,14 +173,14 @@ class CheckStaged(NamedTuple):
 
 
 class ReadStaged(NamedTuple):
-    """Read rows of a committed block, from row `at` on: see `RowsRead`."""
+    """Read rows of a committed block, from row `at` on; see `RowsRead`."""
 
     block: StagedBlock
     at: int
 
 
 class DropStaged(NamedTuple):
-    """The log has a block: its files may go, and what was staged for batches before it."""
+    """The log contains a block: delete its files, and rows staged for earlier batches."""
 
     block: StagedBlock
 
@@ -186,57 +198,38 @@ class CancelTimer(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close a connection, telling the other side why."""
+    """Close a connection and tell the peer why."""
 
     connection: int
     error: str
     text: str
 
 
-@dataclass(slots=True, init=False)
-class Output:
+class Output(Struct):
     """What the driver must do, in the order of the fields.
 
-    1. `persist`: append to the journal and make durable. Nothing below may leave the process
-       before that; a failure here ends the process.
+    1. `persist`: append to the journal and make durable. No frame of `send`, `deliver` and `close`
+       may leave the process before that; a failure here ends the process.
     2. `send`: frames to neighbours, and
     3. `deliver`: frames to clients. Per connection they leave in the order of the steps.
-    `log` goes to the pubend's log, which answers with `Logged`; `reads` are answered with
-    `LogRead`, and `staged` are answered too. Nothing of this output waits for them.
-    4. `timers`: set and cancelled in list order; setting a key again replaces it.
-    5. `close`: after what was sent before on that connection.
-    `forgotten` are sessions (client, epoch) that the pubend's log need not remember when `persist`
-    is durable; before, a restart might bring them back.
-    `confirm`, unless it is 0, comes back with `Persisted` when `persist` is durable.
+    4. `log`: append to the pubend's log, which answers with `Logged`;
+    5. `reads`: read that log, after this step; each is answered with `LogRead`;
+    6. `staged`: check, read or drop staged rows; checks and reads are answered. No other part of
+       this output waits for 4 to 6.
+    7. `timers`: set and cancelled in list order; setting a key again replaces it.
+    8. `close`: after all frames sent earlier on that connection.
+    9. `forgotten`: sessions (client, epoch) that the pubend's log may forget once `persist` is
+       durable; before that, a restart might restore them.
+    10. `confirm`, unless it is 0, is returned with `Persisted` when `persist` is durable.
     """
 
-    persist: list[Fact]
-    send: list[tuple[int, Frame]]
-    deliver: list[tuple[int, Frame]]
-    timers: list[SetTimer | CancelTimer]
-    close: list[Close]
-    log: list[LogItem]
-    reads: list[ReadWanted]
-    staged: list[StagingWish]
-    forgotten: list[tuple[str, str]]
-    confirm: int
-
-    def __init__(
-        self,
-        persist: list[Fact] | None = None,
-        send: list[tuple[int, Frame]] | None = None,
-        deliver: list[tuple[int, Frame]] | None = None,
-        timers: list[SetTimer | CancelTimer] | None = None,
-        close: list[Close] | None = None,
-    ) -> None:
-        # By hand: one is made for every step, and this takes half as long as default factories.
-        self.persist = persist or []
-        self.send = send or []
-        self.deliver = deliver or []
-        self.timers = timers or []
-        self.close = close or []
-        self.log = []
-        self.reads = []
-        self.staged = []
-        self.forgotten = []
-        self.confirm = 0
+    persist: list[Fact] = []
+    send: list[tuple[int, Frame]] = []
+    deliver: list[tuple[int, Frame]] = []
+    log: list[LogItem] = []
+    reads: list[ReadWanted] = []
+    staged: list[StagingWish] = []
+    timers: list[SetTimer | CancelTimer] = []
+    close: list[Close] = []
+    forgotten: list[tuple[str, str]] = []
+    confirm: int = 0

@@ -1,4 +1,4 @@
-"""The union of all frames on the wire, and the version that both sides must speak."""
+"""The union of all frames on the wire, and the protocol version that both sides must use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from motet.protocol.link.messages import LinkFrame
 from motet.protocol.reading.messages import ReadingFrame
 from motet.protocol.session.messages import SessionFrame
 from motet.protocol.sinks.messages import StagingFrame
+from motet.protocol.traits import ANYBODY, SMALL_BYTES, frame
 
 PROTOCOL_VERSION = 2
 
 
+@frame(senders=ANYBODY, soft=True, most_bytes=SMALL_BYTES)
 class Beat(Struct, tag="beat", array_like=True, frozen=True):
-    """Nothing but a sign of life; the driver sends and swallows it."""
+    """A heartbeat without content; the driver sends it and consumes it."""
 
 
 Frame = LinkFrame | SessionFrame | ReadingFrame | StagingFrame | CellFrame | Beat

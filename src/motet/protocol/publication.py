@@ -1,4 +1,4 @@
-"""A publication on its way: stamped by its edge broker, its body never decoded in full."""
+"""A publication on its way: stamped by its edge broker; its body is never decoded in full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Publication(Struct, array_like=True, frozen=True, gc=False):
     body: Raw
 
 
-class InTransaction(Publication, frozen=True, gc=False):
-    """At its receiver: one that belongs to a transaction. `sequence` counts per transaction."""
+class TransactionPublication(Publication, frozen=True, gc=False):
+    """A publication of a transaction, at its receiver. `sequence` counts per transaction."""
 
     tx: str

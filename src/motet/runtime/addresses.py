@@ -1,4 +1,4 @@
-"""From an address to the transport that serves it."""
+"""Choice of the transport that serves an address."""
 
 from __future__ import annotations
 

@@ -1,27 +1,22 @@
-"""Time as the core wants it: seconds that never run backwards."""
+"""The clock of the core: seconds that never run backwards."""
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
-
-
-class Clock(Protocol):
-    def now(self) -> float: ...
 
 
 class SteadyClock:
-    """The time of day when it was made, and real time from there: a jump of the wall clock does
-    not show. It never begins before `since`, where a journal ends, so that it does not run
-    backwards across restarts either."""
+    """Starts at the time of day and then follows the monotonic clock, so jumps of the wall clock do
+    not show. It never starts before `since`, the end of a journal, so it does not run backwards
+    across restarts either. Its time is `time.monotonic() + ahead_s`."""
 
     def __init__(self, since: float = 0.0) -> None:
-        self._ahead_s = max(time.time(), since) - time.monotonic()
+        self.ahead_s = max(time.time(), since) - time.monotonic()
 
     def now(self) -> float:
-        return time.monotonic() + self._ahead_s
+        return time.monotonic() + self.ahead_s
 
 
 def fresh_incarnation() -> int:
-    """A number that no earlier life of a broker without state has had: the time of its birth."""
+    """The time of creation: a number that no earlier life of a broker without state has used."""
     return time.time_ns() // 1_000

@@ -1,7 +1,7 @@
-"""Frames between two ends in one event loop, with the manners of a socket.
+"""Frames between two ends in one event loop, with the behaviour of a socket.
 
-Nothing arrives before `send` has returned, one read takes at most as much as a socket's would,
-limits and marks are the same. Names belong to an event loop: two loops never meet here.
+Nothing arrives before `send` has returned, and one read takes at most as much as a socket's would.
+Limits and marks are the same. Each event loop has its own names: two loops never meet here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from motet.runtime.transport import (
     CLOSE_BOUND_S,
     HIGH_MARK_BYTES,
     LOW_MARK_BYTES,
+    MAX_FRAME_BYTES,
     Accept,
     Connection,
     Handler,
     Listening,
-    check_sizes,
+    oversized,
 )
 
 SCHEME = "inproc"
@@ -38,19 +39,20 @@ def name_in(address: str) -> str:
 
 
 class InprocConnection:
-    """One end. What `other` sent and we have not taken yet waits in our inbox."""
+    """One end of a connection. Its inbox holds the frames of `other` that are not read yet."""
 
     def __init__(self, peer: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._peer = peer
+        self.peer = peer
         self._other: InprocConnection
         self._handler: Handler
         self._inbox: deque[bytes] = deque()
-        self._inbox_bytes = 0
-        self._received = 0
+        self.received_bytes = 0
+        self.backlog_bytes = 0
+        """Bytes in the inbox of the other end."""
+        self.congested = False
         self._reading = True
         self._scheduled = False
-        self._congested = False
         self._other_ended = False
         self._closing = False
         self._gone = False
@@ -66,38 +68,22 @@ class InprocConnection:
     def serve(self, accept: Accept) -> None:
         self._handler = accept(self)
 
-    # ── what the upper side calls ────────────────────────────────────────────────────────
-
-    @property
-    def peer(self) -> str:
-        return self._peer
-
-    @property
-    def descriptor(self) -> None:
-        return None
-
-    @property
-    def backlog_bytes(self) -> int:
-        return 0 if self._gone else self._other._inbox_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        return self._received
-
-    @property
-    def congested(self) -> bool:
-        return self._congested
+    # ── calls from the upper side ────────────────────────────────────────────────────────
 
     def send(self, bodies: Sequence[bytes]) -> None:
-        total = check_sizes(bodies)
+        lengths = list(map(len, bodies))
+        if lengths and max(lengths) > MAX_FRAME_BYTES:
+            raise oversized(max(lengths))
         other = self._other
-        if self._closing or other._closing:  # who closes discards what comes, as a socket does
+        if self._closing or other._closing:  # a closed end discards input, as a socket does
             return
         other._inbox.extend(bodies)
-        other._inbox_bytes += total
-        if other._inbox_bytes > HIGH_MARK_BYTES:
-            self._congested = True
-        other._wake()
+        self.backlog_bytes += sum(lengths)
+        if self.backlog_bytes > HIGH_MARK_BYTES:
+            self.congested = True
+        if not other._scheduled and not other._gone:
+            other._scheduled = True
+            self._loop.call_soon(other._read)
 
     def close(self, reason: str = "") -> None:
         if self._closing:
@@ -132,9 +118,20 @@ class InprocConnection:
         self._scheduled = False
         if self._gone:
             return
-        if self._reading and self._inbox:
-            bodies = self._take()
-            self._relieve()
+        inbox = self._inbox
+        if self._reading and inbox:
+            bodies = [inbox.popleft()]
+            size = len(bodies[0])
+            while inbox and size + len(inbox[0]) <= READ_BYTES:
+                size += len(inbox[0])
+                bodies.append(inbox.popleft())
+            self.received_bytes += size + len(bodies)
+            sender = self._other
+            if not sender._gone:
+                sender.backlog_bytes -= size
+            if sender.congested and sender.backlog_bytes < LOW_MARK_BYTES:
+                sender.congested = False  # the sender is told in a later turn of the loop
+                self._loop.call_soon(sender._say_writable)
             try:
                 self._handler.frames(bodies)
             except Exception:
@@ -145,43 +142,25 @@ class InprocConnection:
         elif self._other_ended and not self._inbox:
             self._lose("closed by the other side")
 
-    def _take(self) -> list[bytes]:
-        inbox = self._inbox
-        bodies = [inbox.popleft()]
-        size = len(bodies[0])
-        while inbox and size + len(inbox[0]) <= READ_BYTES:
-            body = inbox.popleft()
-            size += len(body)
-            bodies.append(body)
-        self._inbox_bytes -= size
-        self._received += size + len(bodies)
-        return bodies
-
-    def _relieve(self) -> None:
-        """Tell the sender, in its own turn, that there is room again."""
-        other = self._other
-        if other._congested and self._inbox_bytes < LOW_MARK_BYTES:
-            other._congested = False
-            self._loop.call_soon(other._say_writable)
-
     def _say_writable(self) -> None:
-        if not self._closing and not self._congested:
+        if not self._closing and not self.congested:
             self._handler.writable()
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
 
     def _end(self, reason: str) -> None:
-        """From here on nothing comes up to our handler but `closed`."""
+        """From here on, the handler of this end gets only `closed`."""
         self._closing = True
         self._reason = self._reason or reason or "closed on this side"
         self._inbox.clear()
-        self._inbox_bytes = 0
+        self._other.backlog_bytes = 0
         self._reading = True
 
     def _lose(self, reason: str) -> None:
-        """Our end is gone; so the other one has nobody to wait for."""
+        """This end is gone, so the other end need not wait for it."""
         self._gone = self._closing = True
-        self._congested = False
+        self.congested = False
+        self.backlog_bytes = 0
         if self._bound is not None:
             self._bound.cancel()
         self._other._other_ended = True
@@ -189,10 +168,10 @@ class InprocConnection:
         self._handler.closed(self._reason or reason)
 
     def _abort_both(self) -> None:
-        """What is under way in either direction is lost, as when a socket is reset."""
+        """Frames in transit in either direction are lost, as when a socket is reset."""
         for end in (self, self._other):
             end._inbox.clear()
-            end._inbox_bytes = 0
+            end.backlog_bytes = 0
             end._reading = True
             end._other_ended = True
             end._wake()
@@ -226,10 +205,10 @@ class InprocTransport:
 
     async def connect(self, address: str, accept: Accept) -> Connection:
         name = name_in(address)
-        await asyncio.sleep(0)  # nobody may rely on connecting without a turn of the loop
+        await asyncio.sleep(0)  # callers must not rely on connecting without a turn of the loop
         listening = _names.get(asyncio.get_running_loop(), {}).get(name)
         if listening is None:
-            raise Disconnected(f"nobody answers at {address} in this event loop")
+            raise Disconnected(f"no broker answers at {address} in this event loop")
         near, far = InprocConnection.pair(address)
         far.serve(listening.accept)
         near.serve(accept)

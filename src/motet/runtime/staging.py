@@ -1,10 +1,10 @@
-"""Staged rows of sinks in files: one for each attempt, appended to piece by piece.
+"""Staged rows of sinks in files: one file per attempt, appended to piece by piece.
 
     FOLDER/<job>/<epoch>-<partition>-<attempt>.rows      see decision 29
 
-A piece is a head (index, count, length, checksum) and the bodies of its events, one behind the
-other. A tail that is not whole is cut when the attempt goes on, as if it had never come. Nothing is
-promised before `seal`; after it, `check` finds all of it, or says that it is lost.
+A piece is a head (index, count, length, checksum) and the bodies of its events, one after the
+other. An incomplete tail is cut when the attempt continues, as if it had never arrived. Nothing is
+guaranteed before `seal`; after it, `check` finds all rows, or reports that they are lost.
 
 Everything here is called by one thread.
 """
@@ -28,41 +28,41 @@ from msgspec import Raw
 from motet.errors import LogCorrupted, ProtocolError, StagingLost, UnavailableError
 from motet.protocol.sinks.messages import Attempt, StagedPart
 from motet.protocol.sinks.state import Batch, StagedBlock
-from motet.runtime.log.files import disk_failed, remove_file, sync_folder, write_all
+from motet.runtime.log.files import disk_failed, opened, remove_file, sync_folder, write_all
 from motet.runtime.pubend.records import packed
 
 HEAD: Final = Struct(">IIII")
 SUFFIX: Final = ".rows"
 LEAST_FREE: Final = 0.05
-"""With less of the disk free, nothing more is staged: the log needs the rest."""
+"""Nothing more is staged if less of the disk is free: the log needs the rest."""
 LONGEST_BYTES: Final = 16 << 20
-"""No piece is longer: it came in a frame."""
+"""The maximum length of a piece, because a piece arrives in one frame."""
 MOST_OPEN: Final = 4096
-"""Attempts whose place is remembered; of others it is read again."""
+"""The number of attempts whose place is cached; the place of any other is read from its file."""
 
 _bodies: Final = msgspec.msgpack.Decoder(list[Raw]).decode
 
 
-class Place(NamedTuple):
-    """How far a file has come."""
+class StagedPlace(NamedTuple):
+    """How far a file has been written."""
 
     pieces: int = 0
     rows: int = 0
     size_bytes: int = 0
     checksum: int = 0
 
-    def behind(self, count: int, head: bytes, checksum: int) -> Place:
+    def behind(self, count: int, head: bytes, checksum: int) -> StagedPlace:
         length = HEAD.unpack(head)[2]
         size = self.size_bytes + HEAD.size + length
         chained = crc32(checksum.to_bytes(4, "big"), self.checksum)
-        return Place(self.pieces + 1, self.rows + count, size, chained)
+        return StagedPlace(self.pieces + 1, self.rows + count, size, chained)
 
 
-class Piece(NamedTuple):
+class StagedPiece(NamedTuple):
     rows: int
     data: bytes
-    place: Place
-    """Behind it."""
+    place: StagedPlace
+    """The place after this piece."""
 
     @property
     def bodies(self) -> list[Raw]:
@@ -72,16 +72,16 @@ class Piece(NamedTuple):
 class Staging:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._places: dict[Attempt, Place] = {}
+        self._places: dict[Attempt, StagedPlace] = {}
         self._synced: set[Path] = set()
-        """Folders that are there after a power failure."""
-        self._reading: tuple[str, int, Iterator[Piece]] | None = None
-        """What is being copied, how far, and the pieces behind."""
+        """Folders whose directory entries are durable."""
+        self._reading: tuple[str, int, Iterator[StagedPiece]] | None = None
+        """The block that is being copied, the next row, and the pieces from there."""
 
     # ── writing ──────────────────────────────────────────────────────────────────────────
 
     def add(self, attempt: Attempt, index: int, bodies: list[Raw]) -> None:
-        """A piece; one that is there already changes nothing. Not durable yet."""
+        """Append a piece; a piece that is already there changes nothing. It is not durable yet."""
         place = self._place(attempt)
         if index < place.pieces:
             return
@@ -98,18 +98,15 @@ class Staging:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._check_room()
             flags = os.O_WRONLY | os.O_CREAT | (0 if index else os.O_TRUNC)
-            descriptor = os.open(path, flags, 0o644)
-            try:
+            with opened(path, flags) as descriptor:
                 os.lseek(descriptor, place.size_bytes, os.SEEK_SET)
                 write_all(descriptor, head + data)
-            finally:
-                os.close(descriptor)
         except OSError as problem:
             raise UnavailableError(f"rows cannot be staged in {path}: {problem}") from problem
         self._remember(attempt, place.behind(len(bodies), head, checksum))
 
     def seal(self, attempt: Attempt, pieces: int) -> StagedPart:
-        """No more comes of an attempt: what is there is durable."""
+        """End an attempt and make all of its pieces durable."""
         place = self._place(attempt)
         if place.pieces != pieces:
             raise StagingLost(
@@ -118,12 +115,9 @@ class Staging:
         path = self._path(attempt.sink, attempt.job, file_name(attempt))
         if pieces:
             try:
-                descriptor = os.open(path, os.O_RDWR)
-                try:
+                with opened(path, os.O_RDWR) as descriptor:
                     os.ftruncate(descriptor, place.size_bytes)
                     os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
                 sync_folder(path.parent)
                 if path.parent not in self._synced:
                     for folder in (self._folder, self._folder.parent):
@@ -135,14 +129,13 @@ class Staging:
             except OSError as problem:
                 raise disk_failed(path, problem, "nothing of it was acknowledged") from problem
         self._places.pop(attempt, None)
-        part = (place.rows, place.size_bytes, place.checksum)
-        return StagedPart(attempt.partition, attempt.name, *part)
+        return StagedPart(attempt.partition, attempt.name, *place[1:])
 
-    def _place(self, attempt: Attempt) -> Place:
-        """How far an attempt is; found in its file if it is not known."""
+    def _place(self, attempt: Attempt) -> StagedPlace:
+        """How far an attempt has come; read from its file if it is not cached."""
         known = self._places.get(attempt)
         if known is None:
-            known = Place()
+            known = StagedPlace()
             path = self._path(attempt.sink, attempt.job, file_name(attempt))
             with contextlib.suppress(FileNotFoundError):
                 for piece in read_pieces(path):
@@ -150,7 +143,7 @@ class Staging:
             self._remember(attempt, known)
         return known
 
-    def _remember(self, attempt: Attempt, place: Place) -> None:
+    def _remember(self, attempt: Attempt, place: StagedPlace) -> None:
         self._places[attempt] = place
         if len(self._places) > MOST_OPEN:
             del self._places[next(iter(self._places))]
@@ -166,9 +159,9 @@ class Staging:
     # ── reading ──────────────────────────────────────────────────────────────────────────
 
     def check(self, batch: Batch, parts: Iterable[StagedPart]) -> None:
-        """`StagingLost` unless all of these are there as they were sealed."""
+        """Raise `StagingLost` unless all parts are there as they were sealed."""
         for part in parts:
-            place = Place()
+            place = StagedPlace()
             path = self._path(batch.sink, batch.job, part_name(batch.epoch, part))
             if part.rows:
                 try:
@@ -179,28 +172,28 @@ class Staging:
                         f"{path}, with {part.rows} staged rows, cannot be read: {problem}; nothing "
                         "of the batch was committed: write it again"
                     ) from None
-            if (place.rows, place.size_bytes, place.checksum) != part_sum(part):
+            if place[1:] != part_sum(part):
                 raise StagingLost(
                     f"{path} is damaged: of {part.rows} rows, {place.rows} are whole; nothing "
                     "of the batch was committed: write it again"
                 )
 
     def rows(self, block: StagedBlock, at: int) -> list[Raw]:
-        """The next rows of a committed block, from row `at` on."""
+        """The next rows of a committed block, starting at row `at`."""
         if self._reading is None or self._reading[:2] != (block.tx, at):
             self._reading = (block.tx, at, self._pieces_from(block, at))
         piece = next(self._reading[2])
         self._reading = (block.tx, at + piece.rows, self._reading[2])
         return piece.bodies
 
-    def _pieces_from(self, block: StagedBlock, at: int) -> Iterator[Piece]:
+    def _pieces_from(self, block: StagedBlock, at: int) -> Iterator[StagedPiece]:
         skipped = at
         for part in block.parts:
             if part.rows <= skipped:
                 skipped -= part.rows
                 continue
             path = self._path(block.client, block.job, part_name(block.epoch, part))
-            place = Place()
+            place = StagedPlace()
             try:
                 for piece in read_pieces(path):
                     place = piece.place
@@ -210,19 +203,19 @@ class Staging:
                         skipped -= piece.rows
                     elif skipped:
                         rest = piece.bodies[skipped:]
-                        yield Piece(len(rest), b"".join(rest), place)
+                        yield StagedPiece(len(rest), b"".join(rest), place)
                         skipped = 0
                     else:
                         yield piece
             except OSError as problem:
                 raise _damaged(path, str(problem)) from problem
-            if (place.rows, place.size_bytes, place.checksum) != part_sum(part):
+            if place[1:] != part_sum(part):
                 raise _damaged(path, f"{place.rows} of {part.rows} rows are whole")
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
 
     def drop(self, batch: Batch, before: bool = False) -> int:
-        """What is staged for a batch goes, or with `before` for all up to it; how many files."""
+        """Remove the files of a batch, or with `before` of all up to it; return their number."""
         folder = self._path(batch.sink, batch.job, "").parent
         count = 0
         for path in _listed(folder):
@@ -238,7 +231,7 @@ class Staging:
         return count
 
     def sweep(self, needed: Iterable[Batch], before_s: float) -> int:
-        """What nobody has touched since then goes, unless it is needed; how many files."""
+        """Remove files that are unneeded and unchanged since `before_s`; return their number."""
         kept = {(self._path(b.sink, b.job, "").parent, b.epoch) for b in needed}
         count = 0
         for folder in sorted(self._folder.iterdir()) if self._folder.exists() else ():
@@ -252,7 +245,7 @@ class Staging:
         return count
 
     def _remove(self, folder: Path) -> None:
-        """Unless something is in it."""
+        """Remove the folder if it is empty."""
         with contextlib.suppress(OSError):
             folder.rmdir()
             self._synced.discard(folder)
@@ -262,7 +255,7 @@ class Staging:
         return {"files": len(files), "bytes": sum(p.stat().st_size for p in files if p.exists())}
 
     def _path(self, sink: str, job: str, name: str) -> Path:
-        """Names come from strangers: none of their characters gets into a path."""
+        """Clients choose these names, so only a hash of them gets into a path."""
         return self._folder / _digest(sink, job) / (name or "-")
 
 
@@ -278,9 +271,9 @@ def part_sum(part: StagedPart) -> tuple[int, int, int]:
     return (part.rows, part.size_bytes, part.checksum)
 
 
-def read_pieces(path: Path) -> Iterator[Piece]:
-    """The pieces of a file up to the first one that is not whole."""
-    place = Place()
+def read_pieces(path: Path) -> Iterator[StagedPiece]:
+    """The pieces of a file up to the first incomplete or damaged one."""
+    place = StagedPlace()
     with path.open("rb") as file:
         while len(head := file.read(HEAD.size)) == HEAD.size:
             index, count, length, checksum = HEAD.unpack(head)
@@ -290,7 +283,7 @@ def read_pieces(path: Path) -> Iterator[Piece]:
             if len(data) < length or crc32(data) != checksum:
                 return
             place = place.behind(count, head, checksum)
-            yield Piece(count, data, place)
+            yield StagedPiece(count, data, place)
 
 
 def age_before_s(lease_s: float) -> float:

@@ -1,21 +1,23 @@
 """Frames over TCP: four bytes of length, big-endian, then the body.
 
-The read buffer belongs to the connection and is read into in place, so a frame is copied once,
-when it leaves the buffer. It grows only as bytes really arrive: a peer that announces a large
-frame and sends nothing costs nothing.
+The connection owns its read buffer and reads into it in place, so a frame is copied once, when it
+leaves the buffer. The buffer grows only as bytes really arrive: a peer that announces a large frame
+and sends nothing costs no memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import cast
 from urllib.parse import urlsplit
 
-from motet.errors import AddressError, Disconnected, FrameError
+from motet.errors import AddressError, Disconnected, FrameError, NoAnswer
 from motet.runtime.transport import (
     CLOSE_BOUND_S,
     HIGH_MARK_BYTES,
@@ -40,7 +42,7 @@ _prefix = PREFIX.pack
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Take `motet://host:port` (or `host:port`) apart."""
+    """Parse `motet://host:port` or `host:port`."""
     text = address if "://" in address else f"{SCHEME}://{address}"
     try:
         parts = urlsplit(text)
@@ -58,47 +60,29 @@ def address_of(host: str, port: int) -> str:
 
 
 class TcpConnection(asyncio.BufferedProtocol):
-    """One connection, both as asyncio's protocol and as what `transport.Connection` promises."""
+    """One connection: asyncio's protocol, and an implementation of `transport.Connection`."""
 
     def __init__(self, accept: Accept, farewell: Farewell | None) -> None:
         self._accept = accept
         self._farewell = farewell
         self._handler: Handler
-        self._transport: asyncio.Transport
-        self._peer = "nobody"
+        self.transport: asyncio.Transport
+        self.peer = "nobody"
         self._buffer = bytearray(SMALL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0
-        self._received = 0
-        self._congested = False
+        self.received_bytes = 0
+        self.congested = False
         self._closing = False
         self._gone = False
         self._reason = ""
         self._bound: asyncio.TimerHandle | None = None
 
-    # ── what the upper side calls ────────────────────────────────────────────────────────
-
-    @property
-    def peer(self) -> str:
-        return self._peer
-
-    @property
-    def descriptor(self) -> int | None:
-        below = None if self._gone else self._transport.get_extra_info("socket")
-        number = -1 if below is None else below.fileno()
-        return number if number >= 0 else None
+    # ── calls from the upper side ────────────────────────────────────────────────────────
 
     @property
     def backlog_bytes(self) -> int:
-        return 0 if self._gone else self._transport.get_write_buffer_size()
-
-    @property
-    def received_bytes(self) -> int:
-        return self._received
-
-    @property
-    def congested(self) -> bool:
-        return self._congested
+        return 0 if self._gone else self.transport.get_write_buffer_size()
 
     def send(self, bodies: Sequence[bytes]) -> None:
         parts: list[bytes] = []
@@ -109,59 +93,59 @@ class TcpConnection(asyncio.BufferedProtocol):
             parts.append(_prefix(length))
             parts.append(body)
         if parts and not self._closing:
-            self._transport.write(b"".join(parts))
+            self.transport.write(b"".join(parts))
 
     def close(self, reason: str = "") -> None:
-        """Half-close, then wait for the other side's end. To close both directions while it
-        still sends would reset the connection and destroy our last words on their way."""
+        """Half-close, then wait until the other side closes. Closing both directions while it still
+        sends would reset the connection and destroy our last frames in transit."""
         if self._closing:
             return
         self._end(reason)
-        self._bound = asyncio.get_running_loop().call_later(CLOSE_BOUND_S, self._transport.abort)
-        if self._transport.is_closing():
+        self._bound = asyncio.get_running_loop().call_later(CLOSE_BOUND_S, self.transport.abort)
+        if self.transport.is_closing():
             return
-        self._transport.resume_reading()
+        self.transport.resume_reading()
         try:
-            self._transport.write_eof()
-        except OSError:  # the other side has reset the connection, and we have not heard of it yet
-            self._transport.abort()
+            self.transport.write_eof()
+        except OSError:  # the other side has reset the connection, and we were not told yet
+            self.transport.abort()
 
     def abort(self, reason: str = "") -> None:
         if not self._gone:
             self._end(reason)
-            self._transport.abort()
+            self.transport.abort()
 
     def pause_reading(self) -> None:
         if not self._closing:
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         if not self._closing:
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     def _end(self, reason: str) -> None:
         self._closing = True
         self._reason = self._reason or reason or "closed on this side"
 
-    # ── what asyncio calls ───────────────────────────────────────────────────────────────
+    # ── callbacks of asyncio ─────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(HIGH_MARK_BYTES, LOW_MARK_BYTES)
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(HIGH_MARK_BYTES, LOW_MARK_BYTES)
         try:
             raw = transport.get_extra_info("socket")
             if raw is not None:
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             name = transport.get_extra_info("peername")
             if name:
-                self._peer = address_of(name[0], name[1])
+                self.peer = address_of(name[0], name[1])
             self._handler = self._accept(self)
         except BaseException as problem:
-            # asyncio would keep a connection that nobody serves. There is no handler that could
-            # hear of its end either, so another protocol hears of it.
+            # asyncio would keep a connection without a handler. No handler can be told of its end
+            # either, so it gets another protocol.
             self.abort(str(problem))
             self._gone = True
-            self._transport.set_protocol(asyncio.Protocol())
+            self.transport.set_protocol(asyncio.Protocol())
             raise
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -169,7 +153,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._view[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._received += nbytes
+        self.received_bytes += nbytes
         if self._closing:
             return
         filled = self._filled + nbytes
@@ -191,7 +175,7 @@ class TcpConnection(asyncio.BufferedProtocol):
             self._refuse(oversized(wanted))
 
     def eof_received(self) -> bool:
-        """Returning False lets asyncio write what is left and close."""
+        """Return False: asyncio then writes the remaining bytes and closes."""
         if self._filled and not self._closing:
             self._refuse(FrameError("the connection ended in the middle of a frame"))
         elif not self._closing:
@@ -201,12 +185,12 @@ class TcpConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = self._reason or (str(exc) if exc else "closed by the other side")
         self._closing = self._gone = True
-        self._congested = False
+        self.congested = False
         if self._bound is not None:
             self._bound.cancel()
         handler = self._handler
-        # Let go of everything large, and of the handler that holds us: nobody collects cycles
-        # often in a broker, and a peer that comes and goes must not cost memory.
+        # Release everything large, and the handler that refers to us: a broker rarely collects
+        # cycles, and a peer that connects and disconnects must not cost memory.
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         self._filled = 0
@@ -214,24 +198,24 @@ class TcpConnection(asyncio.BufferedProtocol):
         handler.closed(reason)
 
     def pause_writing(self) -> None:
-        self._congested = True
+        self.congested = True
 
     def resume_writing(self) -> None:
-        self._congested = False
+        self.congested = False
         if not self._closing:
             self._handler.writable()
 
     # ── the buffer ───────────────────────────────────────────────────────────────────────
 
     def _keep(self, start: int, filled: int, wanted: int) -> None:
-        """Move the incomplete rest to the front, and see that there is room to read on."""
+        """Move the incomplete rest to the front, and make room for the next read."""
         rest = filled - start
         if start and rest:
             self._view[:rest] = bytes(self._view[start:filled])
         self._filled = rest
         size = len(self._buffer)
         if rest == size or filled == size < LARGE_BUFFER_BYTES:
-            # Full reads: the peer has more for us than we take at once.
+            # The read filled the buffer: the peer sends more than we read at once.
             self._resize(max(LARGE_BUFFER_BYTES, min(2 * size, wanted + 4)))
         elif size > LARGE_BUFFER_BYTES and rest + wanted < LARGE_BUFFER_BYTES:
             self._resize(LARGE_BUFFER_BYTES)
@@ -243,7 +227,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._view = memoryview(buffer)
 
     def _refuse(self, error: FrameError) -> None:
-        if self._closing:  # the handler has closed meanwhile
+        if self._closing:  # the handler closed it in the meantime
             return
         if self._farewell is not None:
             self.send([self._farewell(error)])
@@ -262,7 +246,7 @@ class TcpListening:
 
     async def close(self) -> None:
         self._server.close()
-        await asyncio.sleep(0)  # uvloop lets go of the port one turn later
+        await asyncio.sleep(0)  # uvloop releases the port one turn later
 
 
 class TcpTransport:
@@ -285,22 +269,36 @@ class TcpTransport:
         return TcpListening(server)
 
     async def connect(self, address: str, accept: Accept) -> Connection:
-        host, port = host_and_port(address)
-        if port == 0:
-            raise AddressError(f"{address!r} has no port to connect to")
         loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_BOUND_S):
-                _, connection = await loop.create_connection(
-                    lambda: TcpConnection(accept, self._farewell), host, port
-                )
-        except TimeoutError:
-            raise Disconnected(f"{address} did not answer within {CONNECT_BOUND_S:g} s") from None
-        except OSError as problem:
-            raise Disconnected(f"nobody answers at {address}: {problem}") from problem
-        except UnicodeError as problem:
-            raise AddressError(f"{host!r} is not the name of a host: {problem}") from None
+        async with reaching(address) as (host, port):
+            _, connection = await loop.create_connection(
+                lambda: TcpConnection(accept, self._farewell), host, port
+            )
         return connection
+
+
+@asynccontextmanager
+async def reaching(address: str) -> AsyncIterator[tuple[str, int]]:
+    """Wrap an attempt to connect: a time limit, and errors that name the address."""
+    host, port = host_and_port(address)
+    if port == 0:
+        raise AddressError(f"{address!r} has no port to connect to")
+    try:
+        async with asyncio.timeout(CONNECT_BOUND_S):
+            yield host, port
+    except TimeoutError:
+        raise NoAnswer(f"{address} did not answer within {CONNECT_BOUND_S:g} s") from None
+    except OSError as problem:
+        raise Disconnected(f"no broker answers at {address}: {_reason(problem)}") from problem
+    except UnicodeError as problem:
+        raise AddressError(f"{host!r} is not the name of a host: {problem}") from None
+
+
+def _reason(problem: OSError) -> str:
+    """Why a connection failed, without the address, which asyncio includes in the text."""
+    if problem.errno is not None and problem.errno > 0:
+        return os.strerror(problem.errno)
+    return problem.strerror or str(problem)
 
 
 def _cannot_listen(host: str, port: int, problem: OSError) -> str:

@@ -1,6 +1,6 @@
-"""What every transport offers: ordered frames both ways until the connection ends.
+"""The interface of every transport: ordered frames both ways until the connection ends.
 
-A frame is a length and a body. Nobody above this interface sees the length; nobody below it
+A frame is a length and a body. Code above this interface never sees the length; code below it never
 looks into the body. All calls and callbacks happen on the event loop's thread.
 """
 
@@ -12,24 +12,24 @@ from typing import Protocol
 from motet.errors import FrameError
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
-"""A frame larger than this ends the connection, whoever sent it, before it is read."""
+"""A frame larger than this ends the connection before it is read."""
 
 HIGH_MARK_BYTES = 1024 * 1024
 LOW_MARK_BYTES = 256 * 1024
-"""Above the high mark a connection is congested, until its backlog is below the low mark."""
+"""A connection is congested from above the high mark until its backlog is below the low mark."""
 
 CLOSE_BOUND_S = 2.0
-"""How long a closing connection may take to write what it has and hear the other side end."""
+"""The time limit for a closing connection to write its backlog and to see the other side close."""
 
 
 class Handler(Protocol):
     """The upper side of a connection."""
 
     def frames(self, bodies: Sequence[bytes]) -> None:
-        """Frames arrived: all that one read brought, in order."""
+        """Called with all frames of one read, in order."""
 
     def closed(self, reason: str) -> None:
-        """The connection is gone; called exactly once, nothing follows."""
+        """The connection is gone; called exactly once, as the last callback."""
 
     def writable(self) -> None:
         """The backlog went below the low mark after `Connection.congested` was true."""
@@ -42,32 +42,28 @@ class Connection(Protocol):
     def peer(self) -> str: ...
 
     @property
-    def descriptor(self) -> int | None:
-        """The socket below, if there is one that is open: for signs of life from another thread."""
-
-    @property
     def backlog_bytes(self) -> int:
-        """Bytes accepted by `send` that the other side has not taken yet."""
+        """Bytes accepted by `send` that the other side has not read yet."""
 
     @property
     def received_bytes(self) -> int:
-        """Grows with every byte that arrives, also within a frame: the sign of life."""
+        """Grows with every byte that arrives, also within a frame: the peer is alive."""
 
     @property
     def congested(self) -> bool:
-        """The backlog is above the high mark; whoever can wait should."""
+        """The backlog is above the high mark; senders that can wait should."""
 
     def send(self, bodies: Sequence[bytes]) -> None:
         """Frame the bodies and write them at once. Oversized ones raise `FrameError`."""
 
     def close(self, reason: str = "") -> None:
-        """Close after what was sent has been written, bounded in time. No frame comes up after."""
+        """Close after the backlog is written, within a time limit. No more frames are passed up."""
 
     def abort(self, reason: str = "") -> None:
-        """Close now; what was not written yet is lost."""
+        """Close now; bytes that are not written yet are lost."""
 
     def pause_reading(self) -> None:
-        """Take nothing until `resume_reading`: the other side's backlog grows. Not for brokers."""
+        """Read nothing until `resume_reading`: the peer's backlog grows. Not for brokers."""
 
     def resume_reading(self) -> None: ...
 
@@ -75,8 +71,8 @@ class Connection(Protocol):
 Accept = Callable[[Connection], Handler]
 
 Farewell = Callable[[FrameError], bytes]
-"""The body of the last frame to a peer that broke the framing: transports cannot write one
-themselves, because they know nothing of what frames mean."""
+"""Makes the body of the last frame to a peer that broke the framing. Transports cannot make it
+themselves, because they do not know what frames mean."""
 
 
 class Listening(Protocol):
@@ -85,7 +81,7 @@ class Listening(Protocol):
         """The address as bound, with the real port."""
 
     async def close(self) -> None:
-        """Accept nobody any more. Connections that are up stay up."""
+        """Accept no new connections. Existing ones stay open."""
 
 
 class Transport(Protocol):
@@ -95,19 +91,8 @@ class Transport(Protocol):
         """Raises `AddressError` if the address is malformed or taken."""
 
     async def connect(self, address: str, accept: Accept) -> Connection:
-        """Raises `Disconnected` if nobody answers, `AddressError` if the address is malformed."""
+        """Raises `Disconnected` without an answer, `AddressError` if the address is malformed."""
 
 
 def oversized(length: int) -> FrameError:
     return FrameError(f"a frame of {length} bytes is above the limit of {MAX_FRAME_BYTES}")
-
-
-def check_sizes(bodies: Sequence[bytes]) -> int:
-    """The bytes of all bodies together; raises before anything of them is sent."""
-    total = 0
-    for body in bodies:
-        length = len(body)
-        if length > MAX_FRAME_BYTES:
-            raise oversized(length)
-        total += length
-    return total

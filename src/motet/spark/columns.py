@@ -1,7 +1,7 @@
-"""Columns of a stream: as people write them, as Spark's schema has them, and as Arrow.
+"""Columns of a stream: as text, as Spark's schema, and as Arrow.
 
-The columns of every stream are those of `STREAM`; any other name is an attribute. `level:float`
-says of which kind its values are; a column has one.
+Every stream has the columns of `STREAM`; any other name is an attribute. `level:float` declares the
+type of its values; a column has one type.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from motet.client.asking import ATTRIBUTE
+from motet.client.logs.query import ATTRIBUTE
 from motet.errors import MisuseError
 from motet.model import attr
-from motet.spark.brokers import Brokers
+from motet.spark.planner import Brokers
 
 STREAM: Final[Mapping[str, DataType]] = {
     "pubend": StringType(),
@@ -44,13 +44,13 @@ STREAM: Final[Mapping[str, DataType]] = {
     "packed": BinaryType(),
     "payload": BinaryType(),
 }
-"""What every event has."""
+"""Columns that every event has."""
 ON_DEMAND: Final = ("epoch", "packed")
 DEFAULT: Final = tuple(name for name in STREAM if name not in ON_DEMAND)
 PACKED: Final = "packed"
-"""The attributes as brokers send them: msgpack, which knows their kinds."""
+"""The attributes as brokers send them: in msgpack, which preserves their types."""
 TRANSACTION: Final = ("transaction", "transaction_number")
-"""Brokers do not send these: which transaction an event belongs to follows from its tick."""
+"""Brokers do not send these: the transaction of an event follows from its tick."""
 KINDS: Final[Mapping[str, DataType]] = {
     "bool": BooleanType(),
     "int": LongType(),
@@ -63,11 +63,11 @@ NUMBERS: Final = {"int", "float"}
 _decode: Final = msgspec.msgpack.Decoder(list[dict[str, Any]]).decode
 
 
-# ── as people write them ─────────────────────────────────────────────────────────────────
+# ── as text ──────────────────────────────────────────────────────────────────────────────
 
 
 def schema_of(columns: Sequence[str], brokers: Brokers) -> StructType:
-    """The schema of these columns. Kinds that were not given are found out at the brokers."""
+    """The schema of these columns. Types that are not given are looked up at the brokers."""
     pairs = [_split(each) for each in columns] if columns else [(name, "") for name in DEFAULT]
     unknown = [name for name, kind in pairs if name not in STREAM and not kind]
     found = _found_kinds(unknown, brokers) if unknown else {}
@@ -79,17 +79,17 @@ def schema_of(columns: Sequence[str], brokers: Brokers) -> StructType:
 
 
 def check_kinds(columns: Sequence[str]) -> None:
-    """A stream must have the same columns after a restart, whatever is in the log by then."""
+    """Reject untyped columns: types found in the log might differ after a restart."""
     for name, kind in map(_split, columns):
         if name not in STREAM and not kind:
             raise MisuseError(
-                f"of which kind is {name}? A stream must know: write {name}:int, or another of "
-                f"{', '.join(KINDS)}"
+                f"column {name} has no type, and a stream needs one: write {name}:int, or another "
+                f"of {', '.join(KINDS)}"
             )
 
 
 def check_schema(schema: StructType, columns: Sequence[str]) -> None:
-    """A schema of the user's takes the place of `columns`: who gives both must mean the same."""
+    """A schema of the user replaces `columns`; if both are given, they must agree."""
     if not columns:
         return
     asked = [_split(each) for each in columns]
@@ -100,8 +100,8 @@ def check_schema(schema: StructType, columns: Sequence[str]) -> None:
         return
     there = ", ".join(f"{name} {type_.simpleString()}" for name, type_ in given)
     raise MisuseError(
-        f"the schema ({there}) and the option columns ({', '.join(columns)}) do not say the same: "
-        f"leave one of them out"
+        f"the schema ({there}) and the option columns ({', '.join(columns)}) differ: "
+        f"omit one of them"
     )
 
 
@@ -109,11 +109,11 @@ def _split(written: str) -> tuple[str, str]:
     name, colon, kind = written.partition(":")
     name, kind = name.strip(), kind.strip()
     if colon and kind not in KINDS:
-        raise MisuseError(f"{kind!r} is no kind of value for {name}; there are {', '.join(KINDS)}")
+        raise MisuseError(f"unknown type {kind!r} of {name}; use one of {', '.join(KINDS)}")
     if kind and name in STREAM:
         raise MisuseError(
-            f"{name} is a column of the stream and has its kind; the attribute of that name is "
-            f"{ATTRIBUTE}{name}"
+            f"{name} is a column of the stream, whose type is fixed; write {ATTRIBUTE}{name} for "
+            f"the attribute of that name"
         )
     return name, kind
 
@@ -137,7 +137,7 @@ def _kind_of(arrow_type: str) -> str:
 def _one_kind(name: str, kinds: set[str]) -> str:
     if len(kinds) > 1 and kinds != NUMBERS:
         ways = " or ".join(f"{name}:{kind}" for kind in KINDS if kind in kinds)
-        raise MisuseError(f"{name} is of several kinds at these brokers; ask for {ways}")
+        raise MisuseError(f"{name} has values of several types at these brokers; write {ways}")
     return "float" if kinds == NUMBERS else next(iter(kinds), "text")
 
 
@@ -145,12 +145,12 @@ def _one_kind(name: str, kinds: set[str]) -> str:
 
 
 class Columns:
-    """What a schema asks for, and how to make it of what brokers send."""
+    """What a schema asks for, and how to build it from what brokers send."""
 
     def __init__(self, schema: StructType) -> None:
         self.schema = schema
         self.kinds: dict[str, str] = {}
-        """By column, the kind of an attribute."""
+        """By column, the type of an attribute."""
         for field in schema.fields:
             if field.name in STREAM:
                 _check_type(field.name, field.dataType, STREAM[field.name])
@@ -158,20 +158,20 @@ class Columns:
                 self.kinds[field.name] = _kind_in(field)
                 if not field.nullable:
                     raise MisuseError(
-                        f"{field.name} is said to be not null, but an event may lack any "
-                        f"attribute: leave that out, and those events by a filter"
+                        f"the schema declares {field.name} as not null, but an event may lack any "
+                        f"attribute: declare it nullable, and filter out events without it"
                     )
         self.names = [field.name for field in schema.fields]
         for name, count in Counter(self.names).items():
             if count > 1:
-                raise MisuseError(f"the column {name} is asked for {count} times; once is enough")
+                raise MisuseError(f"the column {name} is listed {count} times; list it once")
         self.tells_transactions = any(name in TRANSACTION for name in self.names)
         asked = ("attributes" if name == PACKED else name for name in self.names)
         sent = [name for name in dict.fromkeys(asked) if name not in TRANSACTION]
         if self.tells_transactions and "tick" not in sent:
             sent.append("tick")
         self.sent = [f"{name}:{self.kinds[name]}" if name in self.kinds else name for name in sent]
-        """What brokers are asked for."""
+        """Columns requested from brokers."""
         if not self.sent:
             self.sent = ["tick"]
 
@@ -181,7 +181,7 @@ class Columns:
         return to_arrow_schema(self.schema, timezone="UTC")
 
     def batch(self, records: Any, transactions: Transactions | None, schema: Any) -> Any:
-        """A batch that brokers sent, as Spark wants it."""
+        """A batch from a broker in the form that Spark expects."""
         import pyarrow
 
         places = None
@@ -200,7 +200,7 @@ class Columns:
 
 
 class Transactions:
-    """Which transaction an event belongs to, by its tick."""
+    """Looks up the transaction of an event by its tick."""
 
     def __init__(
         self, uptos: list[int], names: list[str | None], numbers: list[int | None]
@@ -209,7 +209,7 @@ class Transactions:
         import pyarrow
 
         self._uptos = numpy.array(uptos, dtype=numpy.int64)
-        # One more for what is behind the last step: nothing is.
+        # One more entry for ticks after the last step; there are none.
         self._columns = {
             "transaction": pyarrow.array([*names, None], pyarrow.string()),
             "transaction_number": pyarrow.array([*numbers, None], pyarrow.int64()),
@@ -226,7 +226,7 @@ class Transactions:
 
 
 def as_map(packed: Any, type_: Any) -> Any:
-    """Attributes as brokers send them, as maps of texts."""
+    """Attributes in msgpack, as maps of text to text."""
     import pyarrow
 
     maps = _decode(_one_array(packed))
@@ -245,7 +245,7 @@ def as_map(packed: Any, type_: Any) -> Any:
 
 
 def _one_array(packed: Any) -> bytes:
-    """Maps in msgpack, which lie one behind the other, as one array, to be decoded at once."""
+    """Concatenated msgpack maps as one msgpack array, to decode them in one call."""
     count = len(packed)
     offsets = memoryview(packed.buffers()[1]).cast("i")
     begin, end = offsets[packed.offset], offsets[packed.offset + count]
@@ -263,12 +263,15 @@ TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
     float: float.__repr__,
     datetime: datetime.isoformat,
 }
-"""Values as texts."""
+"""Conversions of values to text."""
 
 
 def _check_type(name: str, given: DataType, known: DataType) -> None:
     if given != known:
-        raise MisuseError(f"{name} is {known.simpleString()}, not {given.simpleString()}")
+        raise MisuseError(
+            f"the schema declares {name} as {given.simpleString()}, but it is "
+            f"{known.simpleString()}: declare it so"
+        )
 
 
 def _kind_in(field: StructField) -> str:
@@ -278,5 +281,5 @@ def _kind_in(field: StructField) -> str:
     there = ", ".join(type_.simpleString() for type_ in KINDS.values())
     raise MisuseError(
         f"the attribute {field.name} cannot be {field.dataType.simpleString()}: attributes are "
-        f"{there}; cast it behind the read"
+        f"{there}; cast it after the read"
     )

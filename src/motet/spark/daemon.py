@@ -1,16 +1,17 @@
-"""Spark's daemon for Python workers, with Motet loaded. Workers are forked from it for tasks: each
-would load all this again.
+"""Spark's daemon for Python workers, with Motet loaded. Workers are forked from it, and would
+otherwise load all modules themselves.
 
-Spark lets a worker collect its garbage behind every task, and the next task waits for that. What
-is loaded here stays for ever, so it is not looked at: that is most of what a worker has.
+Spark makes a worker collect garbage after every task, and the next task waits for that. Modules
+loaded here are never freed, so they are exempt: they are most of a worker's objects.
 
-A worker whose task was called off, when a query was stopped perhaps, finds nobody who listens any
-more, and would tell that to the console at length.
+A worker whose task was cancelled, for example because a query was stopped, can no longer write its
+result. Spark would print a traceback for that on the console.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import socket
 from collections.abc import Callable
 
@@ -23,11 +24,13 @@ from pyspark.sql.worker import plan_data_source_read, write_into_data_source
 from motet.spark import source
 
 LOADED = (pandas, pyarrow, types, plan_data_source_read, write_into_data_source, source)
-"""What tasks need. Spark itself loads pandas with Arrow."""
+"""Modules that tasks need. Spark itself loads pandas with Arrow."""
+RAISE_IF_NOT_FLUSHED = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
+"""Without this variable, Spark prints a traceback if the last result cannot be written."""
 
 Worker = Callable[[socket.socket, bool], int]
 UNHEARD = 1
-"""The exit code of a worker that nobody listens to: it is not used again."""
+"""The exit code of a worker whose connection is gone; Spark does not reuse it."""
 
 
 def quietly(worker: Worker) -> Worker:
@@ -40,8 +43,13 @@ def quietly(worker: Worker) -> Worker:
     return work
 
 
+def silence_workers() -> None:
+    os.environ[RAISE_IF_NOT_FLUSHED] = "true"
+    daemon.worker = quietly(daemon.worker)
+
+
 if __name__ == "__main__":
     gc.collect()
     gc.freeze()
-    daemon.worker = quietly(daemon.worker)
+    silence_workers()
     daemon.manager()

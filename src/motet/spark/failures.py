@@ -1,7 +1,7 @@
-"""Errors that have come through Spark, in few words: ours as they were, others by their cause.
+"""Errors that came through Spark, shortened: Motet's own unchanged, others reduced to their cause.
 
-Spark wraps an error in all that it was doing then. And what a batch of a stream raises must be
-short: Spark takes its text apart with a pattern that overflows the stack on long ones.
+Spark wraps an error in everything it was doing. And an error raised in a batch of a stream must be
+short: Spark parses its text with a pattern that overflows the stack on long ones.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from motet.errors import MisuseError, MotetError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 _OURS: Final = re.compile(r"motet\.(?:errors|spark\.failures)\.(\w+): (.*)")
 _FILE: Final = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?reading file (\S+?)\.\s")
 _TRACEBACK: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n|[ \t]*\n)+(?P<cause>\S.*)"
 )
-"""Of Python: its lines are indented, but for the last one, which says what was wrong."""
+"""A Python traceback: all lines are indented except the last one, which has the error."""
 _JAVA: Final = re.compile(
     r"(?:^|: )(?P<kind>(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)): (?P<cause>.+)", re.MULTILINE
 )
-"""Of Java: one wraps another, and the last one that is told of was the first."""
+"""Java exceptions wrap one another; the last one in the text is the root cause."""
 _CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _STATE: Final = re.compile(r" SQLSTATE: \w+")
 VAGUE: Final = ".ClassNotFoundException"
-"""Whoever caught it says more."""
+"""The exception that wraps it says more."""
 FIRST_LINES: Final = 2
 LONGEST_CHARS: Final = 500
 DEBUG: Final = "--debug shows all that Spark says"
 
 HINTS: Final = (
-    ("No space left on device", "the disk is full: where Spark writes, or where its scratch is"),
+    ("No space left on device", "the disk of the output or temporary folder is full"),
     (
         "JAVA_GATEWAY_EXITED",
-        "Java did not start, and has said above why; Spark needs Java 17 or newer",
+        "Java did not start; its output above says why. Spark needs Java 17 or newer",
     ),
     (
         "Address already in use",
@@ -50,11 +51,11 @@ HINTS: Final = (
     ),
     ("OutOfMemoryError", "Spark needs more memory: SPARK_DRIVER_MEMORY=4g"),
 )
-"""What to do about errors that machines have; the first that fits."""
+"""Advice for errors of the machine; the first match wins."""
 
 
 class SparkFailed(MotetError):
-    """Something went wrong in Spark that Motet knows nothing of; `hint` says what may help."""
+    """An error in Spark that Motet has no class for; `hint` suggests a remedy."""
 
     def __init__(self, problem: str, hint: str = DEBUG) -> None:
         super().__init__(problem)
@@ -66,14 +67,14 @@ def is_foreign(problem: BaseException) -> bool:
 
 
 def brief(problem: BaseException) -> MotetError:
-    """The same error, to be told to somebody."""
+    """The same error in a form to show to users."""
     text = str(problem).strip()
     ours, file = _OURS.search(text), _FILE.search(text)
     if ours is None and file is not None:
         path = re.sub("^file:/+", "/", unquote(file[1]))
         return MisuseError(
-            f"{path} cannot be read to its end: it is damaged, or somebody has taken it away. Put "
-            f"it back from a copy"
+            f"{path} cannot be read completely: it is damaged or was removed; restore it from a "
+            "copy"
         )
     if ours is None or ours[1] == SparkFailed.__name__:
         told = ours[2] if ours is not None else cause_in(text) or type(problem).__name__
@@ -83,7 +84,7 @@ def brief(problem: BaseException) -> MotetError:
 
 
 def _again(kind: Any, text: str) -> MotetError:
-    """Of the same kind, if a text is all that it needs: there are hints for kinds."""
+    """An error of the same class if its constructor takes one text, because hints go by class."""
     try:
         made = kind(text)
     except TypeError:
@@ -95,7 +96,7 @@ def _again(kind: Any, text: str) -> MotetError:
 
 
 def cause_in(text: str) -> str:
-    """What a text of Spark's says was wrong, without all that was going on then."""
+    """The cause that a text of Spark names, without its context."""
     python = [*_TRACEBACK.finditer(text)]
     if python:
         return python[-1]["cause"].strip()
@@ -105,7 +106,7 @@ def cause_in(text: str) -> str:
         return f"{kind}: {_tidy(java[-1]['cause'].strip())}"
     lines = [line.strip() for line in text.splitlines()]
     if lines and _CLASS.match(lines[0]):
-        return _tidy(lines[0])  # then comes a plan, or where it was called
+        return _tidy(lines[0])  # what follows is a plan or a call site
     return " ".join(lines[:FIRST_LINES])
 
 
@@ -114,8 +115,8 @@ def _tidy(line: str) -> str:
 
 
 def hush(spark: SparkSession, level: str = "OFF") -> None:
-    """What fails is raised, and told once: Spark would tell it again, at length and in several
-    places. `level` is for what its JVM has to say."""
+    """Silence Spark's own reports of errors: they are raised anyway, and Spark would print them
+    again at length in several places. `level` is the log level of the JVM."""
     from pyspark.logger import PySparkLogger
 
     spark.sparkContext.setLogLevel(level)
@@ -123,24 +124,24 @@ def hush(spark: SparkSession, level: str = "OFF") -> None:
         PySparkLogger.getLogger(name).disabled = True
     server = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
-        server.handle_error = lambda *_: None  # if the JVM ends first
+        server.handle_error = lambda *_: None  # called if the JVM ends first
 
 
 def end_of_jvm() -> MotetError | None:
-    """What to say if Spark's JVM has ended, by itself or by somebody else's hand: then whatever is
-    asked of it fails, in many ways."""
+    """The error to report if Spark's JVM has ended, on its own or killed: every call to it then
+    fails, in many different ways."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)
     status = process.poll() if process is not None else None
     if status is None:
         return None
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-    hint = "if nobody killed it, the machine has too little memory" if status < 0 else DEBUG
-    return SparkFailed(f"Spark's JVM has ended {how}", hint)
+    hint = "if no user killed it, the machine ran out of memory" if status < 0 else DEBUG
+    return SparkFailed(f"Spark's JVM ended {how}", hint)
 
 
 def briefly(work: Callable[..., None]) -> Callable[..., None]:
-    """What a stream calls for each of its batches."""
+    """Wrap a function that a stream calls for each batch, so that Spark's errors are shortened."""
 
     @functools.wraps(work)
     def done(*arguments: Any) -> None:

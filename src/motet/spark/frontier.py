@@ -1,9 +1,9 @@
-"""How far pubends may be read so that no transaction is torn.
+"""How far pubends may be read so that no transaction is split.
 
-All pubends have their transactions in one order, that of the decisions. So going forward from a
-place that tears none always works: a transaction of several pubends is taken when it is the next
-one at all of them, and whatever comes behind it waits until then. A pubend that is past it already,
-because the others were not read at that time, is not waited for. Pure.
+All pubends have their transactions in the same order, that of the decisions. So one can always
+advance from a position that splits no transaction: a transaction of several pubends is taken when
+it is next at all of them, and later steps wait for it. A pubend that is already past it, because
+the others were not read at that time, is not waited for. Pure.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
-from motet.client.log_outline import REST, LogStep
-from motet.model.ticks import NO_LIMIT
-from motet.spark.offsets import Vector
+from motet.client.logs.query import REST, LogStep
+from motet.model.ids import NO_LIMIT
+from motet.spark.options import Vector
 
 Steps = Mapping[str, Sequence[LogStep]]
-"""By pubend, what comes next there."""
+"""By pubend, the next steps of its log."""
 
 
 class Advance(NamedTuple):
@@ -24,8 +24,7 @@ class Advance(NamedTuple):
     events: int
     size_bytes: int
     lagging: dict[str, tuple[str, ...]]
-    """Transactions that wait, and the pubends at which they are not the next thing to come: nor
-    anything else."""
+    """Waiting transactions, and for each the pubends that have no further step yet."""
 
 
 def advance(
@@ -35,8 +34,8 @@ def advance(
     most_bytes: int = NO_LIMIT,
     behind: Mapping[str, int] | None = None,
 ) -> Advance:
-    """Go on from a place that tears no transaction to one that tears none, by time. The first thing
-    always comes, whatever its size. `behind`: cuts up to these numbers lie before the start."""
+    """Advance, by time, from a position that splits no transaction to another one. The first group
+    is always taken, whatever its size. `behind`: cuts up to these numbers lie before the start."""
     walk = _Walk(start, steps, behind or {})
     events = size = 0
     while (found := walk.next_group()) is not None:
@@ -62,7 +61,7 @@ class _Walk:
         return steps[at] if at < len(steps) else None
 
     def next_group(self) -> list[tuple[str, LogStep]] | None:
-        """What can be taken next: the earliest step that waits for nobody, with its like."""
+        """The earliest step that waits for no pubend, with its counterparts elsewhere."""
         best: list[tuple[str, LogStep]] | None = None
         for pubend in self._steps:
             step = self._head(pubend)
@@ -83,7 +82,7 @@ class _Walk:
         return group
 
     def _others(self, pubend: str, step: LogStep) -> list[str]:
-        """Where else the transaction of a step is still to come."""
+        """The other pubends at which the transaction of a step is still to come."""
         others = [other for other in joint(step, self._steps) if other != pubend]
         return [other for other in others if not self._is_past(other, step.number)]
 
@@ -115,8 +114,8 @@ def joint(step: LogStep, read: Container[str]) -> list[str]:
 
 
 def whole_floor(first: Vector, steps: Steps, gone: Mapping[str, int]) -> Vector:
-    """The earliest place that tears no transaction, if pubends begin at these ticks and cuts up to
-    these numbers are gone from them: what is left of a torn transaction is left out."""
+    """The earliest position that splits no transaction, if pubends begin at `first` and cuts up to
+    the numbers in `gone` were removed. The rest of a split transaction is skipped."""
     floor, torn = dict(first), set[str]()
     while True:
         before = dict(floor)

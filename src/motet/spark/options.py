@@ -1,20 +1,86 @@
-"""What can be said with `option`, checked before anything is read."""
+"""Options of a read, checked before anything is read; offsets, as Spark stores them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import Struct
 
-from motet.client.reading import check_cursor_name
+from motet.client.logs.reader import check_cursor_name
 from motet.errors import MisuseError
 from motet.model import Filter
-from motet.spark.positions import LATEST, Position, position_in
+from motet.model.ids import LAST_TICK, TICKS_PER_S
+
+# ── where a read begins and ends ─────────────────────────────────────────────────────────
+
+TRANSACTION: Final = "transaction:"
+
+
+class LogPosition(Struct, frozen=True):
+    """Where a read begins or ends. As an option:
+
+    earliest                      the oldest event that is kept
+    latest                        after the newest event now
+    2026-11-16T08:00:00+00:00     a time; without a zone it is UTC
+    {"B1.1": 1793…, "B2.1": …}    the first tick of each pubend; others as with `earliest`
+    transaction:alice/…/7         just before that transaction
+    """
+
+    kind: Literal["earliest", "latest", "tick", "ticks", "transaction"]
+    tick: int = 0
+    """A time as a tick, the same for all pubends."""
+    ticks: tuple[tuple[str, int], ...] = ()
+    transaction: str = ""
+
+
+EARLIEST: Final = LogPosition("earliest")
+LATEST: Final = LogPosition("latest")
+
+
+def position_in(name: str, text: str) -> LogPosition:
+    word = text.strip()
+    if word.lower() == "earliest":
+        return EARLIEST
+    if word.lower() == "latest":
+        return LATEST
+    if word.startswith("{"):
+        return LogPosition("ticks", ticks=_ticks(name, word))
+    if word.startswith(TRANSACTION) and word != TRANSACTION:
+        return LogPosition("transaction", transaction=word.removeprefix(TRANSACTION))
+    try:
+        time = datetime.fromisoformat(word)
+    except ValueError:
+        raise MisuseError(
+            f"{name} must be earliest, latest, a time, transaction:ID or ticks by pubend as JSON, "
+            f"not {text!r}"
+        ) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return LogPosition("tick", tick=max(int(time.timestamp() * TICKS_PER_S), 1))
+
+
+def _ticks(name: str, text: str) -> tuple[tuple[str, int], ...]:
+    try:
+        found = json.loads(text)
+    except ValueError as problem:
+        raise MisuseError(f"{name} is not valid JSON: {problem}") from None
+    for pubend, tick in found.items():
+        if type(tick) is not int or not 1 <= tick <= LAST_TICK:
+            raise MisuseError(
+                f"{name}: the tick of {pubend} must be a whole number of at least 1, not {tick!r}"
+            )
+    return tuple(sorted(found.items()))
+
+
+# ── options of a read ────────────────────────────────────────────────────────────────────
 
 MOST_EVENTS: Final = 1_000_000
 MOST_BYTES: Final = 256 << 20
-"""Of one micro-batch, if nothing else is said: much less than memory, much more than overhead."""
+"""Default limits of one micro-batch: much less than memory, much more than the overhead."""
 ADVICE: Final = "keep them longer (see retention), or set failOnDataLoss to false to go on without"
 TIMEOUT_S: Final = 60.0
 NOTHING: Final[Sequence[str]] = ()
@@ -26,18 +92,18 @@ class Options(Struct, frozen=True):
     brokers: tuple[str, ...]
     filter: Filter | None
     columns: tuple[str, ...]
-    """As they were written; none: those of the stream."""
-    starting: Position | None
-    ending: Position
+    """As given; if empty, the default columns of the stream."""
+    starting: LogPosition | None
+    ending: LogPosition
     max_events: int
     max_bytes: int
     min_partitions: int
     fail_on_data_loss: bool
     cursor: str
     timeout_s: float
-    """How long brokers may be away."""
+    """How long to wait for unreachable brokers."""
     lag_timeout_s: float
-    """How long a transaction may be at one pubend and not at another."""
+    """How long a transaction may be present at one pubend and missing at another."""
     fail_on_misfits: bool
     pushdown: bool
 
@@ -60,8 +126,8 @@ NAMES: Final = (
 )
 
 
-class Reading:
-    """Options as they were written. Spark does not care how their names are spelt."""
+class GivenOptions:
+    """Options as given by the user. Their names are case-insensitive, as in Spark."""
 
     def __init__(
         self, written: Mapping[str, str], names: Sequence[str], others: Sequence[str] = ()
@@ -70,7 +136,7 @@ class Reading:
         known = {name.lower() for name in (*names, *others)}
         for name in self._given:
             if name not in known:
-                raise MisuseError(f"there is no option {name!r}; there are {', '.join(names)}")
+                raise MisuseError(f"unknown option {name!r}; the options are {', '.join(names)}")
 
     def read(self, name: str, read: Callable[[str, str], T], otherwise: T) -> T:
         text = self._given.get(name.lower())
@@ -93,10 +159,12 @@ class Reading:
 
 
 def options_in(written: Mapping[str, str]) -> Options:
-    given = Reading(written, NAMES)
+    given = GivenOptions(written, NAMES)
     brokers = given.listed("brokers")
     if not brokers:
-        raise MisuseError('which brokers? Write .option("brokers", "motet://host:port,…")')
+        raise MisuseError(
+            'the option brokers is missing: write .option("brokers", "motet://host:port,…")'
+        )
     return Options(
         brokers=brokers,
         filter=given.read("filter", lambda _, text: Filter.parse(text), None),
@@ -116,11 +184,11 @@ def options_in(written: Mapping[str, str]) -> Options:
 
 
 def check_for_stream(options: Options) -> None:
-    """What means nothing in a stream, or could mean something else after a restart."""
+    """Refuse options that do not apply to streams."""
     if options.ending != LATEST:
-        raise MisuseError("a stream has no end: endingPosition is for batch reads")
+        raise MisuseError("endingPosition applies only to batch reads: omit it in a stream")
     if options.pushdown:
-        raise MisuseError('conditions are not pushed down in streams: use option("filter", …)')
+        raise MisuseError('pushdown applies only to batch reads: use .option("filter", …)')
 
 
 def _listed(_: str, text: str) -> Sequence[str]:
@@ -133,7 +201,7 @@ def _count(name: str, text: str) -> int:
     except ValueError:
         count = 0
     if count < 1:
-        raise MisuseError(f"{name} is a number from 1 on, not {text!r}")
+        raise MisuseError(f"{name} must be a whole number of at least 1, not {text!r}")
     return count
 
 
@@ -148,14 +216,52 @@ def _seconds(name: str, text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise MisuseError(f"{name} is a number of seconds above 0, not {text!r}")
+        raise MisuseError(f"{name} must be a number of seconds above 0, not {text!r}")
     return seconds
 
 
 def _chosen(yes: str, no: str) -> Callable[[str, str], Any]:
     def chosen(name: str, text: str) -> bool:
         if text.lower() not in (yes, no):
-            raise MisuseError(f"{name} is {yes} or {no}, not {text!r}")
+            raise MisuseError(f"{name} must be {yes} or {no}, not {text!r}")
         return text.lower() == yes
 
     return chosen
+
+
+# ── offsets ──────────────────────────────────────────────────────────────────────────────
+
+# How far a query has read, as JSON; the same position always gives the same text, because Spark
+# compares offsets as text. Each tick is the first one not yet read:
+#
+#     {"filter": "5f70…", "p": {"B1.1": 1793…, "B2.1": 1793…}, "v": 1}
+
+VERSION: Final = 1
+MARK_CHARS: Final = 16
+
+Vector = dict[str, int]
+"""By pubend, the first tick that has not been read."""
+
+
+def mark_of(filter: Filter | None) -> str:
+    """A fingerprint of the filter's canonical text."""
+    return "" if filter is None else sha256(str(filter).encode()).hexdigest()[:MARK_CHARS]
+
+
+def offset_at(vector: Vector, mark: str) -> dict[str, Any]:
+    return {"filter": mark, "p": {name: vector[name] for name in sorted(vector)}, "v": VERSION}
+
+
+def vector_at(offset: dict[str, Any], mark: str) -> Vector:
+    """The vector in an offset; raises `MisuseError` if it is of another filter or version."""
+    if offset.get("v") != VERSION:
+        raise MisuseError(
+            f"the checkpoint has offsets of version {offset.get('v')}, but this release reads "
+            f"version {VERSION}; use the release that wrote it, or start a new checkpoint"
+        )
+    if offset["filter"] != mark:
+        raise MisuseError(
+            "the filter of this query differs from that of its checkpoint, so earlier events were "
+            "selected by another filter; restore that filter, or start a new checkpoint"
+        )
+    return dict(offset["p"])

@@ -6,28 +6,27 @@
     assert not result.violations, result.complaints()
 
 What lives here
-    clock, transport, log        twins of the runtime pieces of the same names, in virtual time
-    brokers, clients             the real core and the real client machine, carried out there
-    arrivals, recording          what clients write down of what comes, and of what they send
-    dealers, dealing             what applications do in transactions, and who begins which
-    deals, transacting           what they know of each, and how that is written down
-    durables, lasting            clients that outlive their processes, and how those come and go
-    cluster                      all of them on one agenda with one source of chance
-    faults, mishaps              the menu of what may go wrong, and what draws from it
-    topology, workload           random trees, random clients, a small space of filters
-    trace, history               every step as a hash or a story; what clients saw
-    histories                    the same as tables, for the audit in Spark
-    checkers/                    one file per guarantee
-    mutations, bugs              deliberate bugs, each of which a checker must catch
-    simulation                   seeds, results, replay
-    fixture                      the pytest plugin
-    scenario, tx_verbs, words    races as text, with every message on the page
+    clock, transport, log, pubend   twins of the runtime modules of the same names, in virtual time
+    brokers           the simulated drivers of real broker cores and of mates
+    clients           the real client machine with a random application
+    transactions      random transactions and the parts that applications play in them
+    durable_clients   clients that outlive their processes; processes that end and start
+    cluster           all of these on one agenda, with one random generator
+    faults            the fault menu, and its random injection
+    topology, workload   random trees, random clients, a small space of filters
+    trace, words      every step as a hash or a story
+    recorder, history   the record of a run, for the checkers and for the audit
+    checkers/         one file per guarantee
+    bugs/             deliberate bugs, each of which a checker must catch
+    simulation        seeds, results, replay
+    fixture           the pytest plugin
+    scenario          races as text, with every message on the page
 
-May import: everything but `motet.cli`, `motet.bench` and `motet.demo`. Nothing imports it but
-those.
+May import: everything but `motet.cli`, `motet.chaos`, `motet_labs` and `motet.spark`. Only the
+first three of these import it.
 
-Must never: read a wall clock, draw from any other source than the run's one generator, or let
-hash or set order decide anything; make a checker weaker because the protocol is.
+Must never: read a wall clock, draw from any other source than the run's one generator, or let hash
+or set order decide anything; weaken a checker to fit the protocol.
 
 Invariants owned here
     1. One seed and one profile give one trace hash, in any process, under any hash seed.
@@ -42,8 +41,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from motet.testing.bugs import MUTATIONS
     from motet.testing.faults import DEFAULT_PROFILE, PROFILES, FaultMenu
-    from motet.testing.mutations import MUTATIONS
     from motet.testing.simulation import (
         Catch,
         Result,
@@ -73,13 +72,13 @@ __all__ = [
 _HOMES = {
     "DEFAULT_PROFILE": "faults",
     "FaultMenu": "faults",
-    "MUTATIONS": "mutations",
+    "MUTATIONS": "bugs",
     "PROFILES": "faults",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the pytest plugin lives in this package and must cost nothing."""
+    """Import on first use: the pytest plugin is in this package and must cost nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,28 +1,26 @@
-"""A simulated broker: the real core, carried out in virtual time, killed and restarted.
+"""A simulated broker: the real core, driven in virtual time, killed and restarted.
 
-The twin of `motet.broker.driver`, and as strict: the order of `contract.Output` holds, nothing
-leaves before its facts are durable, and per connection everything leaves in step order.
+The twin of `motet.broker.driver`, and as strict: the order of `contract.Output` holds, no frame
+leaves before its facts are durable, and each connection keeps the order of the steps.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
-from motet.broker.facts import (
-    ControlReceived,
-    NeighbourLost,
-    SessionDropped,
-    SessionEnded,
-    SessionOpened,
-)
-from motet.broker.rebuild import Snapshot, core_of, founding, picture, rebuild
-from motet.broker.records import FOUNDED, MACHINE_VERSION, encode
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.cell.mate import MateCore
+from motet.broker.core.durable import Durable
+from motet.broker.core.rebuild import Snapshot, core_of, founding, picture, rebuild
+from motet.broker.core.records import FOUNDED, MACHINE_VERSION, encode
+from motet.broker.driver.pubend import LettingGo
+from motet.broker.folder.journal import LoggedJournal
 from motet.model import OpId, Value
-from motet.model.ticks import LAST_TICK
+from motet.model.ids import LAST_TICK
+from motet.protocol.cell.messages import Sideways
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     Closed,
     Dialled,
@@ -38,54 +36,131 @@ from motet.protocol.contract import (
     SetTimer,
     TimerFired,
 )
-from motet.protocol.delivery.state import ReadWanted
+from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Frame
+from motet.protocol.link.facts import ControlReceived, NeighbourLost
+from motet.protocol.session.facts import SessionDropped, SessionEnded, SessionOpened
 from motet.protocol.session.messages import ClientHello, Deliver, Done, Goodnight
-from motet.runtime.journal import LoggedJournal
-from motet.runtime.outbox import is_soft
-from motet.testing import recording
+from motet.protocol.traits import is_soft
 from motet.testing.clock import Timers, VirtualClock
-from motet.testing.history import Cut
+from motet.testing.history import LoggedCut
 from motet.testing.log import SimulatedLog
 from motet.testing.pubend import SimulatedPubend
+from motet.testing.recorder import withdrawn
+from motet.testing.topology import edge_of
 from motet.testing.transport import Connection, End, Wire
 
 if TYPE_CHECKING:
     from motet.testing.cluster import Cluster
 
+
+Core: TypeAlias = BrokerCore
+"""The core that the simulator, scenarios and autopsies step, each in its own way."""
+
 VALIDATE_EVERY = 97
-"""Steps of the whole cluster between two looks at the invariants of the broker that steps."""
+"""Steps of the whole cluster between two checks of the invariants of the broker that steps."""
 MOST_STEPS = 60_000
-"""Far above what any run needs: beyond it, somebody goes round in circles."""
+"""Far above what any run needs: more steps mean an endless loop."""
 READ_S = 0.001
-"""A look into a pubend's log."""
+"""Duration of a read from a pubend's log."""
 REDIAL_S = (0.02, 0.6)
 REFUSALS = ("", "Fenced", "SessionIsDurable", "ClientElsewhere")
-"""What a correct client may be told when its connection is closed."""
+"""Errors with which a broker may close the connection of a correct client."""
 
 
-class SimulatedBroker:
-    def __init__(self, cluster: Cluster, name: str, lease_s: float) -> None:
+class SimulatedProcess(ABC):
+    """A core in virtual time with its connections to other processes."""
+
+    core: Core | MateCore | None
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
         self.cluster = cluster
         self.ends: dict[int, End] = {}
         self.wires: dict[str, Wire] = {}
         """By neighbour."""
         self.side_wires: dict[str, Wire] = {}
-        """By member of a cell: stream links."""
+        """Stream links, by member of a cell."""
         self.clock = VirtualClock(cluster.agenda)
         self.timers = Timers(cluster.agenda, self.clock, self._ring)
-        self.core: BrokerCore | None = None
-        self.digests: dict[int, str] | None = None
-        """By journal position, while somebody is about to kill this broker."""
-        self.doomed = False
-        """Dies in its next step, after the facts went to the journal."""
-        self.disk_fails = False
-        """Dies when it syncs the next time."""
-        self._lease_s = lease_s
-        self._incarnation = 0
         self._connections = 0
         self._dialling: set[str] = set()
+        self._inbox: list[Any] | None = None
+        """Inputs that wait while the process is paused."""
+
+    def new_number(self) -> int:
+        self._connections += 1
+        return self._connections
+
+    def accept(self, end: End) -> None:
+        self.ends[end.number] = end
+
+    def _dial_soon(self, other: str) -> None:
+        if other not in self._dialling:
+            self._dialling.add(other)
+            delay_s = self.cluster.random.uniform(*REDIAL_S)
+            self.cluster.agenda.after(delay_s, self._dial, other)
+
+    def _dial(self, name: str) -> None:
+        self._dialling.discard(name)
+        wire = self.wires.get(name) or self.side_wires[name]
+        other = self.cluster.cells.process(name)
+        if self.core is None or any(end.connection.wire is wire for end in self.ends.values()):
+            return
+        if other.core is None or wire.cut or self._inbox is not None:
+            self._dial_soon(name)
+            return
+        connection = Connection(self, self.new_number(), other, other.new_number(), wire)
+        mine, theirs = connection.ends
+        other.accept(theirs)
+        self.accept(mine)
+        self.step(Dialled(mine.number, name))
+
+    def receive(self, end: End, frame: Frame) -> None:
+        if self._inbox is not None:
+            self._inbox.append((self.receive, end, frame))
+        elif self.core is not None and not end.ended:
+            if type(frame) is Goodnight:
+                self.cluster.network.close(end)
+                self.lost(end)
+            else:
+                self.step(Received(end.number, frame))
+
+    def lost(self, end: End) -> None:
+        """A connection has ended."""
+        if self._inbox is not None:
+            self._inbox.append((self.lost, end))
+            return
+        self.ends.pop(end.number, None)
+        wire = end.connection.wire
+        if wire is not None and wire.dialler == self.name and self.core is not None:
+            self._dial_soon(end.peer.owner.name)
+        if self.core is not None and not end.ended:
+            self.step(Closed(end.number))
+
+    def _ring(self, key: tuple[object, ...]) -> None:
+        if self._inbox is not None:
+            self._inbox.append((self._ring, key))
+        elif self.core is not None:
+            self.step(TimerFired(key))
+
+    @abstractmethod
+    def step(self, given: Input) -> None:
+        """Step the core, and carry out its output."""
+
+
+class SimulatedBroker(SimulatedProcess):
+    def __init__(self, cluster: Cluster, name: str, lease_s: float) -> None:
+        super().__init__(cluster, name)
+        self.core: Core | None = None
+        self.digests: dict[int, str] | None = None
+        """By journal position; recorded only while this broker is about to be killed."""
+        self.doomed = False
+        """It dies in its next step, after the facts are appended to the journal."""
+        self.disk_fails = False
+        """It dies at its next sync."""
+        self._lease_s = lease_s
+        self._incarnation = 0
         self._holding: dict[int, End] = {}
         self._confirms: deque[tuple[int, Output]] = deque()
         self._begin_journal()
@@ -101,14 +176,15 @@ class SimulatedBroker:
     # ── life ─────────────────────────────────────────────────────────────────────────────
 
     def start(self, *, remember: bool) -> None:
-        """Begin, or come back: with the journal, or as a new incarnation with nothing."""
+        """Start or restart: from the journal, or without state as a new incarnation."""
         if not remember:
             self._begin_journal()
             self._incarnation = int(self.clock.now() * 1000) + 1
             self.log.append([founding(self._settings())], FOUNDED)
             self.log.sync()
         self.journal.watch(self._facts_durable, self._disk_failed)
-        self.core = self._replayed()
+        self._letting_go = LettingGo(self.journal)
+        self.core = core_of(self._rebuilt(self.journal.appended))
         self.cluster.trace.note(
             self.cluster.agenda.now,
             f"{self.name} starts, incarnation {self._incarnation}, "
@@ -135,9 +211,6 @@ class SimulatedBroker:
             **self.cluster.cells.settings(self.name),
         )
 
-    def _replayed(self) -> BrokerCore:
-        return core_of(self._rebuilt(self.journal.appended))
-
     def _rebuilt(self, upto: int) -> Durable:
         since = self._snapshot_position + 1
         records = self.log.read(since, upto) if upto >= since else ()
@@ -146,7 +219,7 @@ class SimulatedBroker:
         )
 
     def take_snapshot(self) -> None:
-        """The twin of `motet.broker.compaction`: replays what is durable, keeps the result."""
+        """The twin of `folder.compaction`: replay the durable facts and keep the result."""
         if self.core is None:
             return
         position = self.journal.durable
@@ -160,17 +233,17 @@ class SimulatedBroker:
         self.log.trim(position)
 
     def foresee_death(self) -> None:
-        """From now on remember what the durable state was at every journal position."""
+        """From now on record the digest of the durable state at every journal position."""
         if self.core is not None and self.digests is None:
             self.digests = {self.journal.appended: self.core.durable.digest()}
 
     def fail_disk(self, *, of_pubend: bool = False) -> None:
-        """The next sync of the journal fails, or of the pubend's log."""
+        """Make the next sync of the journal, or of the pubend's log, fail."""
         self.disk_fails = True
         (self.pubend.log if of_pubend else self.log).fail()
 
     def kill(self) -> None:
-        """Die now. What was not synced is lost, but for what the disk took anyway."""
+        """Die now. Unsynced records are lost, except for those that the disk took anyway."""
         if self.core is None:
             return
         self.doomed = self.disk_fails = False
@@ -195,69 +268,27 @@ class SimulatedBroker:
         records = self.pubend.log
         records.crash(random.randint(records.durable, records.appended))
         if expected is not None:
-            self.cluster.check_replay(self.name, survivors, expected, before, self._replayed())
+            self.cluster.check_replay(
+                self.name, survivors, expected, before, self._rebuilt(self.journal.appended)
+            )
 
     def audit_journal(self) -> None:
-        """Whether the journal would bring back exactly what is here."""
+        """Check that replaying the journal gives exactly the current state."""
         if self.core is not None and self.journal.durable == self.journal.appended:
             here, position = self.core.durable, self.journal.appended
-            self.cluster.check_replay(self.name, position, here.digest(), here, self._replayed())
+            self.cluster.check_replay(
+                self.name, position, here.digest(), here, self._rebuilt(position)
+            )
 
     # ── connections ──────────────────────────────────────────────────────────────────────
 
-    def new_number(self) -> int:
-        self._connections += 1
-        return self._connections
-
-    def accept(self, end: End) -> None:
-        self.ends[end.number] = end
-
-    def _dial_soon(self, neighbour: str) -> None:
-        if neighbour not in self._dialling:
-            self._dialling.add(neighbour)
-            delay_s = self.cluster.random.uniform(*REDIAL_S)
-            self.cluster.agenda.after(delay_s, self._dial, neighbour)
-
-    def _dial(self, neighbour: str) -> None:
-        self._dialling.discard(neighbour)
-        wire = self.wires.get(neighbour) or self.side_wires[neighbour]
-        other = self.cluster.cells.process(neighbour)
-        if self.core is None or any(end.connection.wire is wire for end in self.ends.values()):
-            return
-        if other.core is None or wire.cut:
-            self._dial_soon(neighbour)
-            return
-        connection = Connection(self, self.new_number(), other, other.new_number(), wire)
-        mine, theirs = connection.ends
-        other.accept(theirs)
-        self.accept(mine)
-        self.step(Dialled(mine.number, neighbour))
-
-    def receive(self, end: End, frame: Frame) -> None:
-        if self.core is None or end.ended:
-            return
-        if type(frame) is Goodnight:
-            self.cluster.network.close(end)
-            self.lost(end)
-            return
-        self.step(Received(end.number, frame))
-
     def lost(self, end: End) -> None:
-        self.ends.pop(end.number, None)
         self._holding.pop(end.number, None)
-        wire = end.connection.wire
-        if wire is not None:
-            wire.trouble.begin(self.cluster.agenda.now)
-            if wire.dialler == self.name and self.core is not None:
-                self._dial_soon(end.peer.owner.name)
-        if self.core is not None and not end.ended:
-            self.step(Closed(end.number))
+        if end.connection.wire is not None:
+            end.connection.wire.trouble.begin(self.cluster.agenda.now)
+        super().lost(end)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────
-
-    def _ring(self, key: tuple[object, ...]) -> None:
-        if self.core is not None:
-            self.step(TimerFired(key))
 
     def step(self, given: Input) -> None:
         core, cluster = self.core, self.cluster
@@ -274,7 +305,7 @@ class SimulatedBroker:
                 core.validate()
                 cluster.validated += 1
         except Exception as problem:
-            # Whatever escapes from a core is a finding, and a broken core cannot go on.
+            # Any exception of a core is a finding, and a broken core cannot continue.
             cluster.broken(self.name, given, problem)
             return
         cluster.trace.broker(cluster.agenda.now, self.name, given, out)
@@ -291,7 +322,7 @@ class SimulatedBroker:
             elif isinstance(fact.body, SessionOpened | SessionDropped | SessionEnded):
                 cluster.lasting.noted(self.name, fact.now, fact.body)
             elif type(fact.body) is ControlReceived:
-                recording.withdrawn(cluster.history, core, fact.body.control)
+                withdrawn(cluster.history, core.durable, fact.body.control)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()
@@ -303,13 +334,13 @@ class SimulatedBroker:
         self._look_at_links()
 
     def _suspect(self, out: Output) -> None:
-        """All peers here are correct ones: whoever is expelled shows a bug on one side."""
+        """All peers here are correct: expelling one of them is a bug on either side."""
         for close in out.close:
             if close.error not in REFUSALS:
                 end = self.ends.get(close.connection)
                 who = end.peer.owner.name if end else "somebody"
                 if self.core is not None and who in self.wires and who not in self.core.links:
-                    continue  # it was taken out of the topology, and does not know
+                    continue  # it was removed from the topology and does not know it
                 self.cluster.history.odd(
                     "invariants", f"{self.name} expelled {who}: {close.error}: {close.text}"
                 )
@@ -319,7 +350,7 @@ class SimulatedBroker:
             self.digests[self.journal.appended] = self.core.durable.digest()
 
     def _look_at_links(self) -> None:
-        """A troubled link is well again once both sides are up and owe each other nothing."""
+        """End a link's trouble once both sides are up and have no unacknowledged control."""
         for neighbour, wire in self.wires.items():
             if wire.trouble.open and not wire.strays and not wire.cut:
                 other = self.cluster.brokers[neighbour]
@@ -338,7 +369,7 @@ class SimulatedBroker:
     # ── carrying out ─────────────────────────────────────────────────────────────────────
 
     def carry(self, out: Output) -> None:
-        """In the order of the fields of `Output`."""
+        """Carry out an output in the order of its fields."""
         own = 0
         if out.persist:
             own = self.journal.append(out.persist)
@@ -367,11 +398,11 @@ class SimulatedBroker:
                 self._put(close.connection, Goodnight(close.error, close.text), own)
 
     def _write(self, items: list[LogItem]) -> None:
-        """Into our pubend's log, which lets go of what is done with, or too much."""
+        """Append to the pubend's log, which first drops acknowledged records and any excess."""
         core, history = self.core, self.cluster.history
         assert core is not None
         name = core.streams.pubend
-        self.pubend.acknowledged(core.done_with())
+        self.pubend.acknowledged(self._letting_go.upto(core.done_with()))
         history.lost_upto[name] = self.pubend.lost_upto
         history.trimmed_upto[name] = self.pubend.floor
         self.pubend.append(items)
@@ -391,7 +422,7 @@ class SimulatedBroker:
     def _note_cut(self, name: str, cut: LogCut) -> None:
         history, now = self.cluster.history, self.cluster.agenda.now
         place = (name, cut.tick, cut.last, cut.tx, cut.number)
-        history.cuts.append(Cut(*place, now, cut.switches))
+        history.cuts.append(LoggedCut(*place, now, cut.switches))
         for op, tick, ended in cut.switches:
             (history.ends if ended else history.starts)[op, name] = tick
             if not ended:
@@ -405,7 +436,7 @@ class SimulatedBroker:
         return frozenset(entry.id for entry in found if entry.start)
 
     def _put(self, number: int, frame: Frame, own: int) -> None:
-        """What tells of durable state waits for all facts so far, the rest for its own step's."""
+        """Frames about durable state wait for all facts so far, others for their own step's."""
         end = self.ends.get(number)
         if end is None or end.ended:
             return
@@ -419,7 +450,7 @@ class SimulatedBroker:
             self._release(end, frame)
 
     def _disk_failed(self, failure: Exception) -> None:
-        """A failed sync ends the process; what the disk took meanwhile, nobody knows."""
+        """A failed sync ends the process; how much the disk took is unknown."""
         self.cluster.trace.note(self.cluster.agenda.now, f"the disk of {self.name}: {failure}")
         self.cluster.kill_broker(self)
 
@@ -427,7 +458,7 @@ class SimulatedBroker:
         if self.core is not None and count == self.pubend.durable:
             self.step(Logged(count))
 
-    def _read(self, want: ReadWanted, asker: BrokerCore | None) -> None:
+    def _read(self, want: ReadWanted, asker: Core | None) -> None:
         if self.core is not None and self.core is asker:
             self.step(LogRead(want, self.pubend.read(want)))
 
@@ -448,7 +479,7 @@ class SimulatedBroker:
                 self._holding.pop(number, None)
 
     def _passed(self, end: End) -> int:
-        """How many facts what leaves at this end may rest on: those on disk, and at the mates."""
+        """How many facts a frame that leaves here may depend on: those on disk and at the mates."""
         durable = self.journal.durable
         withheld = 0 if self.core is None else self.core.withheld()
         if not withheld or end.peer.owner.name in self.cluster.plan.mates.get(self.name, ()):
@@ -468,10 +499,178 @@ class SimulatedBroker:
             network.close(end)
             self.lost(end)
 
-    # ── words ────────────────────────────────────────────────────────────────────────────
+    # ── story ────────────────────────────────────────────────────────────────────────────
 
     def _tell(self, given: Input, out: Output) -> None:
         peers = {number: end.peer.owner.name for number, end in self.ends.items()}
         if isinstance(given, Closed):
             peers[given.connection] = "someone"
         self.cluster.trace.tell_broker(self.cluster.agenda.now, self.name, given, out, peers)
+
+
+REDIAL_S = (0.02, 0.6)
+VALIDATE_EVERY = 97
+LIFE = 1_000_000
+"""The distance between two lives of a mate: more than it can restart its links in one life."""
+
+
+class SimulatedMate(SimulatedProcess):
+    """The real core in virtual time. It has no disk, so its frames leave at once."""
+
+    def __init__(self, cluster: Cluster, name: str, head: str) -> None:
+        super().__init__(cluster, name)
+        self.head = head
+        self.core: MateCore | None = None
+        self._lives = 0
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        if self.core is not None:
+            return
+        self._lives += 1
+        config = BrokerConfig(
+            self.name,
+            self.cluster.tree.neighbours[self.head],
+            self._lives * LIFE,
+            **self.cluster.cells.settings(self.head) | {"head": self.head},
+        )
+        self.core = MateCore(config)
+        self.cluster.trace.note(self.cluster.agenda.now, f"{self.name}, a mate, starts")
+        for other, wire in self.side_wires.items():
+            if wire.dialler == self.name:
+                self._dial_soon(other)
+
+    def kill(self) -> None:
+        if self.core is None:
+            return
+        self.cluster.trace.note(self.cluster.agenda.now, f"{self.name}, a mate, dies")
+        self.core = None
+        self._inbox = None
+        self.timers.clear()
+        for end in self.ends.values():
+            self.cluster.network.abandon(end)
+        self.ends.clear()
+
+    @property
+    def paused(self) -> bool:
+        return self._inbox is not None
+
+    def pause(self) -> None:
+        if self._inbox is None:
+            self._inbox = []
+
+    def go_on(self) -> None:
+        """Process in order everything that arrived during the pause."""
+        waiting, self._inbox = self._inbox or [], None
+        for action, *args in waiting:
+            action(*args)
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────
+
+    def step(self, given: Input) -> None:
+        core, cluster = self.core, self.cluster
+        assert core is not None
+        try:
+            out = core.step(given, self.clock.now())
+            if not cluster.trace.steps % VALIDATE_EVERY:
+                core.validate()
+        except Exception as problem:
+            cluster.broken(self.name, given, problem)
+            return
+        cluster.trace.broker(cluster.agenda.now, self.name, given, out)
+        cluster.cells.watch(self.name, given, out)
+        if cluster.trace.story is not None:
+            self._tell(given, out)
+        self._carry(out)
+
+    def _tell(self, given: Input, out: Output) -> None:
+        peers = {number: end.peer.owner.name for number, end in self.ends.items()}
+        if isinstance(given, Closed):
+            peers[given.connection] = "someone"
+        self.cluster.trace.tell_broker(self.cluster.agenda.now, self.name, given, out, peers)
+
+    def _carry(self, out: Output) -> None:
+        for number, frame in out.send:
+            end = self.ends.get(number)
+            if end is not None and not end.ended:
+                self.cluster.network.carry(end, frame)
+        for timer in out.timers:
+            if type(timer) is SetTimer:
+                self.timers.set(timer.key, timer.at)
+            else:
+                self.timers.cancel(timer.key)
+        for close in out.close:
+            end = self.ends.get(close.connection)
+            if end is None:
+                continue
+            if close.error:
+                who = end.peer.owner.name
+                text = f"{self.name} expelled {who}: {close.error}: {close.text}"
+                self.cluster.history.odd("invariants", text)
+            end.ended = True
+            self.cluster.network.carry(end, Goodnight(close.error, close.text))
+            self.cluster.network.close(end)
+            self.lost(end)
+
+
+class Cells:
+    """All mates of a run, and the stream links between members."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.mates: dict[str, SimulatedMate] = {}
+        self.wires: list[Wire] = []
+        plan = cluster.plan.mates
+        for head, names in plan.items():
+            for name in names:
+                self.mates[name] = SimulatedMate(cluster, name, head)
+        for head, names in plan.items():
+            family = (head, *names)
+            for at, name in enumerate(family):
+                for earlier in family[:at]:
+                    self._wire(name, earlier)
+        for edge, wire in cluster.wires.items():
+            one, two = (edge[1], edge[0]) if wire.dialler == edge[1] else edge
+            for caller in (one, *plan.get(one, ())):
+                for called in (two, *plan.get(two, ())):
+                    if (caller, called) != (one, two):
+                        self._wire(caller, called)
+
+    def _wire(self, caller: str, called: str) -> None:
+        cluster = self._cluster
+        wire = cluster.network.side_wire(edge_of(caller, called), caller, cluster.menu)
+        self.wires.append(wire)
+        self.process(caller).side_wires[called] = wire
+        self.process(called).side_wires[caller] = wire
+
+    def process(self, name: str) -> SimulatedBroker | SimulatedMate:
+        return self.mates.get(name) or self._cluster.brokers[name]
+
+    def settings(self, head: str) -> dict[str, Any]:
+        """The settings of a member of this cell that concern cells."""
+        plan = self._cluster.plan.mates
+        if not plan:
+            return {}
+        near = self._cluster.tree.neighbours[head]
+        return {
+            "mates": plan.get(head, ()),
+            "cells": {name: plan[name] for name in near if name in plan},
+        }
+
+    def watch(self, name: str, given: Input, out: Output) -> None:
+        """A frame that came sideways must not go sideways again."""
+        came = type(given) is Received and type(given.frame) is Sideways
+        if came and any(type(frame) is Sideways for _, frame in out.send):
+            self._cluster.history.odd("invariants", f"{name} carries sideways what came so")
+
+    def inspect(self, when: str) -> None:
+        """At rest, the mirror of every mate equals the state of its head."""
+        for mate in self.mates.values():
+            head = self._cluster.brokers[mate.head].core
+            if mate.core is None or head is None:
+                continue
+            ours = mate.core.now_of
+            if ours is None or ours.durable.digest() != head.durable.digest():
+                text = f"{mate.name} does not show the state of {mate.head} {when}"
+                self._cluster.history.odd("replay", text)

@@ -1,7 +1,7 @@
-"""A simulated client: the real machine, an application that acts by chance, and a recorder.
+"""A simulated client: the real machine, a random application, and a recorder.
 
-Whatever the application sees goes into the history; what it could not know (that its connection
-is dead already, say) goes there too, as trouble that excuses others.
+Everything that the application sees is recorded in the history. So is trouble that it cannot know
+of, such as a connection that is dead already: it excuses missing events.
 """
 
 from __future__ import annotations
@@ -12,37 +12,36 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from motet.client.happenings import (
-    Arrived,
+from motet.audit.records import EventRecord, OperationRecord, SessionRecord
+from motet.client.session.machine import ClientMachine, Kind
+from motet.client.session.state import (
     Brought,
     Concluded,
-    Ended,
+    Dismissed,
     Failure,
     Missed,
     Parted,
     Resolved,
-    Settled,
     Summoned,
 )
-from motet.client.machine import ClientMachine, Kind
 from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError, TooLate
 from motet.model import Filter, Value, encode_event
 from motet.protocol.frames import Frame
-from motet.protocol.session.messages import Decided, Deliver, Welcome
-from motet.testing import arrivals, recording, transacting
-from motet.testing.dealers import Dealer
-from motet.testing.durables import Application, Process
-from motet.testing.history import Call, Event, Fencing, Loss, Operation, Session
+from motet.protocol.session.messages import Deliver
+from motet.testing.durable_clients import DurableApplication, Process
+from motet.testing.history import Call, Fencing
+from motet.testing.recorder import SimulatedRecorder
+from motet.testing.transactions import Dealer
 from motet.testing.transport import Connection, End
 
 if TYPE_CHECKING:
     from motet.testing.cluster import Cluster
 
 SURE = 0.9
-"""The share of events that are to arrive exactly once, where brokers offer it."""
+"""The share of exactly-once events, if brokers offer them."""
 RECONNECT_S = (0.02, 0.5)
 VALIDATE_EVERY = 89
-"""Steps of the whole cluster between two looks at the invariants of the client that steps."""
+"""Steps of the whole cluster between two checks of the invariants of the client that steps."""
 
 
 class SimulatedClient:
@@ -52,7 +51,7 @@ class SimulatedClient:
         instance: int,
         name: str,
         home: str,
-        application: Application | None = None,
+        application: DurableApplication | None = None,
     ) -> None:
         self.name = name
         self.instance = instance
@@ -60,7 +59,7 @@ class SimulatedClient:
         self.home = home
         self.cluster = cluster
         self.process: Process | None = None
-        """If the client is durable."""
+        """None unless the client is durable."""
         keep_s, cursors = 0.0, None
         if application is not None:
             self.process = Process(self, application)
@@ -76,22 +75,18 @@ class SimulatedClient:
         )
         self.end: End | None = None
         self.alive = True
-        """The process runs."""
+        """The process is running."""
         self.paused = 0
-        """Reads nothing, and does nothing, while above zero."""
+        """It neither reads nor acts while this is above zero."""
         self.deaf = 0
-        """Acts, but reads nothing, while above zero."""
+        """It acts but does not read while this is above zero."""
         self.calls: dict[int, Call] = {}
-        self.operations: dict[int, Operation] = {}
-        """By handle: the operation of the current session."""
-        self.session: Session | None = None
+        self.recorder = SimulatedRecorder(self)
         self.opened = ""
-        """The epoch of the last session that a broker opened for us."""
+        """The epoch of the last session that a broker opened for this client."""
         self.outdone_at = inf
-        """Since when there is a newer client with our id: our session may end at any moment."""
+        """Since when a newer client has our id: our session may end at any time."""
         self._inbox: list[tuple[End, Frame | None]] = []
-        self.published: list[Event] = []
-        self.settled = 0
         self.dealer: Dealer | None = None
         self._trouble = cluster.history.disturbed[instance]
         self._trouble.begin(cluster.agenda.now)
@@ -99,11 +94,20 @@ class SimulatedClient:
             self.dealer = Dealer(self, Random(f"deals {cluster.seed} {instance}"))
             self.dealer.consent()
 
+    @property
+    def session(self) -> SessionRecord | None:
+        return self.recorder.session
+
+    @property
+    def operations(self) -> dict[int, OperationRecord]:
+        """The operations of the current session, by handle."""
+        return self.recorder.operations
+
     # ── the connection ───────────────────────────────────────────────────────────────────
 
     @property
     def open(self) -> bool:
-        """The session stands, and the connection under it is really there."""
+        """The session is open, and its connection is really alive."""
         end = self.end
         return self.machine.state == "open" and end is not None and end.connection.alive
 
@@ -141,11 +145,10 @@ class SimulatedClient:
             self._disconnected(end)
 
     def _take(self, end: End, frame: Frame) -> None:
-        """One frame is read."""
         end.peer.backlog -= 1
         if end is not self.end or not self.alive:
             return
-        recording.heard(self, frame)
+        self.recorder.heard(frame)
         try:
             self.machine.received(frame)
         except (PeerError, InvariantError) as problem:
@@ -155,13 +158,10 @@ class SimulatedClient:
             self.cluster.network.close(end)
             self._disconnected(end)
             return
-        if type(frame) is Welcome:
-            self._welcomed(frame)
-        elif type(frame) is Decided:
-            transacting.begun(self)
+        self.recorder.look()
         if self.process is not None:
             self.process.settle()
-        self._carry(f"hears {type(frame).__name__}", frame)
+        self._carry(f"hears {type(frame).__name__}")
 
     def _disconnected(self, end: End) -> None:
         if end is not self.end or not self.alive:
@@ -176,7 +176,7 @@ class SimulatedClient:
     # ── faults ───────────────────────────────────────────────────────────────────────────
 
     def drop(self) -> None:
-        """The connection breaks under our feet."""
+        """Break the connection."""
         if self.end is not None:
             self._trouble.begin(self.cluster.agenda.now)
             self.cluster.network.sever(self.end.connection)
@@ -187,7 +187,7 @@ class SimulatedClient:
         self.cluster.history.departed.add(self.instance)
         self._trouble.begin(now)
         if self.process is None:
-            self.end_session(now)
+            self.recorder.end_session(now)
         if self.end is not None:
             self.cluster.network.abandon(self.end)
             self.end = None
@@ -213,15 +213,15 @@ class SimulatedClient:
             else:
                 self._take(end, frame)
         self._confess()
-        self._recover()
+        self.recover()
 
-    def _recover(self) -> None:
-        """Nothing excuses us any more, if we are there, read, and are the newest of our name."""
+    def recover(self) -> None:
+        """End our trouble if we are connected, reading, and the newest client with our id."""
         if self.open and not (self.paused or self.deaf) and self.outdone_at == inf:
             self._trouble.end(self.cluster.agenda.now)
 
     def _confess(self) -> None:
-        """The broker tells what it has dropped, now that there is room."""
+        """The broker reports how many events it has dropped, now that there is room."""
         if self.end is not None and self.end.peer.dropped and self.end.connection.alive:
             self.cluster.network.deliver(self.end.peer, Deliver([]))
 
@@ -236,10 +236,10 @@ class SimulatedClient:
         timeout_s: float,
         since: dict[str, int] | None = None,
     ) -> None:
-        """Unless it stands already, under the same name, in a durable session; or it is too late
-        to reach into the past."""
+        """Request an operation, unless it already stands under the same name in a durable session,
+        or it is too late to reach into the past."""
         name = str(filter) if self.process is not None else ""
-        if name and any((o.kind, o.name) == (kind, name) for o in self.machine.standing()):
+        if name and any((o.kind, o.name) == (kind, name) for o in self.machine.requests.in_force()):
             return
         try:
             handle = self.machine.request(
@@ -255,7 +255,7 @@ class SimulatedClient:
             self._carry("is ready")
 
     def take_back(self, handle: int, *, wait: bool, timeout_s: float) -> None:
-        """Undo an advertisement or subscription, if it still stands."""
+        """Remove an advertisement or subscription, if it is still in force."""
         operation = self.operations[handle]
         kind: Kind = "unsubscribe" if operation.kind == "subscribe" else "unadvertise"
         try:
@@ -269,12 +269,11 @@ class SimulatedClient:
         history = self.cluster.history
         sure = self.cluster.plan.sure and self.cluster.random.random() < SURE
         number = len(history.events)
-        event = Event(number, self.name, self.instance, attributes, sure=sure)
+        event = EventRecord(number, self.name, self.instance, attributes, sure=sure)
         history.events.append(event)
         body = encode_event(attributes, str(event.number).encode())
         self.cluster.bodies[body] = event
-        self.published.append(event)
-        self.machine.publish([Raw(body)], sure)
+        self.recorder.published(self.machine.publish([Raw(body)], sure), [body], sure)
         self._carry("publishes")
 
     def goodbye(self, *, forget: bool = False) -> None:
@@ -283,13 +282,13 @@ class SimulatedClient:
         self.machine.goodbye(forget=forget)
         self._carry("leaves")
         if self.process is None or forget:
-            self.end_session(now)
+            self.recorder.end_session(now)
         if self.end is not None:
             self.cluster.network.close(self.end)
             self.end = None
 
     def standing(self, kind: str) -> list[int]:
-        """Handles of what was asked for, was not refused and was not taken back."""
+        """Handles of operations that were neither refused nor removed."""
         return [
             handle
             for handle, operation in self.operations.items()
@@ -302,86 +301,43 @@ class SimulatedClient:
         self.cluster.history.calls.append(call)
         self._carry(f"wants to {kind}")
 
-    # ── recording what comes in ──────────────────────────────────────────────────────────
-
-    def _welcomed(self, frame: Welcome) -> None:
-        """Before anything of the new session is recorded."""
-        now, history = self.cluster.agenda.now, self.cluster.history
-        if not frame.resumed:
-            if frame.epoch in self.cluster.epochs:
-                if self.process is not None and self.outdone_at < inf:
-                    return  # the next process of a durable session has it already
-                history.odd("sessions", f"epoch {frame.epoch} was issued twice, to {self.name}")
-            self.cluster.epochs.add(frame.epoch)
-        before = self.session
-        if frame.resumed and before is None and self.process is not None:
-            self.cluster.epochs.add(frame.epoch)
-            self.session = self.process.adopt(frame)
-            known = self.session.operations
-            for each in (*self.machine.standing(), *self.machine._ending.values()):
-                if each.sequence in known:
-                    self.operations[each.handle] = known[each.sequence]
-        elif before is None or before.epoch != frame.epoch:
-            if frame.resumed:
-                history.odd("sessions", f"{self.name} resumed {frame.epoch}, not its own")
-            self.end_session(now)
-            self.operations.clear()
-            self.session = Session(self.name, self.instance, frame.epoch, frame.broker, now)
-            self.session.total_order = self.machine.total_order
-            history.sessions.append(self.session)
-            if self.process is not None:
-                self.process.opened(self.session)
-            if self.outdone_at < inf:
-                self.end_session(self.outdone_at)
-        self._recover()
-
-    def end_session(self, at: float) -> None:
-        if self.session is not None:
-            self.session.end(at)
+    # ── sessions ─────────────────────────────────────────────────────────────────────────
 
     def begins(self, epoch: str) -> None:
-        """A broker opens a session for us, as the newest of our name so far."""
+        """A broker opens a session for us, as the newest client with our id."""
         self.opened = epoch
         self.outdone_at = inf
 
     def outdone(self, at: float, *, adopted: bool = False) -> None:
-        """There is a newer one; or another process has adopted our session."""
+        """A newer client has our id, or another process has adopted our session."""
         self.outdone_at = min(self.outdone_at, at)
         self._trouble.begin(at)
         if not adopted:
-            self.end_session(at)
+            self.recorder.end_session(at)
         elif self.session is not None and self.process is not None:
-            self.session = self.process.detached(self.session, at)
+            self.recorder.session = self.process.detached(self.session, at)
 
-    # ── carrying out and recording what goes out ─────────────────────────────────────────
+    # ── carrying out and recording effects ───────────────────────────────────────────────
 
-    def _carry(self, what: str, heard: Frame | None = None) -> None:
+    def _carry(self, what: str) -> None:
         effects, cluster = self.machine.take(), self.cluster
         cluster.trace.client(cluster.agenda.now, self.name, what, effects.send)
         if cluster.trace.story is not None:
             cluster.trace.tell_client(cluster.agenda.now, self.title, what, effects.send)
         if not cluster.trace.steps % VALIDATE_EVERY:
             self._validate(what)
+        self.recorder.watch(effects)
         for frame in effects.send:
-            recording.sent(self, frame)
             if self.end is not None:
                 cluster.network.carry(self.end, frame)
         for happened in effects.happened:
             match happened:
-                case Arrived():
-                    arrivals.best_effort(self, happened, heard)
                 case Brought():
-                    arrivals.sure(self, happened)
                     self._process_soon(happened.pubend, happened.upto)
-                case Missed(pubend, first, last):
-                    heirs = self.session.instance if self.session else self.instance
-                    loss = Loss(heirs, pubend, first, last, self._is_withdrawn(pubend, last))
-                    cluster.history.losses.append(loss)
-                    # The gap that a lost session leaves has no end, but a cursor has.
-                    known = self.machine.horizons.get(pubend, last)
+                case Missed(pubend, _, last):
+                    # The gap of a lost session has no end, but a cursor needs one.
+                    known = self.machine.streams.received.get(pubend, last)
                     self._process_soon(pubend, min(last, known))
-                case Settled():
-                    recording.settle(self, happened)
                 case Resolved(handle, failure):
                     answer = "Done" if failure is None else failure.error
                     self.calls[handle].answers.append((cluster.agenda.now, answer))
@@ -391,13 +347,8 @@ class SimulatedClient:
                     self.dealer.called(happened)
                 case Concluded() if self.dealer is not None:
                     self.dealer.concluded(happened)
-                case Parted(failure) | Ended(failure):
+                case Parted(failure) | Dismissed(failure):
                     self._dismissed(failure)
-
-    def _is_withdrawn(self, pubend: str, last: int) -> bool:
-        """Was this a past that a subscription of ours wanted, and could not have any more?"""
-        known = self.cluster.history.withdrawn_upto
-        return last <= known.get((self.name, self.machine.epoch or "", pubend), 0)
 
     def _validate(self, what: str) -> None:
         self.cluster.validated += 1
@@ -407,7 +358,7 @@ class SimulatedClient:
             self.cluster.broken(self.name, what, problem)
 
     def _dismissed(self, failure: Failure) -> None:
-        """The broker said goodnight; it closes, so do we."""
+        """The broker said goodnight and closes; so do we."""
         if failure.error == Fenced.__name__:
             now, epoch = self.cluster.agenda.now, self.machine.epoch
             self.cluster.history.fencings.append(Fencing(self.name, self.instance, epoch, now))
@@ -418,7 +369,7 @@ class SimulatedClient:
         if self.over:
             if self.process is not None and self.session is None:
                 self.process.refused()
-            self.end_session(self.cluster.agenda.now)
+            self.recorder.end_session(self.cluster.agenda.now)
         else:
             self.connect_soon()
 

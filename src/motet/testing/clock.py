@@ -1,7 +1,7 @@
-"""Virtual time: an agenda of what happens when, clocks that read it, timers that wait on it.
+"""Virtual time: an agenda of actions, clocks that read it, timers that wait on it.
 
-The twins of `motet.runtime.clock` and `motet.runtime.timers`. Nothing here waits: time jumps
-from one happening to the next.
+The twins of `motet.runtime.clock` and of the timers in `motet.broker.driver`. Nothing here waits:
+time jumps from one action to the next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TimerKey = tuple[Hashable, ...]
 
 
 class Agenda:
-    """All happenings to come, in the order of their time; ties in the order they were put in."""
+    """All future actions by time; ties in the order of insertion."""
 
     __slots__ = ("_heap", "_serial", "now")
 
@@ -27,7 +27,7 @@ class Agenda:
         return len(self._heap)
 
     def at(self, when: float, action: Callable[..., None], *args: Any) -> None:
-        """Nothing happens in the past: what is overdue happens now."""
+        """An action whose time has passed happens now."""
         self._serial += 1
         heappush(self._heap, (max(when, self.now), self._serial, action, args))
 
@@ -35,7 +35,7 @@ class Agenda:
         self.at(self.now + delay_s, action, *args)
 
     def run(self, until: float) -> bool:
-        """Let everything happen up to a time; true if nothing is left at all."""
+        """Run all actions up to a time; true if none is left at all."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             self.now, _, action, args = heappop(heap)
@@ -47,7 +47,7 @@ class Agenda:
 
 
 class VirtualClock:
-    """One broker's own time: the agenda's, plus what the clock has jumped ahead so far."""
+    """One broker's clock: the agenda's time plus the jumps ahead so far."""
 
     __slots__ = ("_agenda", "ahead_s")
 
@@ -60,7 +60,7 @@ class VirtualClock:
 
 
 class Timers:
-    """Alarms by key on one broker's clock: setting a key again replaces it."""
+    """Timers by key on one broker's clock; setting a key again replaces its timer."""
 
     def __init__(
         self, agenda: Agenda, clock: VirtualClock, ring: Callable[[TimerKey], None]
@@ -75,7 +75,7 @@ class Timers:
         return len(self._set)
 
     def set(self, key: TimerKey, at: float) -> None:
-        # The agenda keeps what was replaced or cancelled; its number tells it apart.
+        # The agenda keeps replaced and cancelled timers; the number identifies the valid one.
         self._count += 1
         self._set[key] = (at, self._count)
         self._agenda.at(at - self._clock.ahead_s, self._due, key, self._count)
@@ -87,7 +87,7 @@ class Timers:
         self._set.clear()
 
     def jump(self, ahead_s: float) -> None:
-        """The clock jumps ahead: whatever is overdue now rings at once."""
+        """Move the clock ahead: timers that are overdue then fire at once."""
         self._clock.ahead_s += ahead_s
         for key, (at, _) in list(self._set.items()):
             self.set(key, at)

@@ -1,11 +1,12 @@
-"""A whole overlay in virtual time: brokers, clients, network, faults, and one source of chance.
+"""A whole overlay in virtual time: brokers, clients, network, faults, and one random generator.
 
-One agenda, one `random.Random`, no wall clock, no set order: the same seed gives the same run,
-step for step, in any process.
+One agenda, one `random.Random`, no wall clock, no set order: the same seed gives the same run, step
+for step, in any process.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
 from random import Random
@@ -14,27 +15,24 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
+from motet.audit.records import ADDITIONS, EventRecord
+from motet.broker.core.durable import Durable
 from motet.errors import InvariantError
-from motet.model.epochs import is_newer
+from motet.model.ids import is_newer
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Input
 from motet.protocol.session.messages import ClientHello, Done
-from motet.testing import deals
-from motet.testing.brokers import SimulatedBroker
-from motet.testing.cells import Cells
+from motet.testing.brokers import Cells, SimulatedBroker
 from motet.testing.checkers import effective
+from motet.testing.checkers.result import BrokerState
 from motet.testing.clients import SimulatedClient
 from motet.testing.clock import Agenda
-from motet.testing.dealing import Dealing
-from motet.testing.faults import FaultMenu
-from motet.testing.history import ADDITIONS, Event, History, Opening
-from motet.testing.lasting import Lasting
-from motet.testing.mishaps import Mishaps
-from motet.testing.rewiring import Rewiring
+from motet.testing.durable_clients import Lasting
+from motet.testing.faults import FaultMenu, Mishaps, Rewiring
+from motet.testing.history import History, OpeningRecord, finish
 from motet.testing.topology import edge_of
 from motet.testing.trace import Trace
+from motet.testing.transactions import Dealing
 from motet.testing.transport import End, Network, Wire
 from motet.testing.workload import (
     Workload,
@@ -50,18 +48,18 @@ QUIET_S = 400.0
 """Virtual time within which everything must come to rest once faults have stopped."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 LOOKS_FOR_A_PUBLISHER = 1
-"""Who publishes has mostly advertised something; not always, since that must be refused."""
+"""A publisher has mostly advertised something; not always, since refusals must be tested."""
 PROBES = 3
 CLIENTS_IN_CELLS = 0.05
-"""The chance that a client may come to any broker, where some are cells."""
+"""The chance that a client may connect to any broker if some are cells."""
 SNAPSHOT_FIRST = 0.3
-"""The chance that a broker that is to crash has just taken a snapshot."""
+"""The chance that a broker takes a snapshot just before it crashes."""
 PROBE_S = 0.005
-"""Time between two probes: enough that no queue overflows."""
+"""Time between two probes: long enough that no queue overflows."""
 
 
 class Halt(Exception):
-    """A core is broken: what it would do next means nothing."""
+    """A core is broken; further steps would be meaningless."""
 
 
 class Cluster:
@@ -74,8 +72,8 @@ class Cluster:
         story: bool = False,
         crash_at: int | None = None,
     ) -> None:
-        """`needs` overrides what the seed would have drawn for the plan of the run. Of all steps
-        of all brokers, the one numbered `crash_at` is the last of its broker's life."""
+        """`needs` overrides what the seed would have drawn for the plan of the run. The broker that
+        takes step number `crash_at`, counted over all brokers, dies in that step."""
         self.seed = seed
         self.random = Random(seed)
         self.menu = menu
@@ -88,17 +86,17 @@ class Cluster:
         self.plan = replace(draw_plan(self.random), **drawn)
         self.agenda = Agenda()
         self.trace = Trace(story=story)
-        self.faults: dict[str, int] = {}
+        self.faults: Counter[str] = Counter()
         self.crash_at = crash_at
         self.broker_steps = 0
         self._sync_s = self.menu.sync_s * self.plan.sync
         hop_s = self.plan.hop_s[1] + self._sync_s
-        if self.plan.mates:  # heads wait for mates, but not for long
+        if self.plan.mates:  # heads wait for mates, at most this long
             hop_s += BrokerConfig("").mirror_s
         self.history = History(self.tree, self.plan.covering, hop_s, root=self.plan.root)
         self.network = Network(self.agenda, self.random, self.faults, self.plan.hop_s)
         self.workload = Workload(self.random, self.plan)
-        self.bodies: dict[bytes, Event] = {}
+        self.bodies: dict[bytes, EventRecord] = {}
         self.epochs: set[str] = set()
         self.validated = 0
         self.replayed = 0
@@ -109,7 +107,7 @@ class Cluster:
         self.brokers = {
             name: SimulatedBroker(self, name, self.plan.lease_s) for name in self.tree.brokers
         }
-        if self.plan.sure:  # only there it matters what a clock says
+        if self.plan.sure:  # clocks matter only with pubends
             for name, broker in self.brokers.items():
                 broker.clock.ahead_s = Random(f"{name} {seed}").uniform(0.0, self.plan.skew_s)
         for edge in self.tree.edges:
@@ -131,6 +129,9 @@ class Cluster:
         try:
             self.chaos()
             self._quiet("after the faults")
+            if self.lasting.replace_outdated():
+                self.history.settled_at = inf
+                self._quiet("after outdated processes were replaced")
             self._conclude()
             self._note_what_lives()
             self._probe()
@@ -138,14 +139,14 @@ class Cluster:
             self.history.odd("invariants", "the run ended early")
 
     def _conclude(self) -> None:
-        """What became of all transactions? Whoever is there may ask."""
+        """Ask for the outcome of every transaction, if a client is connected that can ask."""
         if self.plan.deal_s:
             self.dealing.ask_all()
             self._quiet("after the questions")
-            deals.finish(self.history)
+            finish(self.history)
 
     def farewell(self) -> None:
-        """Some leave for good; what they had must be gone everywhere."""
+        """Half of the clients leave permanently; their entries must be gone everywhere."""
         try:
             self.trace.note(self.agenda.now, "half of the clients leave")
             for client in self._living()[::2]:
@@ -193,17 +194,14 @@ class Cluster:
             if not client.over and not client.open:
                 self.history.odd("settles", f"{client.name} has no session {when}")
         for name, broker in self.brokers.items():
-            self._validate(name, broker.core)
+            self.validated += 1
+            try:
+                if broker.core is not None:
+                    broker.core.validate()
+            except InvariantError as problem:
+                self.history.odd("invariants", f"{name} at rest: {problem}")
         self.cells.inspect(when)
         self.history.settled_at = min(self.history.settled_at, self.agenda.now)
-
-    def _validate(self, name: str, core: BrokerCore | None) -> None:
-        self.validated += 1
-        try:
-            if core is not None:
-                core.validate()
-        except InvariantError as problem:
-            self.history.odd("invariants", f"{name} at rest: {problem}")
 
     def _note_what_lives(self) -> None:
         self.history.present = {client.instance for client in self._living()}
@@ -212,7 +210,7 @@ class Cluster:
         ]
 
     def _probe(self) -> None:
-        """Everything is at rest: whatever is published now must arrive everywhere it should."""
+        """Everything is at rest: every event published now must reach all its subscribers."""
         self.trace.note(self.agenda.now, "probes")
         for _ in range(PROBES):
             for client in self._living():
@@ -223,7 +221,7 @@ class Cluster:
     def _living(self) -> list[SimulatedClient]:
         return [client for client in self.clients if client.open]
 
-    # ── what clients do ──────────────────────────────────────────────────────────────────
+    # ── actions of clients ───────────────────────────────────────────────────────────────
 
     def arrive(self, name: str = "", home: str = "") -> SimulatedClient:
         """A new client, or a new process of a known one."""
@@ -238,7 +236,7 @@ class Cluster:
         return client
 
     def _homes(self) -> Sequence[str]:
-        """Streams pass through the mates of a cell where no client is: mostly, none is."""
+        """Mostly no cells: streams pass through the mates of a cell that has no clients."""
         plain = [name for name in self.tree.brokers if name not in self.plan.mates]
         few = len(plain) < 2 or not self.plan.mates
         if few or self.random.random() < CLIENTS_IN_CELLS:
@@ -298,12 +296,12 @@ class Cluster:
                 timeout_s=self.workload.draw_timeout_s(),
             )
 
-    # ── what brokers report ──────────────────────────────────────────────────────────────
+    # ── reports of brokers ───────────────────────────────────────────────────────────────
 
     def sync_s(self) -> float:
         return self._sync_s * self.random.random() if self._sync_s else 0.0
 
-    def tables_of(self, broker: str) -> BrokerCore | None:
+    def tables_of(self, broker: str) -> BrokerState | None:
         return self.brokers[broker].core
 
     def answer_leaves(self, end: End, frame: Done) -> None:
@@ -327,20 +325,20 @@ class Cluster:
             self.effective.removed(operation, self.agenda.now)
 
     def check_replay(
-        self, name: str, position: int, expected: str, before: Durable, replayed: BrokerCore
+        self, name: str, position: int, expected: str, before: Durable, replayed: Durable
     ) -> None:
         """The digest after the last fact must be the same. Outboxes are not in it: what a broker
-        would still have sent again, when it died, it must send again after replay."""
+        would still have retransmitted when it died, it must retransmit after replay."""
         self.replayed += 1
         for neighbour, ledger in before.ledgers.items():
-            again = replayed.durable.ledgers.get(neighbour)
+            again = replayed.ledgers.get(neighbour)
             if again is not None and not ledger.is_kept_by(again):
                 self.history.odd(
                     "replay",
                     f"{name} at {self.agenda.now:.4f} s: replaying its {position} facts loses "
                     f"some of what {neighbour} did not acknowledge",
                 )
-        if replayed.durable.digest() != expected:
+        if replayed.digest() != expected:
             self.history.odd(
                 "replay",
                 f"{name} at {self.agenda.now:.4f} s: replaying its {position} facts gives "
@@ -348,17 +346,17 @@ class Cluster:
             )
 
     def given_up(self, broker: str, neighbour: str) -> None:
-        """A broker has forgotten what came from a neighbour, and begins anew with it."""
-        self.faults["given_up"] = self.faults.get("given_up", 0) + 1
+        """A broker has forgotten what came from a neighbour, and starts from scratch with it."""
+        self.faults["given_up"] += 1
         self.history.amnesia[edge_of(broker, neighbour)].touch(self.agenda.now, self.agenda.now)
         self.trace.note(self.agenda.now, f"{broker} gives {neighbour} up")
 
     def crash_now(self, broker: SimulatedBroker) -> None:
-        """The step that a run was told to crash at has come."""
+        """The run has reached the step that it was told to crash at."""
         if self.random.random() < SNAPSHOT_FIRST:
             broker.take_snapshot()
         broker.doomed = True
-        self.faults["kill"] = self.faults.get("kill", 0) + 1
+        self.faults["kill"] += 1
         self.mishaps.restart_soon(broker)
 
     def kill_broker(self, broker: SimulatedBroker) -> None:
@@ -377,7 +375,7 @@ class Cluster:
         raise Halt
 
     def troubled(self, end: End) -> None:
-        """The connection of a client is dead, whether the client knows it or not."""
+        """The connection of a client is dead, whether or not the client knows it."""
         client = end.peer.owner
         assert isinstance(client, SimulatedClient)
         self.history.disturbed[client.instance].begin(self.agenda.now)
@@ -388,8 +386,8 @@ class Cluster:
         self.history.disturbed[client.instance].touch(self.agenda.now, self.agenda.now)
 
     def greeted(self, broker: SimulatedBroker, connection: int, hello: ClientHello) -> None:
-        """A broker has heard a hello. If it opened a session, then of all that have this name the
-        newest remains, and the others may lose their sessions from this instant on."""
+        """A broker has heard a hello. If it opened a session, the newest session with this client
+        id remains, and all others may end from this instant on."""
         soft = broker.core.clients.get(hello.client) if broker.core is not None else None
         if soft is None or soft.connection != connection or soft.epoch == hello.resume:
             return
@@ -404,7 +402,7 @@ class Cluster:
             if c.open and c.outdone_at == inf and c.machine.epoch is not None
         )
         self.history.openings.append(
-            Opening(
+            OpeningRecord(
                 newcomer.name,
                 newcomer.instance,
                 soft.epoch,
@@ -416,13 +414,13 @@ class Cluster:
         )
         newcomer.begins(soft.epoch)
         for other in namesakes:
-            # What was opened for it last may have been lost with its broker: then what it had
-            # before counts.
+            # The session opened for it last may have been lost with its broker: then the one
+            # before it counts.
             if any(is_newer(soft.epoch, than=e) for e in (other.opened, other.machine.epoch) if e):
                 other.outdone(now)
             if other.opened and is_newer(other.opened, than=soft.epoch):
                 newcomer.outdone(now)
 
     def audit_journal(self) -> None:
-        """One broker per run, by chance: replaying costs as much as the run itself."""
+        """Audit one random broker per run: replaying costs as much as the run itself."""
         self.random.choice(list(self.brokers.values())).audit_journal()

@@ -1,28 +1,40 @@
-"""The fault menu: what may go wrong in a simulated overlay, and how often.
+"""The fault menu: the faults of a simulated overlay, their frequency, and their injection.
 
-Rates are chances per frame on the links that are rough. Weights are relative to each other:
-about every `pace_s` one of them is drawn. Every fault that really happened is counted by kind.
+Rates are chances per frame on rough links. Weights are relative: about every `pace_s` one fault is
+drawn. Every fault that really happened is counted by kind.
 """
 
 from __future__ import annotations
+
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from motet.errors import MisuseError
+from motet.protocol.contract import Reconfigured
+from motet.testing.topology import edge_of
+
+if TYPE_CHECKING:
+    from motet.testing.brokers import SimulatedBroker, SimulatedMate
+    from motet.testing.clients import SimulatedClient
+    from motet.testing.cluster import Cluster
+    from motet.testing.transport import Wire
 
 
 class FaultMenu(Struct, frozen=True):
-    """All zeros: nothing ever goes wrong. Not even the disk takes time."""
+    """With all zeros nothing ever goes wrong, and syncs take no time."""
 
     # ── frames between brokers, below the link layer ─────────────────────────────────────
     rough_links: float = 0.0
-    """The share of links on which the next four rates hold."""
+    """The share of links on which the frame rates below apply."""
     rough_sides: float = 0.0
     """The same for stream links between members of cells."""
     control_loss: float = 0.0
-    """If not 0, nothing else happens to control on rough links than that so much of it is lost on
-    the way from the side that dialled: until it is sent again, streams overtake it."""
+    """If not 0, the share of control that rough links lose on the way from the side that dialled;
+    nothing else happens to control. Until it is retransmitted, streams overtake it."""
     loss: float = 0.0
     doubling: float = 0.0
     delay: float = 0.0
@@ -31,59 +43,59 @@ class FaultMenu(Struct, frozen=True):
     # ── one of these about every `pace_s` ────────────────────────────────────────────────
     pace_s: float = 0.5
     cut: float = 0.0
-    """A link is cut, each side notices in its own time, and later it heals."""
+    """A link is cut, each side notices after a delay of its own, and the link heals later."""
     kill: float = 0.0
-    """A broker dies at some step and comes back with what its journal kept."""
+    """A broker dies at some step and restarts from its journal."""
     amnesia: float = 0.0
-    """A broker dies and comes back with nothing, in a new incarnation."""
+    """A broker dies and comes back without its state, as a new incarnation."""
     disk_failure: float = 0.0
-    """A sync fails: the broker dies at once, and comes back with what the disk took."""
+    """A sync fails: the broker dies at once, and restarts from the records on disk."""
     snapshot: float = 0.0
-    """No fault, but a chance for one: a snapshot replaces the journal before it."""
+    """Not a fault, but it may reveal one: a snapshot replaces the journal before it."""
     clock_jump: float = 0.0
     drop_client: float = 0.0
-    """A client's connection breaks; the client connects again."""
+    """A client's connection breaks; the client reconnects."""
     kill_client: float = 0.0
-    """A client dies without a word; its lease runs out, or a successor comes before."""
+    """A client dies silently; its lease expires, or a successor comes before that."""
     pause_client: float = 0.0
-    """A client stands still: it reads nothing and does nothing."""
+    """A client neither reads nor acts."""
     twin_client: float = 0.0
     """A second client with the same id takes over."""
     twin_elsewhere: float = 0.0
-    """A second client with the same id takes over from another broker."""
+    """A second client with the same id takes over at another broker."""
     slow_client: float = 0.0
     """A client acts but does not read, and its queue overflows."""
 
     kill_mate: float = 0.0
-    """A mate of a cell dies and comes back; it keeps nothing anyway."""
+    """A mate of a cell dies and restarts; it keeps nothing on disk anyway."""
     pause_mate: float = 0.0
-    """A mate stands still, and later works off what came meanwhile, however old it is."""
+    """A mate pauses, and later processes everything that arrived meanwhile, however old."""
     cut_side: float = 0.0
-    """A stream link between two members is cut, and later heals."""
+    """A stream link between two members is cut, and heals later."""
     orphan: float = 0.0
-    """The link between a mate and its head is cut: the mate goes on with what it knows."""
+    """The link between a mate and its head is cut: the mate continues with what it knows."""
     lag: float = 0.0
-    """What a head tells a mate comes late, but not so late that the mate is given up."""
+    """Messages from a head to a mate are late, but not so late that the mate is given up."""
     cells: float = 0.0
     """The share of runs in which some brokers are cells of several processes."""
     stall: float = 0.0
-    """A link takes everything and hands over nothing; then it goes on, or is dead."""
+    """A link accepts frames and delivers none; later it continues, or is dead."""
     log_failure: float = 0.0
-    """The disk of a pubend's log is full: the broker dies at once, and comes back when there is
+    """The disk of a pubend's log is full: the broker dies at once, and restarts when there is
     room."""
 
     sure: bool = False
-    """Brokers have pubends: events are exactly once."""
+    """Brokers have pubends: events are exactly-once."""
 
     deals: bool = False
     """Clients execute transactions."""
 
     sync_s: float = 0.0
-    """The longest a journal takes to make facts durable."""
+    """The longest time until facts in a journal are durable."""
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Running sums of what may happen to a frame."""
+        """Cumulative chances of the faults of a frame."""
         chances = [getattr(self, kind) for kind in FRAME_FAULTS]
         return tuple(sum(chances[: n + 1]) for n in range(len(chances)))
 
@@ -93,26 +105,11 @@ class FaultMenu(Struct, frozen=True):
 
 
 DRAWN = (
-    "cut",
-    "kill",
-    "amnesia",
-    "disk_failure",
-    "snapshot",
-    "clock_jump",
-    "drop_client",
-    "kill_client",
-    "pause_client",
-    "twin_client",
-    "slow_client",
-    "twin_elsewhere",
-    "stall",
-    "log_failure",
-    "kill_mate",
-    "pause_mate",
-    "cut_side",
-    "orphan",
-    "lag",
+    *("cut", "kill", "amnesia", "disk_failure", "snapshot", "clock_jump"),
+    *("drop_client", "kill_client", "pause_client", "twin_client", "slow_client", "twin_elsewhere"),
+    *("stall", "log_failure", "kill_mate", "pause_mate", "cut_side", "orphan", "lag"),
 )
+"""Each is a method of `Mishaps`; a seed's draws depend on their order."""
 
 FRAME_FAULTS = ("loss", "doubling", "delay", "reordering")
 
@@ -196,3 +193,409 @@ def profile(name: str) -> FaultMenu:
     if menu is None:
         raise MisuseError(f"no fault profile is called {name!r}; there are {', '.join(PROFILES)}")
     return menu
+
+
+FORESIGHT_S = 0.05
+"""From choosing a broker to killing it: longer than any fact takes to become durable."""
+CUT_S = (0.1, 4.0)
+STALL_S = (0.1, 3.0)
+LAG_S = (0.05, 0.4)
+"""Shorter than the time that a head waits for a mate."""
+DOWN_S = (0.05, 3.0)
+PAUSE_S = (0.2, 4.0)
+SILENCE_S = 2.0
+"""A broker considers a client dead that pauses longer than this."""
+JUMP_S = (0.5, 20.0)
+SUCCESSOR = 0.6
+"""The chance that a killed client is started again under the same id."""
+ELSEWHERE = 0.3
+"""The chance that such a successor connects to another broker."""
+
+
+class Mishaps:
+    """Draws, injects and counts faults; `stop` repairs everything that can be repaired."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._weights = [cluster.menu.weights[kind] for kind in DRAWN]
+        self._running = False
+
+    def begin(self) -> None:
+        self._running = any(self._weights)
+        if self._running:
+            self._next()
+
+    def stop(self) -> None:
+        """No more faults: links heal, brokers restart, clients continue."""
+        self._running = False
+        cluster = self._cluster
+        for wire in (*cluster.wires.values(), *cluster.cells.wires):
+            wire.heal()
+        for mate in cluster.cells.mates.values():
+            mate.go_on()
+            mate.start()
+        for broker in cluster.brokers.values():
+            broker.doomed = False
+            if broker.disk_fails:
+                cluster.kill_broker(broker)
+            if broker.core is None:
+                self._restart(broker, remember=True)
+        for client in cluster.clients:
+            while client.paused:
+                client.read_again(entirely=True)
+            while client.deaf:
+                client.read_again(entirely=False)
+
+    def _next(self) -> None:
+        cluster = self._cluster
+        pace_s = cluster.menu.pace_s
+        cluster.agenda.after(cluster.random.expovariate(1.0 / pace_s), self._strike)
+
+    def _strike(self) -> None:
+        if not self._running:
+            return
+        self._next()
+        kind = self._cluster.random.choices(DRAWN, self._weights)[0]
+        if getattr(self, kind)():
+            self._cluster.faults[kind] += 1
+
+    def _note(self, text: str) -> None:
+        self._cluster.trace.note(self._cluster.agenda.now, text)
+
+    # ── links ────────────────────────────────────────────────────────────────────────────
+
+    def cut(self) -> bool:
+        cluster = self._cluster
+        if not cluster.wires:
+            return False
+        wire = cluster.random.choice(list(cluster.wires.values()))
+        wire.cut += 1
+        self._note(f"the link {'-'.join(wire.edge)} is cut")
+        self._sever(wire)
+        cluster.agenda.after(cluster.random.uniform(*CUT_S), self._heal, wire)
+        return True
+
+    def _heal(self, wire: Wire) -> None:
+        if wire.cut:
+            wire.cut -= 1
+            self._note(f"the link {'-'.join(wire.edge)} is whole again")
+
+    def stall(self) -> bool:
+        """Frames wait until the link continues. Half of the stalled links never do: then all
+        waiting frames are lost."""
+        cluster = self._cluster
+        if not cluster.wires:
+            return False
+        random, now = cluster.random, cluster.agenda.now
+        wire = random.choice(list(cluster.wires.values()))
+        wire.stalled_until = max(wire.stalled_until, now + random.uniform(*STALL_S))
+        wire.trouble.begin(now)
+        wire.trouble.touch(now, wire.stalled_until + cluster.history.hop_s)
+        self._note(f"the link {'-'.join(wire.edge)} stalls until {wire.stalled_until:.3f} s")
+        if random.random() < 0.5:
+            cluster.agenda.at(wire.stalled_until, self._give_out, wire)
+        return True
+
+    def _give_out(self, wire: Wire) -> None:
+        if self._running:
+            self._sever(wire)
+
+    def _sever(self, wire: Wire) -> None:
+        cluster = self._cluster
+        wire.trouble.begin(cluster.agenda.now)
+        for end in list(cluster.brokers[wire.edge[0]].ends.values()):
+            if end.connection.wire is wire:
+                cluster.network.sever(end.connection)
+
+    # ── brokers ──────────────────────────────────────────────────────────────────────────
+
+    def kill(self, *, remember: bool = True) -> bool:
+        """Choose a broker that will die soon, between two steps or in the middle of one."""
+        cluster = self._cluster
+        broker = self._some_broker()
+        if broker is None or broker.digests is not None:
+            return False
+        broker.foresee_death()
+        in_step = cluster.random.random() < 0.5
+        cluster.agenda.after(FORESIGHT_S, self._execute, broker, remember, in_step)
+        return True
+
+    def amnesia(self) -> bool:
+        return self.kill(remember=False)
+
+    def log_failure(self) -> bool:
+        return self.disk_failure(of_pubend=True)
+
+    def disk_failure(self, *, of_pubend: bool = False) -> bool:
+        """Make the next sync of a broker fail; it restarts on a working disk."""
+        broker = self._some_broker()
+        if broker is None or broker.digests is not None:
+            return False
+        broker.foresee_death()
+        broker.fail_disk(of_pubend=of_pubend)
+        down_s = self._cluster.random.uniform(*DOWN_S)
+        self._cluster.agenda.after(FORESIGHT_S + down_s, self._mend_disk, broker)
+        return True
+
+    def _mend_disk(self, broker: SimulatedBroker) -> None:
+        if broker.disk_fails:  # it has not written anything since
+            self._cluster.kill_broker(broker)
+        self._restart(broker, remember=True)
+
+    def snapshot(self) -> bool:
+        broker = self._some_broker()
+        if broker is not None:
+            self._note(f"{broker.name} takes a snapshot")
+            broker.take_snapshot()
+        return broker is not None
+
+    def _execute(self, broker: SimulatedBroker, remember: bool, in_step: bool) -> None:
+        cluster = self._cluster
+        if not self._running or broker.core is None:
+            broker.digests = None
+            return
+        if in_step:
+            broker.doomed = True
+        else:
+            cluster.kill_broker(broker)
+        self.restart_soon(broker, remember=remember)
+
+    def restart_soon(self, broker: SimulatedBroker, *, remember: bool = True) -> None:
+        down_s = self._cluster.random.uniform(*DOWN_S)
+        self._cluster.agenda.after(down_s, self._restart, broker, remember)
+
+    def _restart(self, broker: SimulatedBroker, remember: bool) -> None:
+        if broker.core is not None:
+            # It was to die in a step but took none, or faults have already stopped.
+            broker.doomed, broker.digests = False, None
+            return
+        cluster = self._cluster
+        if not remember:
+            cluster.history.amnesia[broker.name].touch(cluster.agenda.now, cluster.agenda.now)
+            cluster.lasting.forgotten(broker.name)
+        broker.start(remember=remember)
+        cluster.history.disturbed[broker.name].end(cluster.agenda.now)
+
+    def clock_jump(self) -> bool:
+        broker = self._some_broker()
+        if broker is None:
+            return False
+        cluster = self._cluster
+        ahead_s = cluster.random.uniform(*JUMP_S)
+        now = cluster.agenda.now
+        self._note(f"the clock of {broker.name} jumps {ahead_s:.3f} s ahead")
+        cluster.history.jumps[broker.name].touch(now, now)
+        broker.timers.jump(ahead_s)
+        return True
+
+    def _some_broker(self) -> SimulatedBroker | None:
+        cluster = self._cluster
+        up = [broker for broker in cluster.brokers.values() if broker.core is not None]
+        return cluster.random.choice(up) if up else None
+
+    # ── mates ────────────────────────────────────────────────────────────────────────────
+
+    def kill_mate(self) -> bool:
+        mate = self._some_mate()
+        if mate is None:
+            return False
+        mate.kill()
+        self._cluster.agenda.after(self._cluster.random.uniform(*DOWN_S), mate.start)
+        return True
+
+    def pause_mate(self) -> bool:
+        mate, cluster = self._some_mate(), self._cluster
+        if mate is None:
+            return False
+        self._note(f"{mate.name}, a mate, stands still")
+        mate.pause()
+        pause_s = cluster.random.uniform(*PAUSE_S)
+        if pause_s > SILENCE_S:
+            cluster.agenda.after(SILENCE_S, self._give_up, mate)
+        cluster.agenda.after(pause_s, mate.go_on)
+        return True
+
+    def _give_up(self, mate: SimulatedMate) -> None:
+        """The other members have heard nothing for too long."""
+        if mate.paused:
+            for end in list(mate.ends.values()):
+                self._cluster.network.sever(end.connection)
+
+    def cut_side(self) -> bool:
+        cluster = self._cluster
+        if not cluster.cells.wires:
+            return False
+        self._cut_side(cluster.random.choice(cluster.cells.wires))
+        return True
+
+    def orphan(self) -> bool:
+        mate = self._some_mate()
+        if mate is None:
+            return False
+        self._cut_side(mate.side_wires[mate.head])
+        return True
+
+    def lag(self) -> bool:
+        mate, cluster = self._some_mate(), self._cluster
+        if mate is None:
+            return False
+        wire = mate.side_wires[mate.head]
+        wire.stalled_until = cluster.agenda.now + cluster.random.uniform(*LAG_S)
+        self._note(f"{mate.head} and {mate.name} are slow to hear each other")
+        return True
+
+    def _cut_side(self, wire: Wire) -> None:
+        cluster = self._cluster
+        wire.cut += 1
+        self._note(f"the stream link {'-'.join(wire.edge)} is cut")
+        for end in list(cluster.cells.process(wire.edge[0]).ends.values()):
+            if end.connection.wire is wire:
+                cluster.network.sever(end.connection)
+        cluster.agenda.after(cluster.random.uniform(*CUT_S), self._heal, wire)
+
+    def _some_mate(self) -> SimulatedMate | None:
+        cluster = self._cluster
+        up = [m for m in cluster.cells.mates.values() if m.core is not None and not m.paused]
+        return cluster.random.choice(up) if up else None
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def drop_client(self) -> bool:
+        client = self._some_client()
+        if client is None or client.end is None:
+            return False
+        self._note(f"the connection of {client.name} breaks")
+        client.drop()
+        return True
+
+    def kill_client(self) -> bool:
+        client = self._some_client()
+        if client is None:
+            return False
+        cluster = self._cluster
+        self._note(f"{client.name} is killed")
+        client.kill()
+        if cluster.lasting.return_later(client):
+            return True
+        if cluster.random.random() < SUCCESSOR:
+            delay_s = cluster.random.uniform(0.0, 2.0)
+            home = client.home
+            if cluster.random.random() < ELSEWHERE:
+                home = cluster.random.choice(cluster.tree.brokers)
+            cluster.agenda.after(delay_s, self._arrive, client.name, home)
+        return True
+
+    def _arrive(self, name: str, home: str) -> None:
+        if self._running:
+            self._cluster.arrive(name, home)
+
+    def twin_client(self) -> bool:
+        client = self._some_client()
+        if client is None:
+            return False
+        self._note(f"a second {client.name} comes")
+        self._cluster.arrive(client.name, client.home)
+        return True
+
+    def twin_elsewhere(self) -> bool:
+        client, cluster = self._some_client(), self._cluster
+        others = [name for name in cluster.tree.brokers if client and name != client.home]
+        if client is None or not others:
+            return False
+        home = cluster.random.choice(others)
+        self._note(f"a second {client.name} comes to {home}")
+        cluster.arrive(client.name, home)
+        return True
+
+    def pause_client(self) -> bool:
+        return self._silence(entirely=True)
+
+    def slow_client(self) -> bool:
+        return self._silence(entirely=False)
+
+    def _silence(self, *, entirely: bool) -> bool:
+        client = self._some_client()
+        if client is None:
+            return False
+        cluster = self._cluster
+        self._note(f"{client.name} {'stands still' if entirely else 'stops reading'}")
+        client.stop_reading(entirely=entirely)
+        pause_s = cluster.random.uniform(*PAUSE_S)
+        if entirely and pause_s > SILENCE_S:
+            cluster.agenda.after(SILENCE_S, client.drop)
+        cluster.agenda.after(pause_s, self._wake, client, entirely)
+        return True
+
+    def _wake(self, client: SimulatedClient, entirely: bool) -> None:
+        if self._running:  # else all clients have been woken
+            client.read_again(entirely=entirely)
+
+    def _some_client(self) -> SimulatedClient | None:
+        able = self._cluster.able()
+        return self._cluster.random.choice(able) if able else None
+
+
+PACE_S = 0.4
+APART_S = (0.1, 3.0)
+
+
+class Rewiring:
+    """Uses a random generator of its own, so that a seed's other draws do not depend on it."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self._cluster = cluster
+        self._random = Random(f"rewiring {seed}")
+        self._running = False
+
+    def begin(self) -> None:
+        menu = self._cluster.menu
+        self._running = self._cluster.plan.rewiring and bool(menu.cut or menu.kill)
+        self._next()
+
+    def stop(self) -> None:
+        """Every broker that is up gets its neighbours back."""
+        self._running = False
+        for broker in self._cluster.brokers.values():
+            self._put_back(broker)
+
+    def _next(self) -> None:
+        if self._running:
+            delay_s = self._random.expovariate(1.0 / PACE_S)
+            self._cluster.agenda.after(delay_s, self._take_out)
+
+    def _take_out(self) -> None:
+        if not self._running:
+            return
+        self._next()
+        cluster = self._cluster
+        ends = [
+            (broker, neighbour)
+            for broker in cluster.brokers.values()
+            if broker.core is not None
+            for neighbour in broker.core.links
+            if not broker.core.objection_to(_without(broker, neighbour))
+        ]
+        if not ends:
+            return
+        broker, neighbour = self._random.choice(ends)
+        now, edge = cluster.agenda.now, edge_of(broker.name, neighbour)
+        cluster.faults["rewired"] += 1
+        cluster.trace.note(now, f"{broker.name} takes {neighbour} out of its topology")
+        # Brokers behind the link do not know that the others continue without them, and when
+        # they rejoin the news takes time: only what holds in the end counts here.
+        cluster.history.amnesia[edge].touch(now, inf)
+        cluster.history.disturbed[edge].begin(now)
+        broker.step(Reconfigured(_without(broker, neighbour)))
+        cluster.agenda.after(self._random.uniform(*APART_S), self._put_back, broker)
+
+    def _put_back(self, broker: SimulatedBroker) -> None:
+        neighbours = self._cluster.tree.neighbours[broker.name]
+        if broker.core is not None and set(broker.core.links) != set(neighbours):
+            now = self._cluster.agenda.now
+            self._cluster.trace.note(now, f"{broker.name} has all its neighbours again")
+            broker.step(Reconfigured(neighbours))
+
+
+def _without(broker: SimulatedBroker, neighbour: str) -> tuple[str, ...]:
+    assert broker.core is not None
+    return tuple(name for name in broker.core.links if name != neighbour)

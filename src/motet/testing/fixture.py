@@ -1,6 +1,6 @@
 """The pytest plugin: an overlay in this process, and the simulator, as fixtures.
 
-Installed with Motet, so it costs every pytest run its import: nothing heavy up here.
+Installed with Motet, so every pytest run imports it: no expensive imports at module level.
 
     async def test_orders(motet_overlay):
         async with motet_overlay(brokers=3) as overlay:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def motet_overlay() -> Callable[..., Any]:
-    """`motet.local`: call it with what it takes, and enter what it returns."""
+    """`motet.local`: call it with its arguments, and enter the result."""
     import motet
 
     return motet.local

@@ -1,7 +1,7 @@
-"""What happened, as clients saw it, and where something was broken at the time.
+"""The history of a run as its clients saw it, and where something was broken at the time.
 
-The cluster writes it, the checkers read it. It knows nothing of protocols: only who asked for
-what, who was answered what, which events went in and which came out, each with its virtual time.
+The cluster writes it, the checkers read it. It is independent of the protocols: requests, answers,
+publications and deliveries, each with its virtual time.
 """
 
 from __future__ import annotations
@@ -11,135 +11,36 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-from motet.model import Filter, Hop, OpId, Value
+from motet.audit.records import (
+    ABORTED,
+    ADDITIONS,
+    COMMITTED,
+    UNKNOWN,
+    Deal,
+    Deed,
+    DeliveryRecord,
+    EventRecord,
+    LossRecord,
+    OperationRecord,
+    SessionRecord,
+    conclude,
+    deed_row,
+    event_row,
+    operation_row,
+    row_of,
+    session_row,
+    transaction_row,
+)
+from motet.audit.writing import HistoryWriter
+from motet.model import Hop, OpId
 from motet.testing.topology import Edge, Tree, edge_of
 
-if TYPE_CHECKING:
-    from motet.testing.deals import Asking, Deal, Deed
 
-ADDITIONS = ("advertise", "subscribe")
-DONE = "Done"
-ENDLESS = 1 << 60
-IN_TRANSACTION = "InTransaction"
-"""The answer of a removal of what is part of an open transaction: it stays."""
-UNHEARD = "unheard"
-"""The answer of an operation that has failed when nobody was there to hear it."""
-
-
-@dataclass(slots=True, eq=False)
-class Operation:
-    """One request of one session. A request renewed in a new session is another operation."""
-
-    session: Session
-    sequence: int
-    handle: int
-    kind: str
-    filter: Filter | None
-    target: Operation | None
-    wait: bool
-    timeout_s: float
-    position: int
-    """Among all that its session sent: the link to the broker keeps this order."""
-    requested_at: float
-    answered_at: float = inf
-    answer: str = ""
-    """"Done", or the name of the error."""
-    missing: tuple[str, ...] = ()
-    effective_at: float = inf
-    """When its broker said that it is effective across the overlay."""
-    ended_at: float = inf
-    """When its end began: taken back, or its session ended, or could have."""
-    ended_position: int = ENDLESS
-    gone: bool = False
-    """Its removal, or its failure, has been answered."""
-    since: dict[str, int] = field(default_factory=dict)
-    """How far a subscription reaches into the past, by pubend."""
-    deal: Deal | None = None
-    """The transaction that it is part of."""
-    doubted_position: int = ENDLESS
-    """From here on a transaction may have ended it at any moment."""
-    doubts: frozenset[int] = frozenset()
-    """Requests that take it back in transactions which may yet commit."""
-    stayed: bool = False
-    """Its client took it back, and that was refused."""
-    dealt: bool = False
-    """A transaction has taken it back, or never added it."""
-    finished_at: float = inf
-    """When its client was told that it has got all that it was owed, after a transaction has ended
-    it."""
-
-    @property
-    def id(self) -> OpId:
-        return OpId(self.session.client, self.session.epoch, self.sequence)
-
-    def answered(self, answer: str, at: float, missing: tuple[str, ...] = ()) -> str:
-        """An answer stands on the wire: "Done", or the name of an error. The first one counts;
-        what is odd about a later one, if it is another."""
-        if self.answer not in ("", UNHEARD):
-            changed = self.answer != answer
-            return f"{self} was answered {self.answer}, then {answer}" if changed else ""
-        self.answer, self.answered_at, self.missing = answer, at, missing
-        if self.target is not None:
-            if answer == IN_TRANSACTION:
-                self.target.stays()
-            elif self.deal is None:
-                self.target.gone = True
-        elif answer != DONE:
-            self.gone = True
-            self.ended_at = min(self.ended_at, self.requested_at)
-        return ""
-
-    @property
-    def is_being_removed(self) -> bool:
-        """It was taken back outside of transactions, and that has not failed."""
-        return self.ended_position < ENDLESS
-
-    def stays(self) -> None:
-        """It was not taken back after all."""
-        self.stayed = True
-        self.ended_position = ENDLESS
-        if not (self.doubts or self.gone) and self.session.ended_at == inf:
-            self.ended_at = inf
-
-    def __str__(self) -> str:
-        what = f"({self.filter})" if self.filter is not None else ""
-        return f"{self.kind} {self.id} {what} at {self.session.broker}".replace("  ", " ")
-
-
-@dataclass(slots=True, eq=False)
-class Session:
-    """One epoch, as its client knew it. `instance` tells two clients with one id apart."""
-
-    client: str
-    instance: int
-    epoch: str
-    broker: str
-    opened_at: float
-    ended_at: float = inf
-    sent: int = 0
-    """How many things the client has sent in it: the next position."""
-    operations: dict[int, Operation] = field(default_factory=dict)
-    asks: dict[int, Asking] = field(default_factory=dict)
-    """Requests about transactions, by number."""
-    numbered: dict[int, Event] = field(default_factory=dict)
-    """Of a durable session: its publications, by number."""
-    total_order: bool = False
-    forgotten: list[Operation] = field(default_factory=list)
-    """Of a durable session: asked for by a process that is gone, and lost with its broker before
-    it was written down. Events that were published under it may have been."""
-
-    def end(self, at: float) -> None:
-        """It ends, or could have, and with it all that it has in force."""
-        if self.ended_at == inf:
-            self.ended_at = at
-            for operation in self.operations.values():
-                operation.ended_at = min(operation.ended_at, at)
-
-
-class Opening(NamedTuple):
-    """A broker opened a session, whether its client ever heard of it or not."""
+class OpeningRecord(NamedTuple):
+    """A broker opened a session, whether or not its client was told."""
 
     client: str
     instance: int
@@ -147,15 +48,15 @@ class Opening(NamedTuple):
     broker: str
     at: float
     resume: str | None
-    """The epoch that the client came back with; none if it was new."""
+    """The epoch that the client wanted to resume; none if it was new."""
     present: tuple[str, ...]
-    """Epochs in which others with the same id were connected just then, and not outdone yet."""
+    """Epochs in which other clients with the same id were connected then, and not yet outdone."""
     adopted: bool = False
-    """The session was a durable one, that another process has left or was thrown out of."""
+    """A durable session that another process has left or was fenced out of."""
 
 
 class Fencing(NamedTuple):
-    """A client was told that another one with its id has taken over."""
+    """A client was told that another client with its id has taken over."""
 
     client: str
     instance: int
@@ -165,7 +66,7 @@ class Fencing(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request as the application made it, with every answer it got (one, we hope)."""
+    """One request of an application, with all answers to it; there should be one."""
 
     client: str
     instance: int
@@ -175,70 +76,8 @@ class Call:
     answers: list[tuple[float, str]] = field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
-class Event:
-    """One publication. `fate` is "accepted", "refused" or "unknown" once it is settled."""
-
-    number: int
-    client: str
-    instance: int
-    attributes: dict[str, Value]
-    session: Session | None = None
-    position: int = -1
-    sent_at: float = inf
-    fate: str = ""
-    """Also "void": a later process of its client was told that it was never published."""
-    sure: bool = False
-    """To arrive exactly once."""
-    settled_at: float = inf
-    """When its publisher heard of its fate."""
-    inherited: bool = False
-    """It was a later process of its publisher that did."""
-    pubend: str = ""
-    tick: int = 0
-    """Where it is in which log, if anybody knows."""
-    audience: frozenset[OpId] = frozenset()
-    """Subscriptions that had started there when it was written, and match it."""
-    last_position: int = -1
-    """Where it was sent for the last time, after its broker had lost it."""
-    deal: Deal | None = None
-    """The transaction that publishes it, if it commits."""
-    staged: bool = False
-    """It is to be published by a transaction."""
-
-    def __str__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
-        return f"event {self.number} {{{shown}}} of {self.client}"
-
-
-class Delivery(NamedTuple):
-    """An event handed to the application, for one of its subscriptions."""
-
-    at: float
-    instance: int
-    handle: int
-    operation: Operation | None
-    event: Event | None
-    publisher: str
-    pubend: str = ""
-    tick: int = 0
-    """Of a sure event: which place in which stream it came from."""
-    session: Session | None = None
-
-
-class Loss(NamedTuple):
-    """A client was told that a range of ticks is lost."""
-
-    instance: int
-    pubend: str
-    first: int
-    last: int
-    withdrawn: bool = False
-    """The past that it wanted cannot be read any more: nobody advertises there what it wants."""
-
-
-class Cut(NamedTuple):
-    """A pubend has cut for a transaction, whose events there end at tick `last`."""
+class LoggedCut(NamedTuple):
+    """A pubend's cut for a transaction, whose events there end at tick `last`."""
 
     pubend: str
     tick: int
@@ -247,11 +86,11 @@ class Cut(NamedTuple):
     number: int
     at: float = 0.0
     switches: tuple[tuple[OpId, int, bool], ...] = ()
-    """Subscriptions, above which tick each begins or ends, and whether it ends."""
+    """Subscriptions, the tick above which each begins or ends, and whether it ends."""
 
 
 class Spans:
-    """Stretches of time at one place, in order, none overlapping."""
+    """Intervals of time at one place, in order, without overlaps."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -263,11 +102,11 @@ class Spans:
         return len(self._starts)
 
     def __iter__(self) -> Iterator[tuple[float, float]]:
-        """Each one's beginning and end."""
+        """The start and end of each."""
         return iter(zip(self._starts, self._ends, strict=True))
 
     def begin(self, at: float) -> None:
-        """A stretch whose end nobody knows yet; joins the last one if that is not over."""
+        """Begin an interval with unknown end; extend the last one if it is not over."""
         self.open = True
         if self._ends and at <= self._ends[-1]:
             self._ends[-1] = inf
@@ -281,7 +120,7 @@ class Spans:
             self._ends[-1] = max(at, self._at_least)
 
     def touch(self, since: float, until: float) -> None:
-        """A stretch whose end is known already."""
+        """Add an interval whose end is known."""
         self._at_least = max(self._at_least, until)
         if self._ends and since <= self._ends[-1]:
             self._ends[-1] = max(self._ends[-1], until)
@@ -290,7 +129,7 @@ class Spans:
             self._ends.append(until)
 
     def meets(self, since: float, until: float) -> bool:
-        """Whether any stretch has a moment in common with this one."""
+        """Does any interval overlap this one?"""
         first = bisect_left(self._ends, since)
         return first < len(self._starts) and self._starts[first] <= until
 
@@ -310,76 +149,76 @@ class History:
     tree: Tree
     covering: bool
     hop_s: float
-    """The longest one undisturbed hop takes, waiting for the journal included."""
-    sessions: list[Session] = field(default_factory=list)
-    openings: list[Opening] = field(default_factory=list)
+    """The longest duration of an undisturbed hop, including the wait for the journal."""
+    sessions: list[SessionRecord] = field(default_factory=list)
+    openings: list[OpeningRecord] = field(default_factory=list)
     fencings: list[Fencing] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    deliveries: list[Delivery] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
+    events: list[EventRecord] = field(default_factory=list)
+    deliveries: list[DeliveryRecord] = field(default_factory=list)
+    losses: list[LossRecord] = field(default_factory=list)
+    cuts: list[LoggedCut] = field(default_factory=list)
     starts: dict[tuple[OpId, str], int] = field(default_factory=dict)
-    """By subscription and pubend: the tick above which it is owed everything."""
+    """By subscription and pubend: the tick above which it is owed all events."""
     first_starts: dict[tuple[OpId, str], int] = field(default_factory=dict)
-    """The first of them: an advertisement that goes takes starts with it, and another one may
-    bring others."""
+    """The first of these: starts are removed with an advertisement, and another advertisement may
+    bring new ones."""
     lost_upto: dict[str, int] = field(default_factory=dict)
-    """By pubend: up to which tick its log has let go what somebody was still owed."""
+    """By pubend: the tick up to which its log has dropped events that were still owed."""
     trimmed_upto: dict[str, int] = field(default_factory=dict)
-    """By pubend: up to which tick its log has let go of anything."""
+    """By pubend: the tick up to which its log has dropped anything."""
     withdrawn_upto: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """By client, epoch and pubend: up to which tick the past that a subscription wants, or wanted
-    until it was taken back, cannot be read any more, as the client's broker knows."""
+    """By client, epoch and pubend: the tick up to which the past that a subscription wants, or
+    wanted until it was removed, is no longer readable, as the client's broker knows."""
     disturbed: Places = field(default_factory=Places)
-    """Where frames could be lost or late, or nobody was there."""
+    """Where frames could be lost or late, or a process was not running or connected."""
     amnesia: Places = field(default_factory=Places)
-    """When a broker lost its state, or the two ends of an edge what they knew of each other."""
+    """When a broker lost its state, or both ends of an edge what they knew of each other."""
     jumps: Places = field(default_factory=Places)
     """When a broker's clock jumped ahead."""
     oddities: list[tuple[str, str]] = field(default_factory=list)
-    """What the recorder itself found wrong: guarantee and detail."""
+    """Violations that the recorder itself found: guarantee and detail."""
     settled_at: float = inf
-    """When everything was quiet: from here on all that is in force is effective."""
-    living: list[Session] = field(default_factory=list)
-    """Sessions that are open in the end."""
+    """When everything was quiet: from then on everything in force counts as effective."""
+    living: list[SessionRecord] = field(default_factory=list)
+    """Sessions that are open at the end."""
     present: set[int] = field(default_factory=set)
-    """Instances of clients that are there in the end."""
+    """Instances of clients that are connected at the end."""
     durable: dict[int, bool] = field(default_factory=dict)
-    """Instances of durable clients: whether their application writes its own cursors down."""
-    effects: list[Delivery] = field(default_factory=list)
-    """What applications of durable clients are done with."""
+    """Instances of durable clients: whether their application stores its own cursors."""
+    effects: list[DeliveryRecord] = field(default_factory=list)
+    """Deliveries that applications of durable clients have processed."""
     deals: dict[str, Deal] = field(default_factory=dict)
     """Transactions, by name."""
     planned: dict[tuple[str, str, str], list[Deed]] = field(default_factory=dict)
-    """Removals by plans: by client, kind, and what the client calls it."""
+    """Removals by plans: by client, kind, and the client's name for the operation."""
     ends: dict[tuple[OpId, str], int] = field(default_factory=dict)
     """By subscription and pubend: the last tick that it is owed."""
     root: str = ""
     """The broker that decides transactions."""
     departed: set[int] = field(default_factory=set)
-    """Instances whose process was killed: nobody there to hear an answer."""
+    """Instances that were killed, so that answers cannot reach them."""
 
     def odd(self, guarantee: str, detail: str) -> None:
         self.oddities.append((guarantee, detail))
 
     def forgot(self, path: Sequence[str], since: float, until: float = inf) -> bool:
-        """Whether a broker or a link on a path has forgotten what it knew."""
+        """Has a broker or a link on the path lost its state?"""
         places: list[str | Edge] = [*path, *(edge_of(*ends) for ends in pairwise(path))]
         return any(self.amnesia[place].meets(since, until) for place in places)
 
-    def source_at(self, broker: str, session: Session) -> Hop:
-        """Where a broker hears of a session from: a neighbour, or the client itself."""
+    def source_at(self, broker: str, session: SessionRecord) -> Hop:
+        """The hop from which a broker hears of a session: a neighbour, or the client itself."""
         path = self.tree.path(broker, session.broker)
         return Hop.broker(path[1]) if len(path) > 1 else Hop.client(session.client)
 
-    def taken(self) -> list[Delivery]:
-        """What applications have got. Durable ones get again what they were not done with, so for
-        them only that counts."""
+    def taken(self) -> list[DeliveryRecord]:
+        """Deliveries to applications. Durable clients get again what they have not processed, so
+        for them only processed deliveries count."""
         ordinary = [each for each in self.deliveries if each.instance not in self.durable]
         return ordinary + self.effects
 
-    def operations(self, kind: str) -> list[Operation]:
+    def operations(self, kind: str) -> list[OperationRecord]:
         return [
             operation
             for session in self.sessions
@@ -387,11 +226,123 @@ class History:
             if operation.kind == kind
         ]
 
-    def in_force(self) -> list[Operation]:
-        """What the living sessions have asked for and neither lost nor taken back."""
+    def in_force(self) -> list[OperationRecord]:
+        """Operations of living sessions that were neither refused nor removed."""
         return [
             operation
             for session in self.living
             for operation in session.operations.values()
             if operation.kind in ADDITIONS and not operation.gone
         ]
+
+
+# ── the end of a run ─────────────────────────────────────────────────────────────────────
+
+
+def finish(history: History) -> None:
+    """The run is over: set the outcome of every transaction, as far as it is known."""
+    for deal in history.deals.values():
+        said = [told.outcome for told in deal.told if told.outcome in (COMMITTED, ABORTED)]
+        deal.outcome = said[-1] if said else UNKNOWN
+        for deed in deal.deeds:
+            if deal.outcome != UNKNOWN:
+                conclude(deed, deal.committed, deed.session)
+            event = deed.event
+            if event is not None and not event.fate:
+                event.fate = _fate(deal, deed)
+                event.settled_at = deal.answered_at
+    for event in history.events:
+        if event.staged and not event.fate:
+            event.fate = "void"  # it was never requested
+
+
+def _fate(deal: Deal, deed: Deed) -> str:
+    if deal.outcome == UNKNOWN:
+        return "unknown"
+    if deal.committed:
+        return "accepted" if deed.answer == "Done" else "unknown"
+    return "void"
+
+
+# ── as tables, for the audit ─────────────────────────────────────────────────────────────
+
+
+def write_history(history: History, folder: Path | str, run: str) -> None:
+    """Add one run to a folder of histories."""
+    writer = HistoryWriter(folder, run=run, part=run)
+    _write_overlay(history, writer)
+    for session in history.sessions:
+        own, lasting = history.durable.get(session.instance, False), session in history.living
+        writer.add("sessions", **session_row(session, own_cursors=own, lasting=lasting))
+        for operation in session.operations.values():
+            stands = operation.kind in ADDITIONS and not operation.gone and lasting
+            writer.add("operations", **operation_row(operation, lasting=stands))
+        for operation in session.forgotten:
+            writer.add("operations", **operation_row(operation, is_forgotten=True))
+    for event in history.events:
+        if event.session is not None:  # else its publisher never sent it
+            row = event_row(event)
+            writer.add("events", **row)
+            if event.tick:
+                audience = sorted(str(op) for op in event.audience)
+                logged = {**row_of("logged", event), **row, "audience": audience}
+                writer.add("logged", **logged)
+    for (op, pubend), tick in history.starts.items():
+        first = history.first_starts.get((op, pubend), tick)
+        writer.add("starts", op=str(op), pubend=pubend, first=first, tick=tick)
+    _write_deliveries(history, writer)
+    for loss in history.losses:
+        writer.add("losses", **row_of("losses", loss, process=str(loss.instance)))
+    for pubend, tick in history.lost_upto.items():
+        trimmed = history.trimmed_upto.get(pubend, 0)
+        writer.add("logs", pubend=pubend, lost_upto=tick, trimmed_upto=trimmed)
+    for cut in history.cuts:
+        writer.add("cuts", **row_of("cuts", cut))
+    for deal in history.deals.values():
+        _write_deal(history, deal, writer)
+    writer.flush()
+
+
+def _write_overlay(history: History, writer: HistoryWriter) -> None:
+    for broker in history.tree.brokers:
+        writer.add("brokers", broker=broker, is_root=broker == history.root)
+    for one, other in history.tree.edges:
+        writer.add("links", one=one, other=other)
+    for place, spans in history.amnesia.items():
+        if isinstance(place, int):
+            continue
+        ends = (place, "") if isinstance(place, str) else place
+        for since, until in spans:
+            writer.add("amnesia", one=ends[0], other=ends[1], since=since, until=until)
+
+
+def _write_deliveries(history: History, writer: HistoryWriter) -> None:
+    for came, deliveries in ((True, history.deliveries), (False, history.effects)):
+        for nth, delivery in enumerate(deliveries):
+            event, operation = delivery.event, delivery.operation
+            row = row_of(
+                "deliveries",
+                delivery,
+                process=str(delivery.instance),
+                op="" if operation is None else str(operation.id),
+                nth=nth,
+                number=-1 if event is None else event.number,
+                came=came,
+                taken=not came or delivery.instance not in history.durable,
+            )
+            writer.add("deliveries", **row)
+
+
+def _write_deal(history: History, deal: Deal, writer: HistoryWriter) -> None:
+    writer.add("transactions", **transaction_row(deal))
+    for deed in deal.deeds:
+        stays = deed.session in history.living and deed.process in history.present
+        writer.add("deeds", **deed_row(deed, stays=stays))
+    for first, then in sorted(deal.before):
+        writer.add("before", tx=deal.id, first=first, then=then)
+    for told in deal.told:
+        writer.add("words", **row_of("words", told, tx=deal.id))
+    for client, epoch in deal.heirs:
+        writer.add("hearers", tx=deal.id, client=client, epoch=epoch)
+    for called in deal.called:
+        writer.add("calls", **row_of("calls", called, tx=deal.id, op=str(called.op)))

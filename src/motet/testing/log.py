@@ -1,4 +1,4 @@
-"""The twin of `motet.runtime.log`: durable after a while, and a crash takes the rest."""
+"""The twin of `motet.runtime.log`: durable after a delay; a crash loses the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from motet.testing.clock import Agenda
 
 
 class LogCopy(NamedTuple):
-    """A backup of a log: what was durable when it was taken."""
+    """A backup of a log: the records that were durable when it was taken."""
 
     first: int
     records: tuple[Record, ...]
@@ -76,7 +76,7 @@ class SimulatedLog:
         return iter(self._records[first - self.first : max(0, last + 1 - self.first)])
 
     def trim(self, upto: int) -> None:
-        """Every record is a segment of its own here: all that may go does."""
+        """Here every record is a segment of its own, so all records up to `upto` go."""
         self._check()
         count = min(upto, self.durable) + 1 - self.first
         if count > 0:
@@ -93,13 +93,13 @@ class SimulatedLog:
         )
 
     def roll(self) -> None:
-        """There is nothing to seal, but a segment begins."""
+        """Begin a new segment; there is nothing to seal."""
         self._check()
         if self.appended >= max(self._rolls, default=1):
             self._rolls.append(self.appended + 1)
 
     def sync(self) -> None:
-        """Make everything appended durable, now."""
+        """Make all appended records durable now."""
         self._check()
         self._synced(self.appended, self._life)
         self._check()
@@ -141,17 +141,16 @@ class SimulatedLog:
         if life == self._life and failed is not None and self._failure:
             failed(self._failure)
 
-    # ── what only a simulation can do ────────────────────────────────────────────────────
+    # ── only in simulations ──────────────────────────────────────────────────────────────
 
     def crash(self, survivors: int) -> None:
-        """The process ends, and another one opens the log. The first `survivors` records are
-        there: all durable ones, and what the disk took anyway."""
+        """The process ends, and another one opens the log. The first `survivors` records are left:
+        all durable ones, and those that the disk took anyway."""
         assert self.durable <= survivors <= self.appended
         del self._records[survivors + 1 - self.first :]
         self._begin_again()
 
     def copy(self) -> LogCopy:
-        """A backup."""
         kept = self._records[: self.durable + 1 - self.first]
         return LogCopy(self.first, tuple(kept))
 
@@ -162,7 +161,7 @@ class SimulatedLog:
         self._begin_again()
 
     def fail(self) -> None:
-        """The next sync fails, and nothing becomes durable any more in this life."""
+        """Make the next sync fail; nothing becomes durable after that in this life."""
         self._fails_next = True
 
     def _begin_again(self) -> None:
@@ -177,4 +176,4 @@ class SimulatedLog:
 
 
 def _nobody() -> None:
-    """Nobody watches yet."""
+    """Used until `watch` is called."""

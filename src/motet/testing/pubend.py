@@ -1,7 +1,7 @@
-"""The twin of a pubend's log: the same records, durable after a while, read from memory.
+"""The twin of a pubend's log: the same records, durable with a delay, read from memory.
 
-It lets go of what everybody has acknowledged, and beyond a number of events also of what somebody
-is still owed. What it has let go of is lost to whoever asks for it.
+It drops records that all clients have acknowledged and, above a maximum number of events, also
+events that are still owed. Dropped ticks are reported as lost to every reader.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 
-from motet.broker.pubend import cut_record
-from motet.broker.remembered import Remembered
-from motet.protocol.contract import LogCut, LogItem, LogStart
+from motet.broker.driver.pubend import cut_record
+from motet.protocol.contract import LogCut, LogItem, LogStart, Remembered
 from motet.protocol.delivery.spans import Record, Span, StartRecord
-from motet.protocol.delivery.state import ReadWanted
+from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.publication import Publication
 from motet.runtime.pubend.records import (
     CUT,
@@ -21,13 +20,13 @@ from motet.runtime.pubend.records import (
     ENDED,
     RUN,
     START,
-    Cut,
-    Ended,
-    Run,
+    EndedSessions,
+    EventRun,
     Start,
+    StoredCut,
     encode,
 )
-from motet.runtime.pubend.standing import Standing
+from motet.runtime.pubend.state import StreamState
 from motet.testing.clock import Agenda
 from motet.testing.log import SimulatedLog
 
@@ -38,21 +37,21 @@ class SimulatedPubend:
     ) -> None:
         self.log = SimulatedLog(agenda, sync_s)
         self.floor = 0
-        """The last tick that is not kept any more."""
+        """The last tick that has been dropped."""
         self.lost_upto = 0
-        """The last tick that went although somebody was owed it."""
+        """The last tick that was dropped although its events were still owed."""
         self._kept_events = kept_events
         self._events = 0
         self._before = 0
-        """Records that earlier lives have left."""
-        self._decoded: dict[int, Run | Start | Cut] = {}
-        self._gone = Standing("")
-        """What is known of records that were let go."""
+        """The number of records from earlier lives."""
+        self._decoded: dict[int, EventRun | Start | StoredCut] = {}
+        self._gone = StreamState("")
+        """The state that results from the dropped records."""
         self._forgotten: dict[tuple[str, str], None] = {}
-        """Sessions that are over; the log below counts records of the stream only."""
+        """Ended sessions; the log itself has only records of the stream."""
 
     def watch(self, durable: Callable[[int], None], failed: Callable[[Exception], None]) -> None:
-        """A life begins; `durable` is told how many of its records are."""
+        """A life begins; `durable` is called with the number of its records that are durable."""
         self._before = self.log.appended
         self._decoded.clear()
         self._events = sum(_count(each) for each in self._records())
@@ -67,9 +66,9 @@ class SimulatedPubend:
             if isinstance(item, LogStart):
                 self.log.append([encode(Start(*item))], START)
             elif isinstance(item, LogCut):
-                self.log.append([encode(Cut(*item))], CUT)
+                self.log.append([encode(StoredCut(*item))], CUT)
             else:
-                self.log.append([encode(Run.of(*item))], RUN)
+                self.log.append([encode(EventRun.of(*item))], RUN)
                 self._events += len(item.bodies)
 
     def forget(self, sessions: Sequence[tuple[str, str]]) -> None:
@@ -79,7 +78,7 @@ class SimulatedPubend:
         standing = deepcopy(self._gone)
         for record in self._records():
             standing.apply(_kind(record), record)
-        standing.apply(ENDED, Ended(list(self._forgotten)))
+        standing.apply(ENDED, EndedSessions(list(self._forgotten)))
         published = {
             (publisher, epoch): last
             for publisher, sessions in standing.published.items()
@@ -92,10 +91,10 @@ class SimulatedPubend:
         }
         return Remembered(standing.last_tick, published, skipped)
 
-    # ── letting go ───────────────────────────────────────────────────────────────────────
+    # ── dropping ─────────────────────────────────────────────────────────────────────────
 
     def acknowledged(self, tick: int) -> None:
-        """Everybody is done with all up to here; what is too much goes, too."""
+        """All clients have acknowledged everything up to `tick`: drop it, and any excess."""
         count = 0
         for record in self._records():
             too_many = self._kept_events is not None and self._events > self._kept_events
@@ -133,7 +132,7 @@ class SimulatedPubend:
                 if since <= record.tick <= upto:
                     records.append(StartRecord(record.tick, record.op, record.tentative))
                 continue
-            if isinstance(record, Cut):
+            if isinstance(record, StoredCut):
                 if since <= record.tick <= upto:
                     records.append(cut_record(record))
                 continue
@@ -149,26 +148,26 @@ class SimulatedPubend:
         kept = tuple(each for each in records if each.tick <= upto)
         return Span(since, upto, ticks, batch, kept)
 
-    def _records(self) -> list[Run | Start | Cut]:
-        found: list[Run | Start | Cut] = []
+    def _records(self) -> list[EventRun | Start | StoredCut]:
+        found: list[EventRun | Start | StoredCut] = []
         known = self._decoded
         for each in self.log.read(self.log.first):
             record = known.get(each.sequence)
             if record is None:
                 decoded = DECODERS[each.kind](each.payload)
-                assert isinstance(decoded, Run | Start | Cut)
+                assert isinstance(decoded, EventRun | Start | StoredCut)
                 record = known[each.sequence] = decoded
             found.append(record)
         return found
 
 
-def _last(record: Run | Start | Cut) -> int:
-    return record.last_tick if isinstance(record, Run) else record.tick
+def _last(record: EventRun | Start | StoredCut) -> int:
+    return record.last_tick if isinstance(record, EventRun) else record.tick
 
 
-def _count(record: Run | Start | Cut) -> int:
-    return len(record.bodies) if isinstance(record, Run) else 0
+def _count(record: EventRun | Start | StoredCut) -> int:
+    return len(record.bodies) if isinstance(record, EventRun) else 0
 
 
-def _kind(record: Run | Start | Cut) -> int:
-    return {Run: RUN, Start: START, Cut: CUT}[type(record)]
+def _kind(record: EventRun | Start | StoredCut) -> int:
+    return {EventRun: RUN, Start: START, StoredCut: CUT}[type(record)]

@@ -1,31 +1,44 @@
 """Scenarios: races between brokers as text, with every message on the page.
 
-A scenario file is a list of commands, each followed by `----` and what must come of it. Frames
-between brokers wait in their link until the scenario delivers, loses or doubles them, so that
-the reader decides what crosses what. `replay(path)` runs a file and returns it with the outcomes
-that really came; a test compares the two.
+A scenario file is a list of commands, each followed by `----` and its expected outcome. Frames
+between brokers wait in their link until the scenario delivers, loses or duplicates them, so that
+the author decides which messages cross. `replay(path)` runs a file and returns it with the actual
+outcomes; a test compares the two.
 
     overlay A-B B-C            brokers and links; `overlay covering A-B` turns covering on,
-                               `overlay keep=3 A-B` keeps three messages for who stays away, and
+                               `overlay keep=3 A-B` keeps three messages for an absent broker, and
                                `overlay sure A-B` gives brokers pubends
     ahead A 3                  the clock of A is three seconds ahead
     down A · up A              kill a broker; start it again from its journal
     connect alice A [p1]       a client says hello, as process p1; goodbye alice · vanish alice
     connect bob A total        a client in total order
     connect bob A p1 keep=60   a durable client; leave bob: its process ends, its session does not
-    resume alice A A-1.2 [p1]  a client comes back and wants to go on with session A-1.2
+    resume alice A A-1.2 [p1]  a client reconnects and asks to resume session A-1.2
     advertise alice x > 1      and: subscribe, unadvertise alice 1, unsubscribe alice 1
-    publish alice x=5 y='a'    one event, exactly once if the overlay is sure
+    publish alice x=5 y='a'    one event, exactly-once if the overlay is sure
     deliver A B [n]            hand over the oldest frame(s) of a link; settle: all of them
-    lose A B · double A B      what a bad network does to the oldest frame
+    lose A B · double A B      lose or duplicate the oldest frame
     cut A B · heal A B         break a link's connection; dial it again
-    crash A · amnesia A        kill and restart, from the journal or with nothing
+    crash A · amnesia A        kill and restart, from the journal or without state
     backup A · restore A       keep a copy of the journal; kill and restart from that copy
+    trim A                     the log of A's pubend drops what all clients have acknowledged
     add B-C · remove B-C       let C join a running overlay as a neighbour of B, or leave it
     time 5                     let time pass; timers fire in order
-    tables A · clients A       show the routing tables, or which client lives where
+    tables A · clients A       show the routing tables, or the sessions and where they come from
 
-What clients do in transactions is in `tx_verbs`.
+In transactions:
+
+    begin alice T1 [none]      alice begins a transaction, named T1 in the scenario: isolated,
+                               or not if `none`; optionally key=k and timeout=3
+    in T1 bob subscribe x > 1  an operation of bob in it; or: unsubscribe 2, advertise, unadvertise,
+                               publish x=5, invite x=5
+    answer bob T1 [words]      bob has done its part; with words, it refuses
+    commit alice T1            and: abort alice T1 [words]
+    plan T1 bob subscribe x > 1   one more step of a plan; play alice T1: execute it
+    consent bob                bob's broker may carry out bob's part of plans
+    outcome alice T1           alice asks for the outcome
+    read bob                   bob acknowledges all events that it was given
+    open A                     show what a broker knows of unfinished transactions
 """
 
 from __future__ import annotations
@@ -33,12 +46,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from motet.broker.config import OUTBOX_BOUND, BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
+from msgspec import Raw
+
+from motet.broker.core.durable import Durable
 from motet.errors import StaleState
-from motet.model import Filter
+from motet.model import Filter, OpId, Value, encode_event
+from motet.protocol.config import OUTBOX_BOUND, BrokerConfig
 from motet.protocol.contract import (
     Closed,
     Dialled,
@@ -54,22 +69,24 @@ from motet.protocol.contract import (
     TimerFired,
     TimerKey,
 )
+from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link import messages as link
 from motet.protocol.session import messages as session
+from motet.protocol.transactions.messages import Step
+from motet.testing.brokers import Core
 from motet.testing.clock import Agenda
 from motet.testing.pubend import SimulatedPubend
-from motet.testing.tx_verbs import TX_VERBS, Book, body_of
-from motet.testing.words import hop_of, number_from, op_of, tell
+from motet.testing.words import hop_of, number_from, op_of, tell, tx_of
 
 
 class Scenario:
-    """The stage: brokers, clients, and the frames under way between them."""
+    """The brokers, the clients, and the frames in transit between them."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.lines: list[str] = []
-        self.brokers: dict[str, BrokerCore] = {}
+        self.brokers: dict[str, Core] = {}
         self.journals: dict[str, list[Fact]] = {}
         self.wires: dict[tuple[str, str], deque[tuple[int, Frame]]] = {}
         self.ends: dict[tuple[str, int], str] = {}
@@ -88,7 +105,7 @@ class Scenario:
         self.book = Book()
 
     def run(self, command: str) -> list[str]:
-        """Carry out one command; the lines that tell what came of it."""
+        """Carry out one command; returns the lines of its outcome."""
         self.lines = []
         verb, _, rest = command.partition(" ")
         VERBS[verb](self, rest)
@@ -131,7 +148,7 @@ class Scenario:
             self._founded[name] = config
         durable = Durable(self._founded[name])
         durable.replay(journal)
-        core = BrokerCore(self._founded[name], durable)
+        core = Core(self._founded[name], durable)
         self.brokers[name] = core
         self.journals[name] = list(journal)
         remembered = None
@@ -154,8 +171,8 @@ class Scenario:
             self._hang_up(broker, connection)
         for key in [key for key in self.timers if key[0] == name]:
             del self.timers[key]
-        if not remember:  # later than any life before, as the clock would be
-            self._lives[name] = before.durable.lives + 1
+        if not remember:  # greater than any earlier life, as a clock would be
+            self._lives[name] = before.durable.links.lives + 1
         self._start(name, self.journals[name] if remember else [])
         if remember:
             same = self.brokers[name].durable.digest() == before.durable.digest()
@@ -166,8 +183,13 @@ class Scenario:
 
     # ── changes ──────────────────────────────────────────────────────────────────────────
 
+    def trim(self, name: str) -> None:
+        pubend = self._pubends[name]
+        pubend.acknowledged(self.brokers[name].done_with())
+        self.lines.append(f"the log of {name} begins above {pubend.floor}")
+
     def add(self, text: str) -> None:
-        """A new broker on the right; the one on the left learns of it first."""
+        """A new broker on the right; the one on the left is told of it first."""
         left, right = text.split("-")
         near = tuple(self.brokers[left].links)
         self._step(left, Reconfigured((*near, right)))
@@ -188,7 +210,7 @@ class Scenario:
         self._stop(right)
 
     def restore(self, name: str) -> None:
-        """A restart from an older copy; nobody tells the broker that it is one."""
+        """Restart from an older copy; the broker is not told that it is one."""
         self.journals[name] = self._backups[name]
         self.restart(name, remember=True)
 
@@ -290,7 +312,7 @@ class Scenario:
         wire.insert(1, wire[0])
 
     def _hand_over(self, sender: str, receiver: str) -> None:
-        """The oldest frame; acknowledgements before it go along, they would only be noise."""
+        """Deliver the oldest frame and the acknowledgements before it, which would be noise."""
         wire = self.wires[sender, receiver]
         while wire:
             connection, frame = wire.popleft()
@@ -388,6 +410,194 @@ class Scenario:
             self.lines.append("nobody")
 
 
+# ── texts ────────────────────────────────────────────────────────────────────────────────
+
+
+def _greeting(client: str, resume: str | None, words: list[str]) -> session.ClientHello:
+    total_order = "total" in words
+    instance = "".join(word for word in words if word != "total" and not word.startswith("keep="))
+    kept = [float(word.removeprefix("keep=")) for word in words if word.startswith("keep=")]
+    keep_s = sum(kept, 0.0)
+    return session.ClientHello(
+        PROTOCOL_VERSION, client, resume, b"", instance, keep_s=keep_s, total_order=total_order
+    )
+
+
+def _unexpected(failure: Exception) -> None:
+    raise failure
+
+
+# ── transactions ──────────────────────────────────────────────────────────────────────────
+
+
+ROUTING: dict[str, type] = {
+    "subscribe": session.SubscribeRequest,
+    "advertise": session.AdvertiseRequest,
+    "unsubscribe": session.UnsubscribeRequest,
+    "unadvertise": session.UnadvertiseRequest,
+}
+
+
+class Book:
+    """The scenario's names of transactions, and what clients have been told of them."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.plans: dict[str, list[tuple[str, Step]]] = {}
+        self.made: dict[tuple[str, str], int] = {}
+        self.invited: dict[tuple[str, str], list[session.Invited]] = {}
+        """By client and transaction."""
+        self.given: dict[str, dict[str, int]] = {}
+        """By client and pubend: the last tick that it has been told of."""
+
+    def hear(self, client: str, frame: object) -> None:
+        if isinstance(frame, session.Invited):
+            self.invited.setdefault((client, frame.tx), []).append(frame)
+        elif isinstance(frame, Delivered):
+            self.given.setdefault(client, {})[frame.pubend] = frame.upto
+
+    def next_order(self, client: str, tx: str) -> str:
+        invited = self.invited.get((client, tx), [])
+        self.made[client, tx] = self.made.get((client, tx), 0) + 1
+        place = f"{self.made[client, tx]:08d}"
+        return f"{invited[-1].order}/{place}" if invited else place
+
+
+def _ask(stage: Scenario, client: str, kind: type, *args: Any, **settings: Any) -> None:
+    stage.counters[client] += 1
+    stage._from_client(client, kind(stage.counters[client], *args, **settings))
+
+
+def _begin(stage: Scenario, text: str) -> None:
+    client, name, *words = text.split()
+    settings: dict[str, Any] = {"isolated": "none" not in words, **_settings(words)}
+    _name(stage, client, name)
+    _ask(stage, client, session.BeginRequest, **settings)
+
+
+def _settings(words: list[str]) -> dict[str, Any]:
+    pairs = dict(word.split("=") for word in words if "=" in word)
+    found: dict[str, Any] = {"key": pairs["key"]} if "key" in pairs else {}
+    return {**found, "timeout_s": float(pairs["timeout"])} if "timeout" in pairs else found
+
+
+def _name(stage: Scenario, client: str, name: str) -> None:
+    """Name the transaction that the next request begins."""
+    known = stage.brokers[stage.homes[client]].durable.sessions.get(client)
+    assert known is not None, f"{client} has no session"
+    stage.book.names[name] = f"{client}/{known.epoch}/{stage.counters[client] + 1}"
+
+
+def _in(stage: Scenario, text: str) -> None:
+    name, client, verb, rest = text.split(maxsplit=3)
+    tx = stage.book.names[name]
+    tag = session.Tag(tx, stage.book.next_order(client, tx))
+    _operate(stage, client, verb, rest, tag)
+
+
+def _operate(stage: Scenario, client: str, verb: str, rest: str, tag: session.Tag) -> None:
+    if verb in ROUTING:
+        what = number_from(rest) if verb.startswith("un") else Filter.parse(rest)
+        _ask(stage, client, ROUTING[verb], what, tag=tag)
+        return
+    kind = {"publish": session.StageRequest, "invite": session.InviteRequest}[verb]
+    _ask(stage, client, kind, tag, body_of(rest))
+
+
+def _answer(stage: Scenario, text: str) -> None:
+    client, name, *words = text.split(maxsplit=2)
+    tx = stage.book.names[name]
+    invited = stage.book.invited.get((client, tx), [])
+    op = invited[-1].op if invited else OpId("", "", 0)  # an answer without an invitation
+    refusal = "".join(words)
+    _ask(stage, client, session.AnswerRequest, tx, op, refusal)
+
+
+def _end(stage: Scenario, text: str, *, commit: bool) -> None:
+    client, name, *words = text.split(maxsplit=2)
+    tx, reason = stage.book.names[name], "".join(words)
+    _ask(stage, client, session.EndRequest, tx, commit, reason)
+
+
+def _plan(stage: Scenario, text: str) -> None:
+    name, client, verb, rest = text.split(maxsplit=3)
+    steps = stage.book.plans.setdefault(name, [])
+    order = f"{len(steps) + 1:08d}"
+    if verb in ("subscribe", "advertise"):
+        step = Step(verb, order, rest, Filter.parse(rest))
+    elif verb == "publish":
+        step = Step(verb, order, body=bytes(body_of(rest)))
+    else:
+        step = Step(verb, order, rest)
+    steps.append((client, step))
+
+
+def _play(stage: Scenario, text: str) -> None:
+    client, name, *words = text.split()
+    parts: dict[str, list[Step]] = {}
+    for who, step in stage.book.plans[name]:
+        parts.setdefault(who, []).append(step)
+    _name(stage, client, name)
+    told = tuple((who, tuple(steps)) for who, steps in parts.items())
+    settings = _settings(words)
+    _ask(stage, client, session.ExecuteRequest, told, **settings)
+
+
+def _consent(stage: Scenario, client: str) -> None:
+    _ask(stage, client, session.ConsentRequest)
+
+
+def _outcome(stage: Scenario, text: str) -> None:
+    client, name = text.split()
+    tx = stage.book.names[name]
+    _ask(stage, client, session.OutcomeRequest, tx)
+
+
+def _read(stage: Scenario, client: str) -> None:
+    for pubend, upto in stage.book.given.get(client, {}).items():
+        stage._from_client(client, session.Processed(pubend, upto))
+
+
+def _open(stage: Scenario, broker: str) -> None:
+    machine = stage.brokers[broker].durable.transactions
+    for op in machine.root_requests.state.waiting:
+        stage.lines.append(f"{tx_of(str(op))} waits for a way to the root")
+    for local in machine.participant.state.locals.values():
+        parts = [f"{client} with {part.version}" for client, part in local.parts.items()]
+        waiting = [f"{each.client} invited" for each in local.invitations]
+        stage.lines.append(f"{tx_of(local.tx)} open: {', '.join(parts + waiting) or 'nobody'}")
+    for tx, coordination in machine.coordinator.state.coordinations.items():
+        stage.lines.append(f"{tx_of(tx)} coordinated here" + ", submitted" * coordination.submitted)
+    for asked in machine.invitations.state.asked.values():
+        missing = " ".join((*asked.neighbours, *asked.clients))
+        stage.lines.append(f"{op_of(asked.op)} asked: {missing}")
+    for flood in machine.courier.state.floods.values():
+        stage.lines.append(f"{tx_of(flood.tx)} {flood.what}, waits for {' '.join(flood.missing)}")
+    for tx, gathering in machine.decider.state.gatherings.items():
+        stage.lines.append(f"{tx_of(tx)} waits for the parts of {' '.join(gathering.missing)}")
+    for submission in machine.decider.state.queue:
+        stage.lines.append(f"{tx_of(submission.tx)} submitted" + ", asked" * submission.asked)
+    for tx, active in machine.decisions.state.active.items():
+        missing = " ".join(active.missing)
+        cut = ", no cut yet" * machine.cutter.must_cut(tx)
+        waits = f", waits for {missing}" if missing else ""
+        stage.lines.append(f"{tx_of(tx)} decided as {active.decide.number}{waits}{cut}")
+    for tx, block in machine.cutter.state.blocks.items():
+        stage.lines.append(f"{tx_of(tx)} cut at {block.tick}, not logged")
+    if not stage.lines:
+        stage.lines.append("nothing")
+
+
+def body_of(text: str) -> Raw:
+    """An event from a scenario's text: x=5 y='a'."""
+    return Raw(encode_event(dict(_attribute(word) for word in text.split()), b""))
+
+
+def _attribute(word: str) -> tuple[str, Value]:
+    name, _, text = word.partition("=")
+    return name, text.strip("'") if text.startswith("'") else int(text)
+
+
 VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "overlay": Scenario.overlay,
     "connect": Scenario.connect,
@@ -410,6 +620,7 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "amnesia": lambda s, name: s.restart(name, remember=False),
     "backup": lambda s, name: s._backups.update({name: list(s.journals[name])}),
     "restore": Scenario.restore,
+    "trim": Scenario.trim,
     "add": Scenario.add,
     "remove": Scenario.remove,
     "time": Scenario.time,
@@ -418,32 +629,25 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "up": Scenario.up,
     "tables": Scenario.tables,
     "clients": Scenario.clients,
-    **TX_VERBS,
+    "begin": _begin,
+    "in": _in,
+    "answer": _answer,
+    "commit": lambda stage, text: _end(stage, text, commit=True),
+    "abort": lambda stage, text: _end(stage, text, commit=False),
+    "plan": _plan,
+    "play": _play,
+    "consent": _consent,
+    "outcome": _outcome,
+    "read": _read,
+    "open": _open,
 }
-
-
-# ── words ────────────────────────────────────────────────────────────────────────────────
-
-
-def _greeting(client: str, resume: str | None, words: list[str]) -> session.ClientHello:
-    total_order = "total" in words
-    instance = "".join(word for word in words if word != "total" and not word.startswith("keep="))
-    kept = [float(word.removeprefix("keep=")) for word in words if word.startswith("keep=")]
-    keep_s = sum(kept, 0.0)
-    return session.ClientHello(
-        PROTOCOL_VERSION, client, resume, b"", instance, keep_s=keep_s, total_order=total_order
-    )
-
-
-def _unexpected(failure: Exception) -> None:
-    raise failure
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────
 
 
 def replay(path: Path) -> str:
-    """The text of a scenario file with the outcomes that really came."""
+    """The text of a scenario file with the actual outcomes."""
     scenario, written = Scenario(), []
     skipping = False
     for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Running seeds: one cluster each, all checkers on what came out, one report for all.
+"""Runs seeds: one cluster each, all checkers on its history, one report for all.
 
 simulate(7, "lossy")            one seed
 run_seeds(range(1000))          many, over several processes if asked
@@ -18,21 +18,18 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from motet.broker.core import BrokerCore
 from motet.matching import index as matching_index
 from motet.matching import python_index
-from motet.matching.naive import surely_covers
+from motet.matching.python_index import surely_covers
 from motet.protocol.delivery import machine as delivery_machine
 from motet.protocol.link import machine as link_machine
+from motet.testing.bugs.catalogue import MUTATIONS, Patch, patched, planted
 from motet.testing.checkers import convergence, routing
 from motet.testing.checkers.by_history import CHECKERS
-from motet.testing.checkers.verdict import Verdict
+from motet.testing.checkers.result import BrokerState, CheckResult
 from motet.testing.cluster import Cluster
 from motet.testing.faults import DEFAULT_PROFILE, profile
-from motet.testing.histories import write_history
-from motet.testing.history import History
-from motet.testing.mutations import MUTATIONS, planted
-from motet.testing.patches import Patch, patched
+from motet.testing.history import History, write_history
 
 OF_TRANSACTIONS = (
     "atomicity",
@@ -64,7 +61,7 @@ _surely_covers = lru_cache(maxsize=1 << 16)(surely_covers)
 SMALL = {"clients": 4, "chaos_s": 1.2, "sync": 1.0, "weights": (4, 3, 3, 2, 2, 0.3, 0.3)}
 """The plan of runs that are repeated for every step: few events, many operations."""
 SHOWN = 5
-"""Violations of one guarantee that one seed reports; the rest are usually its echoes."""
+"""Violations of one guarantee that one seed reports; the others are usually consequences."""
 
 
 class Violation(Struct, frozen=True):
@@ -75,7 +72,7 @@ class Violation(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What one seed, or many together, came to."""
+    """The result of one seed, or of several together."""
 
     seeds: int
     steps: int
@@ -89,7 +86,7 @@ class Result(Struct, frozen=True):
     story: tuple[str, ...] = ()
 
     def to_json(self, mutations: tuple[int, int] = (0, 0)) -> dict[str, Any]:
-        """The shape that every run of the simulator prints."""
+        """The JSON that every run of the simulator prints."""
         planted_count, caught = mutations
         return {
             "seeds": self.seeds,
@@ -106,7 +103,7 @@ class Result(Struct, frozen=True):
         }
 
     def complaints(self) -> list[str]:
-        """Every violation with the command that shows how it came to be."""
+        """Every violation with the command that replays it."""
         return [
             f"seed {v.seed}: {v.guarantee}: {v.detail}\n"
             f"  {replay_command(v.seed, self.profile, v.crash_at)}"
@@ -131,11 +128,11 @@ def simulate(
     crash_at: int | None = None,
     history: str = "",
 ) -> Result:
-    """Run one seed and check everything. The same arguments give the same result, always.
+    """Run one seed and check everything. The same arguments always give the same result.
 
-    With `crash_at` it is a small, calm run in which one broker dies in that very step, with
-    exactly-once events if the profile has them. With `history`, what the checkers have seen is
-    added to that folder, for the audit."""
+    With `crash_at` the run is small and calm, and one broker dies in that very step; events are
+    exactly-once if the profile has them. With `history`, add the history to that folder.
+    """
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
         needs = dict(bug.needs) if bug else {}
         menu = replace(profile(profile_name), **needs.pop("menu", {}))
@@ -159,8 +156,8 @@ def observe(
     profile_name: str = DEFAULT_PROFILE,
     mutation: str | None = None,
     **changes: Any,
-) -> tuple[History, list[Verdict]]:
-    """Run one seed, with changes to its plan, for its history and what checkers say of that."""
+) -> tuple[History, list[CheckResult]]:
+    """Run one seed, with changes to its plan; returns its history and the checkers' results."""
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
         needs = {**(bug.needs if bug else {}), **changes}
         menu = replace(profile(profile_name), **needs.pop("menu", {}))
@@ -172,7 +169,7 @@ def observe(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A run keeps nearly all it makes until its end: looking for garbage before finds none."""
+    """A run keeps nearly all its objects until its end: collecting garbage earlier finds none."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -183,7 +180,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _surroundings(cluster: Cluster) -> list[Patch]:
-    """What holds for one run only. Filters come from a small space: answers are remembered."""
+    """Patches for one run only. Filters come from a small space, so results are cached."""
     return [
         Patch(link_machine, "CONTROL_CHUNK", cluster.plan.control_chunk),
         Patch(delivery_machine, "Limits", lambda: cluster.plan.limits),
@@ -192,22 +189,22 @@ def _surroundings(cluster: Cluster) -> list[Patch]:
     ]
 
 
-def _verdicts(cluster: Cluster) -> list[Verdict]:
+def _verdicts(cluster: Cluster) -> list[CheckResult]:
     history = cluster.history
     cluster.audit_journal()
     return [
-        *_oddities(cluster),  # first: they were noticed when they happened
+        *_oddities(cluster),  # first, because they were found as they happened
         *_tables(cluster),
         *(checker.check(history) for checker in CHECKERS),
         cluster.effective.verdict,
-        Verdict("replay", cluster.replayed),
-        Verdict("invariants", cluster.validated),
-        Verdict("settles", 1),
+        CheckResult("replay", cluster.replayed),
+        CheckResult("invariants", cluster.validated),
+        CheckResult("settles", 1),
     ]
 
 
-def _tables(cluster: Cluster) -> list[Verdict]:
-    cores: dict[str, BrokerCore] = {}
+def _tables(cluster: Cluster) -> list[CheckResult]:
+    cores: dict[str, BrokerState] = {}
     for name, broker in cluster.brokers.items():
         if broker.core is None:
             return []  # the run ended early, and says so itself
@@ -215,16 +212,18 @@ def _tables(cluster: Cluster) -> list[Verdict]:
     return [routing.check(cluster.history, cores), convergence.check(cores)]
 
 
-def _oddities(cluster: Cluster) -> list[Verdict]:
-    """What the recorder found on the way."""
-    found: dict[str, Verdict] = {}
+def _oddities(cluster: Cluster) -> list[CheckResult]:
+    """Violations that the recorder found during the run."""
+    found: dict[str, CheckResult] = {}
     for guarantee, detail in cluster.history.oddities:
-        found.setdefault(guarantee, Verdict(guarantee)).violations.append(detail)
+        found.setdefault(guarantee, CheckResult(guarantee)).violations.append(detail)
     cluster.history.oddities.clear()
     return list(found.values())
 
 
-def _result(seed: int, profile_name: str, cluster: Cluster, verdicts: Sequence[Verdict]) -> Result:
+def _result(
+    seed: int, profile_name: str, cluster: Cluster, verdicts: Sequence[CheckResult]
+) -> Result:
     checked = dict.fromkeys(GUARANTEES, 0)
     found: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -249,8 +248,7 @@ def _result(seed: int, profile_name: str, cluster: Cluster, verdicts: Sequence[V
 
 
 def _count(cluster: Cluster) -> dict[str, int]:
-    """Transactions by kind and outcome; those that nobody could be asked about are unknown. What
-    was not even begun does not count."""
+    """Transactions by kind and outcome (unknown if no client could ask), if they were begun."""
     found: dict[str, int] = {}
     for deal in cluster.history.deals.values():
         if deal.refused:
@@ -263,7 +261,7 @@ def _count(cluster: Cluster) -> dict[str, int]:
 def tell_story(
     seed: int, profile_name: str = DEFAULT_PROFILE, crash_at: int | None = None
 ) -> Iterator[str]:
-    """One seed step by step: who, what came in, what went out, and what was wrong in the end."""
+    """One seed step by step: process, input and output of each, and the violations at the end."""
     result = simulate(seed, profile_name, story=True, crash_at=crash_at)
     yield f"seed {seed}, profile {profile_name}: {result.steps} steps, trace {result.trace_hash}"
     yield "times are virtual seconds; ** marks what was done to the overlay"
@@ -272,7 +270,7 @@ def tell_story(
     yield "faults: " + (", ".join(f"{k} {n}" for k, n in result.faults.items()) or "none")
     yield "checked: " + ", ".join(f"{k} {n}" for k, n in result.checked.items())
     if not result.violations:
-        yield "nothing is violated"
+        yield "no violations"
     for violation in result.violations:
         yield f"VIOLATED {violation.guarantee}: {violation.detail}"
 
@@ -288,7 +286,7 @@ def run_seeds(
     processes: int = 1,
     until_violation: bool = False,
 ) -> Result:
-    """All seeds together. The result does not depend on how many processes share the work."""
+    """Run all seeds. The result does not depend on the number of processes that share the work."""
     jobs = [(seed, profile_name, mutation) for seed in seeds]
     results: list[Result] = []
     if processes > 1 and len(jobs) > 1:
@@ -312,7 +310,7 @@ def _job(job: tuple[int, str, str | None]) -> Result:
 
 
 def merge(results: Sequence[Result], profile_name: str = DEFAULT_PROFILE) -> Result:
-    """In the order of the seeds, so that the hash of all is as reproducible as that of one."""
+    """In the order of the seeds, so that the common hash is reproducible."""
     together = blake2b(digest_size=16)
     for result in results:
         together.update(result.trace_hash.encode())
@@ -346,7 +344,7 @@ def crashes_of(seed: int, profile_name: str = "calm") -> range:
 
 
 def crash_everywhere(seed: int, profile_name: str = "calm", *, stride: int = 1) -> Result:
-    """One small run again and again, with a crash at each step that a broker takes in it."""
+    """Repeat one small run, with a crash at each step that a broker takes in it."""
     steps = crashes_of(seed, profile_name)[::stride]
     runs = [simulate(seed, profile_name, crash_at=step) for step in steps]
     return merge(runs, profile_name)
@@ -356,7 +354,7 @@ def crash_everywhere(seed: int, profile_name: str = "calm", *, stride: int = 1) 
 
 
 class Catch(Struct, frozen=True):
-    """How a planted mutation fared. `seeds` is how many it took."""
+    """Whether a planted mutation was caught. `seeds` is the number of seeds that were run."""
 
     mutation: str
     caught: bool

@@ -1,4 +1,4 @@
-"""Trees of brokers, and the one path between any two of them."""
+"""Trees of brokers, and the only path between any two of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Edge = tuple[str, str]
 
 
 def edge_of(one: str, two: str) -> Edge:
-    """The name of an edge, whichever end is asked."""
+    """The name of an edge, the same for both directions."""
     return (one, two) if one < two else (two, one)
 
 
 class Tree:
-    """Frozen after it is made. Everything is listed in a fixed order."""
+    """Immutable. Everything is listed in a fixed order."""
 
     def __init__(self, edges: Sequence[Edge], brokers: Sequence[str] = ()) -> None:
         self.edges = tuple(edge_of(*edge) for edge in edges)
@@ -48,7 +48,7 @@ class Tree:
 
 
 def random_tree(random: Random, smallest: int = 2, largest: int = 7) -> Tree:
-    """Now a chain, now a star, mostly something between."""
+    """Sometimes a chain, sometimes a star, mostly something in between."""
     size = random.randint(smallest, largest)
     names = [f"B{number}" for number in range(1, size + 1)]
     reach = random.choice((1, 2, size))

@@ -1,7 +1,7 @@
-"""The trace of a run: every step, folded into one hash; and the story, when someone reads it.
+"""The trace of a run: every step, hashed; and the story, if it is asked for.
 
-Two runs of one seed must give the same hash, in any process. A frame is folded when it leaves a
-machine; where it arrives, time, order and connection say which one it was.
+Two runs of one seed must give the same hash, in any process. A frame is hashed when it leaves a
+machine; on arrival only time, order and connection are, which identify it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from motet.model import Filter, decode_attributes
+from motet.model import Filter
 from motet.protocol.contract import (
     Close,
     Closed,
@@ -30,7 +30,6 @@ from motet.protocol.contract import (
 )
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import ControlAck
-from motet.protocol.session import messages as session
 from motet.testing.words import tell
 
 FOLD_AFTER = 512
@@ -50,7 +49,7 @@ _encode = msgspec.msgpack.Encoder(enc_hook=_text).encode
 
 
 class Trace:
-    """`story` is None unless it was asked for: words cost more than the steps they tell of."""
+    """`story` is None unless it is asked for: writing it costs more than the steps themselves."""
 
     def __init__(self, *, story: bool = False) -> None:
         self.steps = 0
@@ -103,14 +102,14 @@ class Trace:
         self._hash.update(b"".join(self._parts))
         self._parts.clear()
 
-    # ── words ────────────────────────────────────────────────────────────────────────────
+    # ── story ────────────────────────────────────────────────────────────────────────────
 
     def tell_broker(
         self, at: float, name: str, given: Input, out: Output, peers: dict[int, str]
     ) -> None:
         assert self.story is not None
         if isinstance(given, Received) and isinstance(given.frame, ControlAck):
-            return  # there are too many of these, and they change nothing
+            return  # there are too many of them, and they change nothing
         self.story.append(f"{at:9.4f}  {name}: {_came_in(given, peers)}")
         if out.persist:
             kinds = ", ".join(type(fact.body).__name__ for fact in out.persist)
@@ -118,14 +117,14 @@ class Trace:
         for number, frame in (*out.send, *out.deliver):
             if isinstance(frame, ControlAck):
                 continue
-            self.story.append(f"{'':9}      to {peers.get(number, '?')}: {say(frame)}")
+            self.story.append(f"{'':9}      to {peers.get(number, '?')}: {tell(frame)}")
         for close in out.close:
             self.story.append(f"{'':9}      {_closing(close, peers)}")
 
     def tell_client(self, at: float, name: str, what: str, frames: list[Frame]) -> None:
         assert self.story is not None
         self.story.append(f"{at:9.4f}  {name}: {what}")
-        self.story.extend(f"{'':9}      says: {say(frame)}" for frame in frames)
+        self.story.extend(f"{'':9}      says: {tell(frame)}" for frame in frames)
 
 
 _labels: dict[tuple[int, type], bytes] = {}
@@ -141,7 +140,7 @@ def _label(number: int, kind: type) -> bytes:
 def _came_in(given: Input, peers: dict[int, str]) -> str:
     match given:
         case Received(connection, frame):
-            return f"from {peers.get(connection, '?')}: {say(frame)}"
+            return f"from {peers.get(connection, '?')}: {tell(frame)}"
         case Dialled(_, neighbour):
             return f"has a connection to {neighbour}"
         case Closed(connection):
@@ -167,33 +166,3 @@ def _came_in(given: Input, peers: dict[int, str]) -> str:
 def _closing(close: Close, peers: dict[int, str]) -> str:
     reason = close.text if not close.error else f"{close.error}: {close.text}"
     return f"closes the connection to {peers.get(close.connection, '?')}: {reason}"
-
-
-def say(frame: Frame) -> str:
-    """One frame in words; what clients say, and the rest as scenarios tell it."""
-    match frame:
-        case session.ClientHello(_, client, resume):
-            return f"hello, I am {client}" + (f" and go on with {resume}" if resume else "")
-        case session.AdvertiseRequest(sequence, filter) | session.SubscribeRequest(
-            sequence, filter
-        ):
-            verb = "advertise" if isinstance(frame, session.AdvertiseRequest) else "subscribe"
-            patience = f"within {frame.timeout_s:g} s" if frame.wait else "here"
-            return f"{sequence}: {verb} ({filter}) {patience}"
-        case session.UnadvertiseRequest(sequence, target):
-            return f"{sequence}: take back advertisement {target}"
-        case session.UnsubscribeRequest(sequence, target):
-            return f"{sequence}: take back subscription {target}"
-        case session.Publish(first, bodies):
-            shown = ", ".join(_event(body) for body in bodies)
-            return f"publish {shown} from number {first} on"
-        case session.Goodbye():
-            return "goodbye"
-        case session.Goodnight(error, text):
-            return f"goodnight: {error} {text}".rstrip()
-    return tell(frame)
-
-
-def _event(body: msgspec.Raw) -> str:
-    shown = " ".join(f"{name}={value!r}" for name, value in decode_attributes(body).items())
-    return "{" + shown + "}"

@@ -1,14 +1,14 @@
-"""The twin of `motet.runtime.transport`: connections in virtual time, and what befalls them.
+"""The twin of `motet.runtime.transport`: connections in virtual time, and their faults.
 
-A connection has two ends, each with a number that its owner counts. Frames pass as objects; a
-share of them goes through the codec, so that what could not travel is found out. Links to
-clients keep their order and break. Links between brokers may also lose, double, delay and
-reorder single frames, below the link layer, where the fault menu says so.
+A connection has two ends, each with a number that its owner assigns. Frames pass as objects; a
+share of them goes through the codec, to find frames that cannot be encoded. Links to clients keep
+the order of frames, and may break. Links between brokers may also lose, duplicate, delay and
+reorder single frames, below the link layer, if the fault menu says so.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from random import Random
 from typing import Protocol
 
@@ -23,18 +23,18 @@ from motet.testing.topology import Edge
 
 CONTROL = (LinkHello, Control, ControlAck)
 THROUGH_CODEC = 16
-"""One frame out of so many is encoded and decoded again."""
+"""One of this many frames is encoded and decoded again."""
 BACKLOG_FRAMES = 24
-"""Frames that wait for a client that does not read, before events are dropped."""
+"""Frames that may wait for a client that does not read, before events are dropped."""
 
 CLIENT_HOP_S = (0.0005, 0.003)
 NOTICE_S = (0.0, 1.5)
-"""How long it takes an end to notice that a connection is dead."""
+"""The time until an end notices that its connection is dead."""
 DELAY_S = (0.05, 2.0)
 STRAY_S = (0.005, 0.3)
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """A broker or a client."""
 
     name: str
@@ -42,11 +42,11 @@ class Owner(Protocol):
     def receive(self, end: End, frame: Frame) -> None: ...
 
     def lost(self, end: End) -> None:
-        """The connection is gone; called once, unless the owner closed it itself."""
+        """The connection is gone; called once, unless the owner closed it."""
 
 
 class End:
-    """One side of a connection, with what its owner has not sent yet."""
+    """One side of a connection, with the frames that its owner has not sent yet."""
 
     __slots__ = (
         "backlog",
@@ -62,7 +62,7 @@ class End:
         "peer",
     )
 
-    def __init__(self, owner: Owner, number: int, connection: Connection) -> None:
+    def __init__(self, owner: ConnectionOwner, number: int, connection: Connection) -> None:
         self.owner = owner
         self.number = number
         self.connection = connection
@@ -71,19 +71,19 @@ class End:
         self.deaf = False
         """Nothing arrives here any more, though the owner may not know it yet."""
         self.ended = False
-        """The owner has said its last word."""
+        """The owner has sent its last frame."""
         self.held: deque[tuple[int, Frame]] = deque()
-        """What waits for the owner's journal."""
+        """Frames that wait for the owner's journal."""
         self.last_arrival = 0.0
-        """Of what was sent from here: nothing may arrive before it where order is kept."""
+        """Of the frames sent from here; where order is kept, none may arrive before it."""
         self.backlog = 0
-        """Frames sent from here that the peer has not taken."""
+        """Frames sent from here that the peer has not processed."""
         self.dropped = 0
         """Events not sent because the peer does not read."""
 
 
 class Wire:
-    """One edge of the tree: its weather, and whether it stands."""
+    """One edge of the tree: its fault rates, cuts and stalls."""
 
     __slots__ = (
         "control_loss",
@@ -100,22 +100,32 @@ class Wire:
         self.edge = edge
         self.dialler = dialler
         self.rates = rates
-        """Running sums of the chances of loss, doubling, delay and reordering; or nothing."""
+        """Cumulative chances of loss, duplication, delay and reordering; or empty."""
         self.control_loss = 0.0
         self.trouble = trouble
         self.cut = 0
-        """How many cuts are not healed."""
+        """The number of cuts that have not healed."""
         self.stalled_until = 0.0
         """Nothing arrives before this time."""
         self.strays = 0
-        """Frames under way that later ones may overtake."""
+        """Frames in transit that later ones may overtake."""
+
+    def heal(self) -> None:
+        """End all frame faults, cuts and stalls."""
+        self.rates, self.control_loss = (), 0.0
+        self.cut, self.stalled_until = 0, 0.0
 
 
 class Connection:
     __slots__ = ("alive", "ends", "wire")
 
     def __init__(
-        self, one: Owner, number: int, two: Owner, other_number: int, wire: Wire | None
+        self,
+        one: ConnectionOwner,
+        number: int,
+        two: ConnectionOwner,
+        other_number: int,
+        wire: Wire | None,
     ) -> None:
         self.wire = wire
         self.alive = True
@@ -124,13 +134,13 @@ class Connection:
 
 
 class Network:
-    """Carries frames from end to end. All chance comes from the one generator it is given."""
+    """Carries frames from end to end. All randomness comes from the given generator."""
 
     def __init__(
         self,
         agenda: Agenda,
         random: Random,
-        faults: dict[str, int],
+        faults: Counter[str],
         hop_s: tuple[float, float],
     ) -> None:
         self._agenda = agenda
@@ -140,7 +150,7 @@ class Network:
         self._carried = 0
 
     def wire(self, edge: Edge, menu: FaultMenu, trouble: Spans) -> Wire:
-        """An edge and its weather. One side dials, as configured; here chance configures."""
+        """An edge with its fault rates; a random side dials."""
         random = self._random
         dialler = random.choice(edge)
         wire = Wire(edge, dialler, (), trouble)
@@ -157,7 +167,7 @@ class Network:
     # ── frames ───────────────────────────────────────────────────────────────────────────
 
     def carry(self, end: End, frame: Frame) -> None:
-        """Put a frame on its way. After the end of a connection it goes nowhere."""
+        """Send a frame. On a closed connection it is lost."""
         connection = end.connection
         if not connection.alive:
             return
@@ -175,18 +185,18 @@ class Network:
             self._in_bad_weather(end, frame, wire, chance)
 
     def _tell(self, end: End, frame: Frame, wire: Wire) -> None:
-        """Where control has a weather of its own, it is lost on one way only."""
+        """If control has a loss rate of its own, control is lost in one direction only."""
         if end.owner.name == wire.dialler and self._random.random() < wire.control_loss:
-            self._count("loss")
+            self._faults["loss"] += 1
             wire.trouble.begin(self._agenda.now)
         else:
             self._in_order(end, frame, self._hop_s)
 
     def deliver(self, end: End, frame: Deliver) -> bool:
-        """Events for a client: dropped and counted if it does not read; false if they were."""
+        """Events for a client; if it does not read, drop and count them and return false."""
         if end.backlog > BACKLOG_FRAMES:
             end.dropped += len(frame.batch)
-            self._count("overflow", len(frame.batch))
+            self._faults["overflow"] += len(frame.batch)
             return False
         if end.dropped:
             frame = Deliver(frame.batch, frame.dropped + end.dropped)
@@ -209,20 +219,20 @@ class Network:
         now, random = self._agenda.now, self._random
         loss, doubling, delay, _ = wire.rates
         if chance < loss:
-            self._count("loss")
+            self._faults["loss"] += 1
             wire.trouble.begin(now)
         elif chance < doubling:
-            # The copy comes whenever it likes. That must do no harm at all: no trouble is noted.
-            self._count("doubling")
+            # The copy arrives at any time. That must do no harm: no trouble is recorded.
+            self._faults["doubling"] += 1
             self._in_order(end, frame, self._hop_s)
             self._agenda.after(random.uniform(*STRAY_S), self._arrive, end.peer, frame)
         elif chance < delay:
-            self._count("delay")
+            self._faults["delay"] += 1
             late_s = random.uniform(*DELAY_S)
             wire.trouble.touch(now, now + late_s + self._hop_s[1])
             self._in_order(end, frame, (late_s, late_s + self._hop_s[1]))
         else:
-            self._count("reordering")
+            self._faults["reordering"] += 1
             wire.trouble.begin(now)
             wire.strays += 1
             self._agenda.after(random.uniform(*STRAY_S), self._stray, end.peer, frame, wire)
@@ -238,7 +248,7 @@ class Network:
     # ── connections ──────────────────────────────────────────────────────────────────────
 
     def sever(self, connection: Connection) -> None:
-        """The cable is pulled: what is under way is lost, and each end notices in its time."""
+        """The cable is pulled: frames in transit are lost, and each end notices in its own time."""
         if connection.alive:
             connection.alive = False
             for end in connection.ends:
@@ -246,14 +256,14 @@ class Network:
                 self._notice(end, self._random.uniform(*NOTICE_S))
 
     def abandon(self, end: End) -> None:
-        """The owner of this end died. What it had sent still arrives."""
+        """The owner of this end died. The frames that it had sent still arrive."""
         end.open = False
         if end.connection.alive:
             end.connection.alive = False
             self._notice(end.peer, self._random.uniform(*NOTICE_S))
 
     def close(self, end: End) -> None:
-        """The owner hangs up; the other end hears all that was sent before, and then that."""
+        """The owner closes; the other end gets all frames sent before, and then the close."""
         end.open = False
         connection = end.connection
         if connection.alive:
@@ -268,6 +278,3 @@ class Network:
         if end.open:
             end.open = False
             end.owner.lost(end)
-
-    def _count(self, kind: str, times: int = 1) -> None:
-        self._faults[kind] = self._faults.get(kind, 0) + times

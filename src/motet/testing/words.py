@@ -1,4 +1,4 @@
-"""Frames and routing messages in a few words, as scenarios and stories tell them."""
+"""Frames and routing messages as short texts, for scenarios and stories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.protocol.transactions import messages as transactions
 
 
 def tell(frame: object) -> str:
-    """One frame or routing message in a few words."""
+    """One frame or routing message as a short text."""
     match frame:
         case link.Control(first, messages):
             return f"#{first} " + "; ".join(tell(message) for message in messages)
@@ -66,6 +66,30 @@ def tell(frame: object) -> str:
                 f"{event_of(d.publication.body)} for {', '.join(map(str, d.subscriptions))}"
                 for d in batch
             )
+    return _tell_request(frame)
+
+
+def _tell_request(frame: object) -> str:
+    match frame:
+        case session.ClientHello(_, client, resume):
+            return f"hello, I am {client}" + (f" and go on with {resume}" if resume else "")
+        case session.AdvertiseRequest(sequence, filter) | session.SubscribeRequest(
+            sequence, filter
+        ):
+            verb = "advertise" if isinstance(frame, session.AdvertiseRequest) else "subscribe"
+            patience = f"within {frame.timeout_s:g} s" if frame.wait else "here"
+            return f"{sequence}: {verb} ({filter}) {patience}"
+        case session.UnadvertiseRequest(sequence, target):
+            return f"{sequence}: take back advertisement {target}"
+        case session.UnsubscribeRequest(sequence, target):
+            return f"{sequence}: take back subscription {target}"
+        case session.Publish(first, bodies):
+            shown = ", ".join(event_of(body) for body in bodies)
+            return f"publish {shown} from number {first} on"
+        case session.Goodbye():
+            return "goodbye"
+        case session.Goodnight(error, text):
+            return f"goodnight: {error} {text}".rstrip()
     return _tell_stream(frame)
 
 
@@ -78,7 +102,6 @@ def _marks_of(frame: routing.Advertise | routing.Subscribe) -> str:
 
 
 def _tell_stream(frame: object) -> str:
-    """The same for exactly-once delivery."""
     match frame:
         case delivery.Knowledge(pubend, span, again):
             what = [
@@ -104,7 +127,7 @@ def _tell_stream(frame: object) -> str:
 
 
 def _tell_transaction(frame: object) -> str:
-    """The same for transactions: what brokers tell each other, and their clients."""
+    """Messages of transactions, between brokers and to clients."""
     match frame:
         case routing.Switched(op, pubend, tick, ended):
             return f"in {pubend} {_switch_of(op, tick, ended)}"
@@ -205,17 +228,17 @@ def op_of(op: OpId) -> str:
 
 
 def number_of(sequence: int) -> str:
-    """What a broker has numbered for its client has a sign."""
+    """A sequence that the broker has numbered for its client has a sign."""
     return f"+{sequence - GRANTED}" if sequence > GRANTED else str(sequence)
 
 
 def number_from(text: str) -> int:
-    """The same, read back."""
+    """The inverse of `number_of`."""
     return GRANTED + int(text) if text.startswith("+") else int(text)
 
 
 def tx_of(tx: str) -> str:
-    """A transaction is called like the request that began it."""
+    """A transaction is named after the request that began it."""
     client, _, number = tx.rsplit("/", 2)
     return f"{client}/{number}"
 

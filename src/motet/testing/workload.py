@@ -1,7 +1,7 @@
-"""What the simulated applications do: random trees, random clients, a small space of filters.
+"""The behaviour of simulated applications: random trees, random clients, a small space of filters.
 
-The space is small on purpose: overlaps, covering and misses are all frequent, and operations
-come close enough together in time to cross each other on the way.
+The space is small on purpose: overlaps, covering and misses are all frequent, and operations are
+close enough in time to cross each other on the way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from motet.model import Filter, Value
-from motet.protocol.delivery.state import Limits
+from motet.protocol.delivery.stream import Limits
 from motet.testing.topology import Tree, random_tree
 
 KEPT_BY_MOST = 100_000
@@ -57,7 +57,7 @@ def filters() -> tuple[Filter, ...]:
 
 @cache
 def narrow_filters() -> tuple[Filter, ...]:
-    """Each matches little, and no other matches the same: who is left out is missed."""
+    """Each matches few events, and none that another one matches: every omission is noticed."""
     return tuple(
         Filter.parse(f"topic = '{topic}' and level between {low} and {low + 1}")
         for topic in TOPICS
@@ -67,7 +67,7 @@ def narrow_filters() -> tuple[Filter, ...]:
 
 @cache
 def points() -> tuple[tuple[tuple[str, Value], ...], ...]:
-    """Every event there can be, as attribute pairs."""
+    """Every possible event, as attribute pairs."""
     found: list[tuple[tuple[str, Value], ...]] = []
     for topic in TOPICS:
         for level in (*LEVELS, None):
@@ -87,8 +87,8 @@ def inside(wanted: Filter) -> tuple[tuple[tuple[str, Value], ...], ...]:
     return tuple(point for point in points() if wanted.matches(dict(point)))
 
 
-class Plan(Struct, frozen=True):
-    """How busy one run is. Drawn from the seed before anything happens."""
+class WorkloadPlan(Struct, frozen=True):
+    """How busy one run is. Drawn from the seed before the run starts."""
 
     covering: bool
     clients: int
@@ -96,48 +96,48 @@ class Plan(Struct, frozen=True):
     action_s: float
     """The mean time between two actions of all clients together."""
     burst: float
-    """The chance that the next action follows at once."""
+    """The chance that the next action follows immediately."""
     lease_s: float
     sync: float
-    """How much of the menu's longest sync time the journals here take."""
+    """The share of the menu's longest sync time that journals take here."""
     timeouts_s: tuple[float, ...]
     local: float
-    """The chance that an operation is to hold here only."""
+    """The chance that an operation waits for its own broker only."""
     hop_s: tuple[float, float]
-    """The shortest and the longest time of one undisturbed hop between brokers."""
+    """The shortest and the longest duration of an undisturbed hop between brokers."""
     control_chunk: int
-    """Messages per control frame: one by one shows what batches would hide."""
+    """Messages per control frame: single ones show what batches would hide."""
     weights: tuple[float, ...]
     sure: bool = False
-    """Brokers have pubends, and events arrive exactly once."""
+    """Brokers have pubends, and events are exactly-once."""
     outbox_bound: int = KEPT_BY_MOST
-    """What a broker keeps for a neighbour that stays away."""
+    """How many messages a broker keeps for an absent neighbour."""
     rewiring: bool = False
-    """Whether links are taken out of the overlay, and put back."""
+    """Whether links are removed from the overlay and added again."""
     mates: dict[str, tuple[str, ...]] = {}
-    """Brokers that are cells, and their further processes."""
+    """Brokers that are cells, and their mates."""
     narrow: bool = False
-    """Whether subscriptions match little."""
+    """Whether each subscription matches few events."""
     limits: Limits = Limits()
-    """What brokers remember of streams, and how much a client may leave unacknowledged."""
+    """How much brokers remember of streams, and how much a client may leave unacknowledged."""
     kept_events: int | None = None
-    """What a pubend's log keeps of events that somebody is owed; None: everything."""
+    """How many owed events a pubend's log keeps; None: all of them."""
     process_s: float = 0.05
-    """How long an application takes at most to be done with what it got."""
+    """The longest time that an application takes to process what it got."""
     durable: float = 0.0
     """The share of clients whose sessions outlive their processes."""
     keep_s: float = 60.0
-    """For how long."""
+    """How long they do."""
     since: float = 0.0
     """The share of subscriptions that reach into the past."""
     total_order: float = 0.0
-    """The share of clients that want all events in one order."""
+    """The share of clients in total order."""
     skew_s: float = 0.0
-    """How far the clocks of two brokers with pubends may be apart."""
+    """The largest difference between the clocks of two brokers with pubends."""
     deal_s: float = 0.0
     """The mean time between two transactions; 0: there are none."""
     fair_s: float = 0.0
-    """How long clients go on with them once faults have stopped."""
+    """How long clients continue with them after faults have stopped."""
     root: str = ""
     """The broker that decides them."""
 
@@ -149,12 +149,12 @@ def draw_tree(random: Random) -> Tree:
     return random_tree(random)
 
 
-def draw_plan(random: Random) -> Plan:
+def draw_plan(random: Random) -> WorkloadPlan:
     churny = random.random() < 0.5
     weights = (
         (50.0, 14.0, 8.0, 9.0, 5.0, 1.5, 2.0) if churny else (80.0, 8.0, 4.0, 4.0, 2.0, 1, 1.5)
     )
-    return Plan(
+    return WorkloadPlan(
         covering=random.random() < 0.4,
         clients=random.randint(4, 10),
         chaos_s=random.uniform(4.0, 9.0),
@@ -171,9 +171,9 @@ def draw_plan(random: Random) -> Plan:
 
 
 def draw_overlay(seed: int) -> dict[str, Any]:
-    """In one run of four, so little is kept for the absent that some are given up; in one of
-    four, links come and go. From a source of its own: what else a seed draws does not depend on
-    it."""
+    """In a quarter of the runs so little is kept for absent neighbours that some are given up; in a
+    quarter, links come and go. Uses a random generator of its own, so that a seed's other draws do
+    not depend on it."""
     random = Random(f"overlay {seed}")
     bound = random.randint(*KEPT_BY_SOME)
     return {
@@ -185,8 +185,8 @@ def draw_overlay(seed: int) -> dict[str, Any]:
 
 
 def draw_cells(seed: int, tree: Tree, share: float) -> dict[str, Any]:
-    """Brokers between others are mostly cells, those at the rim sometimes. In most such runs
-    subscriptions are narrow, so that no wider one hides what a stale mate leaves out."""
+    """Inner brokers are mostly cells, those at the rim sometimes. In most of these runs
+    subscriptions are narrow, so that no wider one hides what a stale mate omits."""
     random = Random(f"cells {seed}")
     if random.random() >= share:
         return {}
@@ -203,12 +203,12 @@ def draw_cells(seed: int, tree: Tree, share: float) -> dict[str, Any]:
 TIGHT = Limits(
     memory_events=12, memory_bytes=8 << 10, piece_events=3, window_events=6, known_ranges=4
 )
-"""So little that every bound is met in nearly every run."""
+"""So little that nearly every run reaches every limit."""
 
 
 def draw_delivery(seed: int) -> dict[str, Any]:
-    """Where events arrive exactly once: in half of the runs brokers have next to no memory, in some
-    logs keep too little, in some applications are slow. From a source of its own, too."""
+    """With exactly-once events: in half of the runs brokers have hardly any memory, in some logs
+    keep too little, in some applications are slow. Uses a random generator of its own, too."""
     random = Random(f"delivery {seed}")
     kept = random.randint(*KEPT_IN_LOGS)
     return {
@@ -224,7 +224,7 @@ def draw_delivery(seed: int) -> dict[str, Any]:
 
 
 def draw_deals(seed: int, tree: Tree) -> dict[str, Any]:
-    """Transactions need a root, which any broker can be; and neither cells nor total order."""
+    """Transactions need a root, which any broker can be; no cells, and little total order."""
     random = Random(f"root {seed}")
     return {
         "root": random.choice(tree.brokers),
@@ -237,9 +237,9 @@ def draw_deals(seed: int, tree: Tree) -> dict[str, Any]:
 
 
 class Workload:
-    """One action at a time, by one client at a time, all by chance."""
+    """One random action of one client at a time."""
 
-    def __init__(self, random: Random, plan: Plan) -> None:
+    def __init__(self, random: Random, plan: WorkloadPlan) -> None:
         self._random = random
         self._plan = plan
 
@@ -267,7 +267,7 @@ class Workload:
         return self._random.choice(self._plan.timeouts_s)
 
     def draw_event(self, advertised: list[Filter]) -> dict[str, Value]:
-        """Mostly something the client may publish; sometimes something it may not."""
+        """Mostly an event that the client may publish, sometimes one that it may not."""
         random = self._random
         if advertised and random.random() < 0.93:
             return dict(random.choice(inside(random.choice(advertised))))

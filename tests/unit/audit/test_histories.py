@@ -15,7 +15,7 @@ from motet.audit.schema import NAMED, TABLES, arrow_schema, spark_schema
 from motet.audit.writing import HistoryWriter, read_table, write_part
 from motet.errors import MisuseError
 from motet.model import decode_body, encode_event
-from motet.testing.histories import write_history
+from motet.testing.history import write_history
 from motet.testing.simulation import observe
 
 
@@ -114,3 +114,15 @@ def test_what_is_broken_or_foreign_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), broken)
     with pytest.raises(MisuseError, match=r"b\.parquet is of no history"):
         read_table(tmp_path, "reached")
+
+
+def test_a_table_is_one_chunk_even_if_some_of_its_files_are_empty(tmp_path: Path) -> None:
+    """Spark takes an empty chunk for the end of a table, and what comes behind it is lost."""
+    writer = HistoryWriter(tmp_path, run="full", part="full")
+    writer.add("amnesia", one="B1", other="", since=0.0, until=1.0)
+    writer.flush()
+    (written,) = (tmp_path / "amnesia").glob("*.parquet")
+    pq.write_table(pq.read_table(written).slice(0, 0), tmp_path / "amnesia" / "empty.parquet")
+    found = read_table(tmp_path, "amnesia")
+    assert found.num_rows == 1
+    assert found.column("run").num_chunks == 1

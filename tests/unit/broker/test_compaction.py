@@ -11,22 +11,21 @@ from typing import Any
 
 import pytest
 
-from motet.broker import compaction
-from motet.broker.config import BrokerConfig
-from motet.broker.examination import examine
-from motet.broker.recovery import close_off, open_folder, sweep
-from motet.broker.service import open_broker
-from motet.client.connecting import connect
+from motet.broker.driver.service import open_broker
+from motet.broker.folder import compaction
+from motet.broker.folder.examination import examine
+from motet.broker.folder.recovery import close_off, open_folder, sweep
+from motet.broker.overlay.topology import Wiring
+from motet.client.client import connect
 from motet.errors import DiskFailed
 from motet.model import OpId
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import Control, LinkHello
 from motet.protocol.routing.messages import Unsubscribe
-from motet.runtime.log import read_sealed, write_sealed
-from motet.runtime.wiring import Wiring
-
-PATIENCE_S = 10.0
+from motet.runtime.log import files, read_sealed, write_sealed
+from tests.waiting import PATIENCE_S
 
 
 async def test_without_descriptors_the_broker_goes_on_and_tries_again(
@@ -38,7 +37,7 @@ async def test_without_descriptors_the_broker_goes_on_and_tries_again(
         tried.release()
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(compaction, "Popen", no_descriptors)
+    monkeypatch.setattr(files, "Popen", no_descriptors)
     monkeypatch.setattr(compaction, "LOOK_EVERY_S", 0.001)
     monkeypatch.setattr(compaction, "TRY_AGAIN_S", 0.001)
     where = Wiring("inproc://no-descriptors")

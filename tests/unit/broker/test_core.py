@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import MOVES, BrokerCore
-from motet.broker.durable import Durable
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
 from motet.model import Filter, OpId, encode_event
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     CancelTimer,
     Close,
@@ -25,6 +25,7 @@ from motet.protocol.link import messages as link
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import Complete
 from motet.protocol.session import messages as session
+from motet.protocol.traits import TRAITS
 
 OP = OpId("c", "A-1", 1)
 EXAMPLES: list[Frame] = [
@@ -72,7 +73,7 @@ def test_every_frame_from_everybody_is_taken_or_expelled(frame: Frame, connectio
     core = broker()
     out = core.step(Received(connection, frame), 1.0)
     who = {LINK: "broker", CLIENT: "client", STRANGER: "nobody"}[connection]
-    taken = type(frame) in MOVES and who in MOVES[type(frame)][0]
+    taken = type(frame) in core._frames and who in TRAITS[type(frame)].senders
     expelled = [close for close in out.close if close.error == "ProtocolError"]
     assert bool(expelled) is not taken
     core.validate()
@@ -293,4 +294,4 @@ def test_what_was_taken_back_gets_no_event_though_it_has_to_stay_in_the_tables()
         told = core.step(Received(CLIENT, event), 0.0).deliver
         assert any(isinstance(frame, session.Deliver) for _, frame in told) == came
         # It waits for all to know the transaction that it came with.
-        core.durable.routing.forsake(entry.id)
+        core.durable.routing.starts.forsake(entry.id)

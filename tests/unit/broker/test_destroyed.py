@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from motet.broker import facts
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
-from motet.broker.remembered import Remembered
-from motet.model.ticks import LAST_TICK
-from motet.protocol.contract import Closed, Fact, Received
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
+from motet.model.ids import LAST_TICK
+from motet.protocol.config import BrokerConfig
+from motet.protocol.contract import Closed, Fact, Received, Remembered
+from motet.protocol.delivery.facts import LossLearnt
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session import messages as session
+from motet.protocol.session.facts import SessionDropped
 
 CONFIG = BrokerConfig("A", (), incarnation=100)
 GONE = "A.1"
@@ -34,7 +34,7 @@ def test_later_processes_are_not_told_again() -> None:
     assert came(1) == []
     left(1)
     epoch = core.clients["bob"].epoch
-    fact = Fact(2.0, facts.SessionDropped("bob", epoch, {GONE: 7}, {}))
+    fact = Fact(2.0, SessionDropped("bob", epoch, {GONE: 7}, {}))
     core.durable.apply(fact)
     journal.append(fact)
     lost = Delivered(GONE, LAST_TICK, lost=((8, LAST_TICK),))
@@ -44,7 +44,7 @@ def test_later_processes_are_not_told_again() -> None:
     for _ in range(2):
         frame = session.Processed(GONE, LAST_TICK)
         journal.extend(core.step(Received(3, frame), 2.0).persist)
-    assert [type(each.body) for each in journal].count(facts.LossLearnt) == 1
+    assert [type(each.body) for each in journal].count(LossLearnt) == 1
     left(3)
     durable = Durable(CONFIG)
     durable.replay(journal)

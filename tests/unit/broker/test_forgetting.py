@@ -7,13 +7,12 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
-from motet.broker.pubend import Confirms, LoggedPubend
-from motet.broker.remembered import Remembered
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
+from motet.broker.driver.pubend import Confirms, LoggedPubend
 from motet.model import Filter, encode_event
-from motet.protocol.contract import Fact, Logged, LogRun, Output, Received
+from motet.protocol.config import BrokerConfig
+from motet.protocol.contract import Fact, Logged, LogRun, Output, Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session import messages as session
 from motet.runtime.pubend import PubendLog
@@ -40,7 +39,7 @@ def test_a_session_is_forgotten_when_its_last_events_have_arrived() -> None:
     assert out.forgotten == [], "an advertisement waits for what is on its way into the log"
     out = core.step(Logged(1), 3.0)
     assert out.forgotten == [("alice", epoch)]
-    assert core.streams.leaving.last_ticks == {}
+    assert core.streams.retirement.last_ticks == {}
 
 
 def test_what_the_log_remembers_although_it_is_over_is_forgotten_at_the_start() -> None:
@@ -74,6 +73,6 @@ async def test_the_log_forgets_behind_the_journal_and_behind_what_waits(tmp_path
     assert pubend._waiting
     journal.durable = 1
     confirms.before(lambda: None)()
-    assert (log.last_tick, log.sessions()) == (5, [])
+    assert (log.last_tick, log.state.sessions()) == (5, [])
     assert await told.get() == 1
     await pubend.close()

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from motet.broker import records
-from motet.broker.core import BrokerCore
-from motet.broker.rebuild import Snapshot, picture, rebuild
+from motet.broker.core import records
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.rebuild import Snapshot, picture, rebuild
 from tests.unit.broker.test_image import CONFIG, eventful, lived, written
 
 FILE = Path(__file__).parent / f"journal-v{records.MACHINE_VERSION}.txt"
@@ -57,7 +57,7 @@ def test_a_snapshot_of_the_release_before_says_what_it_said() -> None:
     kinds = {part[0] for part in told}
     assert len(kinds) > 10
     assert _is_in(told, [part for part in now if part[0] in kinds])
-    assert not again.transactions.state.outcomes
+    assert not again.transactions.decider.state.outcomes
 
 
 def _is_in(old: Any, new: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
-from motet.broker.grouping import FIRST_TRY, GATHER_EVENTS, GATHER_S, RAREST_TRY, Grouping
+from motet.broker.driver.pubend import FIRST_TRY, GATHER_EVENTS, GATHER_S, RAREST_TRY, Grouping
 
 SYNC_S = 0.0004
 

@@ -9,19 +9,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from motet.broker import records
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
-from motet.broker.rebuild import Snapshot, founding, picture, rebuild
+from motet.broker.core import records
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
+from motet.broker.core.rebuild import Snapshot, founding, picture, rebuild
 from motet.errors import LogCorrupted, MisuseError, WrittenByAnotherVersion
 from motet.model import Filter, OpId
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact, Input, Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link import messages as link
 from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
-from motet.protocol.transactions.state import Held, Invitation, Local, Part
+from motet.protocol.transactions.state import ClientPart, Held, OpenInvitation
 
 CONFIG = BrokerConfig("A", ("B", "C"), incarnation=100)
 B, C, ALICE, BOB, CAROL = 1, 2, 3, 4, 5
@@ -94,23 +94,23 @@ def test_the_story_leaves_something_in_every_drawer() -> None:
     state = core.durable.routing.state
     assert state.waits
     assert state.withdrawals
-    assert core.durable.deadlines
+    assert core.durable.requests.deadlines
     assert state.bits.free
     assert any(s.failures for s in core.durable.sessions)
     assert any(s.names and s.done and s.left_at for s in core.durable.sessions)
     assert all(ledger.outbox for ledger in core.durable.ledgers.values())
     assert {type(part).__name__ for part in map(_decoded, picture(core.durable))} >= {
-        "Head",
-        "Hops",
-        "Subscriptions",
-        "Clients",
-        "DurableClients",
-        "Waits",
-        "Withdrawals",
-        "SessionList",
-        "Ledgers",
-        "Outbox",
-        "Deadlines",
+        "HeadImage",
+        "HopsImage",
+        "SubscriptionsImage",
+        "ClientsImage",
+        "DurableClientsImage",
+        "WaitsImage",
+        "WithdrawalsImage",
+        "SessionsImage",
+        "LedgersImage",
+        "OutboxImage",
+        "DeadlinesImage",
     }
 
 
@@ -187,18 +187,17 @@ def test_a_snapshot_of_version_2_is_taken_in() -> None:
     assert [(e.id, e.filter, e.source, e.start) for e in after.subscriptions] == [
         (e.id, e.filter, e.source, e.start) for e in before.subscriptions
     ]
-    assert not after.unsettled
-    assert again.transactions.state.number == CONFIG.incarnation
+    assert not again.marks.unsettled
+    assert again.transactions.decisions.state.number == CONFIG.incarnation
     BrokerCore(CONFIG, again).validate()
 
 
 def test_a_snapshot_of_version_3_has_no_open_plans_any_more() -> None:
     """Clients did their parts of plans themselves: what they were asked for then, nobody does."""
     core = BrokerCore(CONFIG)
-    transactions = core.durable.transactions.state
-    local = transactions.locals["x/A-1.1/1"] = Local("x/A-1.1/1", 5.0)
-    local.parts["x"] = Part("A-1.1")
-    asked = Invitation("x", "A-1.1", "1", OpId("y", "A-1.2", 3))
+    local = core.durable.transactions.participant.open("x/A-1.1/1", 5.0)
+    local.parts["x"] = ClientPart("A-1.1")
+    asked = OpenInvitation("x", "A-1.1", "1", OpId("y", "A-1.2", 3))
     planned = {**msgspec.to_builtins(asked), "op": None, "steps": [["subscribe", "1"]]}
     undo = Held(local.tx, OpId("x", "A-1.1", 2), session.UnsubscribeRequest(2, 1))
     follow = [local.tx, ["x", "A-1.1", 4], ["tx-follow", 4, "y/A-1.2/3", 1, [1], 5.0]]
@@ -208,7 +207,7 @@ def test_a_snapshot_of_version_3_has_no_open_plans_any_more() -> None:
     state["locals"][local.tx]["parts"]["x"]["follow"] = 4
     state["held"] = [msgspec.to_builtins(undo), follow]
     old = [msgspec.msgpack.encode(part) for part in (founded, *parts)]
-    again = rebuild(CONFIG, Snapshot(3, old), []).transactions.state
+    again = rebuild(CONFIG, Snapshot(3, old), []).transactions.image()
     assert again.locals[local.tx].invitations == [asked]
     assert again.held == [undo]
     assert again.locals[local.tx].parts["x"].plan is None

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.broker.config import BrokerConfig
-from motet.broker.recovery import JOURNAL, open_folder
-from motet.broker.service import open_broker
+from motet.broker.driver.service import open_broker
+from motet.broker.folder.recovery import JOURNAL, open_folder
+from motet.broker.overlay.topology import Wiring
 from motet.errors import AddressError, InvariantError
+from motet.protocol.config import BrokerConfig
 from motet.runtime.log.folder import CLOSED
-from motet.runtime.wiring import Wiring
-
-PATIENCE_S = 10.0
+from tests.waiting import PATIENCE_S
 
 
 async def test_a_broker_that_failed_can_be_started_again_in_the_same_process(

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from motet.broker.grouping import FIRST_TRY
-from motet.broker.pubend import LoggedPubend
+from motet.broker.driver.pubend import FIRST_TRY, LoggedPubend
 from motet.errors import StorageError
 from motet.model import OpId, encode_event
 from motet.protocol.contract import LogRun, LogStart
-from motet.protocol.delivery.state import ReadWanted
+from motet.protocol.delivery.stream import ReadWanted
 from motet.runtime.pubend import PubendLog
 
 BODY = Raw(encode_event({"n": 1}, b""))
@@ -54,7 +53,7 @@ def trickle(pubend: LoggedPubend, timer: Timer) -> int:
 
 def kept(folder: Path) -> int:
     log = PubendLog.open(folder, "B1.1")
-    last = log.published("alice", "B1-1")
+    last = log.state.last_published("alice", "B1-1")
     log.log.shut()
     return last
 

@@ -10,27 +10,26 @@ import pytest
 from msgspec import Raw
 
 import motet
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
-from motet.broker.remembered import Remembered
-from motet.broker.service import open_broker
-from motet.client.happenings import Settled
-from motet.client.machine import ClientMachine
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
+from motet.broker.driver.service import open_broker
+from motet.broker.overlay.topology import Wiring
+from motet.client.session.machine import ClientMachine
+from motet.client.session.state import Settled
 from motet.errors import LogCorrupted
 from motet.model import Filter, encode_event
-from motet.protocol.contract import Closed, Received
+from motet.protocol.config import BrokerConfig
+from motet.protocol.contract import Closed, Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.session.messages import ClientHello
-from motet.runtime.pubend.file_shelf import CATALOGUE
-from motet.runtime.wiring import Wiring
+from motet.runtime.pubend.shelf import CATALOGUE
 
 
 async def folder_of(tmp_path: Path) -> Path:
     """Of a broker that has logged something; its log of events is in `pubend`."""
     async with motet.local(brokers=1, data=tmp_path) as overlay, overlay.connect("alice") as alice:
         await alice.advertise("x = 1")
-        await alice.publish({"x": 1})
+        await alice.send({"x": 1})
     return tmp_path / "B1"
 
 
@@ -183,5 +182,5 @@ def test_a_session_that_begins_after_the_loss_owes_nothing_of_it() -> None:
     out = alice.core.step(Received(7, ClientHello(PROTOCOL_VERSION, "bob")), NOW)
     after = alice.core.clients["bob"].epoch
     assert out.persist
-    assert alice.core.durable.lost_with(before) == 9_000_000
-    assert alice.core.durable.lost_with(after) == 0
+    assert alice.core.durable.delivery.lost_with(before) == 9_000_000
+    assert alice.core.durable.delivery.lost_with(after) == 0

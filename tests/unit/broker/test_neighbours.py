@@ -6,12 +6,11 @@ import re
 
 import pytest
 
-from motet.broker import facts
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
 from motet.errors import MisuseError, StaleState
 from motet.model import Filter, OpId
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     Close,
     Closed,
@@ -24,6 +23,7 @@ from motet.protocol.contract import (
 )
 from motet.protocol.delivery.messages import Nack
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.link.facts import NeighbourLost, NeighbourMet
 from motet.protocol.link.messages import Control, ControlAck, LinkHello
 from motet.protocol.routing.messages import Advertise, ClientGone, ClientHere, Unadvertise
 from motet.protocol.session.messages import (
@@ -86,7 +86,7 @@ class Stage:
 
 
 def lost(written: list[Fact]) -> list[str]:
-    return [f.body.neighbour for f in written if isinstance(f.body, facts.NeighbourLost)]
+    return [f.body.neighbour for f in written if isinstance(f.body, NeighbourLost)]
 
 
 # ── given up ─────────────────────────────────────────────────────────────────────────────
@@ -139,7 +139,7 @@ def test_who_was_given_up_joins_anew_in_our_next_life() -> None:
     out = stage.step(Dialled(3, "B"))
     assert out.send == [(3, LinkHello(PROTOCOL_VERSION, "A", 11, 0, 0))]
     out = stage.hear(3, LinkHello(PROTOCOL_VERSION, "B", 5, known=11, received=0, heard=True))
-    assert [type(fact.body) for fact in out.persist] == [facts.NeighbourMet]
+    assert [type(fact.body) for fact in out.persist] == [NeighbourMet]
     (_, control), *_ = out.send
     assert isinstance(control, Control)
     assert control.first == 1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from motet.broker.config import BrokerConfig
-from motet.broker.recovery import open_folder
+from motet.broker.folder.recovery import open_folder
 from motet.errors import MisuseError
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import Control, LinkHello

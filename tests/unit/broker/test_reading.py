@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from motet.broker.late import LoggedReadable
-from motet.broker.reading import _check, read
+from motet.broker.driver.side_requests import ReadableLog, _check, read
 from motet.errors import FrameError, MisuseError, VersionError
 from motet.model import Event
-from motet.model.ticks import LAST_TICK, NO_LIMIT
+from motet.model.ids import LAST_TICK, NO_LIMIT
 from motet.protocol.reading.messages import MAX_COLUMNS, ReadRequest, Wanted
 from motet.runtime.codec import decode, encode
 from motet.runtime.pubend import PubendLog
@@ -78,7 +77,7 @@ def test_every_answer_fits_a_frame(tmp_path: Path, seals: bool) -> None:
     columns = (TICK, Wanted("payload"), Wanted("attributes"), Wanted("n", "n", "int"))
     at, rows, answers = 1, 0, 0
     while at <= len(sizes):
-        answer = read(LoggedReadable(pubend), request(at, columns=columns))
+        answer = read(ReadableLog(pubend), request(at, columns=columns))
         assert len(encode(answer)) < MAX_FRAME_BYTES
         assert (answer.since, answer.lost) == (at, False)
         assert answer.rows == answer.upto - at + 1
@@ -90,8 +89,8 @@ def test_every_answer_fits_a_frame(tmp_path: Path, seals: bool) -> None:
 
 def test_nothing_is_behind_the_end(tmp_path: Path) -> None:
     pubend = large(tmp_path, [1, 2, 3], seals=False)
-    answer = read(LoggedReadable(pubend), request(since=9))
+    answer = read(ReadableLog(pubend), request(since=9))
     assert (answer.since, answer.upto, answer.rows, answer.last_tick) == (9, 8, 0, 3)
-    answer = read(LoggedReadable(pubend), request(since=2, upto=99, most_rows=1))
+    answer = read(ReadableLog(pubend), request(since=2, upto=99, most_rows=1))
     assert (answer.since, answer.upto, answer.rows, answer.last_tick) == (2, 2, 1, 3)
     shut(pubend)

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from motet.broker import records, recovery
-from motet.broker.compaction import Compaction
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.examination import examine, facts
+from motet.broker.core import records
+from motet.broker.core.broker import BrokerCore
+from motet.broker.folder import recovery
+from motet.broker.folder.compaction import Compaction
+from motet.broker.folder.examination import examine, facts
 from motet.errors import LogCorrupted, LogInUse, MisuseError, StorageError, WrittenByAnotherVersion
 from motet.model import Filter
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session import messages as session
@@ -24,13 +25,13 @@ from motet.runtime.log import FileLog
 CONFIG = BrokerConfig("A", ("B",))
 
 
-def shut(opened: recovery.Opened) -> None:
+def shut(opened: recovery.OpenedFolder) -> None:
     log = opened.journal.log
     assert isinstance(log, FileLog)
     log.shut()
 
 
-def live(opened: recovery.Opened, first: int, count: int) -> None:
+def live(opened: recovery.OpenedFolder, first: int, count: int) -> None:
     """A client makes subscriptions, numbered from `first`."""
     core, journal = opened.core, opened.journal
     now = core.durable.now

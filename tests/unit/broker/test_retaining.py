@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from motet.broker.retaining import (
+from motet.broker.folder.retention import (
     DEFAULT,
     LEAST_SEGMENT_S,
     retention_in,
     retention_of,
     segment_bytes,
 )
-from motet.broker.topology import Topology
+from motet.broker.overlay.topology import Topology
 from motet.errors import MisuseError, TopologyError
 from motet.runtime.pubend import Disk, Retention
 from motet.runtime.pubend.retention import DAY_S
@@ -39,6 +39,12 @@ def test_a_topology_says_it_for_all_and_for_one() -> None:
     assert (two.keep_s, two.max_bytes, two.max_age_s) == (7200.0, 1 << 30, 1800.0)
     assert two.min_free_share == 0.2
     assert two.segment_age_s == 1800.0 / 8
+    assert Topology.parse(topology.to_toml()) == topology
+
+
+@pytest.mark.parametrize("history", ["30d", "1234567s", "90000d", "0.00001s"])
+def test_a_topology_written_again_keeps_every_time_as_it_is(history: str) -> None:
+    topology = Topology.parse(FILE.replace("2h", history))
     assert Topology.parse(topology.to_toml()) == topology
 
 
@@ -87,14 +93,14 @@ def test_history_goes_before_the_disk_is_full(tmp_path: Path) -> None:
     pubend = opened(tmp_path, retention=Retention(keep_s=DAY_S, min_free_share=0.1), time=Time())
     fill(pubend)
     pubend.acknowledged(100)
-    size = pubend.size_bytes
+    size = pubend.holdings.size_bytes
     roomy = Disk(100 * size, 50 * size)
     assert pubend.trim(roomy).events == 0
     lacking = Disk(100 * size, 10 * size - size // 4)
     trimmed = pubend.trim(lacking)
     assert 0 < trimmed.floor < 100
     assert trimmed.lost_events == 0
-    assert size // 2 < pubend.size_bytes <= size - size // 4
+    assert size // 2 < pubend.holdings.size_bytes <= size - size // 4
     trimmed = pubend.trim(Disk(100 * size, 0))
     assert 0 < trimmed.floor <= 100
     assert pubend.trim(Disk(100 * size, 0)).events == 0
@@ -104,11 +110,11 @@ def test_history_goes_before_the_disk_is_full(tmp_path: Path) -> None:
 def test_a_log_takes_no_more_than_its_share_of_the_disk(tmp_path: Path) -> None:
     pubend = opened(tmp_path, retention=Retention(max_share=0.5), time=Time())
     fill(pubend)
-    size = pubend.size_bytes
+    size = pubend.holdings.size_bytes
     trimmed = pubend.trim(Disk(size, size))
     assert trimmed.lost_events > 0
-    assert pubend.size_bytes <= size // 2
-    assert pubend.lost_upto == trimmed.floor
+    assert pubend.holdings.size_bytes <= size // 2
+    assert pubend.holdings.lost_upto == trimmed.floor
     shut(pubend)
 
 
@@ -116,9 +122,9 @@ def test_a_log_may_begin_behind_what_was_lost(tmp_path: Path) -> None:
     from motet.runtime.pubend import Lost, PubendLog
 
     pubend = PubendLog.open(tmp_path, "b1/0", begin_behind=500)
-    assert (pubend.last_tick, pubend.first_tick, pubend.lost_upto) == (500, 501, 500)
+    assert (pubend.last_tick, pubend.first_tick, pubend.holdings.lost_upto) == (500, 501, 500)
     assert list(pubend.read(3, 700)) == [Lost(3, 500)]
     shut(pubend)
     again = PubendLog.open(tmp_path, "b1/0", begin_behind=900)
-    assert (again.last_tick, again.lost_upto) == (500, 500)
+    assert (again.last_tick, again.holdings.lost_upto) == (500, 500)
     shut(again)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from motet.broker.config import BrokerConfig
-from motet.broker.examination import examine
-from motet.broker.facts import SessionEnded
-from motet.broker.records import FACT, FOUNDED, PART, encode
-from motet.broker.recovery import open_folder, open_log, read_durable
+from motet.broker.core.records import FACT, FOUNDED, PART, encode
+from motet.broker.folder.examination import examine
+from motet.broker.folder.recovery import open_folder, open_log, read_durable
 from motet.errors import LogCorrupted, StorageError
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact
+from motet.protocol.session.facts import SessionEnded
 
 CONFIG = BrokerConfig("A")
 
@@ -59,7 +59,7 @@ def test_a_journal_without_a_beginning_names_its_folder(tmp_path: Path) -> None:
 def test_a_folder_that_changes_while_it_is_read_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from motet.broker import recovery
+    from motet.broker.folder import recovery
 
     files = open_folder(CONFIG, tmp_path).journal.log
     files.shut()  # type: ignore[attr-defined]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.remembered import Remembered
+from motet.broker.core.broker import BrokerCore
 from motet.model import Filter, OpId
-from motet.protocol.contract import Received
+from motet.protocol.config import BrokerConfig
+from motet.protocol.contract import Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link.messages import Control, LinkHello
 from motet.protocol.routing.messages import (
@@ -98,5 +97,5 @@ def test_two_roots_do_not_link() -> None:
     core = BrokerCore(BrokerConfig("A", ("B",), incarnation=1, root="A"))
     core.recover(0.0, Remembered())
     out = core.step(Received(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0, root="B")), 0.0)
-    assert "takes B for the root of the overlay, A takes A" in out.close[0].text
+    assert "has the root B, but A has the root A" in out.close[0].text
     assert not out.send

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from motet.broker.pubend import VolatilePubend
+from motet.broker.driver.pubend import VolatilePubend
 from motet.model import OpId
 from motet.protocol.contract import LogItem, LogRun, LogStart
 from motet.protocol.delivery.spans import Span
-from motet.protocol.delivery.state import ReadWanted
+from motet.protocol.delivery.stream import ReadWanted
 
 PER_RUN, RUNS = 10, 30
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from motet.broker.cell.mate import MateCore
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.remembered import Remembered
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.cell.mate import MateCore
 from motet.model import Filter, encode_event
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     Closed,
     Dialled,
@@ -21,6 +20,7 @@ from motet.protocol.contract import (
     LogStart,
     Output,
     Received,
+    Remembered,
     SetTimer,
     TimerFired,
 )

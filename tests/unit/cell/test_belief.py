@@ -11,7 +11,7 @@ from motet.protocol.cell.belief import MOST_DOUBTED, Beliefs, counts
 from motet.protocol.cell.messages import Said
 from motet.protocol.delivery.messages import AckExpected, AckUp, Knowledge, Nack
 from motet.protocol.delivery.spans import Span
-from motet.protocol.link.state import LinkRecord
+from motet.protocol.link.machine import LinkRecord
 from motet.protocol.publication import Publication
 
 OURS = LinkRecord("C", life=7, incarnation=3, asked=5, told=4)

@@ -12,8 +12,8 @@ from motet.protocol.cell import belief
 from motet.protocol.cell.messages import Said, Sideways
 from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION
-from motet.protocol.session.messages import ClientHello, Processed
-from motet.testing.patches import Patch, patched
+from motet.protocol.session.messages import ClientHello, Processed, UnsubscribeRequest
+from motet.testing.bugs.catalogue import Patch, patched
 from tests.unit.cell.stage import Stage
 
 LONG_S = 30.0
@@ -148,13 +148,13 @@ def test_a_member_that_reaches_nobody_hands_frames_sideways_once() -> None:
     scene.cores["P"].membership.bundle._ways.clear()
     carried: list[Any] = []
     core = scene.cores["Bm"]
-    carry = core.bundle.carry
+    carry = core.bundle._carry
 
     def watch(frame: Sideways, out: Any) -> None:
         carried.append(frame)
         carry(frame, out)
 
-    core.bundle.carry = watch
+    core.bundle._carry = watch
     direct = scene.cores["P"].links["B"].soft.connection
     scene.cores["P"].membership.bundle._look = lambda *_: (direct, "B")
     scene.event(1)
@@ -213,6 +213,24 @@ def test_a_head_with_clients_gets_what_others_send_to_its_mate() -> None:
         scene.event(x)
     assert scene.delivered["carl"] == [1, 3]
     assert scene.delivered["bob"] == [2]
+
+
+def test_a_mate_acknowledges_after_a_client_of_its_head_has_left() -> None:
+    """The mate saw the client's subscription start in the stream; it must not wait for a client
+    that only the head serves."""
+    scene = Scene()
+    scene.through_the_mate()
+    carl = scene.connect("carl", "B")
+    assert scene.subscribe(carl, "B", "x = 5")
+    publisher = scene.cores["P"]
+    scene.event(5)
+    assert scene.delivered["carl"] == [1]
+    scene.give("B", Received(carl, UnsubscribeRequest(2, 1)))
+    scene.event(1)
+    pubend, last = publisher.streams.pubend, publisher.streams.last_tick
+    scene.give("E", Received(scene.bob, Processed(pubend, last)))
+    scene.wait(LONG_S)
+    assert publisher.done_with() == last
 
 
 def test_clients_are_sent_to_the_head() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from motet.broker.topology import Topology
-from motet.cli.changes import change_between
+from motet.broker.overlay.topology import Topology
 from motet.errors import TopologyError
+from motet.fleet.supervisor import change_between
 
 TEXT = """
 [brokers.p1]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from motet.audit.records import DeliveryRecord, EventRecord, OperationRecord, SessionRecord
+from motet.broker.folder.journal import VOLATILE
 from motet.chaos.chronicle import Chronicle
 from motet.chaos.judgement import judge
-from motet.chaos.plan import Plan
+from motet.chaos.plan import ChaosPlan
 from motet.model import Filter
-from motet.runtime.journal import VOLATILE
-from motet.testing.history import Delivery, Event, Operation, Session
 
-PLAN = Plan(brokers=1, durability=VOLATILE)
+PLAN = ChaosPlan(brokers=1, durability=VOLATILE)
 
 
 def a_peaceful_run() -> Chronicle:
@@ -22,18 +22,18 @@ def a_peaceful_run() -> Chronicle:
     chronicle = Chronicle(PLAN.tree, covering=False, hop_s=1.0, lease_s=10.0)
     chronicle.well("B1")
     history = chronicle.history
-    session = Session("ann", 0, "B1-1.1", "B1", 0.0, sent=3)
+    session = SessionRecord("ann", 0, "B1-1.1", "B1", 0.0, sent=3)
     history.sessions.append(session)
     history.living.append(session)
     for number, kind in enumerate(("advertise", "subscribe"), 1):
-        session.operations[number] = Operation(
+        session.operations[number] = OperationRecord(
             session, number, number, kind, Filter.parse("x > 0"), None, True, 10.0, number, 1.0
         )
         session.operations[number].answer = "Done"
         session.operations[number].effective_at = 2.0
-    event = Event(0, "ann", 0, {"x": 1}, session, 3, 3.0, "accepted")
+    event = EventRecord(0, "ann", 0, {"x": 1}, session, 3, 3.0, "accepted")
     history.events.append(event)
-    history.deliveries.append(Delivery(3.5, 0, 2, session.operations[2], event, "ann"))
+    history.deliveries.append(DeliveryRecord(3.5, 0, 2, session.operations[2], event, "ann"))
     history.settled_at = 9.0
     return chronicle
 
@@ -80,7 +80,8 @@ def test_sure_events_are_counted_apart() -> None:
     event.sure, event.pubend, event.tick = True, "B1.1", 7
     operation = history.sessions[0].operations[2]
     history.deliveries[:] = [
-        Delivery(at, 0, 2, operation, event, "ann", "B1.1", tick) for at, tick in ((3.5, 7), (8, 7))
+        DeliveryRecord(at, 0, 2, operation, event, "ann", "B1.1", tick)
+        for at, tick in ((3.5, 7), (8, 7))
     ]
     chronicle.nacks = {("B1", 1): 2, ("B1", 2): 3}
     report = judge(replace(PLAN, profile="delivery"), chronicle, {})
@@ -108,6 +109,6 @@ def test_what_the_recorder_found_odd_counts() -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_violation(tmp_path: Path) -> None:
-    report = judge(Plan(brokers=1), a_peaceful_run(), {"B1": tmp_path / "B1"})
+    report = judge(ChaosPlan(brokers=1), a_peaceful_run(), {"B1": tmp_path / "B1"})
     assert report.violated == {"durability": 1}
     assert "B1 cannot be rebuilt" in report.violations[0].detail

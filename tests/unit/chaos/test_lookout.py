@@ -11,11 +11,11 @@ from typing import Any
 import pytest_asyncio
 
 from motet.chaos.chronicle import Chronicle
-from motet.chaos.fleet import BrokerProcess, free_ports
 from motet.chaos.lookout import Lookout
-from motet.chaos.plan import Plan
-from motet.chaos.proxy import LinkProxy
-from motet.chaos.traffic import Traffic
+from motet.chaos.plan import ChaosPlan
+from motet.chaos.traffic import ChaosTraffic
+from motet.fleet.process import BrokerProcess
+from motet.fleet.proxy import LinkProxy
 from motet.testing.topology import Tree
 
 EDGE = ("B1", "B2")
@@ -34,9 +34,9 @@ class Post:
 
     def __init__(self, directory: Path) -> None:
         self.chronicle = Chronicle(Tree([EDGE]), covering=False, hop_s=1.0, lease_s=10.0)
-        options = ("--durability", "volatile")
-        self.broker = BrokerProcess("B1", free_ports(1)[0], options, directory)
-        traffic = Traffic(Plan(brokers=2), self.chronicle, {})
+        options = ("--durability", "volatile", "--listen", "127.0.0.1:0")
+        self.broker = BrokerProcess("B1", options, directory)
+        traffic = ChaosTraffic(ChaosPlan(brokers=2), self.chronicle, {})
         proxies: dict[tuple[str, str], LinkProxy] = {}
         self.lookout = Lookout(self.chronicle, {"B1": self.broker}, proxies, traffic)
 
@@ -70,7 +70,7 @@ async def test_a_broker_that_ends_by_itself_is_a_violation_and_comes_back(post: 
     assert list(await post.lookout.look()) == ["B1"]
     ((guarantee, detail),) = post.chronicle.history.oddities
     assert guarantee == "invariants"
-    assert "B1 ended by itself with status -9" in detail
+    assert "B1 ended by itself with SIGKILL" in detail
     assert post.broker.starts == 2
 
 

@@ -6,52 +6,52 @@ from itertools import pairwise
 
 import pytest
 
-from motet.chaos.plan import DECK, DELIVERY_DECK, LASTS_S, ON_LINKS, Plan
+from motet.chaos.plan import DECK, DELIVERY_DECK, LASTS_S, ON_LINKS, ChaosPlan
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_seed_draws_its_faults_again(seed: int) -> None:
-    plan = Plan(seed=seed)
+    plan = ChaosPlan(seed=seed)
     strikes = plan.strikes()
-    assert strikes == Plan(seed=seed).strikes()
-    assert strikes != Plan(seed=seed + 1).strikes()
+    assert strikes == ChaosPlan(seed=seed).strikes()
+    assert strikes != ChaosPlan(seed=seed + 1).strikes()
     assert strikes[0].kind == "kill"
     assert all(before.at_s <= after.at_s for before, after in pairwise(strikes))
     assert all(0.0 <= strike.at_s < plan.seconds for strike in strikes)
 
 
 def test_the_number_of_clients_does_not_move_the_faults() -> None:
-    assert Plan(clients_per_broker=1).strikes() == Plan(clients_per_broker=9).strikes()
+    assert ChaosPlan(clients_per_broker=1).strikes() == ChaosPlan(clients_per_broker=9).strikes()
 
 
 def test_every_kind_of_fault_comes_soon() -> None:
-    strikes = Plan(seconds=600.0).strikes()
+    strikes = ChaosPlan(seconds=600.0).strikes()
     for start in range(1, len(strikes) - len(DECK), len(DECK)):
         hand = [strike.kind for strike in strikes[start : start + len(DECK)]]
         assert sorted(hand) == sorted(DECK)
 
 
 def test_every_role_is_killed_where_streams_are_watched() -> None:
-    strikes = Plan(profile="delivery", seconds=600.0).strikes()
+    strikes = ChaosPlan(profile="delivery", seconds=600.0).strikes()
     assert strikes[0].kind == "kill_middle"
     hand = [strike.kind for strike in strikes[1 : len(DELIVERY_DECK) + 1]]
     assert sorted(hand) == sorted(DELIVERY_DECK)
 
 
 def test_publishers_and_subscribers_live_apart_where_streams_are_watched() -> None:
-    plan = Plan(brokers=5, profile="delivery")
+    plan = ChaosPlan(brokers=5, profile="delivery")
     assert plan.homes("publisher") == ("B3",)
     assert plan.homes("subscriber") == ("B4", "B5")
     assert plan.homes("middle") == ("B1", "B2")
     assert plan.inhabited == ("B3", "B4", "B5")
     everywhere = plan.tree.brokers
-    assert Plan(brokers=5).inhabited == Plan(brokers=5).homes("publisher") == everywhere
-    alone = Plan(brokers=1, profile="delivery")
+    assert ChaosPlan(brokers=5).inhabited == ChaosPlan(brokers=5).homes("publisher") == everywhere
+    alone = ChaosPlan(brokers=1, profile="delivery")
     assert alone.homes("publisher") == alone.homes("subscriber") == ("B1",)
 
 
 def test_no_outage_is_as_long_as_a_lease() -> None:
-    plan = Plan(seconds=600.0)
+    plan = ChaosPlan(seconds=600.0)
     for strike in plan.strikes():
         shortest_s, longest_s = LASTS_S[strike.kind]
         assert shortest_s <= strike.lasts_s <= longest_s
@@ -60,20 +60,20 @@ def test_no_outage_is_as_long_as_a_lease() -> None:
 
 
 def test_a_single_broker_has_no_links_to_break() -> None:
-    plan = Plan(brokers=1, seconds=120.0)
+    plan = ChaosPlan(brokers=1, seconds=120.0)
     assert plan.tree.edges == ()
     kinds = {strike.kind for strike in plan.strikes()}
     assert kinds == set(DECK) - set(ON_LINKS)
 
 
 def test_even_a_moment_has_its_fault() -> None:
-    assert [strike.kind for strike in Plan(seconds=0.1).strikes()] == ["kill"]
+    assert [strike.kind for strike in ChaosPlan(seconds=0.1).strikes()] == ["kill"]
 
 
 def test_shapes() -> None:
-    line = Plan(brokers=4, shape="line").tree
-    star = Plan(brokers=4, shape="star").tree
-    tree = Plan(brokers=4, shape="tree").tree
+    line = ChaosPlan(brokers=4, shape="line").tree
+    star = ChaosPlan(brokers=4, shape="star").tree
+    tree = ChaosPlan(brokers=4, shape="tree").tree
     assert line.path("B1", "B4") == ("B1", "B2", "B3", "B4")
     assert star.path("B2", "B4") == ("B2", "B1", "B4")
     assert tree.path("B4", "B3") == ("B4", "B2", "B1", "B3")

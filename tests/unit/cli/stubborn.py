@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 
+from motet.cli.console import say
 from motet.cli.interrupt import interruptible, until_enough
-from motet.cli.voice import say
 from motet.errors import MotetError
 
 FAMILY = "sleep 60 & echo $!; exec sleep 60"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from motet.chaos.judgement import Report, Violation
-from motet.chaos.plan import Plan
-from motet.cli import ending, storms
+from motet.chaos.judgement import ChaosReport, ChaosViolation
+from motet.chaos.plan import ChaosPlan
+from motet.cli import chaos_run, console
 from motet.cli.main import run
 
 
@@ -18,11 +18,11 @@ from motet.cli.main import run
         (["--brokers", "0"], "--brokers"),
         (["--brokers", "65"], "--brokers"),
         (["--brokers", "many"], "--brokers"),
-        (["--seconds", "0"], "0 seconds"),
-        (["--seconds", "-3"], "-3 seconds"),
-        (["--seconds", "nan"], "nan seconds"),
-        (["--seconds", "inf"], "inf seconds"),
-        (["--seconds", "601"], "601 seconds"),
+        (["--seconds", "0"], "--seconds 0"),
+        (["--seconds", "-3"], "--seconds -3"),
+        (["--seconds", "nan"], "--seconds nan"),
+        (["--seconds", "inf"], "--seconds inf"),
+        (["--seconds", "601"], "--seconds 601"),
         (["--seed", "-1"], "--seed"),
         (["--shape", "ring"], "ring"),
         (["--durability", "prayer"], "prayer"),
@@ -32,7 +32,7 @@ from motet.cli.main import run
 def test_misuse_is_one_clear_line_and_status_2(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["chaos", *arguments]) == ending.MISUSE
+    assert run(["chaos", *arguments]) == console.MISUSE
     captured = capsys.readouterr()
     assert captured.out == ""
     lines = captured.err.splitlines()
@@ -44,19 +44,21 @@ def test_misuse_is_one_clear_line_and_status_2(
 
 def test_a_folder_is_used_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "B1.log").touch()
-    assert run(["chaos", "--dir", str(tmp_path)]) == ending.MISUSE
+    assert run(["chaos", "--dir", str(tmp_path)]) == console.MISUSE
     assert "is not empty" in capsys.readouterr().err
 
 
 def test_a_seed_is_drawn_if_none_is_given() -> None:
-    drawn = {storms.plan(3, 1.0, None, "line", "control", False, "fsync").seed for _ in range(20)}
+    drawn = {
+        chaos_run.plan(3, 1.0, None, "line", "control", False, "fsync").seed for _ in range(20)
+    }
     assert len(drawn) > 1
-    assert storms.plan(3, 1.0, 7, "line", "control", False, "fsync").seed == 7
+    assert chaos_run.plan(3, 1.0, 7, "line", "control", False, "fsync").seed == 7
 
 
-def report(*violations: Violation) -> Report:
-    return Report(
-        plan=Plan(brokers=3, seed=7),
+def report(*violations: ChaosViolation) -> ChaosReport:
+    return ChaosReport(
+        plan=ChaosPlan(brokers=3, seed=7),
         faults={"kill": 2, "restart_client": 1},
         operations={"acknowledged": 1234, "lost": 0},
         events={"published": 10},
@@ -73,18 +75,18 @@ def report(*violations: Violation) -> Report:
 
 
 def test_a_good_report(capsys: pytest.CaptureFixture[str]) -> None:
-    storms.show(report())
+    chaos_run.show(report())
     shown = " ".join(capsys.readouterr().out.split())
     for words in ("seed 7", "faults: restart client 1", "operations: acknowledged 1,234"):
         assert words in shown
     assert "longest outage 3.2 s" in shown
     assert "routing 99 0" in shown
-    assert shown.endswith("nothing is violated")
+    assert shown.endswith("no violations")
 
 
 def test_a_bad_report(capsys: pytest.CaptureFixture[str]) -> None:
-    storms.show(report(Violation("routing", "SRT of B2: [bold] should not be there")))
+    chaos_run.show(report(ChaosViolation("routing", "SRT of B2: [bold] should not be there")))
     shown = " ".join(capsys.readouterr().out.split())
     assert "routing 99 12" in shown
     assert "VIOLATED routing: SRT of B2: [bold] should not be there" in shown
-    assert shown.endswith("VIOLATED; --seed 7 draws it again")
+    assert shown.endswith("VIOLATED; --seed 7 repeats the faults")

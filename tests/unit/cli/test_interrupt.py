@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from motet.cli import interrupt, offspring
-from motet.cli.ending import INTERRUPTED
+from motet.cli import interrupt
+from motet.cli.console import INTERRUPTED
 from motet.errors import MotetError
+from tests.processes import descendants, living
 from tests.unit.cli.stubborn import job
+from tests.waiting import PATIENCE_S
 
 STUBBORN = (sys.executable, "-m", "tests.unit.cli.stubborn")
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 20.0
 
 
 def start(*words: str) -> tuple[subprocess.Popen[str], list[int]]:
@@ -34,11 +35,11 @@ def start(*words: str) -> tuple[subprocess.Popen[str], list[int]]:
 def test_it_says_one_line_and_takes_everybody_along(number: signal.Signals) -> None:
     process, family = start("once")
     assert len(family) == 2
-    assert set(family) <= set(offspring.descendants(process.pid))
+    assert set(family) <= descendants(process.pid)
     process.send_signal(number)
     assert process.communicate(timeout=PATIENCE_S) == ("", "interrupted; nothing is lost\n")
     assert process.returncode == INTERRUPTED
-    assert not set(family) & set(offspring.parents())
+    assert not living(family)
 
 
 def test_what_runs_until_somebody_has_seen_enough_is_not_the_end() -> None:
@@ -51,7 +52,7 @@ def test_what_runs_until_somebody_has_seen_enough_is_not_the_end() -> None:
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=PATIENCE_S) == ("", "interrupted; nothing is lost\n")
     assert process.returncode == INTERRUPTED
-    assert not set(family) & set(offspring.parents())
+    assert not living(family)
 
 
 def test_a_terminal_gets_its_cursor_back() -> None:
@@ -81,18 +82,3 @@ def test_otherwise_it_is_as_if_nobody_waited() -> None:
     other.start()
     other.join()
     assert found == [7]
-
-
-def test_processes_are_found_by_a_command_where_there_are_no_files(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The command is a process, too, and would be found each time anew."""
-    said = r"    1     0 S\n   20     1 Ss\n  300    20 Z\n 4000    20 R+\n"
-    listing = tmp_path / "ps"
-    listing.write_text(f"#!/bin/sh\nprintf '{said}'\necho $$ $PPID R\n")
-    listing.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(offspring, "PROC", Path("/nowhere"))
-    assert offspring.parents() == {1: 0, 20: 1, 4000: 20}
-    assert offspring.descendants(1) == [20, 4000]
-    assert offspring.descendants(os.getpid()) == []

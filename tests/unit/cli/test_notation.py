@@ -9,7 +9,7 @@ from math import inf, isnan, nan
 import pytest
 
 from motet.cli import notation
-from motet.cli.ending import Misuse
+from motet.cli.console import Misuse
 from motet.model import Event
 
 MOMENT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from motet.cli.main import run
+from tests.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -34,4 +35,7 @@ def test_closed_standard_streams_are_no_reason_to_crash() -> None:
             os.close(number)
 
     command = [sys.executable, "-m", "motet", "sub", "motet://127.0.0.1:1", "true"]
-    assert subprocess.run(command, preexec_fn=close_all, timeout=60, check=False).returncode == 1
+    assert (
+        subprocess.run(command, preexec_fn=close_all, timeout=PATIENCE_S, check=False).returncode
+        == 1
+    )

@@ -12,7 +12,7 @@ import pytest
 
 from motet.audit.verdicts import Audit, Finding
 from motet.audit.writing import write_part
-from motet.cli import pipeline_runs
+from motet.cli import pipeline
 from motet.cli.main import run
 
 session = import_module("motet.spark.session")  # the package has a function of that name
@@ -34,7 +34,7 @@ def judging(found: Audit, patch: pytest.MonkeyPatch) -> None:
         assert (what, master, bool(alone)) == ("audit", None, True)
         return Mock()
 
-    patch.setattr(pipeline_runs, "started", started)
+    patch.setattr(pipeline, "started", started)
     patch.setattr("motet.spark.audit.audit", lambda *_, **__: found)
 
 
@@ -63,7 +63,7 @@ def test_a_folder_without_a_history_is_refused(
     assert run(["pipeline", "audit", str(tmp_path)]) == 2
     assert "has no history" in capsys.readouterr().err
     assert run(["pipeline", "audit", str(tmp_path / "nowhere")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 def test_what_is_missing_is_named_with_the_command(

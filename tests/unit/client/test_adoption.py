@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from motet.client.happenings import Brought, Failure, Missed, Resolved, Settled, Welcomed
-from motet.client.machine import ClientMachine
+from motet.client.session.machine import ClientMachine
+from motet.client.session.state import Brought, Failure, Missed, Resolved, Settled, Welcomed
 from motet.errors import MisuseError, ProtocolError, TooLate
 from motet.model import Filter
 from motet.protocol.delivery.messages import Delivered
@@ -62,18 +62,18 @@ def test_requests_go_on_where_the_session_is() -> None:
     machine.take()
     stands = (Stands(3, "subscribe", "f", F), Stands(5, "advertise", "g", G))
     assert sent(machine, left(*stands)) == []
-    assert [(o.kind, o.name, o.filter) for o in machine.standing()] == [
+    assert [(o.kind, o.name, o.filter) for o in machine.requests.in_force()] == [
         ("subscribe", "f", F),
         ("advertise", "g", G),
     ]
-    (handle, _) = machine.in_force()
+    (handle, _) = list(machine.requests.standing)
     machine.request("unsubscribe", target=handle)
     machine.request("subscribe", G, name="other")
     assert [(type(f), f.sequence) for f in sent(machine)] == [  # type: ignore[union-attr]
         (UnsubscribeRequest, 8),
         (SubscribeRequest, 9),
     ]
-    assert [o.name for o in machine.standing()] == ["g", "other"]
+    assert [o.name for o in machine.requests.in_force()] == ["g", "other"]
 
 
 def test_what_was_not_answered_yet_is_asked_again() -> None:
@@ -82,11 +82,11 @@ def test_what_was_not_answered_yet_is_asked_again() -> None:
     (again,) = sent(machine, left(Stands(3, "subscribe", "f", F, answered=False)))
     assert isinstance(again, SubscribeRequest)
     assert again.sequence == 3
-    (operation,) = machine.standing()
-    assert machine.await_answer(operation.handle)
+    (operation,) = machine.requests.in_force()
+    assert machine.requests.await_answer(operation.handle)
     machine.received(Done(3))
     assert Resolved(operation.handle, None) in machine.take().happened
-    assert machine.in_force() == [operation.handle]
+    assert list(machine.requests.standing) == [operation.handle]
 
 
 def test_what_was_asked_for_before_the_welcome_finds_its_place() -> None:
@@ -103,7 +103,7 @@ def test_what_was_asked_for_before_the_welcome_finds_its_place() -> None:
     (failed,) = [e for e in effects.happened if isinstance(e, Resolved) and e.handle == other]
     assert failed.failure is not None
     assert failed.failure.error == "NameTaken"
-    assert third in [o.handle for o in machine.standing()]
+    assert third in [o.handle for o in machine.requests.in_force()]
 
 
 def test_publications_follow_those_of_the_last_process() -> None:
@@ -112,9 +112,9 @@ def test_publications_follow_those_of_the_last_process() -> None:
     machine.take()
     (frame,) = sent(machine, left(published=5, taken=8))
     assert frame == Publish(9, [Raw(b"early")])
-    assert (machine.published, machine.certain) == (5, False)
+    assert (machine.window.answered, machine.certain) == (5, False)
     machine.received(Published(8))
-    assert (machine.published, machine.certain) == (8, True)
+    assert (machine.window.answered, machine.certain) == (8, True)
     assert machine.take().happened == []
     machine.received(Published(9))
     assert machine.take().happened == [Settled(1)]
@@ -191,7 +191,7 @@ def test_a_process_leaves_and_its_session_stays() -> None:
     machine = durable()
     machine.take()
     sent(machine, left(Stands(3, "subscribe", "f", F)))
-    (handle,) = machine.in_force()
+    (handle,) = list(machine.requests.standing)
     machine.goodbye(done={handle: {"P": 7}})
     assert machine.take().send == [Goodbye(stay=True, done={3: {"P": 7}})]
     other = durable()
@@ -203,7 +203,7 @@ def test_a_process_leaves_and_its_session_stays() -> None:
 def test_only_a_durable_client_gets_a_session_that_it_did_not_ask_for() -> None:
     machine = ClientMachine("c")
     machine.opened()
-    with pytest.raises(ProtocolError, match="not the one we asked for"):
+    with pytest.raises(ProtocolError, match="not ours"):
         machine.received(left())
 
 
@@ -215,7 +215,7 @@ def test_failures_of_others_are_not_ours() -> None:
     (failed,) = [e for e in machine.take().happened if isinstance(e, Resolved)]
     assert failed.handle == handle
     assert isinstance(failed.failure, Failure)
-    assert [o.filter for o in machine.standing()] == [G]
+    assert [o.filter for o in machine.requests.in_force()] == [G]
 
 
 def test_in_total_order_a_gap_is_told_and_not_filled() -> None:

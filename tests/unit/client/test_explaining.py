@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from motet import Plan, PlanError
-from motet.client.explaining import Made, Sketch, explain_transaction, shape_of
+from motet import Plan
+from motet.client.explanation import Made, Sketch, explain_transaction
+from motet.errors import PlanError
 
 LINKS = (("B1", "B3"), ("B2", "B3"), ("B3", "B4"), ("B4", "B5"))
 HOMES = {"near": "B1", "far": "B5", "away": None}
@@ -80,11 +81,14 @@ def test_isolation_costs_two_floods_more_if_something_is_read() -> None:
 
 def test_a_hint_says_when_a_plan_would_do() -> None:
     alone = [Made("subscribe", "x = 1")]
-    assert "nobody was invited" in explain_transaction(alone, False, None).hints[0]
+    assert "no client was invited" in explain_transaction(alone, False, None).hints[0]
     invites = [Made("invite", "{'assign': 1}", 0.01, 2)]
-    same, other = shape_of(invites), shape_of([Made("invite", "{'assign': 2}", 0.01, 2)])
+    same, other = invites, [Made("invite", "{'assign': 2}", 0.01, 2)]
     assert explain_transaction(invites, True, None, [same, other]).hints == ()
-    assert "alike" in explain_transaction(invites, True, None, [same, other, same]).hints[0]
+    assert (
+        "the same operations"
+        in explain_transaction(invites, True, None, [same, other, same]).hints[0]
+    )
     assert explain_transaction([], True, None).hints == ()
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from motet.client.happenings import Brought, Concluded, Finished, Resolved, Summoned
-from motet.client.machine import ClientMachine
-from motet.client.operation import Operation
+from motet.client.session.machine import ClientMachine
+from motet.client.session.state import Brought, Concluded, Finished, Operation, Resolved, Summoned
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import (
@@ -33,7 +32,7 @@ OFFER = Stands(GRANTED + 2, "advertise", "offer", F)
 def willing() -> ClientMachine:
     """Its broker may do its part; one subscription is in force, as number 2."""
     machine = opened()
-    machine.ask(ConsentRequest(0, 5.0))
+    machine.parts.ask(ConsentRequest(0, 5.0))
     machine.request("subscribe", F)
     for number in (1, 2):
         machine.received(Done(number))
@@ -53,7 +52,7 @@ def brought(machine: ClientMachine) -> list[tuple[int, ...]]:
 
 
 def standing(machine: ClientMachine) -> list[tuple[str, int]]:
-    return [(each.kind, each.sequence) for each in machine.standing()]
+    return [(each.kind, each.sequence) for each in machine.requests.in_force()]
 
 
 def begun(machine: ClientMachine) -> list[Operation]:
@@ -66,11 +65,11 @@ def begun(machine: ClientMachine) -> list[Operation]:
 
 def test_consent_is_a_request_like_any_other() -> None:
     machine = opened()
-    handle = machine.ask(ConsentRequest(0, 5.0))
+    handle = machine.parts.ask(ConsentRequest(0, 5.0))
     assert sent(machine) == [ConsentRequest(1, 5.0)]
     machine.received(Done(1))
     assert happened(machine) == [Resolved(handle, None)]
-    assert machine.standing() == []
+    assert machine.requests.in_force() == []
 
 
 def test_a_new_session_is_told_behind_what_is_renewed() -> None:
@@ -97,7 +96,7 @@ def test_the_same_session_knows_of_it() -> None:
 
 def test_a_consent_under_way_is_sent_again_once_and_answered() -> None:
     machine = opened()
-    handle = machine.ask(ConsentRequest(0, 5.0))
+    handle = machine.parts.ask(ConsentRequest(0, 5.0))
     machine.take()
     again, told = reopen(machine, welcome("B1-2"))
     assert again == [ConsentRequest(1, 5.0)]
@@ -189,12 +188,12 @@ def test_what_was_under_way_when_the_connection_broke_is_told_again() -> None:
 
 def test_what_has_ended_is_ours_until_the_broker_says_that_it_is_over() -> None:
     machine = willing()
-    (held,) = machine.standing()
+    (held,) = machine.requests.in_force()
     machine.received(Decided(TX, 7, True, "", (), (2,)))
     (told,) = happened(machine)
     assert isinstance(told, Concluded)
     assert told.ended == (held.handle,)
-    assert machine.standing() == []
+    assert machine.requests.in_force() == []
     machine.received(delivered(5, number=2))  # it was owed
     assert brought(machine) == [(5, held.handle)]
     machine.received(Over(2))
@@ -229,21 +228,34 @@ def test_what_is_over_before_its_decision_is_told_again_does_not_end_twice() -> 
 
 def test_what_has_ended_before_the_answer_to_it_came_stands_no_more() -> None:
     machine = opened()
-    machine.ask(ConsentRequest(0))
+    machine.parts.ask(ConsentRequest(0))
     machine.request("subscribe", F)
     machine.received(Done(1))
     machine.received(Decided(TX, 7, True, "", (), (2,)))
     machine.received(Done(2))
-    assert machine.standing() == []
+    assert machine.requests.in_force() == []
 
 
 def test_who_takes_back_what_a_plan_takes_back_hears_so() -> None:
     machine = willing()
-    (held,) = machine.standing()
+    (held,) = machine.requests.in_force()
     machine.request("unsubscribe", target=held.handle)
     machine.received(Decided(TX, 7, True, "", (), (2,)))
     machine.received(Failed(3, "InTransaction", "a transaction ends it"))
-    assert machine.standing() == []
+    assert machine.requests.in_force() == []
+
+
+def test_an_unanswered_subscription_that_cannot_be_removed_is_answered_in_a_new_session() -> None:
+    """Its removal fails because it is part of a transaction; then the session is lost."""
+    machine = opened()
+    asked = machine.request("subscribe", F)
+    machine.request("unsubscribe", target=asked)
+    machine.received(Failed(2, "InTransaction", "a transaction ends it"))
+    machine.take()
+    (again,), _ = reopen(machine, welcome("B1-10"))
+    assert isinstance(again, SubscribeRequest)
+    machine.received(Done(again.sequence))
+    assert Resolved(asked, None) in happened(machine)
 
 
 # ── deliveries that overtake the decision ────────────────────────────────────────────────
@@ -254,9 +266,9 @@ def test_a_delivery_that_overtakes_the_decision_waits_for_it() -> None:
     machine.received(delivered(5))
     machine.received(delivered(6))
     assert brought(machine) == []
-    assert machine.horizons.get("P.1", 0) == 0
+    assert machine.streams.received.get("P.1", 0) == 0
     machine.received(Decided(TX, 7, True, "", (BEGUN,)))
-    (_, handle) = (o.handle for o in machine.standing())
+    (_, handle) = (o.handle for o in machine.requests.in_force())
     assert brought(machine) == [(5, handle), (6, handle)]
 
 
@@ -269,7 +281,7 @@ def test_the_decision_is_heard_before_the_events() -> None:
 
 def test_what_comes_behind_one_that_waits_waits_too() -> None:
     machine = willing()
-    (held,) = machine.standing()
+    (held,) = machine.requests.in_force()
     machine.received(delivered(5))
     machine.received(delivered(6, number=2))
     assert brought(machine) == []
@@ -303,7 +315,7 @@ def test_what_waits_when_the_connection_breaks_comes_again() -> None:
 
 def test_who_executes_a_plan_waits_too() -> None:
     machine = opened()
-    machine.ask(ExecuteRequest(0, (("alice", ()),)))
+    machine.parts.ask(ExecuteRequest(0, (("alice", ()),)))
     machine.received(delivered(5))
     assert brought(machine) == []
     machine.received(Decided("alice/B1-1/1", 7, True, "", (BEGUN,)))
@@ -331,7 +343,7 @@ def test_a_later_process_finds_what_a_plan_has_left() -> None:
     assert standing(machine) == [("subscribe", FIRST)]
     machine.received(Decided(TX, 7, True, "", (BEGUN,)))
     assert begun(machine) == []
-    machine.ask(ConsentRequest(0, 5.0))
+    machine.parts.ask(ConsentRequest(0, 5.0))
     assert sent(machine) == [ConsentRequest(5, 5.0)]
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from motet.client.happenings import (
+from motet.client.session.machine import MAX_REQUESTS, MOVES, ClientMachine
+from motet.client.session.state import (
     Arrived,
-    Ended,
+    Dismissed,
     Failure,
     Lapsed,
     Parted,
@@ -17,7 +18,6 @@ from motet.client.happenings import (
     Settled,
     Welcomed,
 )
-from motet.client.machine import MAX_REQUESTS, MOVES, ClientMachine
 from motet.errors import ClosedError, InvariantError, MisuseError, NoSuchOperation, ProtocolError
 from motet.model import Filter
 from motet.protocol.delivery.messages import Delivered
@@ -138,7 +138,7 @@ def test_a_broker_with_an_old_copy_of_its_state_is_not_asked_again() -> None:
     machine.request("subscribe", F)
     machine.received(Goodnight("StaleState", "move the folder away"))
     failure = Failure("StaleState", "move the folder away")
-    assert happened(machine)[-2:] == [Resolved(1, failure), Ended(failure)]
+    assert happened(machine)[-2:] == [Resolved(1, failure), Dismissed(failure)]
     assert machine.state == "ended"
 
 
@@ -224,13 +224,13 @@ def test_what_was_being_taken_back_is_gone_with_the_session() -> None:
     machine.take()
     again, told = reopen(machine, welcome("B1-2"))
     assert again == [AdvertiseRequest(1, F, False)]
-    withdrawn = Failure("Withdrawn", "taken back before the answer")
+    withdrawn = Failure("Withdrawn", "cancelled before it was answered")
     assert told[:-1] == [
         Resolved(doubtful, withdrawn),
         Resolved(first, None),
         Resolved(second, None),
     ]
-    assert machine.in_force() == [kept]
+    assert list(machine.requests.standing) == [kept]
 
 
 def test_a_renewal_that_fails_is_told() -> None:
@@ -241,7 +241,7 @@ def test_a_renewal_that_fails_is_told() -> None:
     reopen(machine, welcome("B1-2"))
     machine.received(Failed(1, "FilterTooComplex", "too much"))
     assert happened(machine) == [Lapsed(handle, Failure("FilterTooComplex", "too much"))]
-    assert machine.in_force() == []
+    assert list(machine.requests.standing) == []
 
 
 @pytest.mark.parametrize("heartbeat_s", [0.0, -1.0, 1e9, float("inf"), float("nan")])
@@ -283,7 +283,7 @@ def test_which_goodnights_are_final(error: str, final: bool) -> None:
     machine.received(Goodnight(error, "why"))
     why = Failure(error, "why")
     if final:
-        told = [Resolved(handle, why), Settled(2, (), why), Ended(why)]
+        told = [Resolved(handle, why), Settled(2, (), why), Dismissed(why)]
         assert (happened(machine), machine.state) == (told, "ended")
         with pytest.raises(ClosedError):
             machine.request("subscribe", F)
@@ -311,7 +311,7 @@ def test_a_broker_that_blames_us_three_times_in_a_row_means_it() -> None:
     assert happened(machine) == [Parted(Failure("ProtocolError", "why"))]
     machine.closed()
     assert refuse(machine, "FrameError") == [Parted(Failure("FrameError", "why"))]
-    assert refuse(machine, "ProtocolError") == [Ended(Failure("ProtocolError", "why"))]
+    assert refuse(machine, "ProtocolError") == [Dismissed(Failure("ProtocolError", "why"))]
     assert machine.state == "ended"
 
 
@@ -340,7 +340,7 @@ def test_a_request_that_the_broker_refuses_after_every_welcome_is_not_repeated_f
     for last in (False, False, True):
         machine.received(Goodnight("ProtocolError", "why"))
         told = happened(machine)
-        assert told == ([Resolved(handle, why), Ended(why)] if last else [Parted(why)])
+        assert told == ([Resolved(handle, why), Dismissed(why)] if last else [Parted(why)])
         if not last:
             again, _ = reopen(machine, welcome(resumed=True))
             assert again == [SubscribeRequest(1, F)]
@@ -548,13 +548,13 @@ def test_what_was_never_sent_is_sent_whatever_happened(answer: Welcome, first: i
 def test_the_window_bounds_what_is_open() -> None:
     machine = opened(window=3)
     machine.publish(bodies("a", "b"))
-    assert (machine.room, machine.can_publish) == (1, True)
+    assert (machine.window.room, machine.can_publish) == (1, True)
     with pytest.raises(MisuseError, match="more than 3"):
         machine.publish(bodies("c", "d"))
     machine.publish(bodies("c"))
-    assert (machine.room, machine.can_publish) == (0, False)
+    assert (machine.window.room, machine.can_publish) == (0, False)
     machine.received(Published(2))
-    assert machine.room == 2
+    assert machine.window.room == 2
 
 
 def test_large_batches_are_cut() -> None:
@@ -577,7 +577,7 @@ def test_requests_are_resolved_in_any_order() -> None:
         Resolved(two, Failure("NotEffective", "slow", ("B3",))),
         Resolved(one, None),
     ]
-    assert machine.in_force() == [one]
+    assert list(machine.requests.standing) == [one]
 
 
 def test_only_what_is_in_force_can_be_taken_back_and_only_once() -> None:
@@ -608,7 +608,7 @@ def test_an_abandoned_subscription_is_taken_back_quietly() -> None:
     machine.received(Failed(1, "Withdrawn", ""))
     machine.received(Done(2))
     assert happened(machine) == []
-    assert machine.in_force() == []
+    assert list(machine.requests.standing) == []
 
 
 @pytest.mark.parametrize("kind", ["advertise", "subscribe"])
@@ -621,9 +621,9 @@ def test_what_is_abandoned_after_its_answer_is_taken_back_and_not_renewed(kind: 
     machine.abandon(handle)
     undo = UnadvertiseRequest if kind == "advertise" else UnsubscribeRequest
     assert sent(machine) == [undo(2, 1, False)]
-    assert machine.in_force() == []
+    assert list(machine.requests.standing) == []
     assert reopen(machine, welcome("B1-2"))[0] == []
-    assert machine.in_force() == []
+    assert list(machine.requests.standing) == []
 
 
 def test_what_is_abandoned_while_it_is_renewed_is_taken_back() -> None:
@@ -636,7 +636,7 @@ def test_what_is_abandoned_while_it_is_renewed_is_taken_back() -> None:
     assert sent(machine) == [UnsubscribeRequest(2, 1, False)]
     machine.received(Done(1))
     machine.received(Done(2))
-    assert (happened(machine), machine.in_force()) == ([], [])
+    assert (happened(machine), list(machine.requests.standing)) == ([], [])
 
 
 def test_what_is_abandoned_before_it_was_sent_leaves_no_trace() -> None:

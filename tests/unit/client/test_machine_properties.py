@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Raw
 
-from motet.client.happenings import Resolved, Settled
-from motet.client.machine import ClientMachine
+from motet.client.session.machine import ClientMachine
+from motet.client.session.state import Resolved, Settled
 from motet.model import Filter
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import (
@@ -117,10 +117,12 @@ class Fates(RuleBasedStateMachine):
         if self.client.state != "ended":
             self.asked.add(self.client.request(kind, F, wait=wait))  # type: ignore[arg-type]
 
-    @precondition(lambda self: self.client.in_force())
+    @precondition(lambda self: self.client.requests.standing)
     @rule(data=st.data())
     def take_back(self, data: st.DataObject) -> None:
-        operation = self.client._standing[data.draw(st.sampled_from(self.client.in_force()))]
+        operation = self.client.requests.standing[
+            data.draw(st.sampled_from(list(self.client.requests.standing)))
+        ]
         kind = "unadvertise" if operation.kind == "advertise" else "unsubscribe"
         handle = self.client.request(kind, target=operation.handle)  # type: ignore[arg-type]
         self.asked.add(handle)
@@ -134,11 +136,11 @@ class Fates(RuleBasedStateMachine):
         if handle not in self.resolved | self.removals:
             self.abandoned.add(handle)
         self.client.abandon(handle)
-        assert handle not in self.client.in_force()
+        assert handle not in self.client.requests.standing
 
     @rule(count=st.integers(1, 4), sure=st.booleans())
     def publish(self, count: int, sure: bool) -> None:
-        if self.client.can_publish and self.client.room >= count:
+        if self.client.can_publish and self.client.window.room >= count:
             ordinals = range(self.made + 1, self.made + count + 1)
             names = [Raw(str(ordinal).encode()) for ordinal in ordinals]
             assert self.client.publish(names, sure) == ordinals
@@ -248,7 +250,7 @@ class Fates(RuleBasedStateMachine):
     def consistent(self) -> None:
         self.collect()
         self.client.validate()
-        assert self.client.settled == self.settled
+        assert self.client.window.settled == self.settled
         for accepted in self.broker.accepted.values():
             assert accepted == sorted(set(accepted)), "doubled or out of order"
         assert self.assured <= set(self.broker.accepted[True]), "acknowledged and lost"

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
-import socket
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec import Raw
 
-from motet.client import ledger as ledger_module
-from motet.client import pulse as pulse_module
+from motet.client import publications
 from motet.client import subscription as subscription_module
-from motet.client.ear import Ear
-from motet.client.failures import error_of
-from motet.client.happenings import Failure, Settled
-from motet.client.ledger import Ledger, Receipt
-from motet.client.outgoing import Outgoing
-from motet.client.pulse import BEAT, FRAMED_BEAT, Line
-from motet.client.standing import Advertisement, Standing
-from motet.client.subscription import Subscription, finish
+from motet.client.publications import EventEncoder, Receipt, ReceiptBook
+from motet.client.session.state import Failure, Settled, error_of
+from motet.client.subscription import Advertisement, Registration, Subscription, finish
 from motet.errors import (
     Disconnected,
     EventError,
@@ -63,7 +55,7 @@ def test_names_on_the_wire_become_errors(failure: Failure, kind: type, text: str
 
 
 def test_bodies_are_what_the_event_would_encode() -> None:
-    outgoing = Outgoing()
+    outgoing = EventEncoder()
     attributes = {"a": 1, "b": "x", "c": 2.5, "d": True}
     for _ in range(2):  # the careful way, then the quick one
         assert bytes(outgoing.body(attributes, b"p")) == encode_event(attributes, b"p")
@@ -88,7 +80,7 @@ def test_bodies_are_what_the_event_would_encode() -> None:
     ],
 )
 def test_bad_events_are_refused_where_they_are_made(event: object, error: type) -> None:
-    outgoing = Outgoing()
+    outgoing = EventEncoder()
     outgoing.body({"a": 1})  # so that the quick way is open
     with pytest.raises(error):
         outgoing.body(event)  # type: ignore[arg-type]
@@ -96,16 +88,16 @@ def test_bad_events_are_refused_where_they_are_made(event: object, error: type) 
 
 def test_bad_payloads_are_refused() -> None:
     with pytest.raises(EventError):
-        Outgoing().body({"a": 1}, "text")  # type: ignore[arg-type]
+        EventEncoder().body({"a": 1}, "text")  # type: ignore[arg-type]
     with pytest.raises(MisuseError):
-        Outgoing().body(Event.of(a=1), b"another")
+        EventEncoder().body(Event.of(a=1), b"another")
 
 
 # ── ledger ───────────────────────────────────────────────────────────────────────────────
 
 
 async def test_receipts_tell_the_fate() -> None:
-    ledger = Ledger()
+    ledger = ReceiptBook()
     receipts = [Receipt(ledger, i) for i in range(1, 8)]
     early = asyncio.ensure_future(_await(receipts[1]))
     await asyncio.sleep(0)
@@ -125,8 +117,8 @@ async def test_receipts_tell_the_fate() -> None:
 
 
 async def test_the_books_are_bounded_and_never_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "EXCEPTIONS_REMEMBERED", 10)
-    ledger = Ledger()
+    monkeypatch.setattr(publications, "EXCEPTIONS_REMEMBERED", 10)
+    ledger = ReceiptBook()
     for i in range(1, 101, 2):
         ledger.settle(Settled(i + 1, (Refusal(i, "NotAdvertised", str(i)),)))
     with pytest.raises(UnavailableError):
@@ -143,8 +135,13 @@ async def _await(receipt: Receipt) -> None:
 # ── subscription ─────────────────────────────────────────────────────────────────────────
 
 
-async def _nothing(entry: Standing, /, *, wait: str, timeout: float) -> None:
+async def _nothing(entry: Registration, wait: str, timeout: float) -> None:
     del entry, wait, timeout
+
+
+def idle() -> Any:
+    """In place of `Progress`: nobody is told how far the application is."""
+    return SimpleNamespace(armed=True, begun=True, manual=False, begin=lambda: None)
 
 
 def _publication(step: int) -> Publication:
@@ -154,7 +151,7 @@ def _publication(step: int) -> Publication:
 async def test_a_full_buffer_drops_the_newest_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    subscription = Subscription(EVERYTHING, _nothing, buffer=3)
+    subscription = Subscription(EVERYTHING, _nothing, progress=idle(), buffer=3)
     with caplog.at_level(logging.WARNING, "motet.client"):
         for step in range(5):
             subscription.arrive(_publication(step))
@@ -165,7 +162,7 @@ async def test_a_full_buffer_drops_the_newest_and_says_so_once(
 
 
 async def test_an_iterator_that_never_waits_lets_the_loop_breathe() -> None:
-    subscription = Subscription(EVERYTHING, _nothing)
+    subscription = Subscription(EVERYTHING, _nothing, progress=idle())
     for step in range(2000):
         subscription.arrive(_publication(step))
     subscription.end(None)
@@ -184,7 +181,7 @@ async def test_an_iterator_that_never_waits_lets_the_loop_breathe() -> None:
 
 
 async def test_iteration_raises_what_ended_the_session() -> None:
-    subscription = Subscription(EVERYTHING, _nothing)
+    subscription = Subscription(EVERYTHING, _nothing, progress=idle())
     subscription.arrive(_publication(1))
     subscription.end(Fenced("another one"))
     assert (await anext(subscription))["step"] == 1
@@ -193,7 +190,7 @@ async def test_iteration_raises_what_ended_the_session() -> None:
 
 
 async def test_two_readers_share_and_a_cancelled_one_harms_nobody() -> None:
-    subscription = Subscription(EVERYTHING, _nothing)
+    subscription = Subscription(EVERYTHING, _nothing, progress=idle())
     readers = [asyncio.ensure_future(_next(subscription)) for _ in range(3)]
     await asyncio.sleep(0)
     readers[0].cancel()
@@ -208,7 +205,7 @@ async def _next(subscription: Subscription) -> Event:
 
 
 async def test_each_standing_has_its_own_verb_only() -> None:
-    assert not hasattr(Subscription(EVERYTHING, _nothing), "unadvertise")
+    assert not hasattr(Subscription(EVERYTHING, _nothing, progress=idle()), "unadvertise")
     assert not hasattr(Advertisement(EVERYTHING, _nothing), "unsubscribe")
 
 
@@ -225,7 +222,7 @@ async def test_a_callback_that_awaits_something_cancelled_has_failed_and_goes_on
             never.cancel()
             await never
 
-    subscription = Subscription(EVERYTHING, _nothing, callback=on_event)
+    subscription = Subscription(EVERYTHING, _nothing, progress=idle(), callback=on_event)
     for step in range(3):
         subscription.arrive(_publication(step))
     subscription.end(None)
@@ -238,7 +235,8 @@ async def test_a_callback_that_awaits_something_cancelled_has_failed_and_goes_on
 async def test_stuck_callbacks_are_stopped_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscription_module, "FINISH_BOUND_S", 0.2)
     stuck = [
-        Subscription(EVERYTHING, _nothing, callback=lambda _: asyncio.sleep(100)) for _ in range(9)
+        Subscription(EVERYTHING, _nothing, progress=idle(), callback=lambda _: asyncio.sleep(100))
+        for _ in range(9)
     ]
     for subscription in stuck:
         subscription.arrive(_publication(1))
@@ -248,178 +246,3 @@ async def test_stuck_callbacks_are_stopped_together(monkeypatch: pytest.MonkeyPa
     await asyncio.sleep(0.01)
     assert all(s.calling is not None and s.calling.cancelled() for s in stuck)
     assert all(s.callback_errors == 0 for s in stuck)
-
-
-# ── pulse ────────────────────────────────────────────────────────────────────────────────
-
-
-class _Socket:
-    """A connection that gives its socket away."""
-
-    def __init__(self, below: socket.socket) -> None:
-        self.descriptor = below.fileno()
-        self.backlog_bytes = 0
-        self.sent: list[bytes] = []
-
-    def send(self, bodies: Sequence[bytes]) -> None:
-        self.sent.extend(bodies)
-
-
-def _read(end: socket.socket) -> bytes:
-    try:
-        return end.recv(65536)
-    except BlockingIOError:
-        return b""
-
-
-def test_the_pulse_beats_while_the_thread_of_the_loop_is_stuck() -> None:
-    near, far = socket.socketpair()
-    far.setblocking(False)
-    line = Line(_Socket(near), 0.04)  # type: ignore[arg-type]
-    time.sleep(0.3)
-    beats = _read(far)
-    assert len(beats) >= 3 * len(FRAMED_BEAT)
-    assert beats == FRAMED_BEAT * (len(beats) // len(FRAMED_BEAT))
-    line.end()
-    line.end()
-    time.sleep(0.05)
-    _read(far)
-    time.sleep(0.1)
-    assert _read(far) == b""
-    near.close()
-    far.close()
-
-
-def test_a_line_takes_the_pace_of_its_broker_at_once() -> None:
-    near, far = socket.socketpair()
-    far.setblocking(False)
-    line = Line(_Socket(near), 60.0)  # type: ignore[arg-type]
-    time.sleep(0.05)  # the pulse has gone to sleep for long
-    line.keep_pace(0.04)
-    time.sleep(0.3)
-    assert len(_read(far)) >= 3 * len(FRAMED_BEAT)
-    line.end()
-    line.keep_pace(0.04)
-    near.close()
-    far.close()
-
-
-def test_the_pulse_never_writes_into_an_unfinished_frame() -> None:
-    near, far = socket.socketpair()
-    far.setblocking(False)
-    connection = _Socket(near)
-    connection.backlog_bytes = 1
-    line = Line(connection, 0.02)  # type: ignore[arg-type]
-    time.sleep(0.1)
-    assert _read(far) == b""
-    line.end()
-    near.close()
-    far.close()
-
-
-def test_a_beat_that_the_kernel_takes_in_part_is_finished() -> None:
-    near, far = socket.socketpair()
-    far.setblocking(False)
-
-    class Reluctant:
-        def __init__(self) -> None:
-            self.taken = 0
-
-        def fileno(self) -> int:
-            return near.fileno()
-
-        def send(self, data: bytes, flags: int) -> int:
-            return near.send(data[:1], flags)
-
-    line = Line(_Socket(near), 60.0)  # type: ignore[arg-type]
-    line._write(Reluctant(), FRAMED_BEAT)  # type: ignore[arg-type]
-    assert _read(far) == FRAMED_BEAT
-    line.end()
-    near.close()
-    far.close()
-
-
-def test_descriptors_are_given_back() -> None:
-    near, far = socket.socketpair()
-    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    for _ in range(20):
-        Line(_Socket(near), 5.0).end()  # type: ignore[arg-type]
-    after = len(os.listdir("/proc/self/fd")) if before else 0
-    assert after == before
-    near.close()
-    far.close()
-
-
-def _no_descriptor(_: int) -> int:
-    raise OSError(errno.EMFILE, "too many open files")
-
-
-def _no_thread(_: Line) -> None:
-    raise RuntimeError("can't start new thread")
-
-
-@pytest.mark.parametrize("lacking", ["descriptor", "thread"])
-async def test_without_a_descriptor_or_a_thread_the_loop_beats(
-    lacking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    near, far = socket.socketpair()
-    if lacking == "descriptor":
-        monkeypatch.setattr(socket, "dup", _no_descriptor)
-    else:
-        monkeypatch.setattr(pulse_module._pulse, "add", _no_thread)
-    connection = _Socket(near)
-    line = Line(connection, 0.02)  # type: ignore[arg-type]
-    await asyncio.sleep(0.2)
-    line.keep_pace(0.01)
-    assert BEAT in connection.sent
-    assert line not in pulse_module._pulse._lines
-    line.end()
-    near.close()
-    far.close()
-
-
-def test_a_line_that_fails_does_not_stop_the_pulse_of_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.CRITICAL, "motet.client")
-    near, far = socket.socketpair()
-    far.setblocking(False)
-
-    class Broken(_Socket):
-        @property
-        def backlog_bytes(self) -> int:
-            raise AttributeError("half made")
-
-        @backlog_bytes.setter
-        def backlog_bytes(self, value: int) -> None: ...
-
-    broken = Line(Broken(near), 0.02)  # type: ignore[arg-type]
-    time.sleep(0.1)
-    assert broken not in pulse_module._pulse._lines
-    sound = Line(_Socket(near), 0.02)  # type: ignore[arg-type]
-    time.sleep(0.2)
-    assert _read(far)
-    broken.end()
-    sound.end()
-    near.close()
-    far.close()
-
-
-async def test_a_listener_that_fails_leaves_no_line() -> None:
-    near, far = socket.socketpair()
-    ended: list[str] = []
-
-    class Failing:
-        def connected(self, _: Line) -> None:
-            raise ValueError("not now")
-
-        def disconnected(self, reason: str) -> None:
-            ended.append(reason)
-
-    before = set(pulse_module._pulse._lines)
-    with pytest.raises(ValueError, match="not now"):
-        Ear(Failing(), _Socket(near))  # type: ignore[arg-type]
-    assert ended == ["not now"]
-    assert pulse_module._pulse._lines == before
-    near.close()
-    far.close()

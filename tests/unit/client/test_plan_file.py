@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from motet import Plan, PlanError
-from motet.client.plan_file import parse_plan
+from motet import Plan
+from motet.client.plan import parse_plan
+from motet.errors import PlanError
 
 WHOLE = """
 [[step]]
@@ -63,14 +64,17 @@ def test_a_file_says_what_a_program_would(tmp_path: Path) -> None:
     [
         ("[[step", "not TOML"),
         ("", "no steps"),
-        ("other = 1\n[[step]]\nclient = 'a'", "nothing else: other"),
+        ("other = 1\n[[step]]\nclient = 'a'", "remove other"),
         ("[[step]]\nclient = 'a'\ndo = 'dance'", "step 1: `do` is one of"),
         ("[[step]]\nclient = 'a'\ndo = 'subscribe'", "step 1: subscribe needs filter"),
         ("[[step]]\ndo = 'publish'\nevent = {a = 1}", "publish needs client"),
         ("[[step]]\nclient = 'a'\ndo = 'subscribe'\nfilter = 'x ='", "step 1: "),
         ("[[step]]\nclient = 'a'\ndo = 'publish'\nevent = {a = [1]}", "step 1: "),
         ("[[step]]\nclient = 'a'\ndo = 'unsubscribe'\nname = 'x'\nafter = ['y']", "the id y"),
-        ("[[step]]\nclient = 'a'\ndo = 'unsubscribe'\nname = 'x'\nwhen = 'now'", "has no when"),
+        (
+            "[[step]]\nclient = 'a'\ndo = 'unsubscribe'\nname = 'x'\nwhen = 'now'",
+            "does not take when",
+        ),
         ("[[step]]\nclient = 'a'\ndo = 'unsubscribe'\nname = 'x'\nid = 3", "an id is text"),
         ("step = [3]", "a step is a table"),
     ],
@@ -89,9 +93,15 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ('client = "a"\ndo = ["x"]', "`do` is one of"),
-        ('client = "a"\ndo = "publish"\nevent = {}\nfilter = "n > 1"', "publish has no filter"),
+        (
+            'client = "a"\ndo = "publish"\nevent = {}\nfilter = "n > 1"',
+            "publish does not take filter",
+        ),
         ('client = "a"\ndo = "publish"\nevent = {}\npayload = [1]', "a payload is text, not"),
-        ('client = "a"\ndo = "unsubscribe"\nname = "x"\nevent = {}', "unsubscribe has no event"),
+        (
+            'client = "a"\ndo = "unsubscribe"\nname = "x"\nevent = {}',
+            "unsubscribe does not take event",
+        ),
     ],
 )
 def test_every_key_is_one_that_its_step_has(text: str, problem: str) -> None:
@@ -101,5 +111,5 @@ def test_every_key_is_one_that_its_step_has(text: str, problem: str) -> None:
 
 def test_an_id_is_given_once() -> None:
     step = '[[step]]\nid = "x"\nclient = "a"\ndo = "publish"\nevent = { n = 1 }\n'
-    with pytest.raises(PlanError, match="step 2: a step before it has the id 'x' already"):
+    with pytest.raises(PlanError, match="step 2: an earlier step has the same id 'x'"):
         parse_plan(step + step)

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import threading
 from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,22 +15,20 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from motet.client import subscription as subscription_module
-from motet.client.arrivals import Arrivals
-from motet.client.client import check_on_loss
-from motet.client.happenings import Arrived, Brought, Missed
-from motet.client.machine import ClientMachine
-from motet.client.progress import Progress
-from motet.client.standing import Standing
-from motet.client.subscription import Callback, OnLoss, Subscription, finish
+from motet.client.registrations import Arrivals, check_callback
+from motet.client.session.machine import ClientMachine
+from motet.client.session.state import Arrived, Brought, Missed
+from motet.client.subscription import Callback, OnLoss, Progress, Registration, Subscription, finish
 from motet.errors import EventsLost, MisuseError
 from motet.model import EVERYTHING, Event, encode_event
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import Frame
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import Processed, Welcome
+from tests.waiting import PATIENCE_S
 
 
-async def _nothing(entry: Standing, /, *, wait: str, timeout: float) -> None:
+async def _nothing(entry: Registration, wait: str, timeout: float) -> None:
     del entry, wait, timeout
 
 
@@ -46,7 +46,7 @@ class Scene:
         self.machine.take()
         self.sent: list[Frame] = []
         self.told = asyncio.Event()
-        self.entries: dict[int, Standing] = {}
+        self.entries: dict[int, Registration] = {}
         self.progress = Progress(self.machine, self._carry_out)
         self.arrivals = Arrivals(self.entries, self.progress)
 
@@ -192,7 +192,7 @@ async def test_a_subscription_that_is_over_holds_nothing_back() -> None:
 async def test_events_for_nobody_are_done_with() -> None:
     scene = Scene()
     scene.deliver(3, 4)
-    await asyncio.wait_for(scene.told.wait(), 10)
+    await asyncio.wait_for(scene.told.wait(), PATIENCE_S)
     assert scene.sent == [Processed("p", 4)]
 
 
@@ -216,7 +216,8 @@ async def test_cursors_outlive_the_session_that_they_were_made_in() -> None:
 def test_positions_are_those_of_a_plain_model(moves: list[tuple[str, int]]) -> None:
     """b: a best-effort event, p and q: one of these pubends, for one subscription or both, t: the
     application takes one, w: it takes all and waits."""
-    entries = {1: Subscription(EVERYTHING, _nothing), 2: Subscription(EVERYTHING, _nothing)}
+    idle: Any = SimpleNamespace(armed=True, begun=True, manual=False)  # tells no broker
+    entries = {n: Subscription(EVERYTHING, _nothing, progress=idle) for n in (1, 2)}
     waiting: dict[int, list[tuple[str, int]]] = {1: [], 2: []}
     in_hand: dict[int, list[tuple[str, int]]] = {1: [], 2: []}
     tick = 0
@@ -255,7 +256,7 @@ async def test_the_broker_is_told_without_being_asked() -> None:
     scene.deliver(3, 4)
     assert [await step(subscription), await step(subscription)] == [3, 4]
     waiting = asyncio.ensure_future(step(subscription))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while Processed("p", 4) not in scene.sent:
             scene.told.clear()
             await scene.told.wait()
@@ -325,7 +326,7 @@ async def test_readers_in_threads_are_never_ahead_of_themselves() -> None:
         await asyncio.sleep(0)
     thread.join()
     assert early == []
-    async with asyncio.timeout(10):  # the thread has asked for it
+    async with asyncio.timeout(PATIENCE_S):  # the thread has asked for it
         while Processed("p", 2000) not in scene.sent:
             scene.told.clear()
             await scene.told.wait()
@@ -379,9 +380,9 @@ async def test_losses_are_raised_in_their_place_for_those_who_want_it(
 
 @pytest.mark.parametrize(("on_loss", "callback"), [("ignore", None), ("raise", print)])
 def test_losses_are_told_in_one_of_two_ways(on_loss: str, callback: Callback | None) -> None:
-    check_on_loss("count", callback)
+    check_callback(callback, "count")
     with pytest.raises(MisuseError):
-        check_on_loss(on_loss, callback)
+        check_callback(callback, on_loss)
 
 
 # ── the buffer ───────────────────────────────────────────────────────────────────────────

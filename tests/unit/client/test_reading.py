@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from motet.client.reading import LogReader, _Line
+from motet.client.channel import RequestChannel, _Exchange
+from motet.client.logs.reader import LogReader
 from motet.errors import MisuseError
 from motet.protocol.reading.messages import (
     DescribeRequest,
@@ -24,12 +25,19 @@ class TwoLogs(LogReader):
 
     def __init__(self) -> None:
         super().__init__("inproc://nobody", 1.0)
-        self.asked: list[tuple[str, int]] = []
+        self._channel = channel = Answering()
+        self.asked = channel.asked
 
     async def describe(self) -> tuple[PubendAccount, ...]:
         return tuple(PubendAccount(name, 1, 1, 1, 1, 9, 0, 0, 0, ()) for name in ("A.1", "A.2"))
 
-    async def _ask(self, request: Any, expected: Any) -> Any:
+
+class Answering(RequestChannel):
+    def __init__(self) -> None:
+        super().__init__("inproc://nobody", 1.0, "never")
+        self.asked: list[tuple[str, int]] = []
+
+    async def ask(self, request: Any, expected: Any) -> Any:
         assert isinstance(request, ReadRequest)
         assert expected is ReadAnswer
         self.asked.append((request.pubend, request.most_rows))
@@ -52,7 +60,7 @@ class Broken:
 async def test_an_answer_that_nobody_awaits_is_not_complained_about() -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
-    line = _Line()
+    line = _Exchange()
     line.connection = cast(Connection, Broken())
     with pytest.raises(OSError, match="cannot send"):
         line.ask(DescribeRequest(1, 1))
@@ -65,7 +73,7 @@ async def test_an_answer_that_nobody_awaits_is_not_complained_about() -> None:
 
 @pytest.mark.parametrize("tick", [-1, 2**62, 2**70, True])
 async def test_a_cursor_stands_at_a_tick(tick: int) -> None:
-    with pytest.raises(MisuseError, match="a cursor stands at a tick"):
+    with pytest.raises(MisuseError, match="the position of a cursor is a tick"):
         await TwoLogs().set_cursor("nightly", tick)
 
 
@@ -76,5 +84,5 @@ async def test_ticks_are_of_pubends_that_exist(place: str, pubend: str | None) -
     ticks: Any = {place: {"A.1": 1, "A.2": 1}}
     assert [batch async for batch in log.read(pubend=pubend, **ticks)]
     ticks[place]["nope"] = 1
-    with pytest.raises(MisuseError, match=r"'nope', but there is only A\.1, A\.2"):
+    with pytest.raises(MisuseError, match=r"'nope', but the broker has A\.1, A\.2"):
         assert [batch async for batch in log.read(pubend=pubend, **ticks)]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Raw
 
-from motet.client.happenings import Brought, Missed
-from motet.client.machine import ClientMachine
+from motet.client.session.machine import ClientMachine
+from motet.client.session.state import Brought, Missed
 from motet.errors import ProtocolError
 from motet.model import Filter
 from motet.protocol.delivery.messages import Delivered
@@ -85,14 +85,14 @@ def test_a_batch_goes_to_its_subscriptions() -> None:
     assert hear(machine, delivered(12, 14, each=each)) == [
         Brought("p", 14, [12, 14], events(12, 14), (), each)
     ]
-    assert machine.horizons == {"p": 14}
+    assert machine.streams.received == {"p": 14}
 
 
 def test_pubends_have_their_own_ticks() -> None:
     machine = subscribed()
     told = hear(machine, delivered(5), delivered(3, pubend="q"), delivered(6))
     assert [(t.pubend, t.ticks) for t in told] == [("p", [5]), ("q", [3]), ("p", [6])]
-    assert machine.horizons == {"p": 6, "q": 3}
+    assert machine.streams.received == {"p": 6, "q": 3}
 
 
 def test_what_has_come_before_is_not_told_again() -> None:
@@ -105,7 +105,7 @@ def test_what_has_come_before_is_not_told_again() -> None:
         Brought("p", 9, [7, 9], events(7, 9), (), each[2:])
     ]
     assert hear(machine, delivered(5, 7, upto=12)) == []  # silence, but the cursor moves
-    assert machine.horizons == {"p": 12}
+    assert machine.streams.received == {"p": 12}
     assert hear(machine, delivered(12, 13)) == [Brought("p", 13, [13], events(13), (1,), [])]
 
 
@@ -124,7 +124,7 @@ def test_a_new_session_begins_new_streams() -> None:
     machine.take()
     _, again = come_back(machine, welcome("B1-2"))
     assert not any(isinstance(frame, Processed) for frame in again)
-    assert machine.horizons == {}
+    assert machine.streams.received == {}
     machine.processed("p", 60)  # of the session before: nothing that the broker waits for
     assert machine.take().send == []
     assert hear(machine, Done(1), delivered(20)) == [Brought("p", 20, [20], events(20), (1,), [])]
@@ -213,7 +213,7 @@ def test_a_delivery_that_contradicts_itself_is_the_brokers_mistake(frame: Delive
     machine = subscribed()
     with pytest.raises(ProtocolError):
         machine.received(frame)
-    assert machine.horizons == {}
+    assert machine.streams.received == {}
 
 
 def test_nothing_is_delivered_before_the_welcome() -> None:
@@ -303,7 +303,7 @@ class Redelivery(RuleBasedStateMachine):
 
     @rule(pubend=st.sampled_from(PUBENDS), share=st.floats(0, 1))
     def process(self, pubend: str, share: float) -> None:
-        self.client.processed(pubend, int(share * self.client.horizons.get(pubend, 0)))
+        self.client.processed(pubend, int(share * self.client.streams.received.get(pubend, 0)))
 
     # ── what must hold ───────────────────────────────────────────────────────────────────
 
@@ -313,7 +313,7 @@ class Redelivery(RuleBasedStateMachine):
         self.client.validate()
         for frame in effects.send:
             assert isinstance(frame, Processed)
-            assert frame.upto <= self.client.horizons[frame.pubend]
+            assert frame.upto <= self.client.streams.received[frame.pubend]
             self.acked[frame.pubend] = max(self.acked[frame.pubend], frame.upto)
         for told in effects.happened:
             if isinstance(told, Brought):
@@ -330,7 +330,7 @@ class Redelivery(RuleBasedStateMachine):
     @invariant()
     def each_tick_once_in_order(self) -> None:
         for pubend in PUBENDS:
-            upto = self.client.horizons.get(pubend, 0)
+            upto = self.client.streams.received.get(pubend, 0)
             expected = [t for t in self.log[pubend] if t <= upto and t not in self.missed[pubend]]
             assert self.told[pubend] == expected
             assert all(tick <= self.trimmed[pubend] for tick in self.missed[pubend])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from motet.client.happenings import Concluded, Failure, Finished, Lapsed, Resolved, Summoned
-from motet.client.machine import ClientMachine
+from motet.client.session.machine import ClientMachine
+from motet.client.session.state import Concluded, Failure, Finished, Lapsed, Resolved, Summoned
 from motet.errors import NoSuchOperation
 from motet.model import OpId
 from motet.protocol.session.messages import (
@@ -41,13 +41,13 @@ def begun() -> ClientMachine:
 
 
 def standing(machine: ClientMachine) -> list[int]:
-    return [each.handle for each in machine.standing()]
+    return [each.handle for each in machine.requests.in_force()]
 
 
 def test_a_request_about_a_transaction_is_numbered_like_any_other_and_has_a_value() -> None:
     machine = opened()
     machine.request("advertise", F)
-    handle = machine.ask(BeginRequest(0, isolated=False, timeout_s=3.0))
+    handle = machine.parts.ask(BeginRequest(0, isolated=False, timeout_s=3.0))
     assert sent(machine)[-1] == BeginRequest(2, isolated=False, timeout_s=3.0)
     machine.received(Done(2, TX))
     assert happened(machine) == [Resolved(handle, None, TX)]
@@ -55,7 +55,7 @@ def test_a_request_about_a_transaction_is_numbered_like_any_other_and_has_a_valu
 
 def test_a_refusal_is_an_answer() -> None:
     machine = opened()
-    handle = machine.ask(EndRequest(0, TX))
+    handle = machine.parts.ask(EndRequest(0, TX))
     machine.received(Failed(1, "TransactionOver", "it is over"))
     assert happened(machine) == [Resolved(handle, Failure("TransactionOver", "it is over"))]
     assert standing(machine) == []
@@ -63,7 +63,7 @@ def test_a_refusal_is_an_answer() -> None:
 
 def test_what_is_added_stays_if_it_commits() -> None:
     machine = opened()
-    handle = machine.request_in(TAG, "subscribe", F, name="x")
+    handle = machine.parts.request(TAG, "subscribe", F, name="x")
     assert sent(machine) == [SubscribeRequest(1, F, True, 10.0, "x", {}, TAG)]
     machine.received(Done(1))
     machine.received(Decided(TX, 7, True))
@@ -73,7 +73,7 @@ def test_what_is_added_stays_if_it_commits() -> None:
 
 def test_what_is_added_goes_if_it_aborts() -> None:
     machine = opened()
-    handle = machine.request_in(TAG, "subscribe", F)
+    handle = machine.parts.request(TAG, "subscribe", F)
     machine.received(Done(1))
     machine.take()
     machine.received(Decided(TX, 7, False, "no"))
@@ -88,7 +88,7 @@ def test_what_is_added_goes_if_it_aborts() -> None:
 def test_what_is_ended_is_ours_until_the_broker_says_that_it_is_over() -> None:
     machine = begun()
     (handle,) = standing(machine)
-    machine.request_in(TAG, "unsubscribe", target=handle)
+    machine.parts.request(TAG, "unsubscribe", target=handle)
     assert sent(machine) == [UnsubscribeRequest(2, 1, True, 10.0, TAG)]
     machine.received(Done(2))
     assert standing(machine) == [handle]  # it may still abort
@@ -104,7 +104,7 @@ def test_what_is_ended_is_ours_until_the_broker_says_that_it_is_over() -> None:
 def test_an_answer_that_comes_behind_the_decision_puts_nothing_in_force() -> None:
     machine = opened()
     ended = machine.request("subscribe", F)
-    machine.request_in(TAG, "unsubscribe", target=ended)
+    machine.parts.request(TAG, "unsubscribe", target=ended)
     machine.received(Decided(TX, 7, True))  # the connection had broken: this comes first
     machine.received(Done(1))
     machine.received(Done(2))
@@ -119,7 +119,7 @@ def test_an_answer_that_comes_behind_the_decision_puts_nothing_in_force() -> Non
 def test_what_a_decision_has_ended_is_not_asked_for_in_the_next_session() -> None:
     machine = opened()
     ended = machine.request("subscribe", F)
-    machine.request_in(TAG, "unsubscribe", target=ended)
+    machine.parts.request(TAG, "unsubscribe", target=ended)
     machine.received(Decided(TX, 7, True))
     machine.take()
     again, _ = reopen(machine, welcome("B1-2"))
@@ -129,7 +129,7 @@ def test_what_a_decision_has_ended_is_not_asked_for_in_the_next_session() -> Non
 def test_what_was_to_end_stays_if_it_aborts() -> None:
     machine = begun()
     (handle,) = standing(machine)
-    machine.request_in(TAG, "unsubscribe", target=handle)
+    machine.parts.request(TAG, "unsubscribe", target=handle)
     machine.received(Done(2))
     machine.received(Decided(TX, 7, False, "no"))
     assert standing(machine) == [handle]
@@ -138,21 +138,21 @@ def test_what_was_to_end_stays_if_it_aborts() -> None:
 def test_nothing_is_taken_back_twice() -> None:
     machine = begun()
     (handle,) = standing(machine)
-    machine.request_in(TAG, "unsubscribe", target=handle)
+    machine.parts.request(TAG, "unsubscribe", target=handle)
     for tag in (TAG, Tag("alice/B1-1/9", "1")):
         with pytest.raises(NoSuchOperation):
-            machine.request_in(tag, "unsubscribe", target=handle)
+            machine.parts.request(tag, "unsubscribe", target=handle)
     with pytest.raises(NoSuchOperation):
-        machine.request_in(TAG, "unsubscribe", target=99)
-    own = machine.request_in(TAG, "subscribe", G)
-    machine.request_in(TAG, "unsubscribe", target=own)  # added and ended in the same one
+        machine.parts.request(TAG, "unsubscribe", target=99)
+    own = machine.parts.request(TAG, "subscribe", G)
+    machine.parts.request(TAG, "unsubscribe", target=own)  # added and ended in the same one
     with pytest.raises(NoSuchOperation):
-        machine.request_in(TAG, "unsubscribe", target=own)
+        machine.parts.request(TAG, "unsubscribe", target=own)
 
 
 def test_an_addition_that_nobody_waits_for_is_taken_back_in_its_transaction() -> None:
     machine = opened()
-    handle = machine.request_in(TAG, "subscribe", F)
+    handle = machine.parts.request(TAG, "subscribe", F)
     machine.take()
     machine.abandon(handle)
     (undo,) = sent(machine)
@@ -196,9 +196,9 @@ def test_what_an_earlier_process_has_ended_is_over_for_this_one_too() -> None:
 def test_a_lost_session_takes_open_transactions_with_it() -> None:
     machine = begun()
     (kept,) = standing(machine)
-    added = machine.request_in(TAG, "subscribe", G)
+    added = machine.parts.request(TAG, "subscribe", G)
     machine.received(Done(2))
-    asked = machine.ask(OutcomeRequest(0, TX))
+    asked = machine.parts.ask(OutcomeRequest(0, TX))
     machine.take()
     machine.closed()
     machine.opened()
@@ -217,12 +217,12 @@ def test_a_commit_whose_answer_is_lost_is_not_called_aborted(whole_plan: bool) -
     """Nobody knows; but it is said how to find out."""
     machine = opened("B1-1.1")
     tx = "alice/B1-1.1/1"
-    handle = machine.ask(ExecuteRequest(0, ()) if whole_plan else EndRequest(0, tx))
-    assert machine.commits(handle) == tx
-    late = machine.ask(EndRequest(0, tx, commit=False))
+    handle = machine.parts.ask(ExecuteRequest(0, ()) if whole_plan else EndRequest(0, tx))
+    assert machine.parts.commits(handle) == tx
+    late = machine.parts.ask(EndRequest(0, tx, commit=False))
     machine.take()
     machine.closed()
-    never_sent = machine.ask(EndRequest(0, "alice/B1-1.1/9"))
+    never_sent = machine.parts.ask(EndRequest(0, "alice/B1-1.1/9"))
     machine.opened()
     machine.received(welcome("B1-1.2"))
     told = {each.handle: each.failure for each in happened(machine) if isinstance(each, Resolved)}
@@ -231,12 +231,12 @@ def test_a_commit_whose_answer_is_lost_is_not_called_aborted(whole_plan: bool) -
         "Aborted",
         "Aborted",
     ]
-    assert f"client.outcome({tx!r}) says what became of it" in told[handle].text
+    assert f"client.outcome({tx!r}) returns its outcome" in told[handle].text
 
 
 def test_a_resumed_session_keeps_them_and_asks_again() -> None:
     machine = begun()
-    asked = machine.ask(EndRequest(0, TX))
+    asked = machine.parts.ask(EndRequest(0, TX))
     machine.take()
     machine.closed()
     machine.opened()

@@ -1,18 +1,16 @@
-"""One delivery machine with tables that a test writes by hand, and its last effects at hand."""
+"""One delivery machine over the routing tables of its broker, and its last effects at hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import or_
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from msgspec import Raw
 
-from motet.model import OpId
-from motet.model.ticks import LAST_TICK
+from motet.model import EVERYTHING, Filter, Hop, OpId, Value, encode_event
+from motet.protocol.changes import Changes, StartMade
 from motet.protocol.contract import SetTimer
-from motet.protocol.delivery.curiosity import Liveness
-from motet.protocol.delivery.interest import Way
+from motet.protocol.delivery.interest import Interests
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import (
     AckExpected,
@@ -22,16 +20,34 @@ from motet.protocol.delivery.messages import (
     Knowledge,
     Nack,
 )
-from motet.protocol.delivery.spans import Record, Span, StartRecord, ops_of
-from motet.protocol.delivery.state import Effects, Limits
+from motet.protocol.delivery.spans import Span, StartRecord
+from motet.protocol.delivery.stream import Effects, Limits, Liveness
 from motet.protocol.publication import Publication
+from motet.protocol.routing.machine import Routing
+from motet.protocol.routing.messages import (
+    Advertise,
+    Complete,
+    PubendHere,
+    RoutingMessage,
+    Subscribe,
+)
+from motet.protocol.routing.soft import Router
+from motet.protocol.transactions.state import Marks
 
 P = "P"
 
 
+@cache
+def body(topic: Value, payload: bytes = b"body") -> Raw:
+    return Raw(encode_event({"topic": topic}, payload))
+
+
 def event(topic: str, sequence: int = 0) -> Publication:
-    """Its publisher is its topic: what the tables of a rig look at."""
-    return Publication(topic, sequence, Raw(b"\xc4\x04body"))
+    return Publication("p", sequence, body(topic))
+
+
+def wish(*topics: Value) -> Filter:
+    return Filter.parse(f"topic in ({', '.join(map(repr, topics))})")
 
 
 def span(since: int, upto: int, *ticks: int, topic: str = "t") -> Span:
@@ -42,90 +58,69 @@ def op(client: str, sequence: int = 1) -> OpId:
     return OpId(client, "e", sequence)
 
 
+class Tables:
+    """The routing tables of one broker, as its streams see them."""
+
+    def __init__(self, name: str, neighbours: Sequence[str]) -> None:
+        self.routing = Routing(f"{name}-1", neighbours, Marks())
+        self._router = Router(self.routing, {}, {})
+        links = dict.fromkeys(neighbours)
+        self.interests = Interests(self.routing, links, self._router)  # type: ignore[arg-type]
+
+    def host(self, pubend: str) -> Changes:
+        """A client of this broker may publish everything there."""
+        changes = self.routing.found(pubend)
+        changes += self.routing.apply(Advertise(op(f"p@{pubend}"), EVERYTHING), Hop.client("p"))
+        return changes
+
+    def apply(self, message: RoutingMessage, source: Hop) -> Changes:
+        changes = self.routing.apply(message, source)
+        self.routing.validate_neighbours()
+        self._router.tables_changed()
+        return changes
+
+
 class Rig:
-    """`routes` says which hops want a topic; clients are hops too."""
+    """`routes` says which neighbours and clients want a topic; without upstream, P is ours."""
 
     def __init__(
         self,
-        routes: dict[str, Sequence[str]],
+        routes: Mapping[str, Sequence[str]],
         neighbours: Sequence[str],
         upstream: str | None = None,
         liveness: Liveness | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.routes = routes
-        self._neighbours = list(neighbours)
+        self._neighbours = neighbours
         self._upstream = upstream
-        self.everything: list[str] = []
-        self.several: dict[str, dict[int, Sequence[str]]] = {}
-        """Clients with several subscriptions: by sequence, the topics."""
-        self.homes: dict[OpId, str] = {}
-        """Where a subscription came from; by default, its client is here."""
-        self._names = [*neighbours]
-        self.machine = DeliveryMachine(self, liveness, limits)
+        self.tables = Tables("here", neighbours)
+        for neighbour in neighbours:
+            self.control(Complete(True), neighbour)
+        if upstream is None:
+            self.tables.host(P)
+        else:
+            self.control(PubendHere(P), upstream)
+        for topic, hops in routes.items():
+            for hop in hops:
+                self.subscribe(op(hop if hop not in neighbours else f"{topic}@{hop}"), hop, topic)
+        self.machine = DeliveryMachine(self.tables.interests, liveness, limits)
         self.now = 0.0
-        self.out = Effects()
+        self.out = Effects(self.now)
         self.timers: dict[object, float] = {}
 
-    # ── the interest ─────────────────────────────────────────────────────────────────────
+    # ── the tables ───────────────────────────────────────────────────────────────────────
 
-    def bit(self, name: str) -> int:
-        if name not in self._names:
-            self._names.append(name)
-        return 1 << self._names.index(name)
+    def control(self, message: RoutingMessage, source: str) -> Changes:
+        kind = Hop.broker if source in self._neighbours else Hop.client
+        return self.tables.apply(message, kind(source))
 
-    client_bit = bit
-
-    def masks(self, batch: list[Publication]) -> list[int]:
-        return [sum(self.bit(n) for n in self.routes.get(p.publisher, ())) for p in batch]
-
-    def lapsed(self, op: OpId, pubend: str) -> int:
-        del op, pubend
-        return 0
-
-    def end_of(self, op: OpId, pubend: str) -> int:
-        del op, pubend
-        return LAST_TICK
-
-    def stands(self, record: StartRecord) -> bool:
-        del record
-        return True
-
-    def record_mask(self, record: Record) -> int:
-        return reduce(or_, map(self.op_mask, ops_of(record)), 0)
-
-    def op_mask(self, op: OpId) -> int:
-        return self.bit(self.homes.get(op, op.client))
-
-    def way(self, mask: int) -> Way:
-        hit = [name for name in self._names if mask & self.bit(name)]
-        return Way(
-            tuple(n for n in hit if n in self._neighbours),
-            tuple((n, (1,)) for n in hit if n not in self._neighbours and n not in self.several),
-            tuple(n for n in hit if n in self.several),
-        )
-
-    def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:
-        own = self.several[client]
-        return tuple(each for each, topics in own.items() if publication.publisher in topics)
-
-    def neighbours(self) -> Sequence[str]:
-        return self._neighbours
-
-    def upstream(self, pubend: str) -> str | None:
-        assert pubend
-        return self._upstream
-
-    def pass_all(self) -> int:
-        return sum(self.bit(name) for name in self.everything)
-
-    def wants(self, neighbour: str) -> bool:
-        return any(neighbour in hops for hops in self.routes.values())
+    def subscribe(self, subscription: OpId, source: str, topic: str = "t") -> Changes:
+        return self.control(Subscribe(subscription, wish(topic)), source)
 
     # ── the doors ────────────────────────────────────────────────────────────────────────
 
     def do(self, door: Callable[[DeliveryMachine, Effects], None]) -> Effects:
-        self.out = Effects()
+        self.out = Effects(self.now)
         door(self.machine, self.out)
         for timer in self.out.timers:
             if isinstance(timer, SetTimer):
@@ -136,18 +131,20 @@ class Rig:
         return self.out
 
     def host(self, last: int = 0) -> Effects:
-        return self.do(lambda m, o: m.host(P, last, self.now, o))
+        return self.do(lambda m, o: m.host(P, last, o))
 
     def publish(self, *ticks: int, topic: str = "t") -> Effects:
         batch = [event(topic, tick) for tick in ticks]
-        return self.do(lambda m, o: m.published(P, list(ticks), batch, self.now, o))
+        return self.do(lambda m, o: m.published(P, list(ticks), batch, o))
 
-    def write_start(self, tick: int, subscription: OpId) -> Effects:
-        record = StartRecord(tick, subscription)
-        return self.do(lambda m, o: m.published(P, [], [], self.now, o, (record,)))
+    def write_start(self, tick: int, subscription: OpId, source: str) -> Effects:
+        self.tables.routing.starts.advance(tick)
+        changes = self.subscribe(subscription, source)
+        records = [StartRecord(*each) for each in changes.of(StartMade)]
+        return self.do(lambda m, o: m.published(P, [], [], o, records))
 
     def receive(self, neighbour: str, frame: DeliveryFrame) -> Effects:
-        return self.do(lambda m, o: m.receive(neighbour, frame, self.now, o))
+        return self.do(lambda m, o: m.receive(neighbour, frame, o))
 
     def told(self, known: Span, again: bool = False, cut: bool = False) -> Effects:
         assert self._upstream is not None
@@ -156,7 +153,7 @@ class Rig:
     def attach(self, client: str, cursor: int = 0, total_order: bool = False) -> Effects:
         cursors = {P: cursor} if cursor else {}
         awaited = () if total_order else None
-        return self.do(lambda m, o: m.attach(client, cursors, self.now, o, awaited))
+        return self.do(lambda m, o: m.clients.attach(client, cursors, o, awaited))
 
     def start(self, client: str, tick: int, sequence: int = 1) -> Effects:
         """The pubend's broker has said that no other subscription started before."""
@@ -165,15 +162,13 @@ class Rig:
         return self.begin(client, tick, sequence)
 
     def begin(self, client: str, tick: int, sequence: int = 1) -> Effects:
-        return self.do(lambda m, o: m.start(client, op(client, sequence), P, tick, self.now, o))
+        return self.do(lambda m, o: m.clients.start(op(client, sequence), P, tick, o))
 
     def start_above(self, since: int, subscription: OpId, tick: int) -> Effects:
         """Of a subscription that reaches back."""
         reaches = {subscription: since}
-        self.machine.durables.reach = lambda each, _: reaches.get(each)
-        return self.do(
-            lambda m, o: m.start(subscription.client, subscription, P, tick, self.now, o)
-        )
+        self.machine.clients.reach = lambda each, _: reaches.get(each)
+        return self.do(lambda m, o: m.clients.start(subscription, P, tick, o))
 
     def join(self, client: str, tick: int) -> None:
         """A client that is here and has started."""
@@ -181,7 +176,7 @@ class Rig:
         self.start(client, tick)
 
     def acked(self, client: str, tick: int) -> Effects:
-        return self.do(lambda m, o: m.acked(client, P, tick, self.now, o))
+        return self.do(lambda m, o: m.clients.acked(client, P, tick, o))
 
     def wait(self, seconds: float) -> list[Effects]:
         """Let time pass and timers fire."""
@@ -191,7 +186,7 @@ class Rig:
             at, key = min(due, key=lambda each: (each[0], str(each[1])))
             del self.timers[key]
             self.now = max(self.now, at)
-            found.append(self.do(lambda m, o, key=key: m.alarm(key, self.now, o)))
+            found.append(self.do(lambda m, o, key=key: m.alarm(key, o)))
         self.now = until
         return found
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from motet.protocol.delivery.curiosity import MOST_ASKED, Liveness, Patience
-from motet.protocol.delivery.cuts import Cuts
-from motet.protocol.delivery.merge import Merge
+from motet.protocol.delivery.blocks import Cuts
 from motet.protocol.delivery.messages import Delivered, Knowledge, Nack
-from motet.protocol.delivery.outstream import MOST_CURIOUS
 from motet.protocol.delivery.spans import CutRecord
-from motet.protocol.delivery.state import Limits, Stream
+from motet.protocol.delivery.stream import (
+    MOST_ASKED,
+    MOST_CURIOUS,
+    Limits,
+    Liveness,
+    Patience,
+    Stream,
+)
+from motet.protocol.delivery.total_order import Merge
 from tests.unit.delivery.rig import event
 from tests.unit.delivery.world import World
 

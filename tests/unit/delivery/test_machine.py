@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from motet.errors import MisuseError, ProtocolError
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
-from motet.protocol.delivery.position import PATIENCE
 from motet.protocol.delivery.spans import CutRecord, Span, StartRecord
-from motet.protocol.delivery.state import Limits, ReadWanted, SilenceWanted, Started
+from motet.protocol.delivery.stream import Limits, ReadWanted, SilenceWanted, StartSeen
+from motet.protocol.delivery.subend import PATIENCE
+from motet.protocol.routing.messages import Complete, Unsubscribe
 from tests.unit.delivery.rig import (
     P,
     Rig,
@@ -77,7 +78,7 @@ def test_what_a_peer_must_not_send_is_its_own_fault(frame: DeliveryFrame) -> Non
 def test_a_peer_that_contradicts_itself_is_told_so() -> None:
     rig = edge()
     rig.told(Span(1, 5, [3], [event("t", 1)]))
-    with pytest.raises(ProtocolError, match="contradicts"):
+    with pytest.raises(ProtocolError, match="contradictory"):
         rig.told(Span(1, 5, [3], [event("t", 2)]), again=True)
 
 
@@ -98,14 +99,14 @@ def test_ticks_must_grow() -> None:
     with pytest.raises(MisuseError, match="above 10"):
         rig.publish(10)
     with pytest.raises(MisuseError, match="not hosted"):
-        rig.do(lambda m, o: m.published("Z", [1], [event("t")], 0.0, o))
+        rig.do(lambda m, o: m.published("Z", [1], [event("t")], o))
 
 
 def test_a_batch_that_goes_one_way_is_passed_on_untouched() -> None:
     rig = Rig({"t": ["n", "m"]}, ["n", "m"])
     rig.host()
     batch = [event("t", 1), event("t", 2)]
-    out = rig.do(lambda m, o: m.published(P, [1, 2], batch, 0.0, o))
+    out = rig.do(lambda m, o: m.published(P, [1, 2], batch, o))
     frames = knowledge(out, "n") + knowledge(out, "m")
     assert all(frame.span.batch is batch for frame in frames)
     assert len(frames) == 2
@@ -123,7 +124,7 @@ def test_old_ticks_are_read_from_the_log_one_piece_at_a_time() -> None:
     (want,) = out.reads
     assert want == ReadWanted(P, 90, 100, SMALL.piece_events, SMALL.piece_bytes)
     # and a piece that does not reach the end says so
-    out = rig.do(lambda m, o: m.read_done(want, [span(90, 95, 91, 93, 94, 95)], 0.0, o))
+    out = rig.do(lambda m, o: m.read_done(want, [span(90, 95, 91, 93, 94, 95)], o))
     (frame,) = knowledge(out, "n")
     assert frame.cut
     assert frame.span.ticks == [91, 93, 94, 95]
@@ -143,7 +144,7 @@ def test_trimmed_ticks_are_answered_as_lost() -> None:
     rig.host(last=100)
     (want,) = rig.receive("n", Nack(P, ((1, 100),))).reads
     spans = [Span(1, 50, lost=True), span(51, 100, 60)]
-    out = rig.do(lambda m, o: m.read_done(want, spans, 0.0, o))
+    out = rig.do(lambda m, o: m.read_done(want, spans, o))
     assert [(f.span.since, f.span.upto, f.span.lost) for f in knowledge(out, "n")] == [
         (1, 50, True),
         (51, 100, False),
@@ -154,7 +155,7 @@ def test_the_future_is_answered_when_the_clock_allows() -> None:
     rig = Rig({"t": ["n"]}, ["n"])
     rig.host(last=100)
     assert rig.receive("n", Nack(P, ((101, 150),))).silences == [SilenceWanted(P, 150)]
-    out = rig.do(lambda m, o: m.advance(P, 130, 0.0, o))
+    out = rig.do(lambda m, o: m.advance(P, 130, o))
     assert [(f.span.since, f.span.upto) for f in knowledge(out, "n")] == [(101, 130)]
     with pytest.raises(MisuseError):
         rig.publish(130)
@@ -179,7 +180,7 @@ def test_a_destroyed_pubend_leaves_nothing() -> None:
     rig = edge()
     rig.join("c", 10)
     rig.told(span(20, 30, 25))
-    rig.do(lambda m, o: m.destroyed(P, rig.now, o))
+    rig.do(lambda m, o: m.destroyed(P, o))
     assert rig.timers == {}
     assert rig.wait(30) == []
 
@@ -206,7 +207,7 @@ def test_silence_never_bridges_a_gap() -> None:
 
 def test_a_neighbour_whose_interest_is_not_restored_gets_everything() -> None:
     rig = Rig({"t": []}, ["up", "n"], "up")
-    rig.everything = ["n"]
+    rig.control(Complete(False), "n")
     assert [f.span.ticks for f in knowledge(rig.told(span(1, 9, 4)), "n")] == [[4]]
     out = rig.receive("n", Nack(P, ((1, 9),)))
     assert [f.span.ticks for f in knowledge(out, "n")] == [[4]]
@@ -215,11 +216,12 @@ def test_a_neighbour_whose_interest_is_not_restored_gets_everything() -> None:
 
 def test_start_records_follow_their_subscription() -> None:
     rig = Rig({"t": ["n"]}, ["up", "n", "m"], "up")
-    rig.homes[op("far")] = "m"
+    rig.subscribe(op("far"), "m", "u")
     record = StartRecord(5, op("far"))
     out = rig.told(Span(1, 9, [4], [event("t")], (record,)))
     assert [(f.span.ticks, f.span.records) for f in knowledge(out, "n")] == [([4], ())]
     assert [(f.span.ticks, f.span.records) for f in knowledge(out, "m")] == [([], (record,))]
+    assert out.started == [], "its client is not here"
     again = rig.receive("m", Nack(P, ((1, 9),)))
     assert [(f.span.ticks, f.span.records) for f in knowledge(again, "m")] == [([], (record,))]
 
@@ -238,9 +240,9 @@ def test_long_answers_are_cut() -> None:
 def test_a_link_that_came_back_is_asked_for_what_it_missed() -> None:
     rig = Rig({"t": ["n"]}, ["up", "n"], "up")
     rig.told(span(1, 9, 4))
-    assert expectations(rig.do(lambda m, o: m.linked("n", 0.0, o))) == [("n", 9)]
+    assert expectations(rig.do(lambda m, o: m.linked("n", o))) == [("n", 9)]
     rig.receive("n", AckUp(P, 9))
-    assert expectations(rig.do(lambda m, o: m.linked("n", 0.0, o))) == []
+    assert expectations(rig.do(lambda m, o: m.linked("n", o))) == []
 
 
 def test_a_neighbour_that_is_gone_is_not_waited_for() -> None:
@@ -248,8 +250,8 @@ def test_a_neighbour_that_is_gone_is_not_waited_for() -> None:
     rig.told(span(1, 9, 4))
     rig.receive("n", AckUp(P, 9))
     assert acks(*rig.wait(1)) == []
-    rig.routes = {"t": ["n"]}
-    rig.do(lambda m, o: m.gone("m", rig.now, o))
+    rig.control(Unsubscribe(op("t@m")), "m")
+    rig.do(lambda m, o: m.gone("m", o))
     assert acks(*rig.wait(1)) == [9]
 
 
@@ -261,7 +263,7 @@ def test_nothing_is_delivered_before_the_start_is_known_and_nothing_below_it() -
     rig.attach("c")
     assert given(rig.told(span(1, 20, 5, 15)), "c") == []
     out = rig.start("c", 10)
-    assert out.started == [Started("c", op("c"), P, 10)]
+    assert out.started == [StartSeen(op("c"), P, 10)]
     assert given(out, "c") == [15]
 
 
@@ -271,14 +273,14 @@ def test_a_start_record_in_the_stream_starts() -> None:
     events = [event("t", tick) for tick in (5, 15)]
     out = rig.told(Span(1, 20, [5, 15], events, (StartRecord(10, op("c")),)))
     assert given(out, "c") == [15]
-    assert out.started == [Started("c", op("c"), P, 10)]
+    assert out.started == [StartSeen(op("c"), P, 10)]
     assert rig.start("c", 10).started == []
 
 
 def test_a_client_is_held_while_an_earlier_start_may_come() -> None:
     # given two subscriptions; the record of the first start was lost, the second one is known
     rig = edge()
-    rig.several["c"] = {1: ["t"], 2: ["t"]}
+    rig.subscribe(op("c", 2), "c")
     rig.attach("c")
     rig.told(span(12, 18, 15))
     out = rig.begin("c", 20, sequence=2)
@@ -288,7 +290,7 @@ def test_a_client_is_held_while_an_earlier_start_may_come() -> None:
     # when it answers
     out = rig.receive("up", AckExpected(P, 30, (StartRecord(11, op("c", 1)),)))
     # then each subscription gets what it is owed, in one order
-    assert out.started == [Started("c", op("c", 1), P, 11)]
+    assert out.started == [StartSeen(op("c", 1), P, 11)]
     assert given(out, "c") == [15]
     out = rig.told(span(19, 20), again=True)
     (batch,) = delivered(out, "c")
@@ -322,12 +324,10 @@ def test_a_question_about_starts_travels_up_once_and_is_repeated_ever_more_rarel
 
 
 def test_only_the_pubends_broker_can_say_which_subscriptions_have_started() -> None:
-    rig = Rig({"t": ["n"]}, ["n"])
+    rig = Rig({"t": ["n"]}, ["n", "m"])
     rig.host()
-    rig.homes[op("far")] = "n"
-    rig.homes[op("other")] = "elsewhere"
-    rig.write_start(5, op("far"))
-    rig.write_start(6, op("other"))
+    rig.write_start(5, op("far"), "n")
+    rig.write_start(6, op("other"), "m")
     out = rig.receive("n", Nack(P, ()))
     assert out.send[-1] == ("n", AckExpected(P, 6, (StartRecord(5, op("far")),)))
 
@@ -380,12 +380,12 @@ def test_a_returning_client_goes_on_behind_its_cursor() -> None:
     rig.join("c", 10)
     assert given(rig.told(span(11, 20, 12, 15, 18)), "c") == [12, 15, 18]
     rig.acked("c", 12)
-    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    rig.do(lambda m, o: m.clients.detach("c", o))
     assert given(rig.told(span(21, 30, 25)), "c") == []
     assert given(rig.attach("c", cursor=15), "c") == [18, 25]
     # what the broker knows is a lower bound
     rig.acked("c", 30)
-    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    rig.do(lambda m, o: m.clients.detach("c", o))
     assert given(rig.attach("c", cursor=12), "c") == []
 
 
@@ -407,7 +407,7 @@ def test_lost_ranges_reach_the_client_in_order() -> None:
     rig.told(Span(11, 20, lost=True), again=True)
     out = rig.told(span(21, 30, 25), again=True)
     assert [(each.ticks, each.lost) for each in delivered(out, "c")] == [([25], ()), ([35], ())]
-    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    rig.do(lambda m, o: m.clients.detach("c", o))
     out = rig.attach("c", cursor=15)
     assert lost(out, "c") == [(16, 20)]
 
@@ -457,7 +457,7 @@ def test_the_last_subscription_that_ends_frees_the_acknowledgement() -> None:
     rig = edge()
     rig.join("c", 10)
     rig.told(span(11, 20, 15))
-    rig.do(lambda m, o: m.end("c", op("c"), 0.0, o))
+    rig.do(lambda m, o: m.clients.end(op("c"), o))
     assert given(rig.told(span(21, 30, 25)), "c") == []
     assert acks(*rig.wait(1)) == [30]
 
@@ -515,18 +515,18 @@ def test_a_past_that_cannot_be_read_any_more_is_lost_also_to_who_is_away() -> No
         assert given(rig.receive("up", told), "c") == [50]
         rig.acked("c", 50)
         if away:
-            rig.do(lambda m, o: m.detach("c", 0.0, o))
+            rig.do(lambda m, o: m.clients.detach("c", o))
         # when the advertisement takes its start with it
-        out = rig.do(lambda m, o: m.lift(op("c"), P, 150, 0.0, o))
+        out = rig.do(lambda m, o: m.clients.lift(op("c"), P, 150, o))
         if away:
             assert lost(out, "c") == []
             out = rig.attach("c")
         # then it is told, until it has heard so
         assert lost(out, "c") == [(61, 100)]
-        rig.do(lambda m, o: m.detach("c", 0.0, o))
+        rig.do(lambda m, o: m.clients.detach("c", o))
         assert lost(rig.attach("c"), "c") == [(61, 100)]
         rig.acked("c", 100)
-        rig.do(lambda m, o: m.detach("c", 0.0, o))
+        rig.do(lambda m, o: m.clients.detach("c", o))
         assert lost(rig.attach("c"), "c") == []
         assert given(rig.told(span(151, 160, 155)), "c") == [155]
 
@@ -537,15 +537,51 @@ def test_a_past_that_nobody_can_give_is_lost_also_to_who_was_given_nothing_yet()
     rig.attach("c")
     rig.start_above(40, op("c"), 100)
     # when nobody advertises there any more, and nothing was published behind its start
-    rig.do(lambda m, o: m.lift(op("c"), P, 100, 0.0, o, over=True))
+    rig.do(lambda m, o: m.clients.lift(op("c"), P, 100, o, over=True))
     # then it is told, until it has heard so
     out = rig.receive("up", AckExpected(P, 100, ()))
     assert lost(out, "c") == [(41, 100)]
-    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    rig.do(lambda m, o: m.clients.detach("c", o))
     assert lost(rig.attach("c"), "c") == [(41, 100)]
     rig.acked("c", 100)
-    rig.do(lambda m, o: m.detach("c", 0.0, o))
+    rig.do(lambda m, o: m.clients.detach("c", o))
     assert lost(rig.attach("c"), "c") == []
+
+
+def test_a_past_that_nobody_wants_any_more_is_not_lost() -> None:
+    # given a client that reads the past for one of its two subscriptions
+    rig = edge()
+    rig.subscribe(op("c", 2), "c")
+    rig.receive("up", AckExpected(P, 100, ()))
+    rig.attach("c")
+    rig.start_above(40, op("c"), 100)
+    assert given(rig.receive("up", Knowledge(P, span(41, 60, 50), True, True, 120)), "c") == [50]
+    rig.begin("c", 110, 2)
+    # when it takes that one back, and then the advertisement of the other one goes
+    rig.do(lambda m, o: m.clients.end(op("c"), o))
+    out = rig.do(lambda m, o: m.clients.lift(op("c", 2), P, 150, o))
+    # then it is told of no loss, and goes on
+    assert lost(out, "c") == []
+    assert given(rig.told(span(101, 160, 105, 120, 155)), "c") == [155]
+
+
+def test_a_subscription_that_starts_anew_reads_the_past_up_to_there() -> None:
+    # given a client that reads the past
+    rig = edge()
+    rig.receive("up", AckExpected(P, 100, ()))
+    rig.attach("c")
+    rig.start_above(40, op("c"), 100)
+    assert given(rig.receive("up", Knowledge(P, span(41, 60, 50), True, True, 120)), "c") == [50]
+    # when the start was void, and a later one counts
+    rig.do(lambda m, o: m.clients.start(op("c"), P, 150, o))
+    out = rig.do(lambda m, o: m.clients.lift(op("c"), P, 150, o, anew=True))
+    # then nothing is lost, and what it reads must be as of there
+    assert lost(out, "c") == []
+    assert [f.asof for _, f in out.send if isinstance(f, Nack)] == [150]
+    assert given(rig.receive("up", Knowledge(P, span(61, 150, 130), True, False, 140)), "c") == []
+    assert given(rig.receive("up", Knowledge(P, span(61, 150, 130), True, False, 160)), "c") == [
+        130
+    ]
 
 
 def test_the_past_is_asked_for_from_its_beginning_only() -> None:
@@ -553,7 +589,7 @@ def test_the_past_is_asked_for_from_its_beginning_only() -> None:
     rig = Rig({"t": ["c", "n"]}, ["up", "n"], "up")
     rig.start("c", 100)
     rig.attach("c")
-    rig.do(lambda m, o: m.start("c", op("c", 2), P, 100, 0.0, o))
+    rig.do(lambda m, o: m.clients.start(op("c", 2), P, 100, o))
     assert nacks(rig.receive("n", Nack(P, ((1, 90),), 100))) == [(1, 90)]
     # when the rest is open again, because an answer to somebody else was cut
     rig.receive("up", Knowledge(P, span(50, 60, 55), True, True, 110))
@@ -568,22 +604,22 @@ def test_who_reads_already_is_not_led_back_into_the_past() -> None:
     rig.told(span(11, 100, 50))
     out = rig.start_above(40, op("c", 2), 100)
     assert nacks(out) == []
-    assert rig.machine.durables.begun("c") == {P: 10}
+    assert rig.machine.clients.begun("c") == {P: 10}
 
 
 def test_who_holds_may_reach_back_with_several_subscriptions() -> None:
     # given a client that says that it is not ready
     rig = edge()
-    rig.several["c"] = {1: ["t"], 2: ["t"]}
-    rig.do(lambda m, o: m.attach("c", {}, 0.0, o, hold=True))
+    rig.subscribe(op("c", 2), "c")
+    rig.do(lambda m, o: m.clients.attach("c", {}, o, hold=True))
     rig.receive("up", AckExpected(P, 100, ()))
     # when two of its subscriptions begin
     rig.start_above(40, op("c", 1), 90)
     out = rig.start_above(20, op("c", 2), 100)
     # then nothing is asked for before it is ready
     assert nacks(out) == []
-    assert rig.machine.durables.begun("c") == {}
-    out = rig.do(lambda m, o: m.durables.ready("c", 0.0, o))
+    assert rig.machine.clients.begun("c") == {}
+    out = rig.do(lambda m, o: m.clients.ready("c", o))
     assert [f for _, f in out.send if isinstance(f, Nack)] == [Nack(P, ((21, 100),), 100)]
     answer = Knowledge(P, span(21, 100, 30, 50), True, False, 120)
     assert [
@@ -602,10 +638,10 @@ def test_a_start_that_is_not_known_yet_holds_who_reaches_back_behind_it() -> Non
 def test_a_tentative_start_does_not_stop_another_one_from_reaching_back() -> None:
     # given a client that reads, but only for a transaction that is not decided
     rig = edge()
-    rig.several["c"] = {1: ["t"], 2: ["t"]}
+    rig.subscribe(op("c", 2), "c")
     rig.attach("c")
     rig.receive("up", AckExpected(P, 90, ()))
-    rig.do(lambda m, o: m.start("c", op("c", 1), P, 90, 0.0, o, tentative=True))
+    rig.do(lambda m, o: m.clients.start(op("c", 1), P, 90, o, tentative=True))
     assert given(rig.told(span(91, 100, 95)), "c") == []
     # when it subscribes to what is older
     rig.receive("up", AckExpected(P, 100, ()))
@@ -637,7 +673,7 @@ def test_what_somebody_reads_again_counts_as_not_acknowledged() -> None:
 def test_after_a_restart_a_durable_client_goes_on_where_it_was() -> None:
     rig = edge()
     rig.machine.restore(P, 50)
-    rig.machine.durables.recall("c", {P: 70})
+    rig.machine.clients.recall("c", {P: 70})
     rig.start("c", 10)
     assert acks(*rig.wait(1), rig.receive("up", AckExpected(P, 100, ()))) == [70]
     assert nacks(rig.attach("c")) == [(71, 100)]
@@ -646,7 +682,7 @@ def test_after_a_restart_a_durable_client_goes_on_where_it_was() -> None:
 def test_the_position_of_a_durable_client_is_made_durable_if_others_are_behind() -> None:
     rig = Rig({"t": ["c", "d"]}, ["up"], "up")
     for client, durable in (("c", True), ("d", False)):
-        rig.do(lambda m, o, c=client, d=durable: m.attach(c, {}, 0.0, o, durable=d))
+        rig.do(lambda m, o, c=client, d=durable: m.clients.attach(c, {}, o, durable=d))
         rig.start(client, 10)
     rig.told(span(11, 30, 20))
     rig.acked("c", 20)
@@ -659,10 +695,10 @@ def test_the_position_of_a_durable_client_is_made_durable_if_others_are_behind()
 
 def test_one_subscription_may_be_further_than_its_client() -> None:
     rig = edge()
-    rig.several["c"] = {1: ["t"], 2: ["t"]}
+    rig.subscribe(op("c", 2), "c")
     rig.join("c", 10)
     rig.begin("c", 10, 2)
-    rig.machine.durables.done("c", 2, P, 25)
+    rig.machine.clients.done("c", 2, P, 25)
     deliver = rig.told(span(11, 30, 20, 30)).deliver
     assert [(each.ticks, each.each) for _, each in deliver] == [([20, 30], [(1,), (1, 2)])]
 
@@ -703,7 +739,7 @@ def test_what_is_lost_between_two_starts_is_told_only_if_control_knows_of_no_end
     assert lost(rig.told(Span(121, 150, lost=True), again=True), "c") == []
     assert lost(rig.told(span(151, 200, 195), again=True), "c") == []
     # and if the first start is over, nothing was lost
-    out = rig.do(lambda m, o: m.lift(op("c"), P, 120, 0.0, o, over=True))
+    out = rig.do(lambda m, o: m.clients.lift(op("c"), P, 120, o, over=True))
     assert lost(out, "c") == []
     assert given(out, "c") == [195]
 
@@ -723,8 +759,8 @@ def begun_by_a_cut() -> Rig:
     rig = edge()
     rig.attach("c")
     rig.receive("up", AckExpected(P, 90, ()))
-    rig.do(lambda m, o: m.start("c", op("c"), P, 90, 0.0, o, tentative=True))
-    rig.do(lambda m, o: m.switch(op("c"), P, 100, False, 0.0, o))
+    rig.do(lambda m, o: m.clients.start(op("c"), P, 90, o, tentative=True))
+    rig.do(lambda m, o: m.clients.switch(op("c"), P, 100, False, o))
     assert given(rig.told(span(91, 120, 95, 110)), "c") == [110]
     return rig
 
@@ -761,7 +797,7 @@ def test_a_subscription_that_is_over_at_a_pubend_misses_nothing_there() -> None:
     rig.attach("c")
     rig.told(span(101, 120, 110))
     rig.acked("c", 120)
-    rig.do(lambda m, o: m.lift(op("c"), P, 130, 0.0, o, over=True))
+    rig.do(lambda m, o: m.clients.lift(op("c"), P, 130, o, over=True))
     # when the pubend goes on, and forgets
     out = rig.receive("up", AckExpected(P, 200, ()))
     # then nothing is asked for, and no loss is told
@@ -770,25 +806,25 @@ def test_a_subscription_that_is_over_at_a_pubend_misses_nothing_there() -> None:
     # and it goes on where it starts again
     rig.start("c", 210)
     assert given(rig.told(span(201, 230, 205, 220)), "c") == [220]
-    assert rig.machine.durables.begun("c")[P] >= 130
+    assert rig.machine.clients.begun("c")[P] >= 130
 
 
 def test_what_a_process_has_when_it_resumes_is_not_what_it_is_done_with() -> None:
     # given a durable client that has an event, and is not done with it
     rig = edge()
     rig.start("c", 100)
-    rig.do(lambda m, o: m.attach("c", {}, 0.0, o, durable=True))
+    rig.do(lambda m, o: m.clients.attach("c", {}, o, durable=True))
     rig.receive("up", AckExpected(P, 100, ()))
     assert given(rig.told(span(101, 110, 105)), "c") == [105]
     # when its connection breaks, and it comes back with what it has
-    rig.do(lambda m, o: m.detach("c", 0.0, o))
-    out = rig.do(lambda m, o: m.attach("c", {P: 110}, 0.0, o, durable=True, resumes=True))
+    rig.do(lambda m, o: m.clients.detach("c", o))
+    out = rig.do(lambda m, o: m.clients.attach("c", {P: 110}, o, durable=True, resumes=True))
     assert given(out, "c") == []
     # then, should it end now, the next process gets the event
-    rig.do(lambda m, o: m.detach("c", 0.0, o))
-    assert rig.machine.durables.begun("c") == {P: 104}
+    rig.do(lambda m, o: m.clients.detach("c", o))
+    assert rig.machine.clients.begun("c") == {P: 104}
     # but not once it is done
-    rig.do(lambda m, o: m.attach("c", {P: 110}, 0.0, o, durable=True, resumes=True))
+    rig.do(lambda m, o: m.clients.attach("c", {P: 110}, o, durable=True, resumes=True))
     rig.acked("c", 110)
-    rig.do(lambda m, o: m.detach("c", 0.0, o))
-    assert rig.machine.durables.begun("c") == {P: 110}
+    rig.do(lambda m, o: m.clients.detach("c", o))
+    assert rig.machine.clients.begun("c") == {P: 110}

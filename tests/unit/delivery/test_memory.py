@@ -7,9 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.errors import InvariantError
-from motet.protocol.delivery.memory import Memory
-from motet.protocol.delivery.ranges import RangeSet
-from motet.protocol.delivery.spans import Span, clip, joined, shortened, size_bytes
+from motet.protocol.delivery.spans import (
+    Memory,
+    RangeSet,
+    Span,
+    clip,
+    joined,
+    shortened,
+    size_bytes,
+)
 from tests.unit.delivery.rig import event, span
 
 DATA = {tick for tick in range(1, 60) if tick % 3 == 0 or tick % 7 == 0}

@@ -7,19 +7,13 @@ from typing import Any
 import pytest
 
 from motet.errors import MotetError
-from motet.protocol.delivery.acknowledging import Acknowledging
-from motet.protocol.delivery.asking import Asking
 from motet.protocol.delivery.clients import Clients
-from motet.protocol.delivery.curiosity import Asked
 from motet.protocol.delivery.machine import DeliveryMachine
-from motet.protocol.delivery.memory import Memory
-from motet.protocol.delivery.merge import Merge
-from motet.protocol.delivery.outstream import OutStream
-from motet.protocol.delivery.position import Position
-from motet.protocol.delivery.relay import Relay
-from motet.protocol.delivery.spans import Span
-from motet.protocol.delivery.state import Stream
-from motet.protocol.delivery.subend import Subend
+from motet.protocol.delivery.neighbours import Acknowledgements, Nacks, Relay
+from motet.protocol.delivery.spans import Memory, Span
+from motet.protocol.delivery.stream import AskedRanges, OutStream, Stream
+from motet.protocol.delivery.subend import Position, Subend
+from motet.protocol.delivery.total_order import Merge
 from tests.unit.delivery.test_storms import SMALL, storm
 
 MOST_SEEDS = 40
@@ -55,11 +49,11 @@ def ticks_are_acknowledged_in_doubt_about_starts(patch: pytest.MonkeyPatch) -> N
 
 
 def a_start_is_told_only_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Acknowledging, "_of", lambda _self, _neighbour, _starts: ())
+    patch.setattr(Acknowledgements, "_of", lambda _self, _neighbour, _starts: ())
 
 
 def neighbours_are_not_asked_before_the_log_shrinks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Acknowledging, "wanting", lambda _self, _stream: [])
+    patch.setattr(Acknowledgements, "wanting", lambda _self, _stream: [])
 
 
 def a_cursor_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
@@ -73,12 +67,14 @@ def a_cursor_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_question_is_never_asked_twice(patch: pytest.MonkeyPatch) -> None:
-    real = Asked.fresh
-    patch.setattr(Asked, "fresh", lambda self, ranges, _now, **how: real(self, ranges, 0.0, **how))
+    real = AskedRanges.fresh
+    patch.setattr(
+        AskedRanges, "fresh", lambda self, ranges, _now, **how: real(self, ranges, 0.0, **how)
+    )
 
 
 def nobody_is_curious(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Asking, "ask", lambda *_: None)
+    patch.setattr(Nacks, "ask", lambda *_: None)
 
 
 def retransmissions_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +94,7 @@ def forgotten_ticks_are_called_silent(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_acknowledgement_is_expected(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Acknowledging, "expect", lambda *_args, **_more: None)
+    patch.setattr(Acknowledgements, "expect", lambda *_args, **_more: None)
 
 
 def doubled_news_is_news(patch: pytest.MonkeyPatch) -> None:

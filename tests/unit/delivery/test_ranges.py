@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.protocol.delivery.ranges import Range, RangeSet
+from motet.protocol.delivery.spans import Range, RangeSet
 
 TICKS = st.integers(0, 40)
 RANGES = st.tuples(TICKS, TICKS).map(lambda pair: (min(pair), max(pair)))

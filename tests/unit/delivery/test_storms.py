@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from motet.protocol.delivery.state import Limits
+from motet.protocol.delivery.stream import Limits
 from tests.unit.delivery.world import World
 
 TREE = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.protocol.delivery.curiosity import Liveness
+from motet.broker.core.broker import BrokerCore
+from motet.protocol.config import BrokerConfig
 from motet.protocol.delivery.messages import AckExpected, AckUp, Knowledge, Nack
+from motet.protocol.delivery.neighbours import RECENT_NACKS, Tally
 from motet.protocol.delivery.spans import Span
-from motet.protocol.delivery.tally import RECENT_NACKS, Tally
+from motet.protocol.delivery.stream import Liveness
 from tests.unit.delivery.rig import P, event
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from motet.protocol.delivery.cuts import MOST_BLOCKS, Cuts
+from motet.protocol.delivery.blocks import MOST_BLOCKS, CutProgress, Cuts, Together
 from motet.protocol.delivery.messages import Delivered
-from motet.protocol.delivery.position import Position
 from motet.protocol.delivery.spans import CutRecord
-from motet.protocol.delivery.together import Standing, Together
+from motet.protocol.delivery.subend import Position
 from motet.protocol.publication import Publication
 
 A, B = "A.1", "B.1"
@@ -36,11 +35,11 @@ class Client:
         self.got: list[tuple[str, int]] = []
         self.frames: list[Delivered] = []
 
-    def _standing(self, pubend: str) -> Standing | None:
+    def _standing(self, pubend: str) -> CutProgress | None:
         position = self.positions.get(pubend)
         if position is None:
             return None
-        return Standing(position.given, self.cuts[pubend], pubend in self.gone)
+        return CutProgress(position.given, self.cuts[pubend], pubend in self.gone)
 
     def give(self, told: Delivered, *records: CutRecord) -> None:
         for each in records:

@@ -1,8 +1,8 @@
 """A small world of delivery machines: a tree, bad links, crashes, clients of all kinds.
 
-Tables of subscriptions, the pubends' logs, the brokers' floors and the clients' cursors survive
-everything; machines lose all they have when their broker crashes. What each client received is
-compared with what the logs owe it.
+Routing tables, the pubends' logs, the brokers' floors and the clients' cursors survive everything;
+machines lose all they have when their broker crashes. What each client received is compared with
+what the logs owe it.
 """
 
 from __future__ import annotations
@@ -10,134 +10,22 @@ from __future__ import annotations
 import heapq
 import random
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import or_
 
-from msgspec import Raw
-
-from motet.model import OpId
-from motet.model.ticks import LAST_TICK
+from motet.model import Hop, OpId
+from motet.protocol.changes import Changes, Sent, StartKnown, StartMade
 from motet.protocol.contract import SetTimer
-from motet.protocol.delivery.curiosity import Liveness
-from motet.protocol.delivery.interest import Way
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Delivered, DeliveryFrame, Nack
-from motet.protocol.delivery.spans import Record, Span, StartRecord, ops_of
-from motet.protocol.delivery.state import Effects, Limits, ReadWanted
+from motet.protocol.delivery.spans import Record, Span, StartRecord
+from motet.protocol.delivery.stream import Effects, Limits, Liveness, ReadWanted
 from motet.protocol.publication import Publication
+from motet.protocol.routing.messages import RoutingMessage, Started, Subscribe, Unsubscribe
+from tests.unit.delivery.rig import Tables, body, wish
 
-BODY = Raw(b"\xc4\x62" + b"x" * 98)
-
-
-def publication(sequence: int) -> Publication:
-    """Its sequence is also its topic, modulo the number of topics."""
-    return Publication("p", sequence, BODY)
-
-
-@dataclass
-class Subscription:
-    op: OpId
-    home: str
-    topics: frozenset[int]
-    starts: dict[str, int] = field(default_factory=dict)
-    """Start ticks that are durable at the client's broker."""
-    told: set[str] = field(default_factory=set)
-    """Pubends whose start ticks have come by control."""
-
-
-class Tables:
-    """The interest of one broker, from tables that all brokers share."""
-
-    def __init__(self, world: World, broker: str) -> None:
-        self.world = world
-        self.broker = broker
-        self.names = [*world.links[broker], *sorted(world.clients)]
-        self.everything = 0
-
-    def _bit(self, name: str) -> int:
-        if name not in self.names:
-            self.names.append(name)
-        return 1 << self.names.index(name)
-
-    def _hop(self, subscription: Subscription) -> str:
-        if subscription.home == self.broker:
-            return subscription.op.client
-        return self.world.next_hop(self.broker, subscription.home)
-
-    def masks(self, batch: list[Publication]) -> list[int]:
-        found = []
-        for each in batch:
-            topic = each.sequence % self.world.topics
-            mask = 0
-            for subscription in self.world.subscriptions.values():
-                if topic in subscription.topics:
-                    mask |= self._bit(self._hop(subscription))
-            found.append(mask)
-        return found
-
-    def lapsed(self, op: OpId, pubend: str) -> int:
-        del op, pubend
-        return 0
-
-    def end_of(self, op: OpId, pubend: str) -> int:
-        del op, pubend
-        return LAST_TICK
-
-    def stands(self, record: StartRecord) -> bool:
-        del record
-        return True
-
-    def record_mask(self, record: Record) -> int:
-        return reduce(or_, map(self.op_mask, ops_of(record)), 0)
-
-    def op_mask(self, op: OpId) -> int:
-        subscription = self.world.subscriptions.get(op)
-        return self._bit(self._hop(subscription)) if subscription else 0
-
-    def _of(self, client: str) -> list[Subscription]:
-        return [s for s in self.world.subscriptions.values() if s.op.client == client]
-
-    def way(self, mask: int) -> Way:
-        neighbours: list[str] = []
-        single: list[tuple[str, tuple[int, ...]]] = []
-        several: list[str] = []
-        for name in self.names:
-            if not mask & self._bit(name):
-                continue
-            if name in self.world.links:
-                neighbours.append(name)
-            elif len(own := self._of(name)) == 1:
-                single.append((name, (own[0].op.sequence,)))
-            else:
-                several.append(name)
-        return Way(tuple(neighbours), tuple(single), tuple(several))
-
-    def subscriptions_of(self, publication: Publication, client: str) -> tuple[int, ...]:
-        topic = publication.sequence % self.world.topics
-        return tuple(s.op.sequence for s in self._of(client) if topic in s.topics)
-
-    def bit(self, neighbour: str) -> int:
-        return self._bit(neighbour)
-
-    client_bit = bit
-
-    def neighbours(self) -> Sequence[str]:
-        return self.world.links[self.broker]
-
-    def upstream(self, pubend: str) -> str | None:
-        root = self.world.roots[pubend]
-        return None if root == self.broker else self.world.next_hop(self.broker, root)
-
-    def pass_all(self) -> int:
-        return self.everything
-
-    def wants(self, neighbour: str) -> bool:
-        return any(
-            s.home != self.broker and self._hop(s) == neighbour
-            for s in self.world.subscriptions.values()
-        )
+PAYLOAD = b"x" * 90
 
 
 @dataclass
@@ -210,9 +98,8 @@ class World:
         self.clients = {
             name: Client(name, home, merged=name in merged) for name, home in clients.items()
         }
-        self.subscriptions: dict[OpId, Subscription] = {}
-        self.past: dict[OpId, tuple[Subscription, dict[str, int]]] = {}
-        """Ended subscriptions, and the last tick of each pubend when they ended."""
+        self.subscriptions: dict[OpId, frozenset[int]] = {}
+        """With the topics that each wants."""
         self.logs = {pubend: Log() for pubend in roots}
         self.floors: dict[str, dict[str, int]] = {broker: {} for broker in links}
         self.down: set[frozenset[str]] = set()
@@ -225,18 +112,16 @@ class World:
         self.sequence = 0
         self.frames: list[tuple[str, str, DeliveryFrame]] = []
         self.trimming = True
+        self.tables = {broker: Tables(broker, neighbours) for broker, neighbours in links.items()}
+        for broker, neighbours in links.items():
+            for neighbour in neighbours:
+                self.spread(broker, self.tables[broker].routing.join(neighbour))
+        for pubend, root in roots.items():
+            self.spread(root, self.tables[root].host(pubend))
         for broker in links:
             self.boot(broker)
 
     # ── the world's own affairs ──────────────────────────────────────────────────────────
-
-    def next_hop(self, here: str, there: str) -> str:
-        def reaches(at: str, before: str) -> bool:
-            if at == there:
-                return True
-            return any(reaches(n, at) for n in self.links[at] if n != before)
-
-        return next(n for n in self.links[here] if reaches(n, here))
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
         self.count += 1
@@ -249,28 +134,51 @@ class World:
             action()
         self.now = until
 
+    # ── control ──────────────────────────────────────────────────────────────────────────
+
+    def control(self, client: str, message: RoutingMessage) -> None:
+        home = self.clients[client].home
+        self.spread(home, self.tables[home].apply(message, Hop.client(client)))
+
+    def spread(self, broker: str, changes: Changes) -> None:
+        """All tables change at once, also those of brokers that are down. But a client's broker
+        hears of a start at another one late, and of some from the stream alone."""
+        todo = deque([(broker, changes)])
+        while todo:
+            here, changes = todo.popleft()
+            for there, message in changes.of(Sent):
+                if type(message) is Started and there == self.clients[message.op.client].home:
+                    self.hold_back(here, there, message)
+                else:
+                    todo.append((there, self.tables[there].apply(message, Hop.broker(here))))
+            for made in changes.of(StartMade):
+                self.write_start(here, StartRecord(*made))
+            for known in changes.of(StartKnown):
+                self.learn_start(here, known)
+
+    def hold_back(self, here: str, there: str, message: Started) -> None:
+        if self.clients[message.op.client].merged or self.random.random() < 0.5:
+            table, hop = self.tables[there], Hop.broker(here)
+            delay_s = 0.1 + self.random.random()
+            self.later(delay_s, lambda: self.spread(there, table.apply(message, hop)))
+
     # ── brokers ──────────────────────────────────────────────────────────────────────────
 
     def boot(self, broker: str) -> None:
         self.lives[broker] += 1
-        machine = DeliveryMachine(Tables(self, broker), self.liveness, self.limits)
+        machine = DeliveryMachine(self.tables[broker].interests, self.liveness, self.limits)
         self.machines[broker] = machine
-        out = Effects()
+        out = Effects(self.now)
         for pubend, floor in self.floors[broker].items():
             machine.restore(pubend, floor)
-        for pubend, root in self.roots.items():
-            if root == broker:
-                log = self.logs[pubend]
-                starts = tuple(each for each in log.records if each.tick > log.trimmed)
-                machine.host(pubend, log.last, self.now, out, starts)
-        for subscription in self.subscriptions.values():
-            if subscription.home == broker:
-                merged = self.clients[subscription.op.client].merged
-                for pubend, tick in subscription.starts.items():
-                    op = subscription.op
-                    if merged and pubend not in subscription.told:
-                        continue  # in total order only what control has told is durable
-                    machine.start(op.client, op, pubend, tick, self.now, out)
+        routing = self.tables[broker].routing
+        if routing.state.hosted:
+            begun = sorted((each.start, each.id) for each in routing.state.subscriptions)
+            records = tuple(StartRecord(*each) for each in begun)
+            machine.host(routing.state.hosted, self.logs[routing.state.hosted].last, out, records)
+        for op, ticks in routing.starts.known.items():
+            for pubend, tick in ticks.items():
+                machine.clients.start(op, pubend, tick, out)
         self.carry_out(broker, out)
         for neighbour in self.links[broker]:
             self.link_up(broker, neighbour)
@@ -280,8 +188,8 @@ class World:
             return
         self.down.discard(frozenset((one, other)))
         for here, there in ((one, other), (other, one)):
-            out = Effects()
-            self.machines[here].linked(there, self.now, out)
+            out = Effects(self.now)
+            self.machines[here].linked(there, out)
             self.carry_out(here, out)
 
     def cut(self, one: str, other: str) -> None:
@@ -300,7 +208,7 @@ class World:
     def step(self, broker: str, door: Callable[[DeliveryMachine, Effects], None]) -> None:
         machine = self.machines.get(broker)
         if machine is not None:
-            out = Effects()
+            out = Effects(self.now)
             door(machine, out)
             machine.validate()
             self.carry_out(broker, out)
@@ -309,8 +217,8 @@ class World:
         for floor in out.floors:
             self.floors[broker][floor.pubend] = floor.upto
         for start in out.started:
-            if start.op in self.subscriptions:
-                self.subscriptions[start.op].starts[start.pubend] = start.tick
+            if not self.clients[start.op.client].merged:  # in total order, control decides
+                self.tables[broker].routing.starts.learn(*start)
         for neighbour, frame in out.send:
             self.transmit(broker, neighbour, frame)
         for name, delivered in out.deliver:
@@ -327,12 +235,12 @@ class World:
             log = self.logs[silence.pubend]
             log.last = max(log.last, silence.upto)
             upto = log.last
-            self.step(broker, lambda m, o, s=silence, u=upto: m.advance(s.pubend, u, self.now, o))
+            self.step(broker, lambda m, o, s=silence, u=upto: m.advance(s.pubend, u, o))
 
     def read(self, broker: str, want: ReadWanted, life: int) -> None:
         if self.lives[broker] == life:
             spans = self.logs[want.pubend].read(want)
-            self.step(broker, lambda m, o: m.read_done(want, spans, self.now, o))
+            self.step(broker, lambda m, o: m.read_done(want, spans, o))
 
     def set_timer(self, broker: str, timer: SetTimer) -> None:
         key = (broker, timer.key)
@@ -342,7 +250,7 @@ class World:
         def fire() -> None:
             if self.timers.get(key) == timer.at and self.lives[broker] == life:
                 del self.timers[key]
-                self.step(broker, lambda m, o: m.alarm(timer.key, self.now, o))
+                self.step(broker, lambda m, o: m.alarm(timer.key, o))
 
         self.later(max(0.0, timer.at - self.now), fire)
 
@@ -359,7 +267,7 @@ class World:
 
     def arrive(self, here: str, there: str, frame: DeliveryFrame, life: int) -> None:
         if self.lives[there] == life and frozenset((here, there)) not in self.down:
-            self.step(there, lambda m, o: m.receive(here, frame, self.now, o))
+            self.step(there, lambda m, o: m.receive(here, frame, o))
 
     def trim(self) -> None:
         """Logs shrink as acknowledgements arrive."""
@@ -385,72 +293,51 @@ class World:
         for _ in range(count):
             self.sequence += 1
             ticks.append(self.tick(pubend))
-            batch.append(publication(self.sequence))
+            topic = self.sequence % self.topics
+            batch.append(Publication("p", self.sequence, body(topic, PAYLOAD)))
         log.ticks += ticks
         log.batch += batch
-        self.step(root, lambda m, o: m.published(pubend, ticks, batch, self.now, o))
+        self.step(root, lambda m, o: m.published(pubend, ticks, batch, o))
 
-    def subscribe(self, client: str, topics: Sequence[int], sequence: int) -> Subscription:
-        """In force everywhere at once; then each pubend writes the start, or does so when it is
-        back; control tells it to the client's broker later, and surely."""
+    def subscribe(self, client: str, topics: Sequence[int], sequence: int) -> None:
+        """In force everywhere at once; each pubend writes the start."""
         op = OpId(client, "e", sequence)
-        found = Subscription(op, self.clients[client].home, frozenset(topics))
-        self.subscriptions[op] = found
+        self.subscriptions[op] = frozenset(topics)
         self.await_starts(client)
-        above = self.clients[client].highest
-        for pubend in self.roots:
-            self.write_start(found, pubend, above)
-        return found
+        for pubend, root in self.roots.items():
+            self.logs[pubend].last = max(self.logs[pubend].last, self.clients[client].highest)
+            self.tables[root].routing.starts.advance(self.tick(pubend))
+        self.control(client, Subscribe(op, wish(*topics)))
 
     def awaited(self, client: str) -> list[str] | None:
         """For a client in total order: the pubends at which it will start."""
         if not self.clients[client].merged:
             return None
-        own = [s for s in self.subscriptions.values() if s.op.client == client]
-        return [pubend for pubend in self.roots if any(pubend not in s.told for s in own)]
+        known = self.tables[self.clients[client].home].routing.starts.known
+        own = [known.get(op, {}) for op in self.subscriptions if op.client == client]
+        return [pubend for pubend in self.roots if any(pubend not in ticks for ticks in own)]
 
     def await_starts(self, client: str) -> None:
         pubends = self.awaited(client)
         if pubends is not None:
             home = self.clients[client].home
-            self.step(home, lambda m, o: m.merging.awaits(client, pubends, self.now, o))
+            self.step(home, lambda m, o: m.clients.awaits(client, pubends, o))
 
-    def write_start(self, subscription: Subscription, pubend: str, above: int) -> None:
-        root = self.roots[pubend]
-        if subscription.op not in self.subscriptions:
-            return
-        if root not in self.machines:
-            self.later(0.1, lambda: self.write_start(subscription, pubend, above))
-            return
-        self.logs[pubend].last = max(self.logs[pubend].last, above)
-        tick = self.tick(pubend)
-        record = StartRecord(tick, subscription.op)
+    def write_start(self, root: str, record: StartRecord) -> None:
+        pubend = self.tables[root].routing.state.hosted
         self.logs[pubend].records.append(record)
-        self.step(root, lambda m, o: m.published(pubend, [], [], self.now, o, (record,)))
-        if not self.clients[subscription.op.client].merged and self.random.random() < 0.5:
-            return  # attracted by a new pubend: only the stream tells
-        delay_s = 0.1 + self.random.random()
-        self.later(delay_s, lambda: self.learn_start(subscription, pubend, tick))
+        self.step(root, lambda m, o: m.published(pubend, [], [], o, (record,)))
 
-    def learn_start(self, subscription: Subscription, pubend: str, tick: int) -> None:
-        if subscription.op not in self.subscriptions:
-            return
-        if subscription.home not in self.machines:
-            self.later(0.1, lambda: self.learn_start(subscription, pubend, tick))
-            return
-        op = subscription.op
-        home = subscription.home
-        self.step(home, lambda m, o: m.start(op.client, op, pubend, tick, self.now, o))
-        subscription.starts[pubend] = tick
-        subscription.told.add(pubend)
+    def learn_start(self, home: str, known: StartKnown) -> None:
+        op, pubend, tick, _ = known
+        self.step(home, lambda m, o: m.clients.start(op, pubend, tick, o))
         self.await_starts(op.client)
-        self.step(home, lambda m, o: m.effective(op.client, self.now, o))
+        self.step(home, lambda m, o: m.effective(op.client, o))
 
     def unsubscribe(self, op: OpId) -> None:
-        subscription = self.subscriptions.pop(op)
-        ends = {pubend: log.last for pubend, log in self.logs.items()}
-        self.past[op] = (subscription, ends)
-        self.step(subscription.home, lambda m, o: m.end(op.client, op, self.now, o))
+        del self.subscriptions[op]
+        self.control(op.client, Unsubscribe(op))
+        self.step(self.clients[op.client].home, lambda m, o: m.clients.end(op, o))
         self.await_starts(op.client)
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
@@ -462,14 +349,14 @@ class World:
             client.generation += 1
             cursors = dict(client.cursors)
             awaited = self.awaited(name)
-            self.step(client.home, lambda m, o: m.attach(name, cursors, self.now, o, awaited))
+            self.step(client.home, lambda m, o: m.clients.attach(name, cursors, o, awaited))
 
     def disconnect(self, name: str) -> None:
         client = self.clients[name]
         client.connected = False
         client.generation += 1
         client.unread.clear()
-        self.step(client.home, lambda m, o: m.detach(name, self.now, o))
+        self.step(client.home, lambda m, o: m.clients.detach(name, o))
 
     def hand_over(self, name: str, delivered: Delivered) -> None:
         client = self.clients[name]
@@ -506,7 +393,7 @@ class World:
                 for pubend, upto in latest.items():
                     self.step(
                         client.home,
-                        lambda m, o, p=pubend, u=upto: m.acked(name, p, u, self.now, o),
+                        lambda m, o, p=pubend, u=upto: m.clients.acked(name, p, u, o),
                     )
 
         self.later(0.001, acknowledge)
@@ -522,10 +409,8 @@ class World:
             topic = each.sequence % self.topics
             matching = tuple(
                 op.sequence
-                for op, subscription in self.subscriptions.items()
-                if op.client == name
-                and topic in subscription.topics
-                and starts.get(op, tick) < tick
+                for op, topics in self.subscriptions.items()
+                if op.client == name and topic in topics and starts.get(op, tick) < tick
             )
             if matching:
                 found.append((tick, each.sequence, matching))

@@ -13,9 +13,8 @@ from msgspec import Raw
 from motet.errors import ProtocolError, StaleState
 from motet.model import OpId
 from motet.protocol.contract import Output, SetTimer
-from motet.protocol.link.machine import MOVES, Ledger, Link
+from motet.protocol.link.machine import MOVES, Ledger, Link, Phase
 from motet.protocol.link.messages import Control, ControlAck, LinkHello, Publications
-from motet.protocol.link.state import Phase
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import Echo
 

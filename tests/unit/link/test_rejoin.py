@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from motet.bench.rejoin import SHORT, measure
 from motet.protocol.link.machine import CONTROL_CHUNK
+from motet_labs.bench.journal import EFFORTS, rejoin
+from motet_labs.figures import Size
 
 
 def test_a_rejoin_tells_each_entry_once() -> None:
-    control, frames, took, size = measure(short=True)
+    count = EFFORTS[Size.SHORT].rejoined
+    control, frames, took, size = rejoin(count)
     assert all(figure.counts for figure in (control, frames, took, size))
     clients, advertisements, declarations = 2, 1, 2
-    assert control.value == SHORT + clients + advertisements + declarations
-    assert frames.value < 20 + 2 * SHORT / CONTROL_CHUNK
+    assert control.value == count + clients + advertisements + declarations
+    assert frames.value < 20 + 2 * count / CONTROL_CHUNK

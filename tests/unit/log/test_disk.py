@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from motet.errors import DiskFailed, StorageError
-from motet.runtime.log import Durability, FileLog, folder, read_sealed, write_sealed, writer
+from motet.runtime.log import Durability, FileLog, file_log, folder, read_sealed, write_sealed
 from motet.runtime.log.folder import CLOSED
 from tests.unit.log.ground import build, contents, mended, open_log, segments
+from tests.waiting import PATIENCE_S
 
 PARTS = [(0, b"head"), (3, b""), (15, bytes(3000)), (1, b"tail\0")]
 
@@ -75,7 +76,7 @@ def test_a_segment_that_cannot_be_begun_names_the_reason_and_its_way_out(
     log = open_log(tmp_path / "log")
     log.append([b"good"])
     log.sync()
-    monkeypatch.setattr(writer, "create_segment", fail)
+    monkeypatch.setattr(file_log, "create_segment", fail)
     log.roll()
     with pytest.raises(DiskFailed) as caught:
         log.sync()
@@ -99,7 +100,7 @@ def test_nothing_is_tried_again(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, where, fail)
+        patch.setattr(file_log, where, fail)
         log.append([b"bad"])
         with pytest.raises(DiskFailed, match=os.strerror(number)):
             log.sync()
@@ -128,7 +129,7 @@ def test_closing_may_fail_too(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer.Mark, "write", fail)
+        patch.setattr(file_log.Mark, "write", fail)
         with pytest.raises(DiskFailed, match="No space left"):
             log.shut()
     log.shut()
@@ -150,7 +151,7 @@ def test_rolling_and_trimming_may_fail_too(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, name, fail)
+        patch.setattr(file_log, name, fail)
         log.roll()
         log.trim(1)
         with pytest.raises(DiskFailed, match=str(tmp_path)):
@@ -191,11 +192,11 @@ def test_a_group_waits_for_the_sync_before_it(
 ) -> None:
     events: list[str] = []
     gate, entered = threading.Event(), threading.Event()
-    write, sync = writer.write_all, os.fdatasync
+    write, sync = file_log.write_all, os.fdatasync
 
     def slow_sync(file: int) -> None:
         entered.set()
-        assert gate.wait(30)
+        assert gate.wait(PATIENCE_S)
         sync(file)
         events.append("synced")
 
@@ -203,11 +204,11 @@ def test_a_group_waits_for_the_sync_before_it(
         events.append(f"written {data.count(b'record')}")
         write(file, data)
 
-    monkeypatch.setattr(writer, "_fdatasync", slow_sync)
-    monkeypatch.setattr(writer, "write_all", seen_write)
+    monkeypatch.setattr(file_log, "_fdatasync", slow_sync)
+    monkeypatch.setattr(file_log, "write_all", seen_write)
     log = open_log(tmp_path / "log")
     log.append([b"record"])
-    assert entered.wait(30)
+    assert entered.wait(PATIENCE_S)
     for _ in range(9):
         log.append([b"record"] * 2)
     assert (log.durable, log.appended) == (0, 19)
@@ -224,8 +225,8 @@ def test_the_relaxed_mode_syncs_within_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = threading.Event()
-    monkeypatch.setattr(writer, "_fdatasync", lambda _: synced.set())
-    monkeypatch.setattr(writer, "MAX_UNSYNCED_S", 0.05)
+    monkeypatch.setattr(file_log, "_fdatasync", lambda _: synced.set())
+    monkeypatch.setattr(file_log, "MAX_UNSYNCED_S", 0.05)
     log = FileLog.open(
         tmp_path / "log",
         purpose="journal",
@@ -234,7 +235,7 @@ def test_the_relaxed_mode_syncs_within_a_second(
     )
     for _ in range(2):
         log.append([b"x"])
-        assert synced.wait(30)
+        assert synced.wait(PATIENCE_S)
         synced.clear()
     log.shut()
     assert contents(tmp_path / "log") == [b"x", b"x"]

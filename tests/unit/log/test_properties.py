@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from motet.runtime.log import FileLog, Record, inspect
 from motet.runtime.log.folder import CLOSED
-from motet.runtime.log.layout import SECTOR_BYTES, Encoder, payloads_of
-from motet.runtime.log.scan import Place, walk
+from motet.runtime.log.layout import SECTOR_BYTES, Encoder, LogPlace, payloads_of, walk
 from tests.unit.log.ground import open_log, segments
 
 payloads = st.one_of(
@@ -36,7 +35,7 @@ def test_batches_come_back_and_hold_no_sector_of_zeros(
     with tempfile.TemporaryFile() as file:
         file.write(whole)
         file.flush()
-        steps = list(walk(file.fileno(), Place(0, 7, 99), len(whole)))
+        steps = list(walk(file.fileno(), LogPlace(0, 7, 99), len(whole)))
     assert [(step.payloads, step.kind) for step in steps] == batches
     assert encoder.sequence == 6 + sum(len(group) for group, _ in batches)
     assert bytes(SECTOR_BYTES) not in whole

@@ -18,7 +18,8 @@ from motet.errors import MisuseError
 from motet.matching import FilterIndex, create_index
 from motet.matching import index as room
 from motet.model import Filter, attr
-from motet.model.filters import Clause, Constraint, Family, Interval
+from motet.model.sets import Clause, Constraint, Interval
+from motet.model.values import Family
 from tests.unit.matching.worlds import ENGINES, HAS_NATIVE, WORLDS, Event, needs_native
 
 if HAS_NATIVE:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.model.epochs import (
+from motet.model.ids import (
     MOST_DIGITS,
-    broker_of,
     is_newer,
+    issuer_of,
     life_of,
     make_epoch,
     newest,
@@ -23,7 +23,7 @@ NUMBERS = st.integers(0, 10**MOST_DIGITS - 1)
 @given(NAMES, NUMBERS, NUMBERS)
 def test_an_epoch_tells_who_issued_it_and_when(broker: str, life: int, number: int) -> None:
     epoch = make_epoch(broker, life, number)
-    assert (broker_of(epoch), life_of(epoch), number_of(epoch)) == (broker, life, number)
+    assert (issuer_of(epoch), life_of(epoch), number_of(epoch)) == (broker, life, number)
 
 
 @given(st.tuples(NAMES, NUMBERS, NUMBERS), st.tuples(NAMES, NUMBERS, NUMBERS))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from motet.errors import FilterError, FilterTooComplex
 from motet.model import EVERYTHING, NOTHING, Filter, Value, as_filter, attr
-from motet.model.filters import Constraint, Family, Interval
-from motet.model.sets import PRESENT
+from motet.model.sets import PRESENT, Constraint, Interval
+from motet.model.values import Family
 from tests.unit.model.strategies import any_names, any_values, filters
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.errors import FilterTooComplex
-from motet.model import EVERYTHING, NOTHING, Filter, Value, attr, covers, overlap, relations
+from motet.model import EVERYTHING, NOTHING, Filter, Value, attr, covers, overlap
 from tests.unit.model.oracle import covers_by_search, overlap_by_search
 from tests.unit.model.strategies import attributes, conjunctions, crowded, filters
 
@@ -132,7 +132,7 @@ def test_an_entangled_union_is_decided_within_a_budget(monkeypatch: pytest.Monke
                     & (attr(f"p{other}h{hole}") == True)  # noqa: E712
                 )
     assert covers(wide, everywhere)
-    monkeypatch.setattr(relations, "MAX_COVER_STEPS", 1_000)
+    monkeypatch.setattr("motet.model.filters.MAX_COVER_STEPS", 1_000)
     with pytest.raises(FilterTooComplex):
         covers(wide, everywhere)
 

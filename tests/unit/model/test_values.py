@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.errors import EventError
+from motet.model.ids import is_name
 from motet.model.limits import INT_MAX, INT_MIN
 from motet.model.values import (
-    is_name,
     next_number,
     parse_timestamp,
     plain_value,

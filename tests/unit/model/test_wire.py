@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.errors import FilterError, FilterTooComplex
-from motet.model import NOTHING, Filter, attr, wire
+from motet.model import NOTHING, Filter, attr
+from motet.model.filters import _NAMES, MOST_NAMES
 from tests.unit.model.strategies import filters
 
 
@@ -224,9 +225,9 @@ def test_ranges_of_numbers_have_one_spelling(
 
 
 def test_names_that_strangers_invent_are_not_kept_for_ever() -> None:
-    for number in range(2 * wire.MOST_NAMES):
+    for number in range(2 * MOST_NAMES):
         Filter.from_wire([[[f"invented_{number}", 1]]])
-    assert len(wire._NAMES) <= wire.MOST_NAMES
+    assert len(_NAMES) <= MOST_NAMES
 
 
 def test_nothing_and_everything_are_short() -> None:

@@ -12,8 +12,8 @@ import pytest
 from msgspec import Raw
 
 from motet.model import Event, OpId, Value
-from motet.runtime.log import writer
-from motet.runtime.pubend import Batch, Lost, PubendLog, Retention, Run, Start
+from motet.runtime.log import file_log
+from motet.runtime.pubend import EventBatch, EventRun, Lost, PubendLog, Retention, Start
 
 PUBEND = "b1/0"
 
@@ -74,7 +74,7 @@ def bodies(count: int, first: int = 0) -> list[Raw]:
     return [body(b"payload %d" % number, step=number) for number in range(first, first + count)]
 
 
-def rows(items: Iterable[Batch | Lost]) -> list[Item]:
+def rows(items: Iterable[EventBatch | Lost]) -> list[Item]:
     """Everything a read gives, one by one. The ranges must follow each other."""
     found: list[Item] = []
     behind = 0
@@ -94,7 +94,7 @@ def rows(items: Iterable[Batch | Lost]) -> list[Item]:
     return found
 
 
-def expanded(record: Run | Start) -> Sequence[Row | Start]:
+def expanded(record: EventRun | Start) -> Sequence[Row | Start]:
     if isinstance(record, Start):
         return [record]
     made = [
@@ -116,7 +116,7 @@ def fill(pubend: PubendLog, runs: int = 20, count: int = 10) -> list[Item]:
     tick = pubend.last_tick
     for number in range(runs):
         publisher = ("alice", "bob")[number % 2]
-        first = pubend.published(publisher, "e1") + 1
+        first = pubend.state.last_published(publisher, "e1") + 1
         made = bodies(count, number)
         pubend.append_run(tick + 1, publisher, "e1", first, made)
         expected += [
@@ -138,5 +138,5 @@ def without_syncs() -> Iterator[None]:
     """For tests that make many logs and never lose power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
-        patch.setattr(writer, "_fdatasync", lambda _: None)
+        patch.setattr(file_log, "_fdatasync", lambda _: None)
         yield

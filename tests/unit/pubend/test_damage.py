@@ -99,30 +99,37 @@ def test_a_loss_may_be_accepted_and_is_reported(folder: Path, harm: str) -> None
         item for item in expected if is_kept(item, gone)
     ]
     assert (path.with_name(path.name + ".damaged").exists()) is (harm == "flip")
-    assert pubend.lost_upto == lost.upto
+    assert pubend.holdings.lost_upto == lost.upto
     missing = [item for item in expected if isinstance(item, Row) and item.tick in gone]
-    assert pubend.lost_events == len(missing) > 0
+    assert pubend.holdings.lost_events == len(missing) > 0
     assert rows(pubend.read(lost.since + 1, lost.upto - 1)) == [Lost(lost.since + 1, lost.upto - 1)]
     assert list(pubend.read(lost.upto, lost.upto)) == [Lost(lost.upto, lost.upto)]
     shut(pubend)
     for accept_loss in (False, True):
         again = opened(folder, accept_loss=accept_loss)
         assert rows(again.read(1)) == found
-        assert (again.lost_upto, again.lost_events) == (lost.upto, len(missing))
+        assert (again.holdings.lost_upto, again.holdings.lost_events) == (lost.upto, len(missing))
         shut(again)
 
 
 def test_what_goes_before_an_accepted_loss_is_counted_too(folder: Path) -> None:
     sorted(folder.glob("*.arrow"))[2].unlink()
     pubend = opened(folder, accept_loss=True)
-    upto, before, size = pubend.lost_upto, pubend.lost_events, pubend.size_bytes
+    upto, before, size = (
+        pubend.holdings.lost_upto,
+        pubend.holdings.lost_events,
+        pubend.holdings.size_bytes,
+    )
     pubend.retention = Retention(max_bytes=size - 1)
     trimmed = pubend.trim()
     assert 0 < trimmed.floor < upto
     assert trimmed.lost_events > 0
     shut(pubend)
     again = opened(folder)
-    assert (again.lost_upto, again.lost_events) == (upto, before + trimmed.lost_events)
+    assert (again.holdings.lost_upto, again.holdings.lost_events) == (
+        upto,
+        before + trimmed.lost_events,
+    )
     shut(again)
 
 
@@ -168,7 +175,7 @@ def test_a_torn_tail_is_cut_with_what_it_said(tmp_path: Path) -> None:
     """What was never durable is unknown again: its ticks and sequences may be given anew."""
     pubend = opened(tmp_path, segment_bytes=1 << 20)
     expected = fill(pubend)
-    known = pubend.last_tick, pubend.published("alice", "e1")
+    known = pubend.last_tick, pubend.state.last_published("alice", "e1")
     (path,) = tmp_path.glob("*.log")
     size = path.stat().st_size
     pubend.append_run(pubend.last_tick + 1, "alice", "e1", 101, bodies(5))
@@ -178,7 +185,7 @@ def test_a_torn_tail_is_cut_with_what_it_said(tmp_path: Path) -> None:
     for length in (size + 1, size + 40, len(whole) - 1):
         path.write_bytes(whole[:length])
         pubend = opened(tmp_path, segment_bytes=1 << 20)
-        assert (pubend.last_tick, pubend.published("alice", "e1")) == known
+        assert (pubend.last_tick, pubend.state.last_published("alice", "e1")) == known
         assert rows(pubend.read(1)) == expected
         shut(pubend)
         (tmp_path / CLOSED).unlink()

@@ -9,37 +9,42 @@ from pathlib import Path
 import pytest
 
 from motet.errors import DiskFailed, LogCorrupted, StorageError
-from motet.runtime.log import FileLog, writer
+from motet.runtime.log import FileLog, file_log
 from motet.runtime.log.folder import CLOSED
-from motet.runtime.pubend import Lost, file_shelf, sealing
-from motet.runtime.pubend.file_shelf import CATALOGUE
-from motet.runtime.pubend.parts import Sealed
+from motet.runtime.pubend import Lost, sealing, shelf
 from motet.runtime.pubend.pubend_log import PURPOSE
+from motet.runtime.pubend.shelf import CATALOGUE
+from motet.runtime.pubend.state import SealedPart
 from tests.unit.pubend.ground import bodies, fill, opened, rows, settle, shut
 
 
 def test_everything_is_known_again(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     expected = fill(pubend)
-    pubend.set_cursor("spark", 17)
+    pubend.cursors.set("spark", 17)
     pubend.acknowledged(20)
     pubend.append_run(pubend.last_tick + 5, "dave", "e9", 4, bodies(3))
-    known = (pubend.last_tick, pubend.sessions(), pubend.cursors, pubend.size_bytes)
+    known = (
+        pubend.last_tick,
+        pubend.state.sessions(),
+        pubend.cursors.ticks(),
+        pubend.holdings.size_bytes,
+    )
     for seals in (False, True, True):
         shut(pubend)
         pubend = opened(tmp_path)
-        assert (pubend.last_tick, pubend.sessions(), pubend.cursors) == known[:3]
-        assert pubend.published("dave", "e9") == 6
-        assert pubend.skipped("dave", "e9") == (1, 2, 3)
-        assert pubend.skipped("alice", "e1") == ()
-        assert pubend.published("alice", "e1") == 100
+        assert (pubend.last_tick, pubend.state.sessions(), pubend.cursors.ticks()) == known[:3]
+        assert pubend.state.last_published("dave", "e9") == 6
+        assert pubend.state.last_skipped("dave", "e9") == (1, 2, 3)
+        assert pubend.state.last_skipped("alice", "e1") == ()
+        assert pubend.state.last_published("alice", "e1") == 100
         assert rows(pubend.read(1))[: len(expected)] == expected
         if seals:
             pubend.roll()
             settle(pubend)
             pubend.seal_here()
         else:
-            assert pubend.size_bytes == known[3]
+            assert pubend.holdings.size_bytes == known[3]
     shut(pubend)
 
 
@@ -66,18 +71,18 @@ def test_ended_sessions_are_forgotten_for_good(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     fill(pubend)
     pubend.forget([("alice", "e1"), ("nobody", "e1")])
-    assert pubend.sessions() == [("bob", "e1")]
-    assert pubend.published("alice", "e1") == 0
+    assert pubend.state.sessions() == [("bob", "e1")]
+    assert pubend.state.last_published("alice", "e1") == 0
     position = pubend.appended
     assert pubend.forget([("alice", "e1")]) == position
     shut(pubend)
     pubend = opened(tmp_path)
-    assert pubend.sessions() == [("bob", "e1")]
+    assert pubend.state.sessions() == [("bob", "e1")]
     pubend.append_run(pubend.last_tick + 1, "alice", "e2", 1, bodies(1))
     pubend.roll()
     shut(pubend)
     pubend = opened(tmp_path)
-    assert sorted(pubend.sessions()) == [("alice", "e2"), ("bob", "e1")]
+    assert sorted(pubend.state.sessions()) == [("alice", "e2"), ("bob", "e1")]
     shut(pubend)
 
 
@@ -89,7 +94,7 @@ def test_a_crash_between_a_roll_and_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / CLOSED).unlink()
     for _ in range(2):
         pubend = opened(tmp_path, segment_bytes=1 << 20)
-        assert pubend.published("alice", "e1") == 100
+        assert pubend.state.last_published("alice", "e1") == 100
         assert rows(pubend.read(1)) == expected
         settle(pubend)
         assert pubend.seal_here() in (0, 1)
@@ -107,24 +112,24 @@ def crashed(tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> Path:
         copies.append(tmp_path / f"copy{len(copies)}")
         shutil.copytree(tmp_path / "log", copies[-1])
 
-    replace, trim, add = file_shelf.replace_file, writer.Writer._trim, file_shelf.FileShelf.add
+    replace, trim, add = shelf.replace_file, file_log.Writer._trim, shelf.FileShelf.add
 
     def replaced(path: Path, data: bytes) -> None:
         copy()
         replace(path, data)
 
-    def trimmed(self: writer.Writer, upto: int) -> None:
+    def trimmed(self: file_log.Writer, upto: int) -> None:
         copy()
         trim(self, upto)
 
-    def added(self: file_shelf.FileShelf, part: Sealed) -> None:
+    def added(self: shelf.FileShelf, part: SealedPart) -> None:
         """Sealing goes on when the copies are made."""
         add(self, part)
         settle(pubend)
 
-    monkeypatch.setattr(file_shelf.FileShelf, "add", added)
-    monkeypatch.setattr(file_shelf, "replace_file", replaced)
-    monkeypatch.setattr(writer.Writer, "_trim", trimmed)
+    monkeypatch.setattr(shelf.FileShelf, "add", added)
+    monkeypatch.setattr(shelf, "replace_file", replaced)
+    monkeypatch.setattr(file_log.Writer, "_trim", trimmed)
     pubend.seal_here()
     shut(pubend)
     monkeypatch.undo()
@@ -152,13 +157,13 @@ def test_a_crash_while_rows_are_trimmed(tmp_path: Path, monkeypatch: pytest.Monk
     """The catalogue says that they have gone, and they are still there."""
     pubend = opened(tmp_path / "log")
     expected = fill(pubend)
-    trim = writer.Writer._trim
+    trim = file_log.Writer._trim
 
-    def trimmed(self: writer.Writer, upto: int) -> None:
+    def trimmed(self: file_log.Writer, upto: int) -> None:
         shutil.copytree(tmp_path / "log", tmp_path / "copy")
         trim(self, upto)
 
-    monkeypatch.setattr(writer.Writer, "_trim", trimmed)
+    monkeypatch.setattr(file_log.Writer, "_trim", trimmed)
     pubend.acknowledged(100)
     floor = pubend.trim().floor
     settle(pubend)
@@ -225,7 +230,7 @@ async def test_a_process_that_dies_is_noticed(
 ) -> None:
     pubend = opened(tmp_path)
     fill(pubend)
-    monkeypatch.setattr(file_shelf, "SEALING", "motet.no.such.module")
+    monkeypatch.setattr(shelf, "SEALING", "motet.no.such.module")
     with pytest.raises(StorageError, match=r"could not be sealed.*No module named"):
         await pubend.seal()
     await pubend.close()
@@ -236,16 +241,16 @@ async def test_a_segment_may_be_trimmed_while_it_is_sealed(
 ) -> None:
     pubend = opened(tmp_path)
     expected = fill(pubend)
-    seal = file_shelf.FileShelf.seal
+    seal = shelf.FileShelf.seal
     behind = expected[-1].tick  # type: ignore[union-attr]
 
-    async def slow(self: file_shelf.FileShelf, extent: object) -> object:
+    async def slow(self: shelf.FileShelf, extent: object) -> object:
         sealed = await seal(self, extent)  # type: ignore[arg-type]
         pubend.acknowledged(behind)
         pubend.trim()
         return sealed
 
-    monkeypatch.setattr(file_shelf.FileShelf, "seal", slow)
+    monkeypatch.setattr(shelf.FileShelf, "seal", slow)
     assert await pubend.seal() == 0
     kept = [item for item in expected if item.tick >= pubend.first_tick]  # type: ignore[union-attr]
     assert rows(pubend.read(pubend.first_tick)) == kept
@@ -263,7 +268,7 @@ def test_a_failed_disk_fails_the_pubend(tmp_path: Path, monkeypatch: pytest.Monk
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer, "write_all", full)
+    monkeypatch.setattr(file_log, "write_all", full)
     last = pubend.durable_tick
     pubend.append_run(pubend.last_tick + 1, "alice", "e1", 101, bodies(1))
     with pytest.raises(DiskFailed, match="No space left on device"):

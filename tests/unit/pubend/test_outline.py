@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from motet.model.ticks import NO_LIMIT
+from motet.model.ids import NO_LIMIT
 from motet.protocol.reading.messages import REST, LogStep
-from motet.runtime.pubend import Cut, PubendLog, Retention
+from motet.runtime.pubend import PubendLog, Retention, StoredCut
 from motet.runtime.pubend.outline import Measure, Outlined
 from tests.unit.pubend.ground import PUBEND, Time, bodies, opened, settle, shut, without_syncs
 
 OTHER = "b2/0"
 
 
-def block(pubend: PubendLog, number: int, events: int, *pubends: str) -> Cut:
+def block(pubend: PubendLog, number: int, events: int, *pubends: str) -> StoredCut:
     """A transaction, with all its events but those that are at other pubends."""
     tick = pubend.last_tick + 5
-    cut = Cut(tick, f"t/e/{number}", number, (), pubends or (PUBEND,), tick + events)
+    cut = StoredCut(tick, f"t/e/{number}", number, (), pubends or (PUBEND,), tick + events)
     pubend.append_cut(cut)
     for at, each in enumerate(bodies(events)):
         pubend.append_run(tick + 1 + at, "tess", "", at + 1, [each])
@@ -27,7 +27,7 @@ def block(pubend: PubendLog, number: int, events: int, *pubends: str) -> Cut:
 
 def plain(pubend: PubendLog, count: int) -> int:
     """Events of no transaction; the last tick."""
-    sequence = pubend.published("alice", "e1") + 1
+    sequence = pubend.state.last_published("alice", "e1") + 1
     pubend.append_run(pubend.last_tick + 1, "alice", "e1", sequence, bodies(count))
     return pubend.last_tick
 
@@ -139,7 +139,7 @@ def test_a_transaction_that_is_not_whole_yet_is_left_out(tmp_path: Path) -> None
     pubend = opened(tmp_path, segment_bytes=1 << 20)
     last = plain(pubend, 5)
     tick = last + 5
-    pubend.append_cut(Cut(tick, "t/e/1", 1, (), (PUBEND,), tick + 2))
+    pubend.append_cut(StoredCut(tick, "t/e/1", 1, (), (PUBEND,), tick + 2))
     pubend.append_run(tick + 1, "tess", "", 1, bodies(1))
     settle(pubend)
     assert counts(outline(pubend)) == [(last, 5, 0)]

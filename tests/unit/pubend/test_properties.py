@@ -108,7 +108,7 @@ class AnyPubend(RuleBasedStateMachine):
     @rule(session=sessions, count=st.integers(1, 6), gap=st.integers(1, 3), size=st.integers(0, 60))
     def append_run(self, session: tuple[str, str], count: int, gap: int, size: int) -> None:
         first_tick = self.pubend.last_tick + gap
-        first = self.pubend.published(*session) + gap
+        first = self.pubend.state.last_published(*session) + gap
         made = [body(bytes(size), step=first_tick + at) for at in range(count)]
         position = self.pubend.append_run(first_tick, *session, first, made)
         items = tuple(
@@ -128,11 +128,11 @@ class AnyPubend(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["spark", "late"]), share=st.floats(0, 1))
     def set_cursor(self, name: str, share: float) -> None:
         tick = int(self.pubend.last_tick * share)
-        self.done.append(Done(self.pubend.set_cursor(name, tick), cursor=(name, tick)))
+        self.done.append(Done(self.pubend.cursors.set(name, tick), cursor=(name, tick)))
 
     @rule(name=st.sampled_from(["spark", "late"]))
     def remove_cursor(self, name: str) -> None:
-        self.done.append(Done(self.pubend.remove_cursor(name), cursor=(name, None)))
+        self.done.append(Done(self.pubend.cursors.remove(name), cursor=(name, None)))
 
     @rule(share=st.floats(0, 1))
     def acknowledge(self, share: float) -> None:
@@ -235,9 +235,11 @@ class AnyPubend(RuleBasedStateMachine):
         assert pubend.last_tick == self.last_tick
         assert pubend.durable_tick <= pubend.last_tick
         assert pubend.first_tick == self.floor + 1
-        assert pubend.lost_upto == self.lost_upto
-        assert pubend.cursors == self.cursors
-        assert {each: pubend.published(*each) for each in pubend.sessions()} == self.published
+        assert pubend.holdings.lost_upto == self.lost_upto
+        assert pubend.cursors.ticks() == self.cursors
+        assert {
+            each: pubend.state.last_published(*each) for each in pubend.state.sessions()
+        } == self.published
 
     def teardown(self) -> None:
         self.mark_safe()

@@ -39,7 +39,7 @@ def test_what_everybody_has_goes(tmp_path: Path, seals: bool) -> None:
     pubend.acknowledged(100)
     trimmed = pubend.trim()
     assert 50 < trimmed.floor <= 100
-    assert (trimmed.lost_events, pubend.lost_upto) == (0, 0)
+    assert (trimmed.lost_events, pubend.holdings.lost_upto) == (0, 0)
     pubend.acknowledged(50)  # late, and said before
     assert pubend.trim().events == 0
     settle(pubend)
@@ -60,29 +60,29 @@ def test_what_everybody_has_may_be_kept_for_late_readers(tmp_path: Path, seals: 
     assert pubend.trim().events == 0
     time.now_s += HOUR_S
     assert pubend.trim().events > 100
-    assert pubend.lost_upto == 0
+    assert pubend.holdings.lost_upto == 0
     shut(pubend)
 
 
 def test_a_cursor_holds_back_what_it_has_not_passed(tmp_path: Path, seals: bool) -> None:
     pubend = filled(tmp_path, seals, Retention(), Time())
-    pubend.set_cursor("spark", 60)
+    pubend.cursors.set("spark", 60)
     pubend.acknowledged(pubend.last_tick)
     assert 0 < pubend.trim().floor <= 60
-    pubend.set_cursor("spark", 130)
+    pubend.cursors.set("spark", 130)
     assert 60 < pubend.trim().floor <= 130
     shut(pubend)
     pubend = opened(tmp_path)
-    assert pubend.cursors == {"spark": 130}
+    assert pubend.cursors.ticks() == {"spark": 130}
     pubend.acknowledged(pubend.last_tick)
     assert pubend.trim().floor <= 130
-    pubend.remove_cursor("spark")
-    assert pubend.cursors == {}
+    pubend.cursors.remove("spark")
+    assert pubend.cursors.ticks() == {}
     position = pubend.appended
-    assert pubend.remove_cursor("spark") == position
+    assert pubend.cursors.remove("spark") == position
     assert pubend.trim().floor > 150
     with pytest.raises(MisuseError, match="not yet"):
-        pubend.set_cursor("spark", pubend.last_tick + 1)
+        pubend.cursors.set("spark", pubend.last_tick + 1)
     shut(pubend)
 
 
@@ -91,9 +91,9 @@ def test_an_abandoned_cursor_expires(tmp_path: Path, seals: bool) -> None:
     keep = Retention(cursor_age_s=HOUR_S)
     pubend = filled(tmp_path, seals, keep, time)
     pubend.acknowledged(pubend.last_tick)
-    pubend.set_cursor("abandoned", 20)
+    pubend.cursors.set("abandoned", 20)
     time.now_s += HOUR_S
-    pubend.set_cursor("alive", 50)
+    pubend.cursors.set("alive", 50)
     assert pubend.trim().expired == ()
     time.now_s += 1
     trimmed = pubend.trim()
@@ -102,7 +102,7 @@ def test_an_abandoned_cursor_expires(tmp_path: Path, seals: bool) -> None:
     assert trimmed.lost_events == 0  # nobody was waiting for them any more
     shut(pubend)
     again = opened(tmp_path, time=time)
-    assert again.cursors == {"alive": 50}
+    assert again.cursors.ticks() == {"alive": 50}
     shut(again)
 
 
@@ -114,25 +114,28 @@ def test_what_is_too_old_goes_and_is_reported(tmp_path: Path, seals: bool) -> No
     pubend.append_run(pubend.last_tick + 1, "alice", "e1", 500, bodies(3))
     trimmed = pubend.trim()
     assert trimmed.lost_events > 100
-    assert pubend.lost_upto == trimmed.floor
-    assert pubend.lost_events == trimmed.lost_events
+    assert pubend.holdings.lost_upto == trimmed.floor
+    assert pubend.holdings.lost_events == trimmed.lost_events
     assert pubend.trim().lost_events == 0
     shut(pubend)
     again = opened(tmp_path, time=time)
-    assert (again.lost_upto, again.lost_events) == (trimmed.floor, trimmed.lost_events)
+    assert (again.holdings.lost_upto, again.holdings.lost_events) == (
+        trimmed.floor,
+        trimmed.lost_events,
+    )
     assert list(again.read(3, 10)) == [Lost(3, 10)]
     shut(again)
 
 
 def test_what_is_too_much_goes_oldest_first(tmp_path: Path, seals: bool) -> None:
     pubend = filled(tmp_path, seals, Retention(), Time())
-    whole = pubend.size_bytes
+    whole = pubend.holdings.size_bytes
     shut(pubend)
     pubend = opened(tmp_path, retention=Retention(max_bytes=whole // 2))
     trimmed = pubend.trim()
     assert 0 < trimmed.lost_events < 200
-    assert pubend.size_bytes <= whole // 2
-    assert pubend.lost_upto == pubend.first_tick - 1
+    assert pubend.holdings.size_bytes <= whole // 2
+    assert pubend.holdings.lost_upto == pubend.first_tick - 1
     shut(pubend)
 
 
@@ -151,10 +154,10 @@ def test_a_slow_stream_gets_its_segments_too(tmp_path: Path) -> None:
     pubend.trim()
     settle(pubend)
     assert len(list(tmp_path.glob("*.log"))) == 1
-    assert pubend.published("alice", "e1") == 3
+    assert pubend.state.last_published("alice", "e1") == 3
     shut(pubend)
     again = opened(tmp_path, segment_bytes=1 << 20)
-    assert (again.last_tick, again.published("alice", "e1")) == (3, 3)
+    assert (again.last_tick, again.state.last_published("alice", "e1")) == (3, 3)
     shut(again)
 
 
@@ -169,5 +172,5 @@ def test_the_log_shrinks_however_long_the_stream(tmp_path: Path) -> None:
         settle(pubend)
         sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
     assert max(sizes) < 3 * min(sizes)
-    assert pubend.published("alice", "e1") == 500
+    assert pubend.state.last_published("alice", "e1") == 500
     shut(pubend)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from motet.model import Event, Filter, Value, attr, decode_body
 from motet.model.limits import INT_MAX, INT_MIN
-from motet.runtime.pubend import PubendLog, columns, survey
+from motet.runtime.pubend import PubendLog, columns, sealing
 from tests.unit.model.strategies import any_attributes, any_values, attributes, filters
 from tests.unit.pubend.ground import Row, opened, rows, settle, shut, without_syncs
 
@@ -35,7 +35,7 @@ def sealed(folder: Path, events: Events) -> PubendLog:
 def check(events: Events, asked: list[Filter], root: str) -> None:
     """Every attribute gets its columns here, however odd the events are."""
     with tempfile.TemporaryDirectory(dir=root) as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survey, "LEAST_ROW_BYTES", 1 << 20)
+        patch.setattr(sealing, "LEAST_ROW_BYTES", 1 << 20)
         patch.setattr(columns.BlockReader, "all", never)
         pubend = sealed(Path(name), events)
         for filter in asked:
@@ -161,9 +161,9 @@ def test_at_the_edges_of_every_family(root: str, copies: int) -> None:
 def test_attributes_without_columns_are_found_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(survey, "MAX_COLUMNS", 3)
+    monkeypatch.setattr(sealing, "MAX_COLUMNS", 3)
     for limit in (100, 5):
-        monkeypatch.setattr(survey, "MAX_LEFTOVERS", limit)
+        monkeypatch.setattr(sealing, "MAX_LEFTOVERS", limit)
         folder = tmp_path / str(limit)
         events: Events = [{f"name{number}": number, "all": number} for number in range(30)]
         pubend = sealed(folder, events)
@@ -187,7 +187,7 @@ def test_rare_attributes_do_not_blow_up_the_file(tmp_path: Path) -> None:
     events: Events = [{"common": number, f"rare{number}": number} for number in range(2000)]
     pubend = sealed(tmp_path, events)
     rows_bytes = sum(len(Event(each, b"payload").encode()) for each in events)
-    assert pubend.size_bytes < 10 * rows_bytes
+    assert pubend.holdings.size_bytes < 10 * rows_bytes
     (row,) = rows(pubend.read(1, filter=Filter.parse("rare77 = 77")))
     assert isinstance(row, Row)
     assert row.tick == 78

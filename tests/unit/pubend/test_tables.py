@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from motet.errors import MisuseError
 from motet.model import Event, Filter, OpId, Value
-from motet.model.ticks import NO_LIMIT
+from motet.model.ids import NO_LIMIT
 from motet.protocol.reading.messages import START, STREAM_COLUMNS, VALUE_KINDS, Wanted
-from motet.runtime.pubend import PubendLog, Start, rows, survey
+from motet.runtime.pubend import PubendLog, Start, sealing
 from motet.runtime.pubend.tables import FITTING, Wishes
 from tests.unit.model.strategies import attributes, filters
 from tests.unit.pubend.ground import opened, settle, shut, without_syncs
@@ -41,7 +41,7 @@ def written(folder: Path, events: Events, *, seals: bool) -> PubendLog:
     for number, each in enumerate(events):
         body = Event(each, b"p" * (number % 3 * 200)).encode()
         publisher = ("alice", "bob")[number // 3 % 2]
-        sequence = pubend.published(publisher, "e1") + 1
+        sequence = pubend.state.last_published(publisher, "e1") + 1
         pubend.append_run(pubend.last_tick + 1, publisher, "e1", sequence, [body])
         if number % EVERY == 0:
             op = OpId("carol", "e2", number + 1)
@@ -106,8 +106,8 @@ def test_it_does_not_matter_how_events_lie(
     names = sorted({name for each in events for name in each} | {"nothing"})[:3]
     wanted = (*STREAM, *(Wanted(f"@{n}", n, k) for n, k in zip(names, kinds, strict=False)))
     with tempfile.TemporaryDirectory(dir=root) as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survey, "LEAST_ROW_BYTES", row_bytes)  # few columns, or all
-        patch.setattr(rows, "BLOCK_ROWS", 8)
+        patch.setattr(sealing, "LEAST_ROW_BYTES", row_bytes)  # few columns, or all
+        patch.setattr(sealing, "BLOCK_ROWS", 8)
         by_rows = written(Path(name) / "rows", events, seals=False)
         by_columns = written(Path(name) / "columns", events, seals=True)
         limits = {"most_rows": most_rows, "most_bytes": most_bytes}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from motet.runtime.pubend import Cut
-from motet.runtime.pubend.durable_ticks import DurableTicks
+from motet.runtime.pubend import StoredCut
+from motet.runtime.pubend.state import DurableTicks
 from tests.unit.pubend.ground import PUBEND, bodies, opened, settle, shut
 
 
 def test_a_block_counts_when_its_last_event_does(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     pubend.append_run(1, "alice", "e1", 1, bodies(3))
-    pubend.append_cut(Cut(10, "sink/q/0", 0, (), (PUBEND,), 40))
+    pubend.append_cut(StoredCut(10, "sink/q/0", 0, (), (PUBEND,), 40))
     for tick in (11, 21):
         pubend.append_run(tick, "sink", "", tick - 10, bodies(10))
         settle(pubend)

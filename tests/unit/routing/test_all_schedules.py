@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from motet.model import Filter, Hop, OpId, covers, overlap
+from motet.protocol.changes import Changes, Completed, Sent
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,
@@ -19,7 +20,7 @@ from motet.protocol.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from motet.protocol.routing.obligations import Effects
+from motet.protocol.transactions.state import Marks
 
 Op = tuple[str, str, str]
 """Broker, client, and what it does: `+adv 1 x > 1`, `-adv 1`, `+sub 2 x = 5`, `-sub 2`."""
@@ -71,7 +72,9 @@ class Overlay:
         self.covering = covering
         names = sorted({name for edge in edges for name in edge})
         self.neighbours = {n: [b if a == n else a for a, b in edges if n in (a, b)] for n in names}
-        self.brokers = {n: Routing(n, self.neighbours[n], covering=covering) for n in names}
+        self.brokers = {
+            n: Routing(n, self.neighbours[n], Marks(), covering=covering) for n in names
+        }
         for machine in self.brokers.values():  # as after all links have begun
             state = machine.state
             state.met = state.complete = state.declared = state.bits.all_neighbours
@@ -88,11 +91,11 @@ class Overlay:
         machine = self.brokers[broker]
         self.carry(broker, machine.apply(message, source))
 
-    def carry(self, broker: str, effects: Effects) -> None:
+    def carry(self, broker: str, effects: Changes) -> None:
         machine = self.brokers[broker]
-        for neighbour, sent in effects.messages:
+        for neighbour, sent in effects.of(Sent):
             self.send(broker, neighbour, sent)
-        for op, withdrawn in effects.completed:
+        for op, withdrawn in effects.of(Completed):
             assert op not in self.answered
             self.answered.add(op)
             if not withdrawn:

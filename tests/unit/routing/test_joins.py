@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.model import Filter, Hop, OpId
-from motet.protocol.routing.joins import FARTHEST
+from motet.protocol.changes import Changes, Sent, StartKnown, StartMade, StartsAwaited
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,
@@ -15,7 +15,8 @@ from motet.protocol.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from motet.protocol.routing.obligations import Effects
+from motet.protocol.routing.starts import FARTHEST
+from motet.protocol.transactions.state import Marks
 
 SPACE = Filter.parse("x > 0")
 LEFT, RIGHT, BOB, CAROL = Hop.broker("L"), Hop.broker("R"), Hop.client("bob"), Hop.client("carol")
@@ -26,19 +27,19 @@ class Broker:
     """M between L and R, with a client in total order. Z and Y lie behind R."""
 
     def __init__(self, tick: int = 100) -> None:
-        self.routing = Routing("M-1", ("L", "R"))
+        self.routing = Routing("M-1", ("L", "R"), Marks())
         self.state = self.routing.state
         self.routing.found("M.1")
         for pubend in ("Z.1", "Y.1"):
             self.tell(PubendHere(pubend), RIGHT)
-        self.state.merging["bob"] = None
-        self.state.next_tick = tick
+        self.routing.joins.merging["bob"] = None
+        self.routing.starts.next_tick = tick
 
-    def tell(self, message: RoutingMessage, source: Hop) -> Effects:
+    def tell(self, message: RoutingMessage, source: Hop) -> Changes:
         return self.routing.apply(message, source)
 
-    def sent(self, effects: Effects, neighbour: str) -> list[RoutingMessage]:
-        return [message for name, message in effects.messages if name == neighbour]
+    def sent(self, effects: Changes, neighbour: str) -> list[RoutingMessage]:
+        return [message for name, message in effects.of(Sent) if name == neighbour]
 
 
 def test_a_subscription_asks_for_starts_above_what_was_given() -> None:
@@ -46,25 +47,25 @@ def test_a_subscription_asks_for_starts_above_what_was_given() -> None:
     broker.tell(Advertise(OFFER, SPACE), RIGHT)
     effects = broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
     assert broker.sent(effects, "R") == [Subscribe(WISH, SPACE, above=100)]
-    assert broker.state.joins == {WISH: {"Z.1": 100}}
-    assert list(effects.awaiting) == ["bob"]
+    assert broker.routing.joins.awaited == {WISH: {"Z.1": 100}}
+    assert [each.client for each in effects.of(StartsAwaited)] == ["bob"]
     effects = broker.tell(Started(WISH, "Z.1", 100), RIGHT)
-    assert not effects.started  # one that was written before
+    assert not effects.of(StartKnown)  # one that was written before
     effects = broker.tell(Started(WISH, "Z.1", 101), RIGHT)
-    assert effects.started == [Started(WISH, "Z.1", 101)]
-    assert list(effects.awaiting) == ["bob"]
-    assert broker.state.joins == {WISH: {}}
-    assert broker.state.starts == {WISH: {"Z.1": 101}}
+    assert effects.of(StartKnown) == [StartKnown(WISH, "Z.1", 101)]
+    assert [each.client for each in effects.of(StartsAwaited)] == ["bob"]
+    assert broker.routing.joins.awaited == {WISH: {}}
+    assert broker.routing.starts.known == {WISH: {"Z.1": 101}}
 
 
 def test_an_advertisement_that_attracts_it_elsewhere_is_followed_by_a_join() -> None:
     broker = Broker()
     broker.tell(Advertise(OTHER, SPACE), RIGHT)
     broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
-    broker.state.next_tick = 200
+    broker.routing.starts.next_tick = 200
     effects = broker.tell(Advertise(OFFER, SPACE, echo=True), RIGHT)
     assert broker.sent(effects, "R") == [Join(WISH, "Z.1", 200)]
-    assert broker.state.joins[WISH] == {"Y.1": 100, "Z.1": 200}
+    assert broker.routing.joins.awaited[WISH] == {"Y.1": 100, "Z.1": 200}
     again = broker.tell(Advertise(OpId("zoe", "Z-1.1", 2), SPACE), RIGHT)
     assert broker.sent(again, "R") == []  # asked for already
 
@@ -72,7 +73,7 @@ def test_an_advertisement_that_attracts_it_elsewhere_is_followed_by_a_join() -> 
 def test_who_is_attracted_for_the_first_time_needs_no_join() -> None:
     broker = Broker()
     broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
-    broker.state.next_tick = 200
+    broker.routing.starts.next_tick = 200
     effects = broker.tell(Advertise(OFFER, SPACE), RIGHT)
     assert broker.sent(effects, "R") == [Subscribe(WISH, SPACE, above=200)]
 
@@ -83,28 +84,30 @@ def test_nobody_waits_for_a_start_where_nobody_advertises_any_more() -> None:
     broker.tell(Advertise(OFFER, SPACE), RIGHT)
     broker.tell(Advertise(second, SPACE), RIGHT)
     broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
-    assert not broker.tell(Unadvertise(OFFER), RIGHT).awaiting
-    assert list(broker.tell(Unadvertise(second), RIGHT).awaiting) == ["bob"]
-    assert broker.state.joins == {WISH: {}}
+    assert not broker.tell(Unadvertise(OFFER), RIGHT).of(StartsAwaited)
+    assert [each.client for each in broker.tell(Unadvertise(second), RIGHT).of(StartsAwaited)] == [
+        "bob"
+    ]
+    assert broker.routing.joins.awaited == {WISH: {}}
     broker.tell(Unsubscribe(WISH), BOB)
-    assert broker.state.joins == {}
+    assert broker.routing.joins.awaited == {}
 
 
 def test_a_pubend_that_is_heard_of_after_its_advertisement_is_joined_then() -> None:
     broker = Broker()
     broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
     broker.tell(Advertise(OpId("una", "U-1.1", 1), SPACE), RIGHT)
-    assert broker.state.joins == {WISH: {}}
+    assert broker.routing.joins.awaited == {WISH: {}}
     effects = broker.tell(PubendHere("U.1"), RIGHT)
     assert Join(WISH, "U.1", 101) in broker.sent(effects, "R")
-    assert broker.state.joins == {WISH: {"U.1": 101}}
+    assert broker.routing.joins.awaited == {WISH: {"U.1": 101}}
 
 
 def test_a_join_travels_to_its_pubend() -> None:
     broker = Broker()
     join = Join(OpId("lea", "L-1.1", 1), "Z.1", 7)
     assert broker.sent(broker.tell(join, LEFT), "R") == [join]
-    assert not broker.tell(Join(join.op, "N.1", 7), LEFT).messages
+    assert not broker.tell(Join(join.op, "N.1", 7), LEFT).of(Sent)
 
 
 def test_there_a_start_is_written_again_unless_it_is_high_enough() -> None:
@@ -116,12 +119,12 @@ def test_there_a_start_is_written_again_unless_it_is_high_enough() -> None:
     assert entry is not None
     assert entry.start == 100
     effects = broker.tell(Join(wish, "M.1", 500), LEFT)
-    assert effects.starts == [(501, wish, False)]
+    assert effects.of(StartMade) == [(501, wish, False)]
     assert broker.sent(effects, "L") == [Started(wish, "M.1", 501)]
     again = broker.tell(Join(wish, "M.1", 300), LEFT)
-    assert again.starts == []
+    assert again.of(StartMade) == []
     assert broker.sent(again, "L") == [Started(wish, "M.1", 501)]
-    assert broker.state.next_tick == 502
+    assert broker.routing.starts.next_tick == 502
 
 
 def test_nobody_pushes_ticks_out_of_this_world() -> None:

@@ -13,8 +13,10 @@ import pytest
 
 from motet.errors import InvariantError
 from motet.model import Filter, Hop, OpId
+from motet.protocol.changes import Sent
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Advertise, Complete, RoutingMessage
+from motet.protocol.transactions.state import Marks
 from tests.unit.routing.test_all_schedules import Op, Overlay, explore
 
 
@@ -85,7 +87,7 @@ class Changing(Overlay):
             self._begin_c([] if alone else ["B"])
 
     def _begin_c(self, neighbours: list[str]) -> None:
-        self.brokers["C"] = Routing("C", neighbours, covering=self.covering)
+        self.brokers["C"] = Routing("C", neighbours, Marks(), covering=self.covering)
         self.neighbours["C"] = ["B"]
 
     def allows(self, op: Op) -> bool:
@@ -176,21 +178,21 @@ def test_a_neighbour_leaves_in_every_schedule(plan: str, covering: bool) -> None
 
 
 def test_others_hear_that_not_everything_is_known_while_a_neighbour_is_new() -> None:
-    machine = Routing("B", ["A"])
+    machine = Routing("B", ["A"], Marks())
     machine.join("A")
-    assert machine.admit("C").messages == [("A", Complete(False))]
-    assert machine.dismiss("C").messages == [("A", Complete(True))]
+    assert machine.admit("C").of(Sent) == [("A", Complete(False))]
+    assert machine.dismiss("C").of(Sent) == [("A", Complete(True))]
 
 
 def test_a_neighbour_with_something_in_force_cannot_be_dismissed() -> None:
-    machine = Routing("A", ["B"])
+    machine = Routing("A", ["B"], Marks())
     machine.apply(Advertise(OpId("c", "B-1.1", 1), Filter.parse("x > 1")), Hop.broker("B"))
-    with pytest.raises(InvariantError, match="B was to go while something from it is in force"):
+    with pytest.raises(InvariantError, match="B was removed while entries from it are in force"):
         machine.dismiss("B")
 
 
 def test_bits_are_used_again_and_clients_are_not_taken_for_neighbours() -> None:
-    bits = Routing("A", ["B", "D"]).state.bits
+    bits = Routing("A", ["B", "D"], Marks()).state.bits
     client = Hop.client("c")
     bits.number(client)
     bits.dismiss("B")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from motet.model import Filter, Hop, OpId
+from motet.protocol.changes import Sent, StartKnown, StartLapsed
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,
@@ -13,6 +14,7 @@ from motet.protocol.routing.messages import (
     Subscribe,
     Unadvertise,
 )
+from motet.protocol.transactions.state import Marks
 
 A, C = Hop.broker("A"), Hop.broker("C")
 BOB = Hop.client("bob")
@@ -23,7 +25,7 @@ WISH = OpId("bob", "B-1.1", 1)
 
 def broker(*, hosts: bool = True) -> Routing:
     """B between A and C; both are new to it."""
-    made = Routing("B-1", ["A", "C"])
+    made = Routing("B-1", ["A", "C"], Marks())
     if hosts:
         made.found("B.1")
     for neighbour in ("A", "C"):
@@ -38,7 +40,7 @@ def owed() -> Routing:
     made.apply(Advertise(OFFER, X), A)
     made.apply(Subscribe(WISH, X), BOB)
     made.apply(Started(WISH, "A.1", 5), A)
-    assert made.state.starts[WISH] == {"A.1": 5}
+    assert made.starts.known[WISH] == {"A.1": 5}
     return made
 
 
@@ -57,7 +59,7 @@ def test_what_our_advertisements_attract_comes_before_a_probes_echo() -> None:
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), C)
     effects = made.apply(Complete(True), A)
-    ((to, probe),) = effects.messages
+    ((to, probe),) = effects.of(Sent)
     assert (to, type(probe)) == ("A", Advertise)
     assert isinstance(probe, Advertise)
     assert probe.probe
@@ -73,7 +75,7 @@ def test_what_advertisements_from_one_side_attract_on_the_other_is_awaited_too()
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), A)
     effects = made.apply(Complete(True), A)
-    ((to, probe), *_) = [each for each in effects.messages if isinstance(each[1], Advertise)]
+    ((to, probe), *_) = [each for each in effects.of(Sent) if isinstance(each[1], Advertise)]
     assert to == "C"
     assert isinstance(probe, Advertise)
     assert made.state.complete == made.state.bits.all_neighbours, "advertisements are all known"
@@ -87,7 +89,7 @@ def test_a_word_that_is_taken_back_ends_its_probe() -> None:
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), C)
     effects = made.apply(Complete(True), A)
-    (probe,) = [message for _, message in effects.messages if isinstance(message, Advertise)]
+    (probe,) = [message for _, message in effects.of(Sent) if isinstance(message, Advertise)]
     made.apply(Complete(False), A)
     made.apply(Echo(probe.id), A)
     assert made.state.unsure
@@ -99,7 +101,7 @@ def test_without_a_pubend_nobody_probes() -> None:
     made.apply(Advertise(OFFER, X), C)
     for source in (A, C):
         effects = made.apply(Complete(True), source)
-        assert not [each for each in effects.messages if isinstance(each[1], Advertise)]
+        assert not [each for each in effects.of(Sent) if isinstance(each[1], Advertise)]
     assert not made.state.unsure
 
 
@@ -109,24 +111,66 @@ def test_without_a_pubend_nobody_probes() -> None:
 def test_a_start_goes_with_its_advertisement_and_the_next_one_counts() -> None:
     made = owed()
     effects = made.apply(Unadvertise(OFFER, None, 9), A)
-    assert effects.lifted == [Started(WISH, "A.1", 9)]
-    assert made.state.starts[WISH] == {}
+    assert effects.of(StartLapsed) == [StartLapsed(WISH, "A.1", 9)]
+    assert made.starts.known[WISH] == {}
     effects = made.apply(Started(WISH, "A.1", 20), A)
-    assert effects.started == [Started(WISH, "A.1", 20)]
-    assert made.state.starts[WISH] == {"A.1": 20}
+    assert effects.of(StartKnown) == [StartKnown(WISH, "A.1", 20)]
+    assert made.starts.known[WISH] == {"A.1": 20}
 
 
 def test_a_start_stays_as_long_as_another_advertisement_of_its_broker_carries_it() -> None:
     made = owed()
     made.apply(Advertise(OTHER, X), A)
-    assert made.apply(Unadvertise(OFFER, None, 9), A).lifted == []
-    assert made.state.starts[WISH] == {"A.1": 5}
-    assert made.apply(Unadvertise(OTHER, None, 9), A).lifted == [Started(WISH, "A.1", 9)]
+    assert made.apply(Unadvertise(OFFER, None, 9), A).of(StartLapsed) == []
+    assert made.starts.known[WISH] == {"A.1": 5}
+    assert made.apply(Unadvertise(OTHER, None, 9), A).of(StartLapsed) == [
+        StartLapsed(WISH, "A.1", 9)
+    ]
+
+
+def test_of_two_starts_the_later_one_counts() -> None:
+    """The first one crossed the removal of its subscription, see `started-again.txt`."""
+    made = owed()
+    assert made.apply(Started(WISH, "A.1", 20), A).of(StartKnown) == [StartKnown(WISH, "A.1", 20)]
+    assert made.starts.known[WISH] == {"A.1": 20}
+    assert made.apply(Started(WISH, "A.1", 5), A).of(StartKnown) == []
+    assert made.apply(Started(WISH, "A.1", 20), A).of(StartKnown) == []
+    assert made.starts.known[WISH] == {"A.1": 20}
+
+
+def test_of_two_tentative_starts_the_later_one_counts_too() -> None:
+    made = broker()
+    made.apply(PubendHere("A.1"), A)
+    made.apply(Advertise(OFFER, X), A)
+    made.apply(Subscribe(WISH, X, tx="ann/A-1.1/1"), BOB)
+    for tick in (5, 20):
+        started = Started(WISH, "A.1", tick, tentative=True)
+        assert made.apply(started, A).of(StartKnown) == [
+            StartKnown(started.op, started.pubend, started.tick, started.tentative)
+        ]
+    assert made.starts.known[WISH] == {"A.1": 20}
+    assert made.starts.tentative[WISH] == {"A.1": None}
+
+
+def test_a_start_that_is_told_again_holds_as_if_its_link_had_never_been_lost() -> None:
+    made = owed()
+    made.apply(Unadvertise(OFFER), A)
+    assert made.starts.severed == {WISH: {"A.1": None}}
+    made.apply(Advertise(OFFER, X), A)
+    assert made.apply(Started(WISH, "A.1", 5), A).of(StartKnown) == []
+    assert made.starts.severed == {}
+    assert made.apply(Started(WISH, "A.1", 20), A).of(StartKnown) == [StartKnown(WISH, "A.1", 20)]
 
 
 def test_a_start_stays_if_nobody_says_that_everything_has_arrived() -> None:
     made = owed()
-    assert made.apply(Unadvertise(OFFER), A).lifted == []
-    assert made.state.starts[WISH] == {"A.1": 5}
+    assert made.apply(Unadvertise(OFFER), A).of(StartLapsed) == []
+    assert made.starts.known[WISH] == {"A.1": 5}
     again = made.apply(Started(WISH, "A.1", 20), A)
-    assert again.started == [], "what lies between them is owed, or lost"
+    assert again.of(StartKnown) == [], "what lies between them is owed, or lost"
+    assert made.apply(Unadvertise(OTHER, None, 25), A).of(StartLapsed) == []
+    made.apply(Advertise(OTHER, X), A)
+    assert made.apply(Unadvertise(OTHER, None, 25), A).of(StartLapsed) == [
+        StartLapsed(WISH, "A.1", 25)
+    ]
+    assert made.starts.severed == {}

@@ -6,21 +6,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from motet.broker.config import BrokerConfig
-from motet.broker.driver import BrokerDriver
-from motet.broker.remembered import Remembered
-from motet.broker.writing import Soon
-from motet.protocol.contract import Closed, Fact, Input, Output, Received
+from motet.broker.driver.driver import BrokerDriver, Soon
+from motet.broker.driver.pubend import Pubend
+from motet.broker.overlay.topology import Wiring
+from motet.protocol.config import BrokerConfig
+from motet.protocol.contract import Closed, Fact, Input, Output, Received, Remembered
 from motet.protocol.frames import Frame
 from motet.protocol.session.messages import Goodnight
 from motet.runtime.codec import decode, encode
 from motet.runtime.transport import Accept, Connection, Handler, Listening
-from motet.runtime.wiring import Wiring
 
 
 class FakeConnection:
     peer = "fake://peer"
-    descriptor = None
 
     def __init__(self) -> None:
         self.handler: Handler
@@ -116,13 +114,14 @@ class FakeCore:
         self.inputs: list[Input] = []
         self.answer: Answer = answer or (lambda _: Output())
         self.objection = ""
+        self.done_upto = 0
 
     def recover(self, now: float, remembered: Remembered | None = None) -> Output:
         del now, remembered
         return Output()
 
     def done_with(self) -> int:
-        return 0
+        return self.done_upto
 
     def step(self, given: Input, now: float, /) -> Output:
         del now
@@ -188,6 +187,7 @@ class Bench:
         journal: SlowJournal | None = None,
         heartbeat_s: float = 2.0,
         soon: Soon = lambda work: work(),
+        pubend: Pubend | None = None,
         **wiring: Any,
     ) -> None:
         """Writes at once, unless `soon` is another."""
@@ -198,6 +198,7 @@ class Bench:
             self.core,
             Wiring("fake://here", **wiring),
             journal=journal,
+            pubend=pubend,
             transports=lambda _: self.transport,
             soon=soon,
         )

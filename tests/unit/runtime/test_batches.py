@@ -7,6 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from motet.broker.driver import contact
+from motet.broker.driver.contact import (
+    FRAME_EVENTS,
+    STEP_BYTES,
+    STEP_EVENTS,
+    decoded,
+    encoded,
+    joined,
+)
 from motet.errors import FrameError, ProtocolError
 from motet.model import EVERYTHING, OpId
 from motet.protocol.frames import Beat, Frame
@@ -22,8 +31,6 @@ from motet.protocol.session.messages import (
     Refusal,
     Status,
 )
-from motet.runtime import batches
-from motet.runtime.batches import FRAME_EVENTS, STEP_BYTES, STEP_EVENTS, decoded, encoded, joined
 from motet.runtime.codec import decode, encode
 from motet.runtime.transport import MAX_FRAME_BYTES
 
@@ -99,8 +106,8 @@ def test_what_is_joined_stays_small_enough_for_a_step() -> None:
 @settings(max_examples=100, deadline=None)
 def test_a_frame_too_large_for_a_step_is_cut(sizes: list[int], limits: tuple[int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "STEP_EVENTS", limits[0])
-        patch.setattr(batches, "STEP_BYTES", limits[1])
+        patch.setattr(contact, "STEP_EVENTS", limits[0])
+        patch.setattr(contact, "STEP_BYTES", limits[1])
         frames, _ = decoded([encode(Publish(7, [raw(size) for size in sizes]))])
     assert numbered(frames) == list(range(7, 7 + len(sizes)))
     pieces = [frame for frame in frames if isinstance(frame, Publish)]

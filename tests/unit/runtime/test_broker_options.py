@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from motet.broker.config import BrokerConfig
-from motet.broker.topology import Topology
+from motet.broker.overlay.topology import Topology, Wiring
 from motet.cli import broker as command
-from motet.cli import ending
+from motet.cli import console
 from motet.cli.main import run
-from motet.runtime.wiring import Wiring
+from motet.protocol.config import BrokerConfig
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def test_nothing_is_ignored_beside_a_topology(
     file = tmp_path / "two.toml"
     file.write_text(Topology.line(2, lease_s=7.0, heartbeat_s=12.0).to_toml())
     whole = ["broker", "--name", "B2", "--topology", str(file)]
-    assert run([*whole, *option]) == ending.MISUSE
+    assert run([*whole, *option]) == console.MISUSE
     assert option[0] in capsys.readouterr().err
     assert run(whole) == 0
     ((config, _),) = served
@@ -61,5 +60,5 @@ def test_nothing_is_ignored_beside_a_topology(
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "4000", "soon"])
 def test_impossible_heartbeats(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     listen = ["broker", "--name", "B1", "--listen", "127.0.0.1:0"]
-    assert run([*listen, "--heartbeat", seconds]) == ending.MISUSE
+    assert run([*listen, "--heartbeat", seconds]) == console.MISUSE
     assert "--heartbeat" in capsys.readouterr().err

@@ -9,26 +9,32 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from motet.broker.writing import behind_the_rest
+from motet.broker.driver.driver import behind_the_rest
+from motet.broker.driver.pubend import VolatilePubend
 from motet.errors import InvariantError, ProtocolError
-from motet.model import OpId
+from motet.model import Filter, OpId
 from motet.protocol.contract import (
     CancelTimer,
+    CheckStaged,
     Close,
     Closed,
     Dialled,
     Fact,
     Input,
+    LogStart,
     Output,
+    Persisted,
     Received,
     SetTimer,
     TimerFired,
 )
+from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Beat
 from motet.protocol.link.messages import Inquire, LinkHello, Publications
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import (
     ClientHello,
+    CommitRequest,
     Deliver,
     Delivery,
     Done,
@@ -44,6 +50,7 @@ from motet.runtime.clock import SteadyClock
 from motet.runtime.codec import encode
 from motet.runtime.transport import MAX_FRAME_BYTES
 from tests.unit.runtime.fakes import Bench, SlowJournal
+from tests.waiting import PATIENCE_S, eventually
 
 BODY = msgspec.Raw(b"\x92\x80\xc4\x00")
 HELLO = ClientHello(1, "c")
@@ -52,12 +59,6 @@ FACT = Fact(0.0, "it happened")
 
 def delivery(sequence: int) -> Delivery:
     return Delivery((1,), Publication("p", sequence, BODY))
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 3.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def on_publish(make: Callable[[Received, Publish], Output]) -> Callable[[Input], Output]:
@@ -106,9 +107,9 @@ async def test_reads_that_the_loop_takes_at_once_are_one_write_per_connection() 
         one.hear(Inquire(OpId("c", "e", 1)))
         two.hear(Inquire(OpId("c", "e", 2)))
         assert two.writes == []
-        await until(lambda: bool(two.writes))
+        await eventually(lambda: bool(two.writes))
         one.hear(Inquire(OpId("c", "e", 3)))
-        await until(lambda: len(two.writes) > 1)
+        await eventually(lambda: len(two.writes) > 1)
         assert two.writes == [[Done(1), Done(2)], [Done(3)]]
         bench.core.answer = lambda _: Output()
 
@@ -157,6 +158,62 @@ async def slow_bench(*outputs: Output) -> Bench:
     return bench
 
 
+async def test_the_driver_obeys_the_order_that_output_states(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reads come behind the step, `forgotten` and `confirm` when the facts are durable."""
+    done: list[str] = []
+
+    def noted(owner: object, method: str, field: str) -> None:
+        original = getattr(owner, method)
+
+        def note(*given: object) -> object:
+            done.append(field)
+            return original(*given)
+
+        monkeypatch.setattr(owner, method, note)
+
+    pubend, journal = VolatilePubend(lambda _: None), SlowJournal()
+    everything = Output(
+        confirm=7,
+        forgotten=[("c", "e")],
+        close=[Close(3, "Fenced", "another")],
+        timers=[SetTimer(("a",), 0.0)],
+        staged=[CheckStaged(1, "c", CommitRequest(1, "job", 0, (), Filter.parse("x = 1")))],
+        reads=[ReadWanted("p", 1, 1, 1, 1)],
+        log=[LogStart(1, OpId("c", "e", 1))],
+        deliver=[(2, Done(2))],
+        send=[(1, Done(1))],
+        persist=[FACT],
+    )
+    async with Bench(scripted(everything), journal, pubend=pubend) as bench:
+        one, two, three = (bench.dial_in() for _ in range(3))
+        driver, outboxes = bench.driver, [c.outbox for c in bench.driver.contacts.values()]
+        for owner, method, field in (
+            (journal, "append", "persist"),
+            (outboxes[0], "put", "send"),
+            (outboxes[1], "put", "deliver"),
+            (pubend, "append", "log"),
+            (pubend, "read", "reads"),
+            (driver._stagings, "carry", "staged"),
+            (driver, "_set_timers", "timers"),
+            (outboxes[2], "put", "close"),
+            (pubend, "forget", "forgotten"),
+        ):
+            noted(owner, method, field)
+        one.hear(HELLO)
+        assert done == ["persist", "send", "deliver", "log", "staged", "timers", "close"]
+        await eventually(lambda: "reads" in done)
+        assert one.writes == two.writes == three.writes == []
+        journal.sync()
+        assert done[-2:] == ["reads", "forgotten"]
+        assert Persisted(7) in bench.core.inputs
+        assert (one.frames, two.frames) == ([Done(1)], [Done(2)])
+        assert three.goodnight.error == "Fenced"
+    stated = [field for field in Output.__struct_fields__ if field not in ("reads", "confirm")]
+    assert [field for field in done if field != "reads"] == stated
+
+
 async def test_nothing_of_an_output_leaves_before_its_facts_are_durable() -> None:
     bench = await slow_bench(
         Output(persist=[FACT], send=[(1, Done(1))], deliver=[(2, Done(2))]),
@@ -170,6 +227,35 @@ async def test_nothing_of_an_output_leaves_before_its_facts_are_durable() -> Non
     assert one.writes == [[Done(1)]]
     assert two.writes == [[Done(2)]]
     await bench.driver.stop()
+
+
+async def test_the_log_drops_no_tick_before_the_facts_behind_it_are_durable() -> None:
+    """Tick 7 waits for the first fact, and tick 9 for the second."""
+
+    class Recorded(VolatilePubend):
+        dropped_upto = 0
+
+        def acknowledged(self, tick: int) -> None:
+            self.dropped_upto = max(self.dropped_upto, tick)
+
+    pubend, journal = Recorded(lambda work: work()), SlowJournal()
+    facts = scripted(Output(persist=[FACT]), Output(persist=[FACT]))
+    bench = Bench(facts, journal, heartbeat_s=0.01, pubend=pubend)
+    async with bench:
+        connection = bench.dial_in()
+        connection.hear(HELLO)
+        bench.core.done_upto = 7
+        await asyncio.sleep(0.05)
+        assert pubend.dropped_upto == 0, "a crash now takes the fact"
+        connection.hear(HELLO)
+        bench.core.done_upto = 9
+        journal.sync(1)
+        await eventually(lambda: pubend.dropped_upto > 0)
+        assert pubend.dropped_upto == 7
+        await asyncio.sleep(0.05)
+        assert pubend.dropped_upto == 7
+        journal.sync()
+        await eventually(lambda: pubend.dropped_upto == 9)
 
 
 async def test_a_later_publication_never_overtakes_on_its_connection_but_passes_on_others() -> None:
@@ -254,7 +340,7 @@ async def test_a_failed_journal_also_ends_connections_whose_goodnight_it_held() 
     assert bench.journal is not None
     bench.journal.fail(OSError("disk"))
     with pytest.raises(InvariantError, match="disk"):
-        await asyncio.wait_for(bench.driver.finished(), 3)
+        await asyncio.wait_for(bench.driver.finished(), PATIENCE_S)
     assert one.frames == []
     assert one.closings
 
@@ -346,7 +432,7 @@ async def test_a_failure_and_a_malformed_frame_in_one_read() -> None:
     one = bench.dial_in()
     one.hear_bytes(encode(HELLO), b"nonsense")
     with pytest.raises(InvariantError):
-        await asyncio.wait_for(bench.driver.finished(), 3)
+        await asyncio.wait_for(bench.driver.finished(), PATIENCE_S)
     assert one.closings
 
 
@@ -375,7 +461,7 @@ async def test_idle_connections_get_beats_and_silent_ones_are_closed() -> None:
             talking.received_bytes += 1  # not even a whole frame
             return bool(silent.closings)
 
-        await until(silent_is_closed)
+        await eventually(silent_is_closed)
         assert silent.goodnight.error == "Disconnected"
         assert Beat() in silent.frames
         assert not talking.closings
@@ -392,7 +478,7 @@ async def test_who_says_no_hello_is_closed_but_may_ask_for_the_status() -> None:
             mute.hear(Beat())
             return bool(mute.closings)
 
-        await until(mute_is_closed)
+        await eventually(mute_is_closed)
         assert mute.goodnight == Goodnight("ProtocolError", "no hello within 0.06 s")
         assert not asking.closings
 
@@ -437,7 +523,7 @@ async def test_a_client_that_takes_no_control_either_is_closed() -> None:
         one = bench.dial_in()
         one.hear(HELLO)
         one.backlog_bytes = 2001
-        await until(lambda: bool(one.closings))
+        await eventually(lambda: bool(one.closings))
         assert one.goodnight.error == "SlowConsumer"
         assert "does not read" in one.goodnight.text
 
@@ -523,33 +609,33 @@ async def test_a_reason_that_quotes_too_much_is_cut() -> None:
 
 async def test_timers_fire_once_never_early_and_are_replaced_and_cancelled() -> None:
     clock = SteadyClock()
-    now = clock.now()
-    at = now + 0.03
-    script = [
-        Output(
-            timers=[
-                SetTimer(("a",), now + 100),
-                SetTimer(("b",), now + 0.01),
-                SetTimer(("a",), at),
-                CancelTimer(("b",)),
-                CancelTimer(("never set",)),
-                SetTimer(("past",), now - 5),
-            ]
-        )
-    ]
+    due: list[float] = []
     fired: list[tuple[object, float]] = []
 
     def answer(given: Input) -> Output:
         if isinstance(given, TimerFired):
             fired.append((given.key, clock.now()))
-        return script.pop() if script else Output()
+        if due:
+            return Output()
+        now = clock.now()
+        due.append(now + 0.3)
+        return Output(
+            timers=[
+                SetTimer(("a",), now + 100),
+                SetTimer(("b",), now + 0.1),
+                SetTimer(("a",), now + 0.3),
+                CancelTimer(("b",)),
+                CancelTimer(("never set",)),
+                SetTimer(("past",), now - 5),
+            ]
+        )
 
     async with Bench(answer) as bench:
         bench.dial_in().hear(HELLO)
-        await until(lambda: len(fired) == 2)
+        await eventually(lambda: len(fired) == 2)
         await asyncio.sleep(0.02)
     assert [key for key, _ in fired] == [("past",), ("a",)]
-    assert fired[1][1] >= at - 0.001  # two clocks were made at two moments
+    assert fired[1][1] >= due[0] - 0.001  # two clocks were made at two moments
 
 
 # ── dialling ─────────────────────────────────────────────────────────────────────────────
@@ -557,12 +643,12 @@ async def test_timers_fire_once_never_early_and_are_replaced_and_cancelled() -> 
 
 async def test_neighbours_are_dialled_again_and_again() -> None:
     async with Bench(dial={"B2": "fake://B2"}) as bench:
-        await until(lambda: len(bench.transport.dialled) == 1)
+        await eventually(lambda: len(bench.transport.dialled) == 1)
         assert bench.core.inputs == [Dialled(1, "B2")]
         first = bench.transport.dialled[0]
         first.hear(LinkHello(1, "B2", 1, 0, 0, True))
         first.handler.closed("cut")
-        await until(lambda: len(bench.transport.dialled) == 2)
+        await eventually(lambda: len(bench.transport.dialled) == 2)
         assert bench.core.inputs[2:] == [Closed(1), Dialled(2, "B2")]
 
 
@@ -573,7 +659,7 @@ async def test_a_neighbour_that_is_not_there_is_tried_with_patience() -> None:
         await asyncio.sleep(0.2)
         assert 2 <= bench.transport.tries <= 8
         bench.transport.answers = lambda _: True
-        await until(lambda: bool(bench.transport.dialled))
+        await eventually(lambda: bool(bench.transport.dialled))
 
 
 async def test_a_goodnight_of_a_neighbour_is_logged_not_stepped(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from motet.broker.folder.journal import LoggedJournal
 from motet.errors import StorageError
 from motet.protocol.contract import Fact
-from motet.runtime.journal import LoggedJournal
 from motet.runtime.log import Record
 
 

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 from msgspec import Raw
 
+from motet.broker.driver.contact import Outbox, TrafficCounters
 from motet.protocol.cell.messages import Said
 from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import Span
@@ -16,8 +17,6 @@ from motet.protocol.link.messages import Publications
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import Deliver, Delivery, Done
 from motet.runtime.codec import decode
-from motet.runtime.outbox import Outbox
-from motet.runtime.traffic import Traffic
 from motet.runtime.transport import Connection
 from tests.unit.runtime.fakes import Bench, SlowJournal
 
@@ -37,7 +36,7 @@ class Sink:
 
 def made() -> tuple[Outbox, Sink]:
     sink = Sink()
-    return Outbox(cast(Connection, sink), BOUND_BYTES, Traffic()), sink
+    return Outbox(cast(Connection, sink), BOUND_BYTES, TrafficCounters()), sink
 
 
 def publication(number: int, size_bytes: int) -> Publication:
@@ -103,7 +102,7 @@ def test_what_the_other_side_did_not_read_counts_too() -> None:
 
 
 def test_events_are_counted_however_they_are_delivered() -> None:
-    sink, traffic = Sink(), Traffic()
+    sink, traffic = Sink(), TrafficCounters()
     outbox = Outbox(cast(Connection, sink), BOUND_BYTES, traffic)
     batch = [publication(1, 1), publication(2, 1)]
     known = Knowledge("B1.1", Span(1, 2, [1, 2], batch))

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from motet.broker.config import BrokerConfig
-from motet.broker.driver import BrokerDriver
-from motet.broker.reloading import reload
+from motet.broker.driver.driver import BrokerDriver
+from motet.broker.driver.service import reload
+from motet.broker.overlay.topology import Wiring
 from motet.errors import MisuseError, StaleState
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Dialled, Reconfigured
-from motet.protocol.delivery.curiosity import Liveness
+from motet.protocol.delivery.stream import Liveness
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import LinkHello
 from motet.protocol.session.messages import Goodnight
-from motet.runtime.wiring import Wiring
 from tests.unit.runtime.fakes import FakeConnection, FakeCore, FakeTransport
-
-PATIENCE_S = 10.0
+from tests.waiting import PATIENCE_S
 
 
 class Running:

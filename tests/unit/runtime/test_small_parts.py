@@ -6,17 +6,17 @@ import asyncio
 
 import pytest
 
-from motet.bench.floor import passthrough
+from motet.broker.driver.contact import TrafficCounters
+from motet.broker.driver.driver import VolatileJournal
 from motet.errors import AddressError
 from motet.protocol.contract import Fact
 from motet.runtime.addresses import transport_for
 from motet.runtime.clock import SteadyClock
 from motet.runtime.inproc import InprocTransport
-from motet.runtime.journal import VolatileJournal
 from motet.runtime.loop import loop_name, run
 from motet.runtime.redial import Backoff
 from motet.runtime.tcp import TcpTransport
-from motet.runtime.traffic import Traffic
+from motet_labs.bench.floor import passthrough
 
 
 def test_backoff_doubles_to_a_limit_with_chance_and_starts_again() -> None:
@@ -30,7 +30,7 @@ def test_backoff_doubles_to_a_limit_with_chance_and_starts_again() -> None:
 
 
 def test_rates_look_back_on_the_last_samples() -> None:
-    traffic = Traffic()
+    traffic = TrafficCounters()
     assert traffic.rates(5.0)["events_in_per_s"] == 0
     for second in range(100):
         traffic.sample(float(second))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from motet.broker.topology import Topology, full_address
+from motet.broker.overlay.topology import Topology, full_address
 from motet.errors import TopologyError
-from motet.protocol.delivery.curiosity import Liveness
+from motet.protocol.delivery.stream import Liveness
 
 EXAMPLE = """
 [overlay]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
 from motet.errors import InvariantError
 from motet.model import Filter, Hop
 from motet.model.limits import MAX_CLIENT_ID_CHARS
+from motet.protocol.changes import Sent
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import CancelTimer, Close, Closed, Fact, Output, Received
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link.messages import Control, LinkHello
@@ -23,6 +24,7 @@ from motet.protocol.session.messages import (
     SubscribeRequest,
     Welcome,
 )
+from motet.protocol.transactions.state import Marks
 
 LINK, CLIENT, LATER = 1, 2, 3
 
@@ -103,7 +105,7 @@ def test_whoever_waits_is_answered_before_the_connection_ends() -> None:
     ((connection, answer),) = out.deliver
     assert isinstance(answer, Failed)
     assert (connection, answer.error) == (CLIENT, "Withdrawn")
-    assert not stage.core.durable.deadlines
+    assert not stage.core.durable.requests.deadlines
 
 
 def test_a_client_that_is_away_is_fenced_too() -> None:
@@ -199,8 +201,8 @@ def test_a_replayed_broker_has_fenced_the_same_sessions() -> None:
         again.apply(fact)
     again.validate()
     assert again.digest() == stage.core.durable.digest()
-    assert again.newer_than("alice", "B-5.9", "two") is None
-    assert again.newer_than("alice", "B-5.9", "one") == "A-100.13"
+    assert again.requests.newer_than("alice", "B-5.9", "two") is None
+    assert again.requests.newer_than("alice", "B-5.9", "one") == "A-100.13"
 
 
 def test_who_comes_back_to_a_broker_without_memory_is_not_newer_than_who_came_meanwhile() -> None:
@@ -229,7 +231,7 @@ def test_soft_and_durable_sessions_must_agree() -> None:
 
 
 def test_what_makes_no_sense_changes_nothing_and_is_counted() -> None:
-    routing = Routing("A-1", ("B", "C"))
+    routing = Routing("A-1", ("B", "C"), Marks())
     b, c = Hop.broker("B"), Hop.broker("C")
     routing.apply(ClientHere("alice", "B-1.1"), b)
     for message, source in (
@@ -238,7 +240,7 @@ def test_what_makes_no_sense_changes_nothing_and_is_counted() -> None:
         (ClientGone("alice", "B-1.2"), b),
     ):
         ignored = routing.ignored
-        assert not routing.apply(message, source).messages
+        assert not routing.apply(message, source).of(Sent)
         assert routing.ignored == ignored + 1
     assert dict(routing.state.clients.items()) == {("alice", "B-1.1"): b}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
+from motet.broker.core.broker import BrokerCore
 from motet.model import Filter
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Output, Received
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.session.messages import ClientHello, SubscribeRequest, Welcome

@@ -12,14 +12,13 @@ from typing import Any
 
 from msgspec import Raw
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.durable import Durable
-from motet.broker.image import parts_of
-from motet.broker.records import MACHINE_VERSION, decode_fact, decode_parts, encode
-from motet.broker.remembered import Remembered
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
+from motet.broker.core.image import parts_of
+from motet.broker.core.records import MACHINE_VERSION, decode_fact, decode_parts, encode
 from motet.errors import StagingLost
 from motet.model import EVERYTHING, decode_attributes, encode_event
+from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     CheckStaged,
     DropStaged,
@@ -32,10 +31,11 @@ from motet.protocol.contract import (
     Persisted,
     ReadStaged,
     Received,
+    Remembered,
     RowsRead,
     StagingChecked,
 )
-from motet.protocol.delivery.state import ReadWanted
+from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session.messages import (
     AdvertiseRequest,

@@ -9,7 +9,7 @@ import pytest
 from motet.model import Filter
 from motet.protocol.contract import Closed
 from motet.protocol.session.messages import Done, Failed
-from motet.protocol.sinks.machine import MOST_KEYS
+from motet.protocol.sinks.durable import MOST_KEYS
 from tests.unit.sinks.rig import Rig
 
 

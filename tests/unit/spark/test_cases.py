@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from motet.spark.insight.cases import Case, Happened, Visit
-from motet.spark.insight.telling import events_in, schema_of
+from motet.spark.insight.events import Case, Happened, Visit
+from motet.spark.insight.report import events_in, schema_of
 
 BEGIN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 

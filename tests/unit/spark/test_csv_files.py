@@ -54,21 +54,21 @@ def test_rows_have_lines_and_the_header_is_first(tmp_path: Path) -> None:
     ("data", "said"),
     [
         ("", "log.csv is empty"),
-        ("\n\n", "log.csv is empty: the first line has to name the columns"),
-        ("a,b\n1,2\n1,2,3\n", r"line 3: 3 fields, and the header has 2"),
-        ("a,b\n1\n", r"line 2: 1 fields, and the header has 2"),
-        ("a,b,a\n1,2,3\n", "line 1: two columns are called 'a'"),
+        ("\n\n", "log.csv is empty; its first line must name the columns"),
+        ("a,b\n1,2\n1,2,3\n", r"line 3: 3 fields, but the header has 2"),
+        ("a,b\n1\n", r"line 2: 1 fields, but the header has 2"),
+        ("a,b,a\n1,2,3\n", "line 1: two columns are named 'a'"),
         ("a,b;c\n1,2\n", r"line 1: columns could be separated by ',' or by ';'"),
-        ('a,b\n1,"2\n3,4\n', "line 2: a quote is opened there and never closed"),
-        ('a,b\n1,2" x\n3,"\n', "line 2, field 2: a quote stands in the middle"),
-        ('a,b\n"1" x,2\n', "line 2, field 1: something stands behind the closing quote"),
-        ("a,b\r1,2\r", r"line 1: a line break of another kind"),
-        ("a,b\n1,2\r3,4\n", r"line 2, field 2: a line break of another kind"),
+        ('a,b\n1,"2\n3,4\n', "line 2: a quote is opened here but never closed"),
+        ('a,b\n1,2" x\n3,"\n', "line 2, field 2: a quote in an unquoted field"),
+        ('a,b\n"1" x,2\n', "line 2, field 1: text after the closing quote"),
+        ("a,b\r1,2\r", r"line 1: a bare CR is not a line break"),
+        ("a,b\n1,2\r3,4\n", r"line 2, field 2: a bare CR is not a line break"),
         ("a,b\n1,\xfc\n".encode("latin1"), "line 2: byte 3 is not UTF-8; convert the file"),
-        ("a,b\n".encode("utf-16"), "UTF-16: save it as UTF-8"),
-        (b"a,b\n1,\0\n", "line 2 has a NUL"),
+        ("a,b\n".encode("utf-16"), "UTF-16; save it as UTF-8"),
+        (b"a,b\n1,\0\n", "line 2 has a NUL character"),
         (b"a,b\n1," + b"x" * LONGEST_ROW_CHARS, "line 2 has more than 4,194,304 bytes"),
-        (gzip.compress(b"a,b\n"), "is compressed: let its name end with .gz"),
+        (gzip.compress(b"a,b\n"), "is compressed with gzip; rename it to end with .gz"),
         (b"PK\x03\x04rest", "is a zip archive"),
     ],
 )
@@ -82,7 +82,7 @@ def test_what_is_compressed_is_whole_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.csv.gz"
     packed = gzip.compress(b"a,b\n" + b"".join(b"%d,x\n" % at for at in range(5000)))
     assert len(read(path, packed)) == 5001
-    with pytest.raises(MisuseError, match=r"log\.csv\.gz is cut off"):
+    with pytest.raises(MisuseError, match=r"log\.csv\.gz is truncated"):
         read(path, packed[:-20])
     with pytest.raises(MisuseError, match=r"log\.csv\.gz is damaged"):
         read(path, packed[:200] + bytes(20) + packed[220:])

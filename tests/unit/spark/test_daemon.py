@@ -1,12 +1,35 @@
-"""Workers of Spark's whose tasks were called off."""
+"""Workers of Spark whose tasks were cancelled."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from motet.spark.daemon import UNHEARD, quietly
+
+CANCELLED = """
+import socket
+from typing import IO
+
+import pyspark.worker
+from pyspark import daemon
+
+from motet.spark.daemon import silence_workers
+
+ours, theirs = socket.socketpair()
+
+def main(infile: IO[bytes], outfile: IO[bytes]) -> None:
+    outfile.write(b"the last result")
+    theirs.close()
+
+pyspark.worker.main = main
+silence_workers()
+raise SystemExit(daemon.worker(ours, True))
+"""
+"""A worker whose task is cancelled before its last result is written."""
 
 
 def test_who_finds_nobody_that_listens_says_nothing() -> None:
@@ -28,3 +51,10 @@ def test_what_is_wrong_is_told() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(ValueError, match="True"):
         quietly(work)(ours, True)
+
+
+def test_a_result_that_nobody_wants_any_more_prints_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CANCELLED], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (UNHEARD, "", "")

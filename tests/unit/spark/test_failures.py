@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from motet.cli.ending import hint_for
+from motet.cli.console import hint_for
 from motet.errors import Disconnected, MisuseError, MotetError
 from motet.spark.failures import DEBUG, LONGEST_CHARS, brief, briefly, end_of_jvm
 
@@ -48,7 +48,7 @@ def test_a_file_that_spark_cannot_read_is_named() -> None:
     )
     told = brief(SparkError(text))
     assert type(told) is MisuseError
-    assert str(told).startswith("/logs/a b.parquet cannot be read to its end")
+    assert str(told).startswith("/logs/a b.parquet cannot be read completely")
 
 
 IN_A_WORKER = """Job aborted due to stage failure: Task 0 failed, most recent failure: Lost task \
@@ -85,7 +85,7 @@ Did you mean one of the following? [`id`]. SQLSTATE: 42703;
     ("text", "told", "hint"),
     [
         (IN_A_WORKER, "RuntimeError: outer", DEBUG),
-        (IN_JAVA, "IOException: No space left on device", "the disk is full"),
+        (IN_JAVA, "IOException: No space left on device", "folder is full"),
         (
             ANALYSIS,
             "A column with name `x` cannot be resolved. Did you mean one of the following? [`id`].",
@@ -108,7 +108,7 @@ def test_what_was_wrong_is_told_and_what_may_help(text: str, told: str, hint: st
 
 def test_hints_are_those_of_the_error_that_it_was() -> None:
     away = brief(
-        SparkError("x\nmotet.errors.Disconnected: nobody answers at motet://127.0.0.1:9\n")
+        SparkError("x\nmotet.errors.Disconnected: no broker answers at motet://127.0.0.1:9\n")
     )
     assert type(away) is Disconnected
     assert "is the overlay running?" in hint_for(away)
@@ -140,7 +140,7 @@ def test_a_jvm_that_has_ended_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "pyspark", pyspark)
     for status, how in ((-9, "by SIGKILL"), (1, "with status 1")):
         process.poll.return_value = status
-        assert str(end_of_jvm()) == f"Spark's JVM has ended {how}"
+        assert str(end_of_jvm()) == f"Spark's JVM ended {how}"
     process.poll.return_value = None
     assert end_of_jvm() is None
     monkeypatch.delitem(sys.modules, "pyspark")

@@ -11,8 +11,8 @@ import pytest
 
 from motet.errors import MisuseError
 from motet.spark.replay import kinds
-from motet.spark.replay.surveying import Source, batches, look, together
-from motet.spark.replay.times import time_of
+from motet.spark.replay.kinds import time_of
+from motet.spark.replay.logs import LogFile, batches, look, together
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -97,7 +97,7 @@ def surveyed(folder: Path, *texts: str, format: str = "csv") -> Any:
     for at, text in enumerate(texts):
         path = folder / f"{at}.{format}"
         path.write_text(text)
-        sources.append(Source(str(path), {"day": "monday"} if format == "csv" else {}))
+        sources.append(LogFile(str(path), {"day": "monday"} if format == "csv" else {}))
     surveys = [look(each, format) for each in sources]
     for each in surveys:
         if each.problem:
@@ -138,7 +138,7 @@ def test_of_xes_an_attribute_has_one_kind_in_all_files(tmp_path: Path) -> None:
         (("int", "1"), ("string", "1")),
         (("date", "2026-03-01T09:00:00Z"), ("date", "2026-03-01T09:00:00")),
     ):
-        with pytest.raises(MisuseError, match=r"'x' is .* in line 2 of .*0\.xes, and .*1\.xes"):
+        with pytest.raises(MisuseError, match=r"'x' is .* in line 2 of .*0\.xes, but .*1\.xes"):
             surveyed(tmp_path, log.format(*one), log.format(*other), format="xes")
     _, found = surveyed(
         tmp_path, log.format("id", "1"), log.format("string", "1"), "<log/>", format="xes"
@@ -150,8 +150,8 @@ def test_a_file_that_cannot_be_read_is_told_and_not_raised(tmp_path: Path) -> No
     """A task that fails would be tried again, and leave pages in the log of Spark."""
     path = tmp_path / "log.csv"
     path.write_text("a,b\n1,2\n1\n")
-    assert "line 3" in look(Source(str(path), {}), "csv").problem
-    assert "a folder that says it" in look(Source(str(path), {"a": "x"}), "csv").problem
+    assert "line 3" in look(LogFile(str(path), {}), "csv").problem
+    assert "a folder name sets" in look(LogFile(str(path), {"a": "x"}), "csv").problem
 
 
 def test_every_column_that_is_cut_is_told(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_what_a_folder_says_is_a_text(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("n\n1\n")
     said = {"year": "2026", "time": "2026-03-01T09:00:00.1234567Z"}
-    source = Source(str(path), {**said})
+    source = LogFile(str(path), {**said})
     found = together([source], [look(source, "csv")], "csv")
     assert found.types == {"n": "int", "year": "text", "time": "text"}
     (batch,) = batches(source, "csv", found.types)

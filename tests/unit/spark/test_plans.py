@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ import pytest
 
 from motet.errors import Disconnected, EventError, MisuseError, NotAdvertised, StorageError
 from motet.spark.archive.manifest import ArchiveFile, Manifest, Version
-from motet.spark.replay import Plan, Replay, Speed, planning, prepare, preparing, publishing
+from motet.spark.replay import Replay, ReplayPlan, Speed, logs, prepare, publishing
+from motet.spark.replay import plan as plans
 from motet.spark.replay.plan import alone
 
 NOWHERE = "motet://127.0.0.1:9"
@@ -34,7 +36,7 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def plan(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+def plan(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ReplayPlan]:
     """Made without Spark, of the rows above."""
 
     def write(rows: list[dict[str, Any]], folder: Path, _: int) -> None:
@@ -42,21 +44,21 @@ def plan(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
         pq.write_table(pa.Table.from_pylist(rows[:5]), folder / "part-0.parquet")
         pq.write_table(pa.Table.from_pylist(rows[5:]), folder / "part-1.parquet")
 
-    monkeypatch.setattr(planning, "write", write)
+    monkeypatch.setattr(logs, "write", write)
 
-    def made(rows: list[dict[str, Any]] | None = None, **said: Any) -> Plan:
-        monkeypatch.setattr(planning, "of_log", lambda *_: (rows or ROWS, len(ROWS), ["a remark"]))
+    def made(rows: list[dict[str, Any]] | None = None, **said: Any) -> ReplayPlan:
+        monkeypatch.setattr(logs, "of_log", lambda *_: (rows or ROWS, len(ROWS), ["a remark"]))
         spark: Any = object()
         return prepare(spark, log, tmp_path / "work", publishers=2, **said)
 
     return made
 
 
-def run(plan: Plan, **said: Any) -> None:
+def run(plan: ReplayPlan, **said: Any) -> None:
     asyncio.run(Replay(plan, [NOWHERE], Speed.parse("max"), **said).run())
 
 
-def test_a_plan_is_found_again_as_it_was(plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_a_plan_is_found_again_as_it_was(plan: Callable[..., ReplayPlan], tmp_path: Path) -> None:
     made = plan()
     assert (made.rows, made.shares, made.first_us, made.last_us) == (10, (5, 5), 0, 9)
     assert made.remarks == ("a remark",)
@@ -78,15 +80,17 @@ def test_a_plan_is_found_again_as_it_was(plan: Callable[..., Plan], tmp_path: Pa
         lambda note: note.write_text(json.dumps({**json.loads(note.read_text()), "format": 1})),
     ],
 )
-def test_a_damaged_note_is_told(plan: Callable[..., Plan], damage: Callable[[Path], None]) -> None:
+def test_a_damaged_note_is_told(
+    plan: Callable[..., ReplayPlan], damage: Callable[[Path], None]
+) -> None:
     note = Path(plan().folder, "_plan.json")
     damage(note)
-    with pytest.raises(StorageError, match=r"_plan\.json is damaged, cut off, or written by anoth"):
+    with pytest.raises(StorageError, match=r"_plan\.json is damaged, truncated, or written by"):
         plan()
     assert note.exists(), "nothing was removed"
 
 
-def test_a_plan_of_others_is_told(plan: Callable[..., Plan]) -> None:
+def test_a_plan_of_others_is_told(plan: Callable[..., ReplayPlan]) -> None:
     one, other = plan(), plan(run="other")
     shutil.copy(Path(one.folder, "_plan.json"), other.folder)
     with pytest.raises(StorageError, match=r"is the plan of another replay, of .*log\.csv"):
@@ -94,14 +98,14 @@ def test_a_plan_of_others_is_told(plan: Callable[..., Plan]) -> None:
 
 
 def test_a_plan_without_its_note_is_made_anew_only_if_it_was_not_begun(
-    plan: Callable[..., Plan],
+    plan: Callable[..., ReplayPlan],
 ) -> None:
     made = plan()
     Path(made.folder, "_plan.json").unlink()
     assert plan() == made
     made.remember("_begun")
     Path(made.folder, "_plan.json").unlink()
-    with pytest.raises(StorageError, match=r"_plan\.json is missing, and events of this plan were"):
+    with pytest.raises(StorageError, match=r"_plan\.json is missing, but events of this plan were"):
         plan()
     assert made.has("_begun")
 
@@ -117,12 +121,12 @@ def test_a_plan_without_its_note_is_made_anew_only_if_it_was_not_begun(
         ),
         (
             lambda part: shutil.copy(part, part.with_name("part-2.parquet")),
-            r"part-2\.parquet is not of this plan",
+            r"part-2\.parquet does not belong to this plan",
         ),
     ],
 )
 def test_a_plan_whose_files_changed_is_not_published(
-    plan: Callable[..., Plan], damage: Callable[[Path], None], said: str
+    plan: Callable[..., ReplayPlan], damage: Callable[[Path], None], said: str
 ) -> None:
     made = plan()
     damage(Path(made.folder, "part-1.parquet"))
@@ -132,16 +136,18 @@ def test_a_plan_whose_files_changed_is_not_published(
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"mark": "another", "rows": 10}', '{"rows": 10}'])
-def test_what_says_that_all_is_done_must_say_of_what(plan: Callable[..., Plan], text: str) -> None:
+def test_what_says_that_all_is_done_must_say_of_what(
+    plan: Callable[..., ReplayPlan], text: str
+) -> None:
     made = plan()
     made.remember("_done")
     run(made)  # nothing to do, so no broker is needed
     Path(made.folder, "_done").write_text(text)
-    with pytest.raises(StorageError, match=r"_done does not say that the 10 events of this plan"):
+    with pytest.raises(StorageError, match=r"_done does not confirm that the 10 events of this"):
         run(plan())
 
 
-def test_a_log_that_changed_is_told(plan: Callable[..., Plan], log: Path) -> None:
+def test_a_log_that_changed_is_told(plan: Callable[..., ReplayPlan], log: Path) -> None:
     made = plan()
     log.write_text("time,n\nmore\n")
     second = plan()
@@ -156,51 +162,57 @@ def test_a_log_that_changed_is_told(plan: Callable[..., Plan], log: Path) -> Non
     assert plan(run="anew").rows == 10
     second.remember("_done")
     changed, _ = plan().remarks
-    assert f"{log} has changed since {second.folder} was made of it" in changed
+    assert f"{log} has changed since its plan {second.folder} was made" in changed
 
 
 def test_a_log_that_changes_while_it_is_read_is_refused(
-    plan: Callable[..., Plan], log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: Callable[..., ReplayPlan], log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = planning.write
+    write = logs.write
 
     def late(*given: Any) -> None:
         write(*given)
         os.utime(log, ns=(0, 0))
 
-    monkeypatch.setattr(planning, "write", late)
-    with pytest.raises(MisuseError, match="has changed while it was read"):
+    monkeypatch.setattr(logs, "write", late)
+    with pytest.raises(MisuseError, match="changed while it was read"):
         plan()
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_plan_has_as_many_events_as_its_log(plan: Callable[..., Plan], tmp_path: Path) -> None:
+def test_a_plan_has_as_many_events_as_its_log(
+    plan: Callable[..., ReplayPlan], tmp_path: Path
+) -> None:
     """Whatever makes Spark pass over files, nothing is lost by it."""
-    with pytest.raises(StorageError, match=r"log\.csv has 10 events, and Spark has read 9 of them"):
+    with pytest.raises(StorageError, match=r"log\.csv has 10 events, but Spark has read 9 of them"):
         plan(ROWS[:9])
     assert list((tmp_path / "work").iterdir()) == []
 
 
 def test_nothing_is_published_of_a_plan_with_a_row_that_is_no_event(
-    plan: Callable[..., Plan],
+    plan: Callable[..., ReplayPlan],
 ) -> None:
     long = plan([{**row, "text": "x" * (1 << 20) if row["n"] == 9 else "x"} for row in ROWS])
-    with pytest.raises(EventError, match=r"nothing was published, since log\.csv, row 9 .* bytes"):
+    with pytest.raises(
+        EventError, match=r"nothing was published, because log\.csv, row 9 .* bytes"
+    ):
         run(long)
-    with pytest.raises(NotAdvertised, match=r"row 9 .* outside of what is advertised, n < 9"):
+    with pytest.raises(NotAdvertised, match=r"row 9 .* outside the advertised space, n < 9"):
         run(plan(run="other"), advertise="n < 9")
     assert not long.has("_begun")
 
 
-def test_a_plan_is_made_and_published_by_one_at_a_time(plan: Callable[..., Plan]) -> None:
+def test_a_plan_is_made_and_published_by_one_at_a_time(plan: Callable[..., ReplayPlan]) -> None:
     """Else the slower of two equal commands removes what the other publishes."""
     made = plan()
     with alone(Path(made.folder)):
         assert plan() == made, "it is there, and whole"
-        with pytest.raises(MisuseError, match=r"the same replay is under way in .*--run NAME"):
+        with pytest.raises(
+            MisuseError, match=r"another process is running the same replay in .*--run NAME"
+        ):
             run(made)
         Path(made.folder, "_plan.json").unlink()
-        with pytest.raises(MisuseError, match="the same replay is under way"):
+        with pytest.raises(MisuseError, match="another process is running the same replay"):
             plan()
         assert len(list(Path(made.folder).glob("*.parquet"))) == 2
     assert plan() == made
@@ -208,18 +220,18 @@ def test_a_plan_is_made_and_published_by_one_at_a_time(plan: Callable[..., Plan]
 
 
 def test_who_waited_for_spark_finds_what_another_has_finished(
-    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+    plan: Callable[..., ReplayPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = plan()
     looks = []
-    look = preparing.found
+    look = plans.found
 
-    def late(*given: Any) -> Plan | None:
+    def late(*given: Any) -> ReplayPlan | None:
         looks.append(given)
         return look(*given) if len(looks) > 1 else None
 
-    monkeypatch.setattr(preparing, "found", late)
-    monkeypatch.delattr(planning, "write")
+    monkeypatch.setattr(plans, "found", late)
+    monkeypatch.delattr(logs, "write")
     assert plan() == made
     assert len(looks) == 2
 
@@ -233,7 +245,7 @@ def archived(folder: Path, ticks: int) -> Manifest:
 
 
 def test_what_is_archived_while_a_plan_is_made_is_not_in_it(
-    plan: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: Callable[..., ReplayPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And if there are other rows than its version has, it is no plan."""
     plan()  # so that it is written without Spark
@@ -248,27 +260,27 @@ def test_what_is_archived_while_a_plan_is_made_is_not_in_it(
         archive.append([], {"B1.1": 20})
         return object()
 
-    monkeypatch.setattr(planning, "of_archive", read)
+    monkeypatch.setattr(logs, "of_archive", read)
     work = tmp_path / "other"
     made = prepare(None, archive.folder, work, publishers=2, start=start)
     assert (made.rows, made.made.upto) == (10, (("B1.1", 10),))
     assert [dict(each.upto) for each in seen] == [{"B1.1": 10}]
     grown = ArchiveFile("events/b", "2026-01-02", "B1.1", 1, 10, 20, 20)
     archive.append([grown], {"B1.1": 21})
-    with pytest.raises(StorageError, match="has 11 events, and Spark has read 10 of them"):
+    with pytest.raises(StorageError, match="has 11 events, but Spark has read 10 of them"):
         prepare(None, archive.folder, work, publishers=2, start=object)  # type: ignore[arg-type]
 
 
 def test_columns_of_an_archive_are_not_chosen(tmp_path: Path) -> None:
     """It would change nothing but the name of the plan, and publish all of it again."""
     folder = archived(tmp_path / "kept", 10).folder
-    with pytest.raises(MisuseError, match=r"is an archive, .* leave --column away"):
+    with pytest.raises(MisuseError, match=r"is an archive, .* omit --column"):
         prepare(None, folder, tmp_path / "work", names={"case": "id"})
     assert not (tmp_path / "work").exists()
 
 
 def test_files_of_plans_are_closed(
-    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+    plan: Callable[..., ReplayPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Any] = []
 
@@ -288,7 +300,7 @@ def test_files_of_plans_are_closed(
 class Leaving:
     """A client that publishes anything, and fails at the end."""
 
-    resumed, published = False, 0
+    session = SimpleNamespace(resumed=False, published=0)
 
     def __init__(self, client_id: str, failing: str) -> None:
         self.client_id, self._failing = client_id, failing
@@ -312,7 +324,7 @@ class Leaving:
 
 @pytest.mark.parametrize("failing", ["", "advertise"])
 def test_all_clients_are_closed_whatever_becomes_of_one(
-    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, failing: str
+    plan: Callable[..., ReplayPlan], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """And once all is published, a goodbye that fails does not change that."""
     clients: list[Leaving] = []
@@ -329,5 +341,5 @@ def test_all_clients_are_closed_whatever_becomes_of_one(
     else:
         run(made)
     assert made.is_done == (not failing)
-    how = {"patience": 1.0} if failing else {"forget": True}
+    how = {"timeout": 1.0 if failing else 10.0, "discard_session": not failing}
     assert [each.closed for each in clients] == [how, how]

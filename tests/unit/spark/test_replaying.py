@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from motet.errors import EventError, MisuseError
-from motet.spark.replay import planning, prepare
-from motet.spark.replay.rows import attribute_name, event_of, value_of
-from motet.spark.replay.speed import Pace, Speed
+from motet.spark.replay import logs, prepare
+from motet.spark.replay.logs import attribute_name
+from motet.spark.replay.publishing import Pace, Speed, event_of, value_of
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_replay_to_others_is_another_one(tmp_path: Path, monkeypatch: pytest.M
             pa.table({"_time_us": [1, 2], "_publisher": [0, 0]}), folder / "part.parquet"
         )
 
-    monkeypatch.setattr(planning, "of_log", lambda *_: (None, 2, []))
-    monkeypatch.setattr(planning, "write", write)
+    monkeypatch.setattr(logs, "of_log", lambda *_: (None, 2, []))
+    monkeypatch.setattr(logs, "write", write)
     spark: Any = object()
 
     def mark(*brokers: str, keys: bool = False) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -43,7 +45,7 @@ def test_a_java_that_is_too_old_is_told_before_spark_starts(
     if release is None:
         session.require_java()
         return
-    with pytest.raises(NotOffered, match=f"Java 17 or newer, and JAVA_HOME .* Java {release};"):
+    with pytest.raises(NotOffered, match=f"Java 17 or newer, but JAVA_HOME .* Java {release};"):
         session.require_java()
 
 
@@ -56,7 +58,7 @@ def test_a_schema_and_columns_may_say_the_same(columns: tuple[str, ...]) -> None
     "columns", [("n:text", "room"), ("room", "n"), ("n",), ("n", "room", "tick")]
 )
 def test_a_schema_and_columns_that_differ_are_refused(columns: tuple[str, ...]) -> None:
-    said = r"the schema \(n bigint, room string\) and the option columns .* leave one of them out"
+    said = r"the schema \(n bigint, room string\) and the option columns .* omit one of them"
     with pytest.raises(MisuseError, match=said):
         check_schema(SCHEMA, columns)
     source = MotetSource({"brokers": "motet://127.0.0.1:9", "columns": ",".join(columns)})
@@ -67,3 +69,20 @@ def test_a_schema_and_columns_that_differ_are_refused(columns: tuple[str, ...]) 
 def test_who_wants_to_overwrite_is_told_how_to_write() -> None:
     with pytest.raises(MisuseError, match=r"append, overwrite, error, ignore.*\.mode\(.append.\)"):
         MotetSource({}).writer(SCHEMA, overwrite=True)
+
+
+def test_py4j_says_nothing_once_spark_is_closed() -> None:
+    """The JVM may end before py4j's last command, which py4j reports to the root logger."""
+    program = """
+import logging
+from importlib import import_module
+session = import_module("motet.spark.session")
+session._close()
+py4j = compile("logging.error('connection reset')", "/lib/py4j/java_gateway.py", "exec")
+exec(py4j)
+logging.error("something else")
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert told.stderr == "ERROR:root:something else\n"

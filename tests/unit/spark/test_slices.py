@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from motet.client.log_outline import LogStep
+from motet.client.logs.query import LogStep
 from motet.spark.slices import divided
 
 

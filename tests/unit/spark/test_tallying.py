@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from motet.spark.insight.following import CHECKPOINTS, VISITS, Moment, moment_of
-from motet.spark.insight.tallying import Batches, Tally
+from motet.spark.insight.report import Batches, StepTally
 
 SCHEMA = pyarrow.schema(
     [(name, pyarrow.string()) for name in ("process", "case", "step", "agent", "handed_by")]
@@ -31,7 +31,7 @@ def visits(*rows: tuple[str, str, str | None, float | None]) -> pyarrow.Table:
 
 
 def test_counts_and_shares_are_those_of_all_visits() -> None:
-    tally = Tally()
+    tally = StepTally()
     tally.add(visits(*((f"c{n}", "a", "ann", float(n)) for n in range(20, 10, -1))))
     tally.add(visits(("c11", "a", "bob", 1.0), ("c1", "b", None, None)))
     tally.add(visits(*((f"c{n}", "a", None, float(n)) for n in range(2, 11))))

@@ -65,7 +65,7 @@ def test_a_trace_may_say_its_name_behind_its_events(tmp_path: Path) -> None:
 
 def test_wherever_it_is_cut_off_it_is_told(tmp_path: Path) -> None:
     for end in range(1, len(LOG.rstrip())):
-        with pytest.raises(MisuseError, match=r"log\.xes is cut off: it ends in line \d+"):
+        with pytest.raises(MisuseError, match=r"log\.xes is truncated: it ends in line \d+"):
             read(tmp_path / "log.xes", LOG[:end])
 
 
@@ -130,25 +130,25 @@ def test_times_tell_whether_they_have_a_zone_and_were_cut(tmp_path: Path) -> Non
     ("data", "said"),
     [
         ("", "is empty"),
-        ("<logs></logs>", "line 1: the root is <logs>, and that of XES is <log>"),
-        ("<log>\n<trace></event></log>", r"line 2, column 10: this is no XML \(mismatched tag\)"),
+        ("<logs></logs>", "line 1: the root is <logs>, but XES has the root <log>"),
+        ("<log>\n<trace></event></log>", r"line 2, column 10: invalid XML \(mismatched tag\)"),
         ("<log>\n<string key='\xfc' value=''/></log>".encode("latin1"), r"line 2, .*encoding"),
         ("<?xml version='1.0' encoding='klingon'?><log/>", "klingon; save the file as UTF-8"),
         ("<!DOCTYPE log SYSTEM 'x'><log>&y;</log>", "XES has no <!DOCTYPE>"),
-        ("<log>\n<traces><trace/></traces></log>", "line 2: <traces> in <log> is nothing"),
-        ("<log><trace><trace/></trace></log>", "<trace> in <trace> is nothing"),
-        ("<log xmlns:o='other'><o:trace/></log>", "<trace> in <log> is nothing"),
+        ("<log>\n<traces><trace/></traces></log>", "line 2: <traces> in <log> is not allowed"),
+        ("<log><trace><trace/></trace></log>", "<trace> in <trace> is not allowed"),
+        ("<log xmlns:o='other'><o:trace/></log>", "<trace> in <log> is not allowed"),
         ("<log><trace>\nlost</trace></log>", "line 2: text between elements, 'lost'"),
-        ("<log><event><string value='a'/></event></log>", "a <string> without a key"),
+        ("<log><event><string value='a'/></event></log>", "a <string> has no key"),
         ("<log><event><string key='a'/></event></log>", "<string> 'a' has no value"),
         (
             "<log><event><int key='a' value='1'/>\n<int key='a' value='1'/></event></log>",
-            "line 2: there is a second attribute 'a'",
+            "line 2: the attribute 'a' occurs twice",
         ),
         (
             "<log><trace><int key='a' value='1'/>\n<event><int key='case:a' value='1'/></event>"
             "</trace></log>",
-            "line 2: an event has 'case:a', and so has its trace",
+            "line 2: an event and its trace both have an attribute 'case:a'",
         ),
         ("<log><event>" + "<list key='a'>" * 99 + "</event></log>", "nested deeper than 64"),
     ],
@@ -173,5 +173,5 @@ def test_what_is_wrong_is_told_with_its_line(data: str | bytes, said: str, tmp_p
     ],
 )
 def test_values_that_are_none_of_their_kind(attribute: str, tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match=r"line 1: .* of 'x', is no \w+ that an event can have"):
+    with pytest.raises(MisuseError, match=r"line 1: .* of 'x' is not a valid \w+ value"):
         event(tmp_path / "log.xes", attribute)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from motet.audit.records import DeliveryRecord, EventRecord, SessionRecord
 from motet.testing.checkers import total_order
-from motet.testing.history import Delivery, Event, Session
 from tests.unit.testing.past import Past
 
 
@@ -14,20 +14,20 @@ class Audience:
 
     def __init__(self) -> None:
         self.past = Past()
-        self.seller: Session = self.past.session("seller", "A")
+        self.seller: SessionRecord = self.past.session("seller", "A")
         self.buyers = [self.past.session(f"buyer{n}", "C") for n in range(3)]
         for buyer in self.buyers[:2]:
             buyer.total_order = True
 
-    def event(self, *, sure: bool = True) -> Event:
+    def event(self, *, sure: bool = True) -> EventRecord:
         event = self.past.publish(self.seller, 1.0, price=5)
         event.sure = sure
         return event
 
-    def give(self, buyer: int, event: Event, tick: int, pubend: str = "A.1") -> None:
+    def give(self, buyer: int, event: EventRecord, tick: int, pubend: str = "A.1") -> None:
         session = self.buyers[buyer]
         self.past.history.deliveries.append(
-            Delivery(9.0, session.instance, 1, None, event, "seller", pubend, tick, session)
+            DeliveryRecord(9.0, session.instance, 1, None, event, "seller", pubend, tick, session)
         )
 
     def objections(self) -> list[str]:
@@ -59,7 +59,7 @@ def test_two_orders_are_noticed_even_if_both_look_right(audience: Audience) -> N
     audience.give(1, second, 5)
     audience.give(1, first, 6)
     (found,) = audience.objections()
-    assert "came before event 1" in found
+    assert "was delivered before event 1" in found
     assert "to buyer0" in found
 
 
@@ -70,7 +70,7 @@ def test_an_event_must_not_come_behind_its_place(
     audience.give(0, audience.event(), 5, "B.1")
     audience.give(0, audience.event(), tick, pubend)
     (found,) = audience.objections()
-    assert f"at ({tick}, '{pubend}') came after" in found
+    assert f"at ({tick}, '{pubend}') was delivered after" in found
 
 
 def test_best_effort_and_publisher_order_are_not_concerned(audience: Audience) -> None:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
+from motet.audit.records import EventRecord, OperationRecord, SessionRecord
 from motet.testing.checkers import completeness, duplicates, order, soundness
-from motet.testing.history import Event, Operation, Session
 from tests.unit.testing.past import Past
 
 
@@ -15,11 +15,11 @@ class Shop(NamedTuple):
     """A seller at A, a buyer at C, and one event between them."""
 
     past: Past
-    seller: Session
-    buyer: Session
-    offer: Operation
-    wish: Operation
-    event: Event
+    seller: SessionRecord
+    buyer: SessionRecord
+    offer: OperationRecord
+    wish: OperationRecord
+    event: EventRecord
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_an_event_that_arrives_is_complete(shop: Shop) -> None:
 def test_an_event_that_does_not_arrive_is_missed(shop: Shop) -> None:
     verdict = completeness.check(shop.past.history)
     assert verdict.checked == 1
-    assert "never came to subscribe buyer" in verdict.violations[0]
+    assert "was never delivered to subscribe buyer" in verdict.violations[0]
 
 
 def test_an_arrival_at_another_subscription_does_not_count(shop: Shop) -> None:
@@ -124,7 +124,7 @@ def test_one_event_for_two_subscriptions_is_no_duplicate(shop: Shop) -> None:
 def test_one_event_twice_for_one_subscription_is(shop: Shop) -> None:
     shop.past.deliver(shop.wish, shop.event)
     shop.past.deliver(shop.wish, shop.event)
-    assert "came again" in duplicates.check(shop.past.history).violations[0]
+    assert "was delivered again" in duplicates.check(shop.past.history).violations[0]
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────
@@ -164,12 +164,12 @@ def test_a_matching_advertised_event_is_sound(shop: Shop) -> None:
 
 def test_an_event_that_does_not_match_its_subscription(shop: Shop) -> None:
     shop.past.deliver(shop.wish, shop.past.publish(shop.seller, 2.0, price=10))
-    assert "was delivered as seller's" in soundness.check(shop.past.history).violations[0]
+    assert "at C as of seller" in soundness.check(shop.past.history).violations[0]
 
 
 def test_an_event_that_nobody_published(shop: Shop) -> None:
     shop.past.deliver(shop.wish, None)
-    assert "nobody published" in soundness.check(shop.past.history).violations[0]
+    assert "was never published" in soundness.check(shop.past.history).violations[0]
 
 
 def test_an_event_for_no_subscription(shop: Shop) -> None:
@@ -180,7 +180,7 @@ def test_an_event_for_no_subscription(shop: Shop) -> None:
 def test_an_event_outside_the_advertised_space(shop: Shop) -> None:
     shop.past.deliver(shop.wish, shop.past.publish(shop.seller, 2.0, price=-1))
     found = soundness.check(shop.past.history).violations
-    assert any("accepted, though it was never advertised" in each for each in found)
+    assert any("accepted, although it was never advertised" in each for each in found)
     assert any("though it was not advertised" in each for each in found)
 
 
@@ -191,7 +191,7 @@ def test_an_event_after_the_withdrawal_of_its_advertisement(shop: Shop) -> None:
 
 def test_a_refusal_of_what_was_advertised(shop: Shop) -> None:
     shop.event.fate = "refused"
-    assert "refused, though" in soundness.check(shop.past.history).violations[0]
+    assert "refused, although" in soundness.check(shop.past.history).violations[0]
 
 
 def test_a_failed_advertisement_allows_both(shop: Shop) -> None:

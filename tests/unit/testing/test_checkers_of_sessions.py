@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.testing.checkers import sessions
-from motet.testing.history import Fencing, Opening
+from motet.testing.history import Fencing, OpeningRecord
 from tests.unit.testing.past import HOP_S, Past
 
 LATE = 1.0 + 4 * HOP_S
@@ -19,7 +19,7 @@ def opened(
     present: tuple[str, ...] = (),
 ) -> None:
     broker = epoch.partition("-")[0]
-    opening = Opening("alice", instance, epoch, broker, at, resume, present)
+    opening = OpeningRecord("alice", instance, epoch, broker, at, resume, present)
     past.history.openings.append(opening)
 
 
@@ -71,7 +71,7 @@ def test_a_broker_that_must_know_issues_a_higher_epoch() -> None:
     opened(past, 0, "A-1.2", 1.0)
     opened(past, 1, "C-1.1", LATE)
     assert complaints(past) == [
-        "C opened C-1.1 at 1.0400 s, though it must have known of A-1.2",
+        "C opened C-1.1 at 1.0400 s, although it must have known A-1.2",
     ]
 
 
@@ -108,7 +108,8 @@ def test_an_old_client_does_not_take_its_session_back() -> None:
     opened(past, 1, "C-1.2", 2.0)
     opened(past, 0, "A-1.3", 3.0, resume="A-1.1", present=("C-1.2",))
     assert complaints(past) == [
-        "alice came back to A with A-1.1 at 3.0000 s and took its session back from C-1.2",
+        "alice reconnected to A with A-1.1 at 3.0000 s and was given a session, "
+        "although C-1.2 is newer",
     ]
 
 

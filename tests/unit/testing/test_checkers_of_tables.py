@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
+from motet.audit.records import OperationRecord
+from motet.broker.core.broker import BrokerCore
 from motet.model import Hop
-from motet.protocol.link.state import Phase
+from motet.protocol.changes import Sent
+from motet.protocol.config import BrokerConfig
+from motet.protocol.link.machine import Phase
 from motet.protocol.routing.messages import Advertise, ClientHere, Subscribe, Unsubscribe
 from motet.testing.checkers import routing
 from motet.testing.checkers.effective import Checker
-from motet.testing.history import Operation
 from tests.unit.testing.past import Past
 
 NEIGHBOURS = {"A": ("B",), "B": ("A",)}
@@ -44,16 +45,16 @@ class World:
 
     def _apply(self, broker: str, message: object, source: Hop) -> None:
         effects = self.cores[broker].durable.routing.apply(message, source)  # type: ignore[arg-type]
-        for neighbour, then in effects.messages:
+        for neighbour, then in effects.of(Sent):
             self._apply(neighbour, then, Hop.broker(broker))
 
-    def offer(self, text: str, at: float = 0.0) -> Operation:
+    def offer(self, text: str, at: float = 0.0) -> OperationRecord:
         made = self.past.ask(self.seller, "advertise", text, at)
         assert made.filter is not None
         self.say("A", Advertise(made.id, made.filter), "seller")
         return made
 
-    def wish(self, text: str, at: float = 0.0) -> Operation:
+    def wish(self, text: str, at: float = 0.0) -> OperationRecord:
         made = self.past.ask(self.buyer, "subscribe", text, at)
         assert made.filter is not None
         self.say("B", Subscribe(made.id, made.filter), "buyer")
@@ -182,7 +183,7 @@ def test_an_advertisement_that_is_not_everywhere(world: World) -> None:
     looks = checker(world)
     forget_advertisement(world)
     looks.claimed(offer, 0.5)
-    assert "but B, on its way to everybody" in looks.verdict.violations[0]
+    assert "but B, on its way to all brokers" in looks.verdict.violations[0]
 
 
 def test_an_advertisement_that_attracted_nothing(world: World) -> None:
@@ -216,4 +217,6 @@ def test_what_is_called_gone_must_be_gone_everywhere() -> None:
         world.cores["B"].durable.routing.state.subscriptions.from_source(Hop.client("buyer"))[0]
     )
     checker.removed(removal, 2.0)
-    assert checker.verdict.violations == [f"{wish} was called gone at 2.0000 s, but A still has it"]
+    assert checker.verdict.violations == [
+        f"{wish} was reported removed at 2.0000 s, but A still has it"
+    ]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from motet.broker.config import BrokerConfig
-from motet.broker.core import BrokerCore
-from motet.broker.remembered import Remembered
+from motet.broker.core.broker import BrokerCore
 from motet.model import Filter, OpId
-from motet.protocol.contract import Received
+from motet.protocol.config import BrokerConfig
+from motet.protocol.contract import Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import Control, LinkHello
 from motet.protocol.routing.messages import Advertise, ClientHere, PubendHere, Started, Unadvertise
 from motet.protocol.session.messages import ClientHello, SubscribeRequest, UnsubscribeRequest
-from motet.testing import recording
 from motet.testing.history import History
+from motet.testing.recorder import withdrawn
 from motet.testing.topology import Tree
 
 B, ALICE = 1, 2
@@ -34,8 +33,8 @@ def test_a_past_that_was_withdrawn_stays_so_when_who_wanted_it_does_not_any_more
     # when nobody advertises there any more, and then the client takes its subscription back
     history, gone = History(Tree([("A", "B")]), False, 0.1), Unadvertise(far, upto=30)
     core.step(Received(B, Control(5, (gone,))), 0.0)
-    recording.withdrawn(history, core, Control(5, (gone,)))
+    withdrawn(history, core.durable, Control(5, (gone,)))
     core.step(Received(ALICE, UnsubscribeRequest(2, 1)), 0.0)
-    recording.withdrawn(history, core, Control(6, (gone,)))
+    withdrawn(history, core.durable, Control(6, (gone,)))
     # then what it hears of that past only now is known to have been withdrawn
     assert history.withdrawn_upto == {("alice", session.epoch, "B.1"): 30}

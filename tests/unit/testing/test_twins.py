@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec import Raw
 
 from motet.model import encode_event
 from motet.protocol.contract import LogRun
-from motet.protocol.delivery.state import ReadWanted
+from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import ControlAck
 from motet.protocol.session.messages import Deliver
@@ -80,7 +81,7 @@ class Ear:
 
 class Line:
     def __init__(self, rates: tuple[float, ...] = (), *, client: bool = False) -> None:
-        self.agenda, self.faults = Agenda(), dict[str, int]()
+        self.agenda, self.faults = Agenda(), Counter[str]()
         self.network = Network(self.agenda, Random(1), self.faults, (0.001, 0.01))
         self.trouble = Spans()
         self.left, self.right = Ear("A"), Ear("B")

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from motet.model import Filter
+from motet.model import Filter, Hop
+from motet.protocol.routing.messages import PubendHere
 from motet.protocol.session.messages import BeginRequest, Done, ExecuteRequest, OutcomeRequest
-from motet.protocol.transactions import deciding
-from motet.protocol.transactions.collecting import SAME_KEY
-from motet.protocol.transactions.deciding import KEPT_S
+from motet.protocol.transactions import root
+from motet.protocol.transactions.courier import Abandoned, Unanswered, text_of, timer_key
 from motet.protocol.transactions.messages import (
     Ask,
     Begun,
     Decide,
     Echoed,
     Effective,
+    Engaged,
     Open,
     Opening,
     Prepare,
+    SameKey,
     Settle,
     Submit,
     Tell,
     Verdict,
     Withdraw,
 )
-from motet.protocol.transactions.participating import WATCH
-from tests.unit.transactions.office import SPACE, Office, body, op, part
+from motet.protocol.transactions.root import KEPT_S
+from tests.unit.transactions.broker_a import SPACE, BrokerA, body, op, part
 
 T1, T2, T3 = (f"dora/D-1.1/{number}" for number in (1, 2, 3))
 ELSEWHERE = Filter.parse("y > 0")
 
 
-def decided(office: Office, neighbour: str = "C") -> list[tuple[str, int, bool]]:
-    told = [each for each in office.to(neighbour) if isinstance(each, Decide)]
+def decided(broker_a: BrokerA, neighbour: str = "C") -> list[tuple[str, int, bool]]:
+    told = [each for each in broker_a.to(neighbour) if isinstance(each, Decide)]
     return [(each.tx, each.number, each.committed) for each in told]
 
 
@@ -40,339 +42,431 @@ def decided(office: Office, neighbour: str = "C") -> list[tuple[str, int, bool]]
 
 
 def test_decisions_are_numbered_in_the_order_of_their_arrival() -> None:
-    office = Office()
+    broker_a = BrokerA()
     for tx in (T2, T1, T3):
-        office.submits(tx)
-    assert decided(office) == [(T2, 1, True), (T1, 2, True), (T3, 3, True)]
-    assert decided(office, "B") == [(T2, 1, True), (T1, 2, True), (T3, 3, True)]
+        broker_a.submits(tx)
+    assert decided(broker_a) == [(T2, 1, True), (T1, 2, True), (T3, 3, True)]
+    assert decided(broker_a, "B") == [(T2, 1, True), (T1, 2, True), (T3, 3, True)]
 
 
 def test_a_root_without_its_state_recalls_what_a_neighbour_knows() -> None:
     """Others have cut for it: it must not be aborted now."""
-    office = Office()
+    broker_a = BrokerA()
     begun = (Begun(op("dora", 1, "D"), SPACE, "1"),)
-    office.hears(Decide(T1, 7, True, "", begun), "B")
-    office.gets(Withdraw(T1, "D", "not complete within 10 s"))
-    office.submits(T2)
-    assert decided(office) == [(T1, 7, True), (T2, 8, True)]
-    assert office.to("B")[0] == Decide(T1, 7, True, "", begun)  # and it is to echo it
+    broker_a.hears(Decide(T1, 7, True, "", begun), "B")
+    broker_a.gets(Withdraw(T1, "D", "not complete within 10 s"))
+    broker_a.submits(T2)
+    assert decided(broker_a) == [(T1, 7, True), (T2, 8, True)]
+    assert broker_a.to("B")[0] == Decide(T1, 7, True, "", begun)  # and it is to echo it
     for neighbour in ("B", "C"):
-        office.hears(Echoed(T1, "decide"), neighbour)
-    assert Settle(T1) in office.to("C")
-    office.said.clear()
-    office.hears(Decide(T1, 7, True, "", begun), "B")  # told again by a link that begins anew
-    assert not office.said
+        broker_a.hears(Echoed(T1, "decide"), neighbour)
+    assert Settle(T1) in broker_a.to("C")
+    broker_a.said.clear()
+    broker_a.hears(Decide(T1, 7, True, "", begun), "B")  # told again by a link that begins anew
+    assert not broker_a.said
 
 
 def test_the_root_hears_again_what_it_has_told() -> None:
-    office = Office(root="B")
-    office.hears(Decide(T1, 7, True, ""), "B")
-    office.said.clear()
-    office.machine.join("B")
-    office.machine.join("C")
-    office.carry()
-    assert office.to("B") == office.to("C") == [Decide(T1, 7, True, "")]
-    assert list(office.machine.state.active[T1].missing) == ["C"]
+    broker_a = BrokerA(root="B")
+    broker_a.hears(Decide(T1, 7, True, ""), "B")
+    broker_a.said.clear()
+    broker_a.machine.join("B")
+    broker_a.machine.join("C")
+    broker_a.carry_out()
+    assert broker_a.to("B") == broker_a.to("C") == [Decide(T1, 7, True, "")]
+    assert list(broker_a.machine.decisions.state.active[T1].missing) == ["C"]
 
 
 def test_it_is_settled_when_everybody_has_echoed() -> None:
-    office = Office()
-    office.submits(T1)
-    office.hears(Echoed(T1, "decide"), "B")
-    assert T1 in office.machine.state.active
-    assert not [each for each in office.to("C") if isinstance(each, Settle)]
-    office.hears(Echoed(T1, "decide"), "C")
-    assert office.to("B")[-1] == office.to("C")[-1] == Settle(T1)
-    assert not office.machine.state.active
-    office.hears(Echoed(T1, "decide"), "C")  # late
-    assert not office.said
+    broker_a = BrokerA()
+    broker_a.submits(T1)
+    broker_a.hears(Echoed(T1, "decide"), "B")
+    assert T1 in broker_a.machine.decisions.state.active
+    assert not [each for each in broker_a.to("C") if isinstance(each, Settle)]
+    broker_a.hears(Echoed(T1, "decide"), "C")
+    assert broker_a.to("B")[-1] == broker_a.to("C")[-1] == Settle(T1)
+    assert not broker_a.machine.decisions.state.active
+    broker_a.hears(Echoed(T1, "decide"), "C")  # late
+    assert not broker_a.said
 
 
 def test_a_broker_that_is_not_the_root_passes_it_on_and_echoes_last() -> None:
-    office = Office(root="B")
-    office.hears(Decide(T1, 7, True), "B")
-    assert office.to("C") == [Decide(T1, 7, True)]
-    assert office.to("B") == []
-    office.hears(Echoed(T1, "decide"), "C")
-    assert office.to("B") == [Echoed(T1, "decide")]
-    office.hears(Decide(T1, 7, True), "B")  # again, because the link has begun anew
-    assert office.to("B") == [Echoed(T1, "decide")]
-    assert office.to("C") == []
-    office.hears(Settle(T1), "B")
-    assert office.to("C") == [Settle(T1)]
-    assert not office.machine.state.active
+    broker_a = BrokerA(root="B")
+    broker_a.hears(Decide(T1, 7, True), "B")
+    assert broker_a.to("C") == [Decide(T1, 7, True)]
+    assert broker_a.to("B") == []
+    broker_a.hears(Echoed(T1, "decide"), "C")
+    assert broker_a.to("B") == [Echoed(T1, "decide")]
+    broker_a.hears(Decide(T1, 7, True), "B")  # again, because the link has begun anew
+    assert broker_a.to("B") == [Echoed(T1, "decide")]
+    assert broker_a.to("C") == []
+    broker_a.hears(Settle(T1), "B")
+    assert broker_a.to("C") == [Settle(T1)]
+    assert not broker_a.machine.decisions.state.active
 
 
 def test_who_was_given_up_is_told_when_it_is_back_and_who_left_is_not_waited_for() -> None:
-    office = Office()
-    office.submits(T1)
-    office.hears(Echoed(T1, "decide"), "C")
-    office.machine.forget("B")
-    office.carry()
-    assert T1 in office.machine.state.active
-    office.to("B")
-    office.machine.join("B")
-    office.carry()
-    assert office.to("B") == [Decide(T1, 1, True)]
-    office.machine.dismiss("B")
-    office.carry()
-    assert not office.machine.state.active
+    broker_a = BrokerA()
+    broker_a.submits(T1)
+    broker_a.hears(Echoed(T1, "decide"), "C")
+    broker_a.machine.forget("B")
+    broker_a.carry_out()
+    assert T1 in broker_a.machine.decisions.state.active
+    broker_a.to("B")
+    broker_a.machine.join("B")
+    broker_a.carry_out()
+    assert broker_a.to("B") == [Decide(T1, 1, True)]
+    broker_a.machine.dismiss("B")
+    broker_a.carry_out()
+    assert not broker_a.machine.decisions.state.active
 
 
 # ── once ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_abort_before_the_commit_leaves_a_tombstone() -> None:
-    office = Office()
-    office.gets(Withdraw(T1, "D", "dora has gone"))
-    assert decided(office) == [(T1, 1, False)]
-    office.submits(T1)
-    assert decided(office) == []
-    assert office.outcome(T1) == "aborted"
+    broker_a = BrokerA()
+    broker_a.gets(Withdraw(T1, "D", "dora has gone"))
+    assert decided(broker_a) == [(T1, 1, False)]
+    broker_a.submits(T1)
+    assert decided(broker_a) == []
+    assert broker_a.outcome(T1) == "aborted"
 
 
 def test_an_abort_behind_the_decision_changes_nothing() -> None:
-    office = Office()
-    office.submits(T1)
-    office.gets(Withdraw(T1, "D", "too late"))
-    assert decided(office) == [(T1, 1, True)]
-    assert office.letters() == [("D", Effective(T1))]  # and the decision is on its way
+    broker_a = BrokerA()
+    broker_a.submits(T1)
+    broker_a.gets(Withdraw(T1, "D", "too late"))
+    assert decided(broker_a) == [(T1, 1, True)]
+    assert broker_a.letters() == [("D", Effective(T1))]  # and the decision is on its way
     for neighbour in ("B", "C"):
-        office.hears(Echoed(T1, "decide"), neighbour)
-    office.gets(Withdraw(T1, "D", "away for a while"))
-    assert office.letters() == [("D", Verdict(T1, 1, True, ""))]
-    assert office.outcome(T1) == "committed"
+        broker_a.hears(Echoed(T1, "decide"), neighbour)
+    broker_a.gets(Withdraw(T1, "D", "away for a while"))
+    assert broker_a.letters() == [("D", Verdict(T1, 1, True, ""))]
+    assert broker_a.outcome(T1) == "committed"
 
 
 def test_a_commit_that_comes_twice_is_answered_again() -> None:
-    office = Office()
-    office.submits(T1)
-    office.submits(T1)
-    assert decided(office) == [(T1, 1, True)]
-    assert office.letters() == [("D", Effective(T1))]
+    broker_a = BrokerA()
+    broker_a.submits(T1)
+    broker_a.submits(T1)
+    assert decided(broker_a) == [(T1, 1, True)]
+    assert broker_a.letters() == [("D", Effective(T1))]
     for neighbour in ("B", "C"):
-        office.hears(Echoed(T1, "decide"), neighbour)
-    office.submits(T1)
-    assert office.letters() == [("D", Verdict(T1, 1, True, ""))]
+        broker_a.hears(Echoed(T1, "decide"), neighbour)
+    broker_a.submits(T1)
+    assert broker_a.letters() == [("D", Verdict(T1, 1, True, ""))]
 
 
 def test_of_all_with_the_same_key_one_is_committed() -> None:
-    office = Office()
-    office.submits(T1, key="order 17")
-    office.submits(T2, key="order 17")
-    told = [each for each in office.to("C") if isinstance(each, Decide)]
+    broker_a = BrokerA()
+    broker_a.submits(T1, key="order 17")
+    broker_a.submits(T2, key="order 17")
+    told = [each for each in broker_a.to("C") if isinstance(each, Decide)]
     assert [(each.tx, each.committed) for each in told] == [(T1, True), (T2, False)]
-    assert told[1].reason == f"{SAME_KEY}{T1}"
-    office.submits("erik/E-1.1/1", key="order 17")  # of another client
-    assert decided(office) == [("erik/E-1.1/1", 3, True)]
+    assert told[1].reason == SameKey(T1).text
+    broker_a.submits("erik/E-1.1/1", key="order 17")  # of another client
+    assert decided(broker_a) == [("erik/E-1.1/1", 3, True)]
 
 
 def test_a_key_of_what_was_aborted_is_free() -> None:
-    office = Office()
-    office.gets(Submit(T1, (part("dora", invited=[body(x=1)]),), "k", True))
-    office.gets(Withdraw(T1, "D", "dora has gone"))
-    office.submits(T2, key="k")
-    assert (T2, 2, True) in decided(office)
+    broker_a = BrokerA()
+    broker_a.gets(Submit(T1, (part("dora", invited=[body(x=1)]),), "k", True))
+    broker_a.gets(Withdraw(T1, "D", "dora has gone"))
+    broker_a.submits(T2, key="k")
+    assert (T2, 2, True) in decided(broker_a)
 
 
 # ── outcomes ─────────────────────────────────────────────────────────────────────────────
 
 
 def test_outcomes() -> None:
-    office = Office()
-    assert office.outcome(T1) == "expired"
-    office.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
-    assert office.outcome(T1) == "in progress"
-    office.hears(Echoed(T1, "prepare"), "B")
-    office.hears(Echoed(T1, "prepare"), "C")
-    assert office.outcome(T1) == "committed"
-    office.gets(Ask(T1, op("dora", 5, "D"), "D"))
-    assert office.letters()[1:] == [("D", Tell(op("dora", 5, "D"), "committed"))]
+    broker_a = BrokerA()
+    assert broker_a.outcome(T1) == "expired"
+    broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
+    assert broker_a.outcome(T1) == "in progress"
+    broker_a.hears(Echoed(T1, "prepare"), "B")
+    broker_a.hears(Echoed(T1, "prepare"), "C")
+    assert broker_a.outcome(T1) == "committed"
+    broker_a.gets(Ask(T1, op("dora", 5, "D"), "D"))
+    assert broker_a.letters()[1:] == [("D", Tell(op("dora", 5, "D"), "committed"))]
 
 
 def test_outcomes_are_forgotten_after_a_while_and_their_keys_with_them() -> None:
-    office = Office()
-    office.submits(T1, key="k")
-    office.goes_on(KEPT_S - 1)
-    office.submits(T2)
-    assert office.outcome(T1) == "committed"
-    office.goes_on(2)
-    office.submits(T3)
-    assert [office.outcome(tx) for tx in (T1, T2, T3)] == ["expired", "committed", "committed"]
-    assert not office.machine.state.keys
-    assert office.machine.state.number == 3  # no number returns
+    broker_a = BrokerA()
+    broker_a.submits(T1, key="k")
+    broker_a.goes_on(KEPT_S - 1)
+    broker_a.submits(T2)
+    assert broker_a.outcome(T1) == "committed"
+    broker_a.goes_on(2)
+    broker_a.submits(T3)
+    assert [broker_a.outcome(tx) for tx in (T1, T2, T3)] == ["expired", "committed", "committed"]
+    assert not broker_a.machine.decider.state.keys
+    assert broker_a.machine.decisions.state.number == 3  # no number returns
 
 
 def test_there_are_not_too_many_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "MOST_OUTCOMES", 2)
-    office = Office()
+    monkeypatch.setattr(root, "MOST_OUTCOMES", 2)
+    broker_a = BrokerA()
     for tx in (T1, T2, T3):
-        office.submits(tx)
-    assert list(office.machine.state.outcomes) == [T2, T3]
+        broker_a.submits(tx)
+    assert list(broker_a.machine.decider.state.outcomes) == [T2, T3]
 
 
 def test_a_client_asks_for_an_outcome() -> None:
-    office = Office()
-    office.arrives("alice")
-    office.asks(op("alice", 1), OutcomeRequest(1, "nonsense"))
-    assert office.error(op("alice", 1))[0] == "MisuseError"
-    office.submits(T1)
-    office.asks(op("alice", 2), OutcomeRequest(2, T1))
+    broker_a = BrokerA()
+    broker_a.arrives("alice")
+    broker_a.asks(op("alice", 1), OutcomeRequest(1, "nonsense"))
+    assert broker_a.error(op("alice", 1))[0] == "MisuseError"
+    broker_a.submits(T1)
+    broker_a.asks(op("alice", 2), OutcomeRequest(2, T1))
     question = Ask(T1, op("alice", 2), "A")
-    assert office.letters()[1:] == [("D", question)]  # where dora is knows whether it is still open
-    office.gets(question)  # it was not, so it is for the root to say
-    assert office.answer(op("alice", 2)) == Done(2, "committed")
+    assert broker_a.letters()[1:] == [
+        ("D", question)
+    ]  # where dora is knows whether it is still open
+    broker_a.gets(question)  # it was not, so it is for the root to say
+    assert broker_a.answer_to(op("alice", 2)) == Done(2, "committed")
 
 
 # ── isolation ────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_has_read_nothing_needs_no_validation() -> None:
-    office = Office()
-    office.submits(T1, part("dora", events=1, pubend="D.1"), isolated=True)
-    assert decided(office) == [(T1, 1, True)]
+    broker_a = BrokerA()
+    broker_a.submits(T1, part("dora", events=1, pubend="D.1"), isolated=True)
+    assert decided(broker_a) == [(T1, 1, True)]
 
 
 def test_what_has_read_is_validated_everywhere_first() -> None:
-    office = Office()
-    office.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
-    assert office.to("B") == office.to("C") == [Prepare(T1)]
-    office.hears(Echoed(T1, "prepare"), "C")
-    assert decided(office) == []
-    office.hears(Echoed(T1, "prepare", "it has changed"), "B")
-    (told,) = office.to("C")
+    broker_a = BrokerA()
+    broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
+    assert broker_a.to("B") == broker_a.to("C") == [Prepare(T1)]
+    broker_a.hears(Echoed(T1, "prepare"), "C")
+    assert decided(broker_a) == []
+    broker_a.hears(Echoed(T1, "prepare", "it has changed"), "B")
+    (told,) = broker_a.to("C")
     assert told == Decide(T1, 1, False, "it has changed")
 
 
 def test_meanwhile_nothing_is_decided_that_could_change_what_was_read() -> None:
-    office = Office()
-    office.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
+    broker_a = BrokerA()
+    broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
     begun = Begun(op("erik", 1, "E"), SPACE, "1")
     other = Begun(op("erik", 2, "E"), ELSEWHERE, "1")
-    office.submits(T2, part("erik", begun=[begun]))
-    office.submits(T3, part("erik", begun=[other]))
-    assert decided(office) == [(T3, 1, True)]
-    office.hears(Echoed(T1, "prepare"), "B")
-    office.hears(Echoed(T1, "prepare"), "C")
-    assert decided(office) == [(T1, 2, True), (T2, 3, True)]
+    broker_a.submits(T2, part("erik", begun=[begun]))
+    broker_a.submits(T3, part("erik", begun=[other]))
+    assert decided(broker_a) == [(T3, 1, True)]
+    broker_a.hears(Echoed(T1, "prepare"), "B")
+    broker_a.hears(Echoed(T1, "prepare"), "C")
+    assert decided(broker_a) == [(T1, 2, True), (T2, 3, True)]
 
 
 def test_who_waits_goes_on_when_the_other_is_withdrawn() -> None:
-    office = Office()
-    office.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
-    office.submits(T2, part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")]))
-    office.gets(Withdraw(T1, "D", "dora has gone"))
-    assert decided(office) == [(T1, 1, False), (T2, 2, True)]
-    office.hears(Echoed(T1, "prepare"), "B")  # late
-    assert decided(office) == []
+    broker_a = BrokerA()
+    broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
+    broker_a.submits(T2, part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")]))
+    broker_a.gets(Withdraw(T1, "D", "dora has gone"))
+    assert decided(broker_a) == [(T1, 1, False), (T2, 2, True)]
+    broker_a.hears(Echoed(T1, "prepare"), "B")  # late
+    assert decided(broker_a) == []
 
 
 def test_who_is_asked_and_goes_has_validated_nothing() -> None:
-    office = Office()
-    office.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
+    broker_a = BrokerA()
+    broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
     begun = part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")], invited=[body(x=1)])
-    office.submits(T2, begun, isolated=True)
-    office.hears(Echoed(T1, "prepare"), "C")
-    office.machine.forget("B")
-    office.carry()
-    assert decided(office) == [(T1, 1, False)]
-    office.said.clear()  # the link begins anew, and what was under way on it is lost
-    office.machine.join("B")
-    office.carry()
-    assert Prepare(T2) in office.to("B")
-    office.hears(Echoed(T2, "prepare"), "B")
-    office.hears(Echoed(T2, "prepare"), "C")
-    assert decided(office) == [(T2, 2, True)]
+    broker_a.submits(T2, begun, isolated=True)
+    broker_a.hears(Echoed(T1, "prepare"), "C")
+    broker_a.machine.forget("B")
+    broker_a.carry_out()
+    assert decided(broker_a) == [(T1, 1, False)]
+    broker_a.said.clear()  # the link begins anew, and what was under way on it is lost
+    broker_a.machine.join("B")
+    broker_a.carry_out()
+    assert Prepare(T2) in broker_a.to("B")
+    broker_a.hears(Echoed(T2, "prepare"), "B")
+    broker_a.hears(Echoed(T2, "prepare"), "C")
+    assert decided(broker_a) == [(T2, 2, True)]
 
 
 def test_who_does_not_know_a_transaction_any_more_objects_to_it() -> None:
-    office = Office(root="B")
-    office.hears(Prepare(T1), "B")
-    office.hears(Echoed(T1, "prepare"), "C")
-    (told,) = office.to("B")
+    broker_a = BrokerA(root="B")
+    broker_a.hears(Prepare(T1), "B")
+    broker_a.hears(Echoed(T1, "prepare"), "C")
+    (told,) = broker_a.to("B")
     assert isinstance(told, Echoed)
-    assert "A knows nothing of it" in told.objection
+    assert "A does not know it" in told.objection
 
 
 def test_a_validation_does_not_wait_for_ever_for_who_is_away() -> None:
-    office = Office()
-    office.gets(Open(T1, 10.0))
-    office.goes_on(19.0)
-    office.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
-    office.submits(T2, part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")]))
-    assert office.timers[("transaction", f"{WATCH}{T1}")] == 39.0  # it has just been asked
-    office.hears(Echoed(T1, "prepare"), "C")
-    office.goes_on(20.0)
-    office.machine.overdue(f"{WATCH}{T1}")
-    office.carry()
-    assert decided(office) == [(T1, 1, False), (T2, 2, True)]
-    assert "B, or somebody behind" in office.machine.state.outcomes[T1].reason
+    broker_a = BrokerA()
+    broker_a.gets(Open(T1, 10.0))
+    broker_a.goes_on(19.0)
+    broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
+    broker_a.submits(T2, part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")]))
+    assert broker_a.timers[timer_key(Abandoned(T1))] == 39.0  # it has just been asked
+    broker_a.hears(Echoed(T1, "prepare"), "C")
+    broker_a.goes_on(20.0)
+    broker_a.machine.overdue(text_of(Abandoned(T1)))
+    broker_a.carry_out()
+    assert decided(broker_a) == [(T1, 1, False), (T2, 2, True)]
+    assert "B, or a broker behind" in broker_a.machine.decider.state.outcomes[T1].reason
 
 
 def test_an_isolated_one_begins_when_everybody_has_its_snapshot() -> None:
-    office = Office()
-    office.gets(Open(T1, 10.0))
-    assert office.to("C") == [Opening(T1)]
-    assert T1 in office.machine.state.bases
-    office.hears(Echoed(T1, "opening"), "C")
-    assert office.letters() == []
-    office.hears(Echoed(T1, "opening"), "B")
-    assert office.letters() == [("D", Tell(op("dora", 1, "D"), T1))]
-    office.gets(Withdraw(T1, "D", "never mind"))
-    assert not office.machine.state.bases
+    broker_a = BrokerA()
+    broker_a.gets(Open(T1, 10.0))
+    assert broker_a.to("C") == [Opening(T1)]
+    assert T1 in broker_a.machine.versions.state.bases
+    broker_a.hears(Echoed(T1, "opening"), "C")
+    assert broker_a.letters() == []
+    broker_a.hears(Echoed(T1, "opening"), "B")
+    assert broker_a.letters() == [("D", Tell(op("dora", 1, "D"), T1))]
+    broker_a.gets(Withdraw(T1, "D", "never mind"))
+    assert not broker_a.machine.versions.state.bases
 
 
 # ── coordinators ─────────────────────────────────────────────────────────────────────────
 
 
-def test_where_there_is_no_root_or_no_way_to_it_nothing_begins() -> None:
-    nowhere = Office(root="")
+def test_where_there_is_no_root_nothing_begins() -> None:
+    nowhere = BrokerA(root="")
     nowhere.asks(op("alice", 1), BeginRequest(1))
     assert nowhere.error(op("alice", 1)) == (
         "NotOffered",
-        "A offers no transactions: its overlay has no root. Those with cells or covering have "
-        "none; else name one in the topology",
+        "A offers no transactions: its overlay has no root; name one in the topology, unless the "
+        "overlay has cells or covering, which exclude transactions",
     )
-    far = Office(root="Z")
-    far.asks(op("alice", 1), BeginRequest(1))
-    assert "no way to the root Z now" in far.error(op("alice", 1))[1]
-    assert not far.machine.state.coordinations
+
+
+def far_from_the_root() -> BrokerA:
+    """Z is the root; where it lies is not known yet."""
+    broker_a = BrokerA(root="Z")
+    for client in ("alice", "bob", "carl", "dave"):
+        broker_a.arrives(client)
+    broker_a.goes_on(5.0)
+    broker_a.asks(op("alice", 1), BeginRequest(1, isolated=True, timeout_s=10.0))
+    broker_a.consents("dave")
+    broker_a.asks(op("bob", 1), ExecuteRequest(1, (("dave", ()),), timeout_s=20.0))
+    broker_a.asks(op("carl", 1), OutcomeRequest(1, "erik/Z-1.1/1", timeout_s=30.0))
+    return broker_a
+
+
+def test_requests_wait_for_a_way_to_the_root() -> None:
+    broker_a = far_from_the_root()
+    assert [who.client for who, _ in broker_a.answers] == ["dave"]  # it has consented
+    assert not broker_a.machine.coordinator.state.coordinations
+    assert broker_a.timers == {
+        timer_key(Unanswered(op("alice", 1))): 15.0,
+        timer_key(Unanswered(op("bob", 1))): 25.0,
+        timer_key(Unanswered(op("carl", 1))): 35.0,
+    }
+    broker_a.goes_on(4.0)
+    broker_a.machine.root_requests.reroute()  # it lies elsewhere now, but still nobody knows where
+    broker_a.carry_out()
+    assert not broker_a.said
+    broker_a.routing.apply(PubendHere("Z.1"), Hop.broker("C"))
+    broker_a.machine.root_requests.reroute()
+    broker_a.carry_out()
+    assert [(broker, type(letter)) for broker, letter in broker_a.letters()] == [
+        ("Z", Open),
+        ("Z", Ask),
+        ("Z", Engaged),
+    ]
+    assert not broker_a.machine.root_requests.state.waiting
+    # The time that they have waited counts.
+    assert broker_a.timers == {
+        ("transaction", str(op("alice", 1))): 15.0,
+        ("transaction", str(op("bob", 1))): 25.0,
+        timer_key(Unanswered(op("carl", 1))): 35.0,
+    }
+
+
+def test_what_a_journal_without_waiting_says_is_replayed_as_it_was() -> None:
+    broker_a = BrokerA(root="Z")
+    broker_a.arrives("alice")
+    broker_a.machine.request(op("alice", 1), BeginRequest(1), patient=False)
+    broker_a.carry_out()
+    assert "no way to the root Z now" in broker_a.error(op("alice", 1))[1]
+    assert not broker_a.machine.root_requests.state.waiting
+
+
+def test_what_is_wrong_anyway_does_not_wait() -> None:
+    broker_a = BrokerA(root="Z")
+    broker_a.arrives("alice")
+    broker_a.asks(op("alice", 1), OutcomeRequest(1, "what?"))
+    assert broker_a.error(op("alice", 1))[0] == "MisuseError"
+
+
+def test_without_a_way_to_the_root_in_time_a_request_fails() -> None:
+    broker_a = far_from_the_root()
+    broker_a.goes_on(10.0)
+    broker_a.machine.overdue(text_of(Unanswered(op("alice", 1))))
+    broker_a.carry_out()
+    error, text = broker_a.error(op("alice", 1))
+    assert error == "UnavailableError"
+    assert "no way to the root Z of the overlay within 10 s, so nothing was begun" in text
+    assert "motet status" in text
+    assert list(broker_a.machine.root_requests.state.waiting) == [op("bob", 1), op("carl", 1)]
+
+
+def test_what_waits_for_the_root_is_in_progress_and_ends_with_its_session() -> None:
+    broker_a = far_from_the_root()
+    broker_a.asks(op("carl", 2), OutcomeRequest(2, str(op("bob", 1))))
+    assert broker_a.answer_to(op("carl", 2)) == Done(2, "in progress")
+    broker_a.machine.left("bob", "A-1.1")
+    broker_a.carry_out()
+    broker_a.routing.apply(PubendHere("Z.1"), Hop.broker("C"))
+    broker_a.machine.root_requests.reroute()
+    broker_a.carry_out()
+    assert list(broker_a.machine.coordinator.state.coordinations) == [str(op("alice", 1))]
+
+
+def test_what_waits_for_the_root_gets_its_time_anew_after_a_restart() -> None:
+    broker_a = far_from_the_root()
+    timers = {timer.key: timer.at for timer in broker_a.machine.recover(100.0)}
+    assert timers[timer_key(Unanswered(op("alice", 1)))] == 110.0
+    broker_a.goes_on(95.0)
+    broker_a.routing.apply(PubendHere("Z.1"), Hop.broker("C"))
+    broker_a.machine.root_requests.reroute()
+    broker_a.carry_out()
+    assert broker_a.timers[("transaction", str(op("alice", 1)))] == 110.0
 
 
 def test_a_plan_names_clients_that_are_there() -> None:
-    office = Office()
-    office.arrives("alice")
-    office.asks(op("alice", 1), ExecuteRequest(1, (("zoe", ()),)))
-    assert office.error(op("alice", 1))[0] == "UnknownClient"
-    assert not office.machine.state.coordinations
+    broker_a = BrokerA()
+    broker_a.arrives("alice")
+    broker_a.asks(op("alice", 1), ExecuteRequest(1, (("zoe", ()),)))
+    assert broker_a.error(op("alice", 1))[0] == "UnknownClient"
+    assert not broker_a.machine.coordinator.state.coordinations
 
 
 def test_a_transaction_is_ended_by_who_began_it_and_once() -> None:
-    office = Office(root="B")
+    broker_a = BrokerA(root="B")
     for client in ("alice", "carl"):
-        office.arrives(client)
-    tx = office.begins(op("alice", 1))
-    office.ends(op("carl", 1), tx)
-    assert office.error(op("carl", 1))[0] == "TransactionOver"
-    office.ends(op("alice", 2), tx)
-    assert [type(letter) for _, letter in office.letters()] == [Submit]
-    office.ends(op("alice", 3), tx, commit=False)
-    assert "being ended already" in office.error(op("alice", 3))[1]
-    office.hears(Decide(tx, 4, True), "B")
-    office.hears(Echoed(tx, "decide"), "C")
-    assert office.answer(op("alice", 2)) is None  # not before it is effective everywhere
-    office.hears(Settle(tx), "B")
-    assert office.answer(op("alice", 2)) == Done(2, tx)
+        broker_a.arrives(client)
+    tx = broker_a.begins(op("alice", 1))
+    broker_a.ends(op("carl", 1), tx)
+    assert broker_a.error(op("carl", 1))[0] == "TransactionOver"
+    broker_a.ends(op("alice", 2), tx)
+    assert [type(letter) for _, letter in broker_a.letters()] == [Submit]
+    broker_a.ends(op("alice", 3), tx, commit=False)
+    assert "already ending" in broker_a.error(op("alice", 3))[1]
+    broker_a.hears(Decide(tx, 4, True), "B")
+    broker_a.hears(Echoed(tx, "decide"), "C")
+    assert broker_a.answer_to(op("alice", 2)) is None  # not before it is effective everywhere
+    broker_a.hears(Settle(tx), "B")
+    assert broker_a.answer_to(op("alice", 2)) == Done(2, tx)
 
 
 def test_who_waits_too_long_for_a_decision_asks_again() -> None:
-    office = Office(root="B")
-    office.arrives("alice")
-    tx = office.begins(op("alice", 1))
-    office.ends(op("alice", 2), tx)
-    office.letters()
-    office.goes_on(10.0)
-    office.machine.overdue(tx)
-    office.carry()
-    assert [type(letter) for _, letter in office.letters()] == [Submit]
-    assert office.timers[("transaction", tx)] > office.machine.now
+    broker_a = BrokerA(root="B")
+    broker_a.arrives("alice")
+    tx = broker_a.begins(op("alice", 1))
+    broker_a.ends(op("alice", 2), tx)
+    broker_a.letters()
+    broker_a.goes_on(10.0)
+    broker_a.machine.overdue(tx)
+    broker_a.carry_out()
+    assert [type(letter) for _, letter in broker_a.letters()] == [Submit]
+    assert broker_a.timers[("transaction", tx)] > broker_a.now

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from motet.broker import records
-from motet.broker.durable import Durable
-from motet.broker.rebuild import Snapshot, founding, picture, rebuild
+from motet.broker.core import records
+from motet.broker.core.durable import Durable
+from motet.broker.core.rebuild import Snapshot, founding, picture, rebuild
 from motet.testing.scenario import Scenario
 
 FOLDER = Path(__file__).parents[2] / "scenarios"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.protocol.transactions.effects import is_tx, op_of
-from tests.unit.transactions.office import op
+from motet.protocol.transactions.messages import is_tx, op_of
+from tests.unit.transactions.broker_a import op
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=5)
 PLACES = st.integers(1, 99_999_999)

@@ -1,4 +1,4 @@
-/* Blocks: slots for clauses, with columns of reject rows that follow what lives there. */
+/* Blocks: slots for clauses, with columns of reject rows that are updated with the clauses. */
 #ifndef MOTET_BLOCK_H
 #define MOTET_BLOCK_H
 
@@ -57,7 +57,7 @@ block_new(Home *home)
     return block;
 }
 
-/* A copy of rows that are longer or shorter. */
+/* Copies rows to another length. */
 static uint64_t *
 resized_rows(const uint64_t *rows, size_t count, uint32_t words, uint32_t new_words)
 {
@@ -69,7 +69,7 @@ resized_rows(const uint64_t *rows, size_t count, uint32_t words, uint32_t new_wo
     return made;
 }
 
-/* Change the number of slots; those that go are free. On failure nothing has changed. */
+/* Changes the number of slots; removed slots are free. On failure nothing has changed. */
 static bool
 block_resize(const Index *index, Block *block, uint32_t words)
 {
@@ -134,7 +134,7 @@ drop_column(Index *index, Block *block, Column *column)
     *column = block->columns[--block->column_count];
 }
 
-/* The column for a constraint, made if it pays; NULL is an answer, too: rows only help. */
+/* The column for a constraint, created if worthwhile. NULL is valid: rows only speed up. */
 static Column *
 column_for(Index *index, Block *block, uint32_t number)
 {
@@ -158,7 +158,7 @@ column_for(Index *index, Block *block, uint32_t number)
     return column;
 }
 
-/* Put a clause into the first free slot; there is one. */
+/* Puts a clause into the first free slot, which exists. */
 static void
 block_put(Index *index, Block *block, Clause *clause)
 {
@@ -227,7 +227,7 @@ block_remove(Index *index, Block *block, Clause *clause)
     clause->block = NULL;
 }
 
-/* A block three quarters empty gives half of its slots back. */
+/* A block that is three quarters empty shrinks to half its slots. */
 static void
 block_shrink(Index *index, Block *block)
 {
@@ -242,7 +242,7 @@ block_shrink(Index *index, Block *block)
     (void)block_resize(index, block, words);
 }
 
-/* Put a clause into a block of the home. On failure nothing has changed. */
+/* Puts a clause into a block of the home. On failure nothing has changed. */
 static bool
 block_take(Index *index, Home *home, Clause *clause)
 {

@@ -1,7 +1,7 @@
 /* Encoded events: reads the attributes from the msgpack body of an event, without a dict.
  *
- * Reads exactly the bodies that motet.model would accept, [map of attributes, bin payload];
- * of anything else it says so, and the caller decodes the slow way to learn what is wrong.
+ * Reads exactly the bodies that motet.model would accept, [map of attributes, bin payload]. It
+ * rejects all others; the caller then uses the slow decoder to find the error.
  */
 #ifndef MOTET_BODY_H
 #define MOTET_BODY_H
@@ -58,7 +58,7 @@ is_utf8(const unsigned char *text, size_t size)
     return true;
 }
 
-/* The size of a string that starts with this byte; -1 when it starts none. */
+/* The size of a string that starts with this byte; -1 if no string does. */
 static int64_t
 string_size(Reader *reader, unsigned char lead)
 {
@@ -85,7 +85,7 @@ read_string(Reader *reader, unsigned char lead, Point *point)
     return true;
 }
 
-/* A timestamp of 4, 8 or 12 bytes, rounded to microseconds as the decoder of the model does. */
+/* A timestamp of 4, 8 or 12 bytes, rounded to microseconds like in the decoder of the model. */
 static bool
 read_timestamp(Reader *reader, size_t size, Point *point)
 {
@@ -233,7 +233,7 @@ is_name(const unsigned char *text, size_t size)
     return true;
 }
 
-/* Whether the body is one that an event can have; then the event has been read. */
+/* Whether the body is valid; if so, the event has been read. */
 static bool
 event_read_encoded(Index *index, const void *body, size_t size)
 {

@@ -1,5 +1,5 @@
 /* Cells: where a value lies among the bounds of an attribute, which rows a constraint touches,
- * and learning bounds from the clauses that are there. */
+ * and how bounds are learnt from the current clauses. */
 #ifndef MOTET_CELLS_H
 #define MOTET_CELLS_H
 
@@ -7,7 +7,7 @@
 
 /* ── cells ────────────────────────────────────────────────────────────────────────────── */
 
-/* A double in the same order as the points of a family, but for ties. */
+/* A double in the order of the points of a family; different points may be equal. */
 static inline double
 text_step(uint64_t start)
 {
@@ -61,7 +61,7 @@ cell_at(const Attribute *attribute, int family, double step, const Point *point)
     const Ladder *ladder = &attribute->ladders[family];
     uint32_t rung = steps_up_to(ladder->rungs, step);
     uint32_t count = rung < 8 ? 8 * rung + steps_up_to(ladder->steps + 8 * rung, step) : 64;
-    count = count < most ? count : most; /* unused steps are infinite, and so may be the point */
+    count = count < most ? count : most; /* unused steps are infinite; the point may be, too */
     if (count > 0 && ladder->steps[count - 1] == step &&
         point_less(*point, attribute->bounds[first + count - 1])) {
         return count_bounds(attribute, *point, false);
@@ -154,12 +154,12 @@ rows_reject(uint64_t *rows, uint32_t words, const Attribute *attribute, const Cl
         }
         row = touched.high + 1;
     }
-    for (; row <= attribute->row_count; row++) { /* the last row, too: it says who is here */
+    for (; row <= attribute->row_count; row++) { /* the last row, too */
         word[row * words] |= bit;
     }
 }
 
-/* Zeroed, and aligned to lines of cache. */
+/* Zeroed, and aligned to cache lines. */
 static uint64_t *
 new_rows(size_t rows, uint32_t words)
 {
@@ -225,7 +225,7 @@ make_ladders(const Point *bounds, const uint32_t *starts)
     return ladders;
 }
 
-/* Take a set of bounds, sorted, with the fixed ones among them. Texts are copied behind. */
+/* Adopts sorted bounds, including the fixed ones. Texts are copied behind them. */
 static bool
 set_bounds(Attribute *attribute, const Point *bounds, uint32_t count)
 {
@@ -304,7 +304,7 @@ take_samples(const Index *index, uint32_t number, Samples *samples)
             const Clause *clause = block->clauses[slot];
             const Constraint *constraint = constraint_on(clause, number);
             const Interval *intervals = intervals_of(clause, constraint);
-            /* Of a long list, two members speak for all. */
+            /* Two members represent a long list. */
             uint32_t step = constraint->count > 2 ? constraint->count / 2 : 1;
             for (uint32_t j = 0; j < constraint->count; j += step) {
                 take_sample(samples, intervals[j].low);
@@ -335,7 +335,7 @@ are_diverse(Point *points, size_t count)
     return equal_pairs * DIVERSE < (double)count * (double)(count - 1) / 2;
 }
 
-/* Quantiles of the samples, and the fixed bounds, sorted and each once. */
+/* Quantiles of the samples and the fixed bounds, sorted and without duplicates. */
 static uint32_t
 choose_bounds(Samples *samples, size_t wanted, Point *bounds)
 {
@@ -355,7 +355,7 @@ choose_bounds(Samples *samples, size_t wanted, Point *bounds)
     return kept;
 }
 
-/* How many bounds pay: where few of a block's clauses use the attribute, many rows do not. */
+/* How many bounds are worthwhile: few if few clauses of a block use the attribute. */
 static size_t
 useful_bounds(const Attribute *attribute)
 {
@@ -367,7 +367,7 @@ useful_bounds(const Attribute *attribute)
     return wanted < MOST_BOUNDS ? wanted : MOST_BOUNDS;
 }
 
-/* The rows of one column, according to other cells. */
+/* Recomputes the rows of one column for other cells. */
 static uint64_t *
 learnt_rows(const Attribute *attribute, const Attribute *learnt, const Block *block,
             uint32_t number)
@@ -384,7 +384,7 @@ learnt_rows(const Attribute *attribute, const Attribute *learnt, const Block *bl
     return rows;
 }
 
-/* Learn the cells of an attribute again. When memory is short the old ones stay in use. */
+/* Learns the cells of an attribute again. If memory is short, the old ones stay in use. */
 static void
 learn(Index *index, uint32_t number)
 {

@@ -1,9 +1,9 @@
 /* Clauses: a conjunction of constraints, compiled from Python into one piece of memory.
  *
- * A constraint is a set of values in one spelling: half-open intervals [low, high), sorted,
- * disjoint and not adjacent. With that, "is this value in it", "do two meet" and "is one within
- * the other" are exact by comparing ends. Constraints that allow everything are left out, and
- * clauses that allow nothing are not compiled.
+ * A constraint is a set of values in canonical form: half-open intervals [low, high), sorted,
+ * disjoint and not adjacent. Membership, overlap and inclusion are therefore exact comparisons of
+ * ends. Constraints that allow everything are omitted, and clauses that allow nothing are not
+ * compiled.
  */
 #ifndef MOTET_CLAUSE_H
 #define MOTET_CLAUSE_H
@@ -34,12 +34,12 @@ typedef struct Clause {
     Entry *entry;
     Home *home;
     Block *block; /* NULL: loose in its home */
-    Probe *probe; /* what events look at; owned, NULL while a filter is only asked about */
+    Probe *probe; /* for matching events; owned; NULL for the filter of a query */
     struct Clause *next, *previous; /* among the loose ones of its home */
-    int64_t key;                    /* … of its entry, and the hop: here they are at hand */
+    int64_t key;                    /* … of its entry, like the hop: copies for fast access */
     uint32_t hop;
     bool in_union; /* its filter has several clauses */
-    bool is_vague; /* its probe cannot decide */
+    bool is_vague; /* its probe cannot decide whether it matches */
     uint32_t slot; /* in its block */
     uint32_t count;
     Constraint constraints[];
@@ -51,7 +51,7 @@ intervals_of(const Clause *clause, const Constraint *constraint)
     return (const Interval *)(clause->constraints + clause->count) + constraint->first;
 }
 
-/* ── what sets of values say ──────────────────────────────────────────────────────────── */
+/* ── sets of values ───────────────────────────────────────────────────────────────────── */
 
 static inline bool
 interval_holds(const Interval *interval, Point point)
@@ -154,8 +154,8 @@ clauses_meet(const Clause *one, const Clause *two)
     return true;
 }
 
-/* Whether whatever `inner` allows, `outer` allows too. An unknown attribute in `inner` does no
- * harm; in `outer` it says no, since the constraint does not allow everything. */
+/* Whether `outer` allows everything that `inner` allows. An unknown attribute in `inner` is
+ * harmless; in `outer` the answer is no, because its constraint does not allow everything. */
 static bool
 clause_within(const Clause *inner, const Clause *outer)
 {
@@ -175,7 +175,7 @@ clause_within(const Clause *inner, const Clause *outer)
 }
 
 /* ── from Python ──────────────────────────────────────────────────────────────────────────
- * The shapes are those of motet.model.filters, read as the tuples they are. */
+ * The shapes are those of motet.model.filters, read as tuples. */
 
 static bool
 expect_tuple(PyObject *object, Py_ssize_t size, const char *what)
@@ -246,7 +246,7 @@ read_interval(PyObject *object, char **text, Interval *interval)
         (high != Py_None && !read_end(high, (int)family, !high_open, text, &interval->high))) {
         return false;
     }
-    if (family == TIME) { /* the first and the last microsecond are the ends of all time */
+    if (family == TIME) { /* the first and the last microsecond count as unbounded */
         if (!scalar_less(scalar_from_int(TIME, FIRST_US), interval->low)) {
             interval->low = family_start(TIME);
         }
@@ -283,7 +283,7 @@ is_single(const Interval *interval)
            memcmp(low.text, high.text, (size_t)low.fine) == 0;
 }
 
-/* Reads the intervals behind `into`, in one spelling. */
+/* Reads intervals into `into`, in canonical form. */
 static bool
 read_constraint(PyObject *object, char **text, Interval *into, Constraint *constraint)
 {
@@ -368,7 +368,7 @@ measure_clause(PyObject *object, size_t *constraint_count, size_t *interval_coun
     return true;
 }
 
-/* How a name becomes the number of an attribute: `known` only looks it up. */
+/* How a name becomes the number of an attribute; `known` only looks it up. */
 typedef struct Index Index;
 static bool attribute_number(Index *index, PyObject *name, bool intern, uint32_t *number);
 static void attribute_release(Index *index, uint32_t number);

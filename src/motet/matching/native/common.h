@@ -1,4 +1,4 @@
-/* What every part needs: memory, hashing, and one hash table for all purposes.
+/* Shared by all parts: memory, hashing, and a general hash table.
  *
  * The parts of the extension are headers of static functions, included in order by _native.c:
  * one translation unit, so that the inner loops inline and nothing is exported.
@@ -18,14 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For what runs once per attribute of each event: values shall stay in registers. */
+/* For functions that run once per attribute of each event: keeps values in registers. */
 #if defined(__GNUC__)
 #define MOTET_INLINE static inline __attribute__((always_inline))
 #else
 #define MOTET_INLINE static inline
 #endif
 
-static uint64_t hash_seed; /* differs per process: hostile names must not collide at will */
+static uint64_t hash_seed; /* differs per process, against deliberate collisions of names */
 
 static inline uint64_t
 hash_word(uint64_t word)
@@ -47,7 +47,7 @@ hash_bytes(const char *bytes, size_t size)
             hash = (hash ^ word) * UINT64_C(0xbf58476d1ce4e5b9);
             hash ^= hash >> 29;
         }
-        memcpy(&word, bytes + size - 8, 8); /* may repeat some bytes, which does no harm */
+        memcpy(&word, bytes + size - 8, 8); /* may repeat some bytes, which is harmless */
     }
     else if (size >= 4) {
         uint32_t first, last;
@@ -63,8 +63,8 @@ hash_bytes(const char *bytes, size_t size)
 }
 
 /* ── a hash table of pointers ─────────────────────────────────────────────────────────────
- * Open addressing, linear probing, deletion by shifting back. The table knows hashes only;
- * what equality means is the caller's business. */
+ * Open addressing, linear probing, deletion by shifting back. The table compares hashes only;
+ * the caller decides on equality. */
 
 typedef struct {
     uint64_t hash;
@@ -73,13 +73,13 @@ typedef struct {
 
 typedef struct {
     Cell *cells;
-    size_t mask; /* capacity - 1, of no meaning while cells is NULL */
+    size_t mask; /* capacity - 1; undefined while cells is NULL */
     size_t used;
 } Table;
 
 #define TABLE_LEAST 8
 
-/* The cells with this hash, one after the other: start with `at = hash`, then with at + 1. */
+/* Iterates over the cells with this hash: start with `at = hash`, continue with at + 1. */
 static inline Cell *
 table_next(const Table *table, uint64_t hash, uint64_t *at)
 {
@@ -152,7 +152,7 @@ table_remove(Table *table, uint64_t hash, const void *item)
         if (table->cells[at].item == NULL) {
             break;
         }
-        /* May it move into the hole? Only if its home is not between the hole and itself. */
+        /* It may move into the hole unless its home lies between the hole and itself. */
         size_t from_home = (at - table->cells[at].hash) & table->mask;
         if (from_home >= ((at - hole) & table->mask)) {
             table->cells[hole] = table->cells[at];
@@ -162,7 +162,7 @@ table_remove(Table *table, uint64_t hash, const void *item)
     table->cells[hole].item = NULL;
     table->used--;
     if (table->mask >= TABLE_LEAST * 2 && table->used * 8 < table->mask) {
-        (void)table_resize(table, (table->mask + 1) / 2); /* no memory: then it stays large */
+        (void)table_resize(table, (table->mask + 1) / 2); /* without memory it stays large */
     }
 }
 
@@ -173,7 +173,7 @@ table_free(Table *table)
     *table = (Table){NULL, 0, 0};
 }
 
-/* Room for one more in an array that doubles. */
+/* Ensures room for one more item; the array doubles. */
 static bool
 grow(void **items, size_t *capacity, size_t count, size_t item_size)
 {

@@ -1,4 +1,4 @@
-/* Events: what they say of each attribute, read from a dict. */
+/* Events: the value of each attribute, read from a dict. */
 #ifndef MOTET_EVENT_H
 #define MOTET_EVENT_H
 
@@ -15,7 +15,7 @@ event_clear(Index *index)
     index->has_homes = false;
 }
 
-/* Note what is the same for all values; the number of an attribute becomes the attribute. */
+/* Records what all kinds of values share, and resolves the number of the attribute. */
 MOTET_INLINE const Attribute *
 event_note(Index *index, uint32_t number)
 {
@@ -27,8 +27,8 @@ event_note(Index *index, uint32_t number)
     return attribute;
 }
 
-/* Values are stored piece by piece: a whole Point, copied right after its parts were written,
- * would have to wait for them. */
+/* Values are stored field by field: copying a whole Point right after writing its fields would
+ * stall until they are stored. */
 MOTET_INLINE void
 event_put_scalar(Index *index, uint32_t number, int family, double value, int32_t fine)
 {
@@ -48,7 +48,7 @@ event_put_scalar(Index *index, uint32_t number, int family, double value, int32_
     }
     said->key = scalar_key(value);
     said->inexact = fine != 0;
-    /* Without blocks, nobody asks for the cell. */
+    /* Without blocks, the cell is not used. */
     uint32_t cell = attribute->block_count ? cell_at(attribute, family, value, point) : 1;
     index->hit[number] = NAN_ROW + cell;
 }
@@ -89,7 +89,7 @@ event_put(Index *index, uint32_t number, const Point *value)
     }
 }
 
-/* Any value, the usual ones without a detour. Text is borrowed. */
+/* Any value, with a fast path for the usual types. Text is borrowed. */
 MOTET_INLINE bool
 event_put_object(Index *index, uint32_t number, PyObject *value)
 {
@@ -128,7 +128,7 @@ event_put_object(Index *index, uint32_t number, PyObject *value)
     return true;
 }
 
-/* Texts stay borrowed from the dict, which nothing changes before the question is answered. */
+/* Texts are borrowed from the dict, which does not change until the query is answered. */
 static bool
 event_read(Index *index, PyObject *attributes)
 {

@@ -1,4 +1,5 @@
-/* Homes: where a clause lives, and with it which events look at it. Entries come and go here. */
+/* Homes: where a clause is stored, which determines the events that check it. Also adds and
+ * removes entries. */
 #ifndef MOTET_HOME_H
 #define MOTET_HOME_H
 
@@ -76,7 +77,7 @@ point_home(Attribute *attribute, uint32_t number, Point point)
     return home;
 }
 
-/* Where a clause shall live. Short of memory, the common home takes it. */
+/* Chooses the home of a clause: the common home if memory is short. */
 static Home *
 choose_home(Index *index, const Clause *clause)
 {
@@ -134,7 +135,7 @@ home_free_if_empty(Index *index, Home *home)
     PyMem_Free(home);
 }
 
-/* Cannot fail: without memory for blocks, clauses stay loose, which is slow but right. */
+/* Cannot fail: without memory for blocks, clauses stay loose, which is slow but correct. */
 static void
 home_take(Index *index, Home *home, Clause *clause)
 {
@@ -180,7 +181,7 @@ find_entry(const Index *index, int64_t key)
     return NULL;
 }
 
-/* Bring a compiled entry in; there is room for it in the table of entries. */
+/* Inserts a compiled entry; the table of entries has room for it. */
 static void
 index_take(Index *index, Entry *entry)
 {
@@ -221,7 +222,7 @@ index_release(Index *index, Entry *entry)
 static void
 index_clear(Index *index)
 {
-    while (index->entries.used > 0) { /* entries move when others go: look until all are gone */
+    while (index->entries.used > 0) { /* removal moves entries: repeat until none is left */
         for (size_t i = 0; i <= index->entries.mask; i++) {
             Entry *entry = index->entries.cells[i].item;
             if (entry != NULL) {

@@ -1,21 +1,21 @@
 /* The index: entries, hops, attributes, homes, and blocks of reject rows.
  *
- * Each clause lives in one home, chosen when it is added, and an event visits only the homes
- * that concern it:
+ * Each clause has one home, chosen when it is added, and an event visits only the homes that it
+ * may match:
  *   - the home of a point: clauses that want one value of an attribute with many values;
- *   - the home of an attribute: clauses that want an attribute few others ask for;
+ *   - the home of an attribute: clauses that want an attribute that few clauses constrain;
  *   - the home of a hop: skipped as soon as that hop is found;
  *   - the common home: all others, for every event.
  *
- * A home keeps a few clauses loose, to be tried one by one; when they become more, in blocks. A
+ * A home keeps a few clauses loose, tried one by one; more clauses are in blocks. A
  * block has a slot for each clause and, per attribute they constrain, a column: a row of bits for
- * absent, one for NaN, and one per cell of the value range. A bit says: the clause in this slot
- * rejects such values. One more row, the last, says who constrains the attribute at all. Blocks
- * double up to 16384 slots, so that few clauses need little room, and long rows stream well.
- * A constraint on an attribute that is rare in the index need not be in a column: rows only rule
- * out, and what they leave is verified.
- * The cells of an attribute are the same in all blocks and are learnt again, from the clauses
- * that are there then, after half as many changes as there are clauses.
+ * absent, one for NaN, and one per cell of the value range. A set bit means that the clause in
+ * this slot rejects such values. The last row marks the clauses that constrain the attribute.
+ * Blocks double up to 16384 slots, so that few clauses need little room, and long rows stream
+ * well. A constraint on an attribute that is rare in the index need not be in a column: rows only
+ * rule clauses out, and the remaining ones are verified.
+ * The cells of an attribute are the same in all blocks. They are learnt again, from the current
+ * clauses, after half as many changes as there are clauses.
  */
 #ifndef MOTET_INDEX_H
 #define MOTET_INDEX_H
@@ -32,10 +32,10 @@ enum {
     MOST_LOOSE = 16,         /* clauses tried one by one, before a home has blocks */
     HOP_HOME_AT = 256,       /* clauses of a hop, before it gets a home of its own */
     RARE_AT = 1024,          /* clauses in the index, before rare attributes get homes */
-    RARE = 16,               /* rare: at most one in so many clauses constrains it */
+    RARE = 16,               /* rare: at most one in this many clauses constrains it */
     SPARSE = 64,             /* too rare for columns outside of its home */
     DIVERSE_AT = 1024,       /* points seen of an attribute, before points get homes */
-    DIVERSE = 256,           /* … if two clauses have the same point once in so many pairs */
+    DIVERSE = 256,           /* … if at most one in this many pairs of clauses shares a point */
     ABSENT_ROW = 0,
     NAN_ROW = 1,
 };
@@ -74,14 +74,14 @@ struct Home {
     Point point;
 };
 
-/* The bounds of one family but its first, as plain doubles: two lines of cache to look at. */
+/* The bounds of one family except its first, as plain doubles: a search reads two cache lines. */
 typedef struct {
     double rungs[8]; /* the last of each eight steps */
     double steps[MOST_BOUNDS];
 } Ladder;
 
 typedef struct {
-    /* First what events look at: it shall share lines of cache. */
+    /* Fields used for every event come first, to share cache lines. */
     PyObject *object; /* its name, a str; strong */
     Ladder *ladders;  /* to find a place among bounds, one per family; NULL: nothing learnt */
     size_t block_count, block_capacity;
@@ -93,9 +93,9 @@ typedef struct {
     Point name;        /* as UTF-8, borrowed from the object */
     size_t uses;       /* constraints in the index */
     size_t members;    /* … of clauses in blocks */
-    size_t changes;    /* members that came since the cells were learnt */
+    size_t changes;    /* members added since the cells were learnt */
     Block **blocks;    /* that have a column for it */
-    bool is_diverse;   /* its points deserve homes */
+    bool is_diverse;   /* its points get homes */
 } Attribute;
 
 typedef struct {
@@ -107,7 +107,7 @@ typedef struct {
 struct Entry {
     int64_t key;
     PyObject *filter;
-    uint64_t stamp; /* the question that last found it */
+    uint64_t stamp; /* the query that last found it */
     uint32_t hop;
     uint32_t count;
     Clause *clauses[];
@@ -121,7 +121,7 @@ struct Index {
     Table objects; /* … and by the hash that Python keeps with a str */
     Attribute **attributes; /* by number; NULL: free */
     size_t attribute_count, attribute_capacity;
-    uint32_t *free_attributes; /* a stack of numbers to use again */
+    uint32_t *free_attributes; /* a stack of reusable numbers */
     size_t free_attribute_count;
     Hop *hops; /* by number; uses == 0: free, and number is the next free one */
     size_t hop_count, hop_capacity, hops_in_use;
@@ -130,10 +130,10 @@ struct Index {
     Home common;
     size_t clause_count, union_count, void_count;
     uint64_t stamp;
-    /* What an event says, by attribute: its row (0: absent) and its value. */
+    /* The event that was read, by attribute: its row (0: absent) and its value. */
     uint32_t *hit;
     Point *values;
-    Said *saids; /* … once more, as probes want it */
+    Said *saids; /* … the same for probes */
     uint32_t *present; /* the attributes of the event */
     size_t present_count;
     bool has_homes; /* … of which some have homes, or points with homes */

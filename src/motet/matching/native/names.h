@@ -1,4 +1,4 @@
-/* Attributes and hops by their names: found, made, counted, and let go with their last user. */
+/* Attributes and hops by name: lookup, creation, reference counts, removal with the last user. */
 #ifndef MOTET_NAMES_H
 #define MOTET_NAMES_H
 
@@ -6,7 +6,7 @@
 
 /* ── attributes ───────────────────────────────────────────────────────────────────────── */
 
-/* Numbers are kept in tables as pointers: from 1, since NULL means none. */
+/* Tables store numbers as pointers, counted from 1, because NULL means none. */
 static inline void *
 as_item(size_t number)
 {
@@ -39,7 +39,7 @@ find_attribute(const Index *index, Point name, uint32_t *number)
     return false;
 }
 
-/* The hash of an exact str, which never fails; dicts have seen to it that it is kept there. */
+/* The hash of an exact str. Never fails: a str that was a key of a dict has its hash cached. */
 static inline uint64_t
 object_hash(PyObject *name)
 {
@@ -47,7 +47,7 @@ object_hash(PyObject *name)
     return (uint64_t)(hash != -1 ? hash : PyObject_Hash(name));
 }
 
-/* A key of a dict that is no exact str: a subclass may have a hash of its own. */
+/* A key of a dict that is not an exact str: a subclass may define its own hash. */
 static bool
 find_attribute_of_other(const Index *index, PyObject *key, uint32_t *number)
 {
@@ -56,13 +56,13 @@ find_attribute_of_other(const Index *index, PyObject *key, uint32_t *number)
         return false;
     }
     if (!read_text(key, &name)) {
-        PyErr_Clear(); /* what is no text is nobody's name */
+        PyErr_Clear(); /* an object that is not valid text names no attribute */
         return false;
     }
     return find_attribute(index, name, number);
 }
 
-/* The same for a key of a dict; most often it is the very str that a filter had. */
+/* The same for a key of a dict; usually it is the same str object as in a filter. */
 static inline bool
 find_attribute_of_key(const Index *index, PyObject *key, uint32_t *number)
 {
@@ -234,7 +234,7 @@ hop_acquire(Index *index, int64_t number, uint32_t *hop)
         size_t words = (index->hop_capacity + 63) / 64;
         uint64_t *found = PyMem_Realloc(index->found, words * sizeof(uint64_t));
         if (found == NULL) {
-            index->hop_capacity = capacity; /* the larger array does no harm */
+            index->hop_capacity = capacity; /* the larger array is harmless */
             PyErr_NoMemory();
             return false;
         }

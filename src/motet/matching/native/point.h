@@ -1,9 +1,8 @@
-/* Points: values as keys of one total order over all families, and how Python values become
- * points.
+/* Points: values as keys of one total order over all families, and their conversion from Python.
  *
- * Numbers are int64 and float64 together, compared exactly: a number is its nearest double and
- * the small rest that an int64 has beyond it. Timestamps are microseconds, kept the same way.
- * Text is UTF-8 and ordered by bytes, which is the order by code points.
+ * Numbers are int64 and float64 together, compared exactly: a number is its nearest double plus
+ * the small remainder of an int64. Timestamps are microseconds, stored the same way. Text is UTF-8
+ * and ordered by bytes, which is the order of code points.
  */
 #ifndef MOTET_POINT_H
 #define MOTET_POINT_H
@@ -15,7 +14,7 @@ enum { BOOL, NUMBER, TEXT, TIME, FAMILIES, NAN_KIND = FAMILIES };
 typedef struct {
     union {
         double number;
-        const char *text; /* NULL: behind all text */
+        const char *text; /* NULL: after all text */
     };
     int32_t fine; /* the rest of a number, or the length of a text */
     uint8_t family;
@@ -44,7 +43,7 @@ text_point(const char *text, size_t size)
     return (Point){.text = text, .fine = (int32_t)size, .family = TEXT};
 }
 
-/* The least point of a family, and the one behind all of it. */
+/* The least point of a family, and the point after all of it. */
 static inline Point
 family_start(int family)
 {
@@ -108,13 +107,13 @@ point_hash(Point point)
     return hash_word(bits + (uint64_t)(int64_t)point.fine * 31 + point.family);
 }
 
-/* The least scalar above this one: between neighbours of int64 and float64 lies nothing. */
+/* The least scalar above this one; no other int64 or float64 lies between them. */
 static Point
 scalar_next(Point point)
 {
     double near = point.number;
     if (point.family != NUMBER) { /* BOOL, TIME: whole numbers only */
-        if (isinf(near)) { /* no end at all: nothing is next to it */
+        if (isinf(near)) { /* unbounded: it has no successor */
             return point;
         }
         int64_t whole = (int64_t)near + point.fine;

@@ -1,9 +1,9 @@
-/* Probes: clauses as events see them, small and in one piece, so that survivors cost few misses.
+/* Probes: compact copies of clauses for matching events, so that survivors cost few cache misses.
  *
- * Each value has a key of 64 bits, in the order of the points of its family; points that differ
- * may share a key, and a key that stands for one point only is called exact. A check asks whether
- * a key lies in a range. Where a key is just an end of the range and either is not exact, the
- * clause itself decides: that is rare, but for texts that begin alike.
+ * Each value has a key of 64 bits, in the order of the points of its family. Different points may
+ * share a key; a key of only one point is called exact. A check tests whether a key lies in a
+ * range. If the key equals an end of the range and either is not exact, the clause itself decides:
+ * this is rare, except for texts with a common prefix.
  */
 #ifndef MOTET_PROBE_H
 #define MOTET_PROBE_H
@@ -18,7 +18,7 @@ enum {
 
 #define KIND_OF(family) ((uint8_t)(1 + (family)))
 
-/* What an event says of an attribute. Absent is all zero. */
+/* The value of an attribute in an event. Absent is all zero. */
 typedef struct {
     uint64_t key;
     uint8_t kind;
@@ -30,11 +30,11 @@ typedef struct {
     uint32_t attribute;
     uint8_t kind;
     bool inexact; /* an end is */
-    bool more;    /* the next check is another chance for the same attribute */
+    bool more;    /* the next check is an alternative for the same attribute */
 } Check;
 
 struct Probe {
-    int64_t key; /* as in the clause, and so on */
+    int64_t key; /* this and the next fields as in the clause */
     Clause *clause;
     uint32_t hop;
     uint16_t count;
@@ -64,7 +64,7 @@ text_start(Point text)
 static inline uint64_t
 text_key(uint64_t start, int32_t length)
 {
-    /* With a start in common and padded by zeros, the shorter one comes first. */
+    /* With a common prefix and zero padding, the shorter text comes first. */
     return start << 8 | (uint64_t)(length > KEY_BYTES ? KEY_BYTES + 1 : length);
 }
 
@@ -76,7 +76,7 @@ scalar_key(double number)
     return bits >> 63 ? ~bits : bits | UINT64_C(1) << 63;
 }
 
-/* The key of any point but NaN, and whether it is that of no other point of the family. */
+/* The key of any point except NaN, and whether no other point of the family has it. */
 static inline uint64_t
 key_of(Point point, bool *inexact)
 {
@@ -116,11 +116,11 @@ checks_of(const Clause *clause, const Constraint *constraint, Check *checks)
         *next++ = (Check){low, high - low, attribute, KIND_OF(interval->low.family),
                           low_inexact || high_inexact, true};
     }
-    next[-1].more = false; /* there is one: nothing else would be no possible clause */
+    next[-1].more = false; /* there is at least one, because the clause can match */
     return (uint32_t)(next - checks);
 }
 
-/* Give a clause its probe. False without memory. */
+/* Creates the probe of a clause. False without memory. */
 static bool
 probe_new(Clause *clause)
 {
@@ -152,7 +152,7 @@ probe_new(Clause *clause)
 
 typedef enum { NO, YES, PERHAPS } Verdict;
 
-/* Whether the clause matches, given what the event says of each attribute. */
+/* Whether the clause matches, given the event's value of each attribute. */
 static inline Verdict
 probe_event(const Probe *probe, const Said *saids)
 {

@@ -1,10 +1,10 @@
-/* Questions: which clauses does an event match, which meet or contain a clause. */
+/* Queries: which clauses match an event, which overlap or contain a clause. */
 #ifndef MOTET_SCAN_H
 #define MOTET_SCAN_H
 
 #include "event.h"
 
-/* Where the compiler can, the inner loop exists twice and the machine picks at load time. */
+/* If the compiler supports it, the inner loop is compiled twice and chosen at load time. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__) && \
     !defined(MOTET_PLAIN)
 #define MOTET_WIDE __attribute__((target_clones("avx2", "default")))
@@ -12,20 +12,20 @@
 #define MOTET_WIDE
 #endif
 
-/* When hops are wanted, few clauses may find them all: start with so many words, then double. */
+/* A few clauses may find all hops: a query for hops starts with this many words, then doubles. */
 enum { FIRST_STRIP = 8 };
 
 /* ── answers ──────────────────────────────────────────────────────────────────────────── */
 
 typedef struct {
     int64_t key;
-    PyObject *filter; /* strong; Python must decide. NULL: found for sure */
+    PyObject *filter; /* strong; Python must decide. NULL: certainly found */
 } Finding;
 
-/* What a question collects: hops as a mask in the index, or keys. */
+/* The result of a query: hops as a mask in the index, or keys. */
 typedef struct {
     bool wants_hops;
-    bool repeats; /* the question may meet the same clause again */
+    bool repeats; /* the query may visit the same clause again */
     Finding *findings;
     size_t count, capacity;
     size_t hops_found;
@@ -114,7 +114,7 @@ clause_matches(const Index *index, const Clause *clause)
     return true;
 }
 
-/* Which slots no row of the event rejects, for `count` words of a block from `first` on. */
+/* The slots that no row of the event rejects, for `count` words of a block from `first` on. */
 MOTET_WIDE static void
 event_survivors(const Block *block, const uint32_t *hit, size_t first, size_t count,
                 uint64_t *restrict left)
@@ -169,7 +169,7 @@ match_probe(const Index *index, const Probe *probe, Answer *answer)
     }
 }
 
-/* Survivors to verify, in three steps: what they need is fetched while others are looked at. */
+/* Survivors are verified in three steps: their memory is prefetched while others are checked. */
 typedef struct {
     uint32_t slots[64];
     uint32_t count;
@@ -180,7 +180,7 @@ match_batch(const Index *index, const Block *block, Batch *batch, Answer *answer
 {
     for (uint32_t i = 0; i < batch->count; i++) {
         const Probe *probe = block->probes[batch->slots[i]];
-        (void)*(volatile const uint16_t *)&probe->count; /* a page unknown stops a prefetch */
+        (void)*(volatile const uint16_t *)&probe->count; /* a TLB miss stops a prefetch */
         __builtin_prefetch((const char *)probe + 64);
         __builtin_prefetch((const char *)probe + 128);
     }
@@ -193,7 +193,7 @@ match_batch(const Index *index, const Block *block, Batch *batch, Answer *answer
 static void
 match_block(const Index *index, const Block *block, uint32_t *strip, Answer *answer)
 {
-    /* On the way to hops the first success may spare the rest: do not look far ahead. */
+    /* In a query for hops the first match may make the rest unnecessary: prefetch little. */
     const uint32_t batch_size = answer->wants_hops ? 4 : 64;
     uint64_t left[MOST_WORDS];
     Batch batch;
@@ -241,7 +241,7 @@ match_home(const Index *index, const Home *home, Answer *answer)
     }
 }
 
-/* What the event that was read matches. */
+/* Finds all matches of the event that was read. */
 static void
 match_event(Index *index, Answer *answer)
 {
@@ -277,11 +277,11 @@ typedef enum { OVERLAPPING, COVERING, COVERED } Relation;
 
 typedef struct {
     Relation relation;
-    Relation rows; /* what rows may rule out: a union may cover what no clause of it covers */
-    bool unions;   /* look at filters of several clauses, or at those of one; see asks_for */
+    Relation rows; /* what rows may rule out: a union may cover a filter that no clause covers */
+    bool unions;   /* visit filters of several clauses, or of one clause; see asks_for */
     bool singles;
-    const Clause *clause; /* the one that guides the search */
-    Clause **clauses;     /* of the filter asked about */
+    const Clause *clause; /* guides the search */
+    Clause **clauses;     /* of the filter of the query */
     size_t count;
     Answer *answer;
 } Query;
@@ -343,7 +343,7 @@ try_clause(const Index *index, const Query *query, const Clause *clause)
     }
 }
 
-/* A piece of a block, and what is left of it. */
+/* A part of a block, and its remaining slots. */
 typedef struct {
     const Block *block;
     size_t first, count; /* words */
@@ -356,7 +356,7 @@ strip_row(const Strip *strip, const Column *column, uint32_t row)
     return row_in(column, row, strip->block->words) + strip->first;
 }
 
-/* Rule out who rejects all that the query touches. */
+/* Rules out clauses that reject all cells that the query touches. */
 static void
 rule_out_apart(Strip *strip, const Column *column, Touched touched)
 {
@@ -375,7 +375,7 @@ rule_out_apart(Strip *strip, const Column *column, Touched touched)
     }
 }
 
-/* Rule out who rejects some of what the query touches. */
+/* Rules out clauses that reject some cells that the query touches. */
 static void
 rule_out_narrower(Strip *strip, const Column *column, Touched touched)
 {
@@ -389,7 +389,7 @@ rule_out_narrower(Strip *strip, const Column *column, Touched touched)
     }
 }
 
-/* Rule out who allows some of what the query does not touch. */
+/* Rules out clauses that allow some cells that the query does not touch. */
 static void
 rule_out_wider(Strip *strip, const Column *column, Touched touched)
 {
@@ -415,8 +415,8 @@ keep_users(Strip *strip, const uint64_t *users, bool keep)
     }
 }
 
-/* What the rows of a piece of a block leave. While a query runs, hit[] holds 1 + the place of
- * the query's constraint on an attribute. */
+/* The slots of a part of a block that its rows leave. While a query runs, hit[] holds 1 + the
+ * place of the query's constraint on an attribute. */
 static void
 query_survivors(const Index *index, const Query *query, Strip *strip)
 {
@@ -434,7 +434,7 @@ query_survivors(const Index *index, const Query *query, Strip *strip)
         uint32_t place = index->hit[column->attribute];
         if (place == 0) {
             if (query->rows == COVERING) {
-                keep_users(strip, users, false); /* what constrains more does not cover */
+                keep_users(strip, users, false); /* clauses with further constraints do not cover */
             }
             continue;
         }
@@ -455,7 +455,7 @@ query_survivors(const Index *index, const Query *query, Strip *strip)
         }
     }
     if (query->rows == COVERED && block->hidden == 0 && shared < query->clause->count) {
-        memset(strip->left, 0, strip->count * sizeof(uint64_t)); /* none constrains enough */
+        memset(strip->left, 0, strip->count * sizeof(uint64_t)); /* no clause constrains enough */
     }
 }
 
@@ -498,7 +498,7 @@ query_points(const Index *index, const Query *query, const Attribute *attribute,
         return;
     }
     if (query->rows == COVERING) {
-        return; /* a point covers nothing but itself */
+        return; /* a point covers only itself */
     }
     for (size_t i = 0; i <= attribute->points.mask; i++) {
         const Home *home = attribute->points.cells[i].item;
@@ -515,7 +515,7 @@ query_attribute(const Index *index, const Query *query, uint32_t number)
     const Attribute *attribute = index->attributes[number];
     uint32_t place = index->hit[number];
     if (attribute == NULL || (place == 0 && query->rows == COVERING)) {
-        return; /* what requires an attribute does not cover what does not */
+        return; /* a clause that requires an attribute covers none that does not */
     }
     if (attribute->home != NULL) {
         query_home(index, query, attribute->home);
@@ -574,7 +574,7 @@ add_all(const Index *index, Answer *answer, bool only_void)
     }
 }
 
-/* The filters in this relation to the filter of these clauses, all of which are possible. */
+/* The filters in this relation to the filter of these clauses, all of which can match. */
 static void
 query_filter(Index *index, Relation relation, Clause **clauses, size_t count, Answer *answer)
 {
@@ -582,7 +582,7 @@ query_filter(Index *index, Relation relation, Clause **clauses, size_t count, An
     answer_start(index, answer);
     if (relation == COVERING) {
         if (count == 0) {
-            add_all(index, answer, false); /* nothing at all is covered by everyone */
+            add_all(index, answer, false); /* the empty filter is covered by all */
             return;
         }
         query.clause = clauses[0];

@@ -1,14 +1,14 @@
 """When the word of a cell's member counts.
 
-A mate that has lost its head goes on with old filters: its silence may hide events of
-subscriptions that it does not know, and it may acknowledge what they are owed. So the silence of
-a mate counts once it is sure to have known every subscription that we have sent to its cell, and
-its acknowledgement once it is sure to have known every one that its cell has sent to us.
+A mate that has lost its head continues with old filters. Its silence may hide events of
+subscriptions that it does not know, and it may acknowledge events that they are owed. So a mate's
+silence counts only once it certainly knows every subscription that we have sent to its cell, and
+its acknowledgement only once it certainly knows every subscription that its cell has sent to us.
 
-Nothing that a mate says too early is wrong for ever. As long as it mirrors its head without a
-break, the head lets go of a subscription only when the mate has it, so whatever the mate said
-before concerns ticks before that subscription began. When a later frame of the same `sync` shows
-that the mate has caught up, what was doubted before is believed.
+What a mate says too early may be believed later. As long as it mirrors its head without a break,
+the head sends a subscription on only when the mate has it, so whatever the mate said before
+concerns ticks before that subscription began. When a later frame of the same `sync` shows that
+the mate has caught up, its doubted frames are believed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import NamedTuple
 from motet.protocol.cell.messages import Said
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.spans import Span
-from motet.protocol.link.state import LinkRecord
+from motet.protocol.link.machine import LinkRecord
 
 MOST_DOUBTED = 64
-"""Frames kept per member until they can be believed. What is forgotten is asked for again."""
+"""Doubted frames kept per member. Frames that are dropped are asked for again."""
 
 
 class Doubt(NamedTuple):
@@ -36,7 +36,7 @@ class Doubt(NamedTuple):
 
 
 def counts(said: Said, record: LinkRecord, need: int) -> bool:
-    """Is this beyond doubt? `need` is the last subscription that we may have sent there."""
+    """Does this count at once? `need` is the last subscription that we may have sent there."""
     if type(said.frame) is Nack:
         return True
     if (said.life, said.known) != (record.incarnation, record.life):
@@ -47,13 +47,13 @@ def counts(said: Said, record: LinkRecord, need: int) -> bool:
 
 
 class Beliefs:
-    """What was doubted, by member and by its `sync`."""
+    """Doubted frames, by member and `sync`."""
 
     def __init__(self) -> None:
         self._doubts: dict[str, tuple[int, deque[Doubt]]] = {}
 
     def weigh(self, said: Said, record: LinkRecord, need: int) -> list[DeliveryFrame]:
-        """The frames that count now: parts of this one, and what was doubted until now."""
+        """The frames that count now: parts of this one, and those that were doubted before."""
         frames: list[DeliveryFrame] = []
         held = self._doubts.get(said.origin)
         if held is not None:
@@ -101,7 +101,7 @@ class Beliefs:
 
     def _doubt(self, said: Said, record: LinkRecord, doubt: Doubt) -> None:
         if not doubt.frames or (said.life, said.known) != (record.incarnation, record.life):
-            return  # heads will tell each other who is who; then we ask again
+            return  # the heads will exchange their lives; then we ask again
         _, doubts = self._doubts.setdefault(said.origin, (said.sync, deque()))
         doubts.append(doubt)
         if len(doubts) > MOST_DOUBTED:
@@ -109,7 +109,7 @@ class Beliefs:
 
 
 def _apart(frame: Knowledge) -> tuple[list[DeliveryFrame], tuple[DeliveryFrame, ...]]:
-    """What a frame says of ticks with something in them, and what it says of all others."""
+    """Split a frame: ticks with events or records, and the silent ranges between them."""
     span = frame.span
     if span.lost:
         return [frame], ()

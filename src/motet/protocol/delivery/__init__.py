@@ -1,18 +1,18 @@
 """Exactly-once delivery: streams of ticks, filtered at every hop, gapless at the edge.
 
-Lives here: `ranges` and `spans` (what is known of which ticks), `messages` (frames), `interest`
-(what the broker tells us about its filters), `memory` (recent spans, bounded), `curiosity` (what
-is asked for, and when again), `outstream` (one per pubend and neighbour), `position` and `subend`
-(one client, and all clients, in one pubend), `merge` (total order), `cuts` and `together` (where
-transactions are, and blocks of several pubends that are released as one), `state` (all that
-belongs to one pubend, limits, effects), `relay` (spans on their way down), `asking` and
-`acknowledging` (what travels up), `reader`, `giving` and `clients` (who is here, in all pubends,
-and is given what), `tally` (what has passed, for those who look in), `machine` (the doors).
-May import: `motet.model`, `motet.errors`, the contract of timers, publications.
+Lives here: `spans` (knowledge of ticks, and a bounded memory of it), `messages` (frames),
+`interest` (the routing tables, as delivery sees them), `stream` (the state of one pubend's stream:
+requests, neighbours, limits, effects), `subend` (the clients of one pubend, each with its
+position), `clients` (each client in all pubends), `total_order` (merges), `blocks` (transactions
+with events of several pubends), `neighbours` (knowledge, nacks and acknowledgements), `machine`
+(all streams of one broker, and their entry points), `pubend` (publications until they are logged,
+and entries kept until events have arrived), `soft`, `durable` and `facts` (the room).
+May import: `motet.model`, `motet.errors`, the contract of timers, publications; `soft` and
+`durable` also the state of other protocols.
 Must never: appear in a journaled fact; look into the body of a publication; delay knowledge
-because of a gap before it (only clients wait); say that a tick is empty because it was forgotten.
-Owns: all state here is soft. A machine may be emptied at any moment; what is missing is asked for
-again, and the pubend's log is the only source. Per client: tick order, nothing twice, no gap that
-is not reported as loss. Memory is bounded whatever the length of a stream.
+because of a gap before it (only clients wait); report a forgotten tick as silence.
+Owns: all state of the machine is soft. A machine may be emptied at any moment; missing ticks are
+requested again, and the pubend's log is the only source. Per client: tick order, no duplicates, no
+gap that is not reported as loss. Memory is bounded, however long a stream is.
 Test this room: `pytest tests/unit/delivery tests/paper/test_delivery_of_paper_5.py`
 """

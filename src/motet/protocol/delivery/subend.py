@@ -1,20 +1,171 @@
-"""The subend of one pubend: the clients of this broker, consolidated.
+"""The subend of one pubend: the clients of this broker, each with its position, consolidated.
 
-All clients that are *live* stand at one doubt horizon and cost nothing but their events. A client
-that has not acknowledged a window of events, or comes back with an older cursor, is *behind*: it
-is served from its own position, from memory and then by asking, until it stands at the horizon.
+All *live* clients share one doubt horizon and cost nothing but their events. A client that has not
+acknowledged a window of events, or returns with an older cursor, is *behind*: it is served from its
+own position, from memory and then by requests, until it reaches the horizon.
 """
 
 from __future__ import annotations
 
-from motet.protocol.delivery.cuts import Cuts
+from collections import deque
+
+from msgspec import Struct, field
+
+from motet.model import OpId
+from motet.model.ids import LAST_TICK
+from motet.protocol.delivery.blocks import Cuts, Together
 from motet.protocol.delivery.interest import Interest
-from motet.protocol.delivery.memory import Memory
 from motet.protocol.delivery.messages import Delivered
-from motet.protocol.delivery.position import Position
-from motet.protocol.delivery.ranges import Range
-from motet.protocol.delivery.spans import Span, clip
+from motet.protocol.delivery.spans import Memory, Range, Span, clip
+from motet.protocol.delivery.total_order import Merge
 from motet.protocol.publication import Publication
+
+PATIENCE = 16
+"""How often a pubend must repeat a newer start of a subscription before the broker stops waiting
+for control, and reports the loss before that start."""
+
+
+class Position(Struct, eq=False):
+    """The position of one client in one pubend."""
+
+    client: str
+    given: int
+    """Delivered up to here, if not live; if live, a lower bound."""
+    level: int = 0
+    """Everything up to here was acknowledged, according to the durable state."""
+    durable: bool = False
+    noted: int = 0
+    """Durable client: the last position that was passed on to be made durable."""
+    starts: dict[int, int] = {}
+    """By subscription: the tick above which it is owed everything."""
+    windows: dict[int, tuple[int, int]] = {}
+    """By subscription that begins or ends with a transaction: above which tick, and up to
+    which one, it is owed events after its start."""
+    origins: dict[int, int] = {}
+    """By subscription: where it started, even if it also wants older events."""
+    again: dict[int, tuple[int, bool]] = {}
+    """By subscription: a newer start that the stream has shown, and whether it is tentative, while
+    control has not reported that the older start is over."""
+    reminded: int = 0
+    """How often the stream has repeated such a start."""
+    acked: int = 0
+    barrier: int = 0
+    """Above this, neither the cursor nor any start tick has to be checked."""
+    present: bool = False
+    fresh: bool = True
+    """Delivery has not begun: an earlier start may still move the position back."""
+    idle: bool = True
+    """Nothing was delivered, as all subscriptions here are tentative: it may still move back."""
+    told: bool = False
+    """Control has reported a start here. In total order it decides: the first start, which the
+    stream may show, is not always the valid one."""
+    live: bool = False
+    merge: Merge | None = None
+    """In total order: holds events until other pubends have reached them."""
+    together: Together | None = None
+    """Otherwise: holds events of a transaction until those of other pubends have come."""
+    exempt: int = 0
+    """Number of unacknowledged events that are held there and do not count for the window."""
+    outstanding: deque[tuple[int, int, int]] = field(default_factory=deque)
+    """Delivered and not acknowledged: first tick, last tick, number of events."""
+    unacked: int = 0
+    deep_upto: int = 0
+    """Up to here the client wants events older than its subscription."""
+    deep_asof: int = 0
+    gone: Range | None = None
+    """The part of the wanted past that cannot be read any more, to be reported as lost."""
+
+    def __post_init__(self) -> None:
+        self.acked = self.barrier = self.given
+
+    def is_owed(self, subscription: int, tick: int) -> bool:
+        if not self.starts.get(subscription, tick) < tick:
+            return False
+        if subscription not in self.windows:
+            return True
+        above, upto = self.windows[subscription]
+        return above < tick <= upto
+
+    def switch(self, subscription: int, tick: int, ended: bool) -> bool:
+        """A subscription begins, or ends, with a cut at this tick. False: that was known."""
+        above, upto = self.windows.get(subscription, (0, LAST_TICK))
+        window = (above, min(tick, upto)) if ended else (min(tick, above), upto)
+        if window == (above, upto):
+            return False
+        self.windows[subscription] = window
+        self.idle = self.idle and ended
+        return True
+
+    def is_over(self, op: OpId, tick: int) -> bool:
+        """Is this tentative start, of a subscription that has begun, its end? The pubend has no cut
+        if no advertisement there matched when a transaction ended it."""
+        above, _ = self.windows.get(op.sequence, (0, LAST_TICK))
+        return op.sequence in self.starts and tick > max(above, self.origins.get(op.sequence, tick))
+
+    def begin(self, subscription: int, tick: int, tentative: bool = False) -> None:
+        self.starts[subscription] = tick
+        self.idle = self.idle and tentative
+        self.barrier = max(self.barrier, tick)
+        if self.fresh:
+            self.given = self.acked = max(self.level, min(self.starts.values()))
+
+    def begin_again(self, subscription: int, tick: int, tentative: bool) -> None:
+        """The stream shows a newer start."""
+        known = self.again.get(subscription, (0, False))
+        self.again[subscription] = max(known, (tick, tentative))
+        self.reminded += known >= (tick, tentative)
+
+    def is_doubtful(self, tick: int) -> bool:
+        """May control still report that nothing at this tick was owed? True if all subscriptions
+        owed it have a newer start: pubends trim ticks between two starts, and call them lost."""
+        if not self.again or self.reminded > PATIENCE or self.given < self.deep_upto:
+            return False
+        owed = [each for each, start in self.starts.items() if start < tick]
+        return bool(owed) and all(self.again.get(each, (0, False))[0] >= tick for each in owed)
+
+    @property
+    def unheard(self) -> bool:
+        """Only the stream has shown a start here, and delivery has not begun."""
+        return self.fresh and not self.told
+
+    @property
+    def unclear_upto(self) -> int:
+        """A subscription that started before this may still appear, and be owed more."""
+        return max(self.given, self.deep_upto)
+
+    def reach(self, tick: int) -> None:
+        """Everything up to this tick must be read as of it, being older than a subscription."""
+        self.deep_upto = max(self.deep_upto, tick)
+        self.deep_asof = max(self.deep_asof, tick)
+
+    def standing(self, horizon: int | None) -> int:
+        """Everything up to here has been delivered."""
+        return max(self.given, horizon) if self.live and horizon is not None else self.given
+
+    def settled(self, horizon: int | None) -> int:
+        """Everything up to here was acknowledged, or never concerned the client."""
+        if self.outstanding:
+            return max(self.acked, self.outstanding[0][0] - 1)
+        if self.live and horizon is not None:
+            return max(horizon, self.acked)
+        return max(self.given, self.acked)
+
+    def acknowledge(self, tick: int) -> None:
+        self.acked = max(self.acked, tick)
+        if self.gone is not None and tick >= self.gone[1]:
+            self.gone = None
+        while self.outstanding and self.outstanding[0][1] <= tick:
+            self.unacked -= self.outstanding.popleft()[2]
+
+    def withdraw(self, horizon: int | None) -> None:
+        """The connection is gone: the client may not have read unacknowledged events."""
+        self.given = self.acked = self.settled(horizon)
+        self.outstanding.clear()
+        self.unacked = 0
+        self.live = self.present = False
+        self.merge = self.together = None
+        self.exempt = 0
+
 
 Delivery = tuple[str, Delivered]
 
@@ -39,19 +190,19 @@ class Subend:
         self._window = window
         self._memory = memory
         self.horizon: int | None = None
-        """The doubt horizon of those who are live; None if nobody is."""
+        """The doubt horizon of the live clients; None if no client is present."""
         self.positions: dict[str, Position] = {}
         self.behind: dict[str, Position] = {}
-        """Present, but not at the horizon."""
+        """Present clients that are not live."""
         self.merged: dict[str, Position] = {}
-        """Present, and in total order."""
+        """Present clients in total order."""
         self.cuts = Cuts()
         self.live = 0
 
-    # ── who is where ─────────────────────────────────────────────────────────────────────
+    # ── positions ────────────────────────────────────────────────────────────────────────
 
     def place(self, position: Position) -> None:
-        """A present client takes its place: at the horizon, or behind it."""
+        """Begin to serve a present client, at the horizon or behind it."""
         position.present = True
         position.fresh = False
         if position.merge is not None:
@@ -62,7 +213,7 @@ class Subend:
         self._catch(position)
 
     def _jump(self, tick: int) -> None:
-        """Nobody depends on the horizon: it may stand anywhere."""
+        """Move the horizon anywhere: no live client depends on it."""
         self.horizon = tick
 
     def _lag(self, position: Position) -> None:
@@ -72,7 +223,7 @@ class Subend:
         self.behind[position.client] = position
 
     def _catch(self, position: Position) -> None:
-        """Join the live ones if the position has reached them."""
+        """Make the client live if it has reached the horizon."""
         assert self.horizon is not None
         if (
             position.given >= self.horizon
@@ -94,8 +245,7 @@ class Subend:
             self.horizon = None
 
     def step_back(self, position: Position) -> bool:
-        """Whether a client may still begin further back. A place at which it has heard nothing is
-        given up for that."""
+        """Whether a client may still begin further back. An idle position is given up for that."""
         if position.idle and not position.fresh:
             self.absent(position)
             position.fresh = True
@@ -108,10 +258,10 @@ class Subend:
     def room(self, position: Position) -> int:
         return self._window - position.unacked + position.exempt
 
-    # ── the live ones ────────────────────────────────────────────────────────────────────
+    # ── live clients ─────────────────────────────────────────────────────────────────────
 
     def pass_on(self, span: Span, masks: list[int], deliver: list[Delivery]) -> None:
-        """The span directly above the horizon, with the masks of its batch."""
+        """Deliver the span directly above the horizon; `masks` belong to its batch."""
         self.horizon = span.upto
         if span.lost:
             for position in self.positions.values():
@@ -140,7 +290,7 @@ class Subend:
                 self._give(client, span, span.ticks, span.batch, (), each, deliver)
 
     def _sorted(self, span: Span, masks: list[int], deliver: list[Delivery]) -> None:
-        """Per client its own part of the batch."""
+        """Give each client its own part of the batch."""
         way = self._interest.way
         subscriptions_of = self._interest.subscriptions_of
         alone: dict[tuple[str, tuple[int, ...]], tuple[list[int], list[Publication]]] = {}
@@ -190,7 +340,7 @@ class Subend:
             self._lag(position)
 
     def advance(self, deliver: list[Delivery]) -> None:
-        """Move the horizon over everything that is remembered directly above it."""
+        """Move the horizon over everything in memory directly above it."""
         while self.horizon is not None:
             span = self._memory.covering(self.horizon + 1)
             if span is None:
@@ -199,11 +349,11 @@ class Subend:
             masks = self._interest.masks(part.batch) if part.batch and self.live else []
             self.pass_on(part, masks, deliver)
 
-    # ── those behind ─────────────────────────────────────────────────────────────────────
+    # ── clients behind ───────────────────────────────────────────────────────────────────
 
     def pump(self, position: Position, deliver: list[Delivery], given: Span | None = None) -> None:
-        """Serve a client that is behind, as far as memory (or the span in hand) and its window
-        go, until it has joined the live ones."""
+        """Serve a client that is behind, as far as memory (or the span `given`) and its window
+        allow, until it is live."""
         while position.client in self.behind and self.room(position) > 0:
             self._catch(position)
             if position.live:
@@ -218,7 +368,7 @@ class Subend:
             if span is None or (span.lost and position.is_doubtful(tick)):
                 return
             assert self.horizon is not None
-            # Not beyond the horizon: there the live ones get it, and this one with them.
+            # Not beyond the horizon: from there on it is served together with the live clients.
             upto = span.upto if position.given >= self.horizon else min(span.upto, self.horizon)
             self._serve(position, clip(span, tick, upto), deliver)
             if not self.live and position.given > self.horizon:
@@ -270,7 +420,7 @@ class Subend:
             self._report(position, *position.gone, deliver)
 
     def _report(self, position: Position, since: int, upto: int, deliver: list[Delivery]) -> None:
-        """A loss is told like an event: until it is acknowledged it may have to be told again."""
+        """A loss is delivered like an event: it may be repeated until it is acknowledged."""
         position.idle = False
         self._emit(position, Delivered(self._pubend, upto, lost=((since, upto),)), deliver)
         position.outstanding.append((since, upto, 0))
@@ -287,10 +437,10 @@ class Subend:
         else:
             deliver.append((position.client, told))
 
-    # ── what is missing ──────────────────────────────────────────────────────────────────
+    # ── missing ranges ───────────────────────────────────────────────────────────────────
 
     def needs(self, frontier: int) -> tuple[list[Range], list[Range]]:
-        """Gaps below what was heard of, and ranges that clients wait for now."""
+        """Gaps below the frontier, and ranges that clients wait for now."""
         patient: list[Range] = []
         urgent: list[Range] = []
         if self.live and self.horizon is not None and self.horizon < frontier:
@@ -304,17 +454,17 @@ class Subend:
                 upto = max(self.horizon or 0, frontier)
                 if position.given < upto:
                     urgent += self._memory.missing(position.given + 1, upto)[:1]
-        if self.merged and patient:  # others wait for these: no time to lose
+        if self.merged and patient:  # other pubends' events wait for these
             upto = min(self.waited(), frontier)
             urgent += [(low, min(high, upto)) for low, high in patient if low <= upto]
         return patient, urgent
 
     def _has_room(self, position: Position) -> bool:
-        """Half a window, so that an answer is not fetched again for each event that is read."""
+        """Half a window, so that an answer is not requested again for each event read."""
         return 2 * (position.unacked - position.exempt) <= self._window
 
     def waited(self) -> int:
-        """Up to where clients in total order wait for this pubend because of others."""
+        """The tick up to which merges wait for this pubend."""
         found = 0
         for position in self.merged.values():
             if position.merge is not None:
@@ -322,7 +472,7 @@ class Subend:
         return found
 
     def deep_needs(self) -> tuple[list[Range], int]:
-        """Ranges older than the subscriptions that want them, and as of when."""
+        """Ranges older than the subscriptions that want them, and the tick to read them as of."""
         found = [
             each
             for each in self.behind.values()
@@ -332,8 +482,7 @@ class Subend:
         return [(each.given + 1, each.deep_upto) for each in found], asof
 
     def notes(self, floor: int) -> dict[str, int]:
-        """Durable clients that have moved since their position was last given away, and are not
-        where everybody is."""
+        """Positions of durable clients that have moved since last noted and are off the floor."""
         found: dict[str, int] = {}
         for position in self.positions.values():
             if position.durable and position.present:
@@ -343,7 +492,7 @@ class Subend:
         return found
 
     def settled(self) -> int | None:
-        """Everything up to here is done with at all clients; None if there are none."""
+        """All clients have acknowledged everything up to here; None if there are none."""
         horizon = self.horizon
         return min((each.settled(horizon) for each in self.positions.values()), default=None)
 
@@ -365,7 +514,7 @@ def _owed(
     every: tuple[int, ...],
     each: list[tuple[int, ...]],
 ) -> tuple[list[int], list[Publication], tuple[int, ...], list[tuple[int, ...]]]:
-    """Without what lies at or before the cursor or the start of its subscription."""
+    """Only events after the cursor, each with the subscriptions that it is owed to."""
     given = position.given
     kept: list[tuple[int, Publication, tuple[int, ...]]] = []
     for at, tick in enumerate(ticks):

@@ -1,16 +1,16 @@
-"""Reading the logs of a broker: what a reader asks, and what it is told.
+"""Reading the logs of a broker: the requests of readers, and their answers.
 
-A reader is not a session: it needs no client id and no hello, and nothing it does touches routing
-or delivery. Every request stands for itself, so a reader that lost its connection goes on with
-another one, and a broker keeps nothing for it.
+A reader is not a session: it needs no client id and no hello, and does not affect routing or
+delivery. Requests are independent of each other, so a reader that lost its connection continues on
+another one, and a broker keeps no state for it.
 
 Lives here
     messages   the frames, and the names of columns
 
 May import: `motet.model`.
 
-Must never: need an answer before the next request makes sense, or leave a tick of a range out of
-an answer without saying that it is lost.
+Must never: make a request depend on the answer to an earlier one, or omit a tick of a range from an
+answer without reporting it as lost.
 
 Test only this room: `pytest tests/unit/broker/test_reading.py tests/integration/test_log_reads.py`
 """

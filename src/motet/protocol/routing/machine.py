@@ -1,15 +1,15 @@
-"""The routing machine: who hears of which advertisement and subscription, and who may know it.
+"""The routing machine: which brokers hear of an advertisement or subscription, and the echoes.
 
-Advertisements flood; subscriptions follow overlapping advertisements back; removals follow
-exactly the `sent` marks that additions left. What a neighbour holds from us is therefore always
-what our last messages on that FIFO link said, whatever crossed on the way.
+Advertisements flood; subscriptions follow overlapping advertisements back; removals follow exactly
+the `sent` marks that additions left. A neighbour's state from us is therefore always what our last
+messages on that FIFO link said, whichever messages crossed on the way.
 
-An operation is *effective* when its echo is complete (see `messages`). Whichever of a crossing
-advertisement and subscription arrives later at a broker carries the obligation there: an
-advertisement attracts before it echoes, a subscription is passed on before it echoes.
+An operation is *effective* when its echo is complete (see `messages`). Of a crossing advertisement
+and subscription, the one that arrives later at a broker has the obligation there: an advertisement
+attracts before it echoes, a subscription is passed on before it echoes.
 
-One door: `apply`, `end`, `abandon` and the moves of neighbours (`forget`, `join`, `admit`,
-`dismiss`) change the state; nobody else does.
+Only `apply`, `end`, `abandon` and the moves of neighbours (`forget`, `join`, `admit`, `dismiss`)
+change the state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from msgspec.structs import replace
 
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
-from motet.protocol.routing.completeness import Completeness
+from motet.protocol.changes import (
+    AdvertisementRetired,
+    Changes,
+    ClientHeard,
+    Completed,
+    PubendMoved,
+    SubscriptionEnded,
+)
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
@@ -39,54 +46,103 @@ from motet.protocol.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from motet.protocol.routing.obligations import Completed, Effects
-from motet.protocol.routing.state import Entry, RoutingState, Table, Wait, Withdrawal
+from motet.protocol.routing.obligations import Emitter, Obligations
+from motet.protocol.routing.starts import HERE, Joins, Starts, broker_of_pubend
+from motet.protocol.routing.state import Entry, EntryMarks, RoutingState, Table, Wait
+
+RETIRED = Hop("retired", "")
+"""The source of advertisements that their client has removed."""
 
 
-class Routing(Completeness):
-    def __init__(self, life: str, neighbours: Sequence[str], *, covering: bool = False) -> None:
-        """`life` names this broker in this incarnation, for operations of its own."""
-        super().__init__(RoutingState(neighbours))
-        self._life = life
+class Routing:
+    def __init__(
+        self, life: str, neighbours: Sequence[str], marks: EntryMarks, *, covering: bool = False
+    ) -> None:
+        """`life` names this broker and its incarnation, for its own operations."""
+        self.state = state = RoutingState(neighbours)
+        self._out = out = Emitter(state.bits)
+        self.marks = marks
+        self.starts = Starts(state, marks, out)
+        self.joins = Joins(state, self.starts, out)
+        self.obligations = Obligations(life, state, self.starts, out)
         self.name = life.rpartition("-")[0]
         self.covering = covering
         self.ignored = 0
-        """Additions of what is there and removals of what is not. A correct neighbour causes
-        none; a journaled step cannot refuse them, so they change nothing and are counted."""
+        """Number of duplicate additions and of removals of unknown entries. A correct neighbour
+        causes none; a journaled step cannot refuse them, so they are only counted."""
+        self.moves: dict[type, Callable[[Any, Hop], None]] = {
+            Advertise: self._advertise,
+            Unadvertise: self._unadvertise,
+            Subscribe: self._subscribe,
+            Unsubscribe: self._unsubscribe,
+            Echo: self.obligations.echoed,
+            ClientHere: self._here,
+            ClientGone: self._gone,
+            Complete: self.obligations.completed,
+            PubendHere: self._pubend_here,
+            PubendGone: self._pubend_gone,
+            Started: self.joins.started,
+            Switched: self.starts.switched,
+            Confirmed: self.starts.confirmed,
+            Join: self.joins.join,
+        }
+        """Every control message of routing and its handler."""
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
 
-    def apply(self, message: RoutingMessage, source: Hop) -> Effects:
-        """One control message, from a neighbour or made from a client's request."""
-        MOVES[type(message)](self, message, source)
-        return self._take_effects()
+    def apply(self, message: RoutingMessage, source: Hop) -> Changes:
+        """Apply one control message, from a neighbour or made from a client's request."""
+        self.moves[type(message)](message, source)
+        return self._out.take()
 
-    def found(self, pubend: str) -> Effects:
-        """Our broker has a pubend: everybody hears where its log is."""
-        self.host(pubend)
-        return self._take_effects()
+    def found(self, pubend: str) -> Changes:
+        """Our broker has a pubend: announce where its log is."""
+        self._pubend_here(PubendHere(pubend), HERE)
+        return self._out.take()
 
-    def let_go(self, target: OpId, upto: int) -> Effects:
-        """A retired advertisement is needed no more; see `Unadvertise`."""
-        self.over(target, upto)
-        return self._take_effects()
+    def let_go(self, target: OpId, upto: int) -> Changes:
+        """All events published under a retired advertisement have arrived: see `Unadvertise`."""
+        state = self.state
+        op = state.retired.pop(target)
+        entry = state.advertisements.get(target)
+        assert entry is not None
+        state.advertisements.remove(entry)
+        self.starts.end(entry)
+        wait = state.waits.get(op) if op is not None else None
+        if wait is None:  # no client waits for it
+            op = None
+        self._spread_unadvertise(entry, Unadvertise(target, op, upto))
+        if wait is not None:
+            wait.retired = False
+            wait.missing = entry.sent
+            if not wait.missing:
+                self.obligations.settle(wait)
+        return self._out.take()
 
-    def end(self, client: str, epoch: str) -> Effects:
-        """A session ended: everything it has in force goes, everywhere."""
+    def abandon(self, op: OpId) -> None:
+        """No client waits for this operation any more; the operation itself is unchanged."""
+        self.state.waits.pop(op, None)
+
+    def reassure(self) -> Changes:
+        self.obligations.reassure()
+        return self._out.take()
+
+    def end(self, client: str, epoch: str) -> Changes:
+        """A session ended: remove all its entries, everywhere."""
         source = Hop.client(client)
         self._remove_all(source)
         self._gone(ClientGone(client, epoch), source)
         self.state.bits.release(source)
-        return self._take_effects()
+        return self._out.take()
 
-    def forget(self, neighbour: str, *, empty: bool = True) -> Effects:
-        """Nothing that came from a neighbour holds any more: it is empty, because it has lost its
-        state; or it is away, and we have given it up. Then it still has what we told it, and who
-        waits for a removal there goes on waiting until it has begun anew."""
+    def forget(self, neighbour: str, *, empty: bool = True) -> Changes:
+        """Everything that came from a neighbour is void: it is empty, because it lost its state; or
+        it is away and was given up. In the second case it still has what we told it, and removals
+        that wait for it keep waiting until it has restarted from scratch."""
         state, hop = self.state, Hop.broker(neighbour)
         bit = state.bits.bit(hop)
         state.complete &= ~bit
-        self._declare()  # before what came from it is taken back
+        self.obligations.declare()  # before the entries that came from it are removed
         self._untell(bit)
         self._remove_all(hop, lost=True)
         for (client, epoch), source in list(state.clients.items()):
@@ -97,12 +153,12 @@ class Routing(Completeness):
             if wait.requester == hop and wait.what != "withdraw":
                 del state.waits[wait.op]
             elif empty and wait.what in ("unadvertise", "unsubscribe", "withdraw"):
-                self._discharge(wait, bit)
-        self._doubt(hop)
-        return self._take_effects()
+                self.obligations.discharge(wait, bit)
+        self.obligations.doubt(hop)
+        return self._out.take()
 
     def _untell(self, bit: int) -> None:
-        """A neighbour does not have what we have told it."""
+        """A neighbour no longer has what we told it."""
         state = self.state
         state.declared &= ~bit
         state.met &= ~bit
@@ -110,47 +166,47 @@ class Routing(Completeness):
             for entry in table:
                 entry.sent &= ~bit
 
-    def join(self, neighbour: str) -> Effects:
-        """A neighbour starts empty: tell it all there is. Its answers attract the rest."""
+    def join(self, neighbour: str) -> Changes:
+        """A neighbour starts empty: send it everything. Its advertisements attract the rest."""
         state, hop = self.state, Hop.broker(neighbour)
         bit = state.bits.bit(hop)
         for pubend, source in state.pubends.items():
             if source != hop:
-                self._send(neighbour, self._path_to(pubend))
+                self._out.send(neighbour, self._path_to(pubend))
         for (client, epoch), source in state.clients.items():
             if source != hop:
-                self._send(neighbour, state.clients.as_told(client, epoch))
+                self._out.send(neighbour, state.clients.as_told(client, epoch))
         for entry in state.advertisements:
             if entry.source != hop:
                 wait = state.waits.get(entry.id)
                 self._announce(entry, neighbour, echo=bool(wait and wait.missing & bit))
         for wait in state.waits.values():
             if wait.probe is not None and wait.what == "advertise" and wait.missing & bit:
-                self._send(neighbour, Advertise(wait.op, wait.probe, echo=True, probe=True))
+                self._out.send(neighbour, Advertise(wait.op, wait.probe, echo=True, probe=True))
         state.met |= bit
-        self._declare()
-        return self._take_effects()
+        self.obligations.declare()
+        return self._out.take()
 
-    def admit(self, neighbour: str) -> Effects:
-        """The overlay grows: until the new neighbour has told all that lies behind it, we do not
-        know everything, and subscriptions wait for it."""
+    def admit(self, neighbour: str) -> Changes:
+        """A neighbour is added: until it has reported everything behind it, we do not know
+        everything, and subscriptions wait for it."""
         self.state.bits.admit(neighbour)
-        self._declare()
-        self._doubt(Hop.broker(neighbour))
-        return self._take_effects()
+        self.obligations.declare()
+        self.obligations.doubt(Hop.broker(neighbour))
+        return self._out.take()
 
     def in_force(self, neighbour: str) -> tuple[list[str], int, int]:
-        """What has come from a neighbour and holds: clients, advertisements, subscriptions."""
+        """What came from a neighbour and is in force: clients, advertisements, subscriptions."""
         state, hop = self.state, Hop.broker(neighbour)
         clients = [client for (client, _), source in state.clients.items() if source == hop]
         return clients, state.advertisements.count(hop), state.subscriptions.count(hop)
 
-    def dismiss(self, neighbour: str) -> Effects:
-        """The overlay shrinks by a neighbour from which nothing is in force. Nobody waits for it
-        any longer, and what was told to it needs no taking back."""
+    def dismiss(self, neighbour: str) -> Changes:
+        """A neighbour from which nothing is in force is removed. No operation waits for it any
+        more, and what we told it needs no removal."""
         state, hop = self.state, Hop.broker(neighbour)
         if any(self.in_force(neighbour)):
-            raise InvariantError(f"{neighbour} was to go while something from it is in force")
+            raise InvariantError(f"{neighbour} was removed while entries from it are in force")
         bit = state.bits.bit(hop)
         self._untell(bit)
         self._forget_pubends(hop)
@@ -159,10 +215,10 @@ class Routing(Completeness):
             if wait.requester == hop and wait.what != "withdraw":
                 state.waits.pop(wait.op, None)
             else:
-                self._discharge(wait, bit)
+                self.obligations.discharge(wait, bit)
         state.bits.dismiss(neighbour)
-        self._declare()
-        return self._take_effects()
+        self.obligations.declare()
+        return self._out.take()
 
     # ── advertisements ───────────────────────────────────────────────────────────────────
 
@@ -173,32 +229,34 @@ class Routing(Completeness):
             if message.id in state.advertisements:
                 self.ignored += 1
                 return
-            entry = state.advertisements.add(message.id, message.filter, source, message.tx)
-            state.watch(entry)
+            home = state.clients.home_of(message.id.client, message.id.epoch)
+            told = (message.id, message.filter, source, message.tx)
+            entry = state.advertisements.add(*told, home=home)
+            self.marks.watch(entry)
             if source.is_broker:
                 self._attract(entry)
             else:
-                self._start_attracted(entry)
+                self.starts.start_attracted(entry)
         others = state.bits.all_neighbours & ~state.bits.bit(source)
         for neighbour in state.bits.names(others):
             if entry is not None:
                 self._announce(entry, neighbour, echo=message.echo)
             elif message.echo:
-                self._send(neighbour, message)
-        self._await(message, "advertise", source, others, probe=message.probe)
+                self._out.send(neighbour, message)
+        self.obligations.expect(message, "advertise", source, others, probe=message.probe)
 
     def _announce(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
-        """Tell a neighbour of an advertisement, unless one it knows covers it."""
+        """Tell a neighbour of an advertisement, unless one that it knows covers it."""
         self._tell(self.state.advertisements, Advertise, entry, neighbour, echo)
 
     def _attract(self, advertisement: Entry) -> None:
-        """Subscriptions that were here first follow the new advertisement back."""
+        """Existing subscriptions follow a new advertisement back."""
         neighbour, bit = advertisement.source.name, self._bit(advertisement.source.name)
         for subscription in self.state.subscriptions.overlapping(advertisement.filter):
             if subscription.source == advertisement.source:
                 continue
-            merges = self._merges(subscription)
-            above = self._attract_merging(subscription, advertisement) if merges else 0
+            merges = self.joins.merges(subscription)
+            above = self.joins.attract(subscription, advertisement) if merges else 0
             if not subscription.sent & bit:
                 self._pass_on(subscription, neighbour, echo=False, above=above)
 
@@ -206,28 +264,40 @@ class Routing(Completeness):
         state = self.state
         entry = self._take_away(state.advertisements, message.target, source)
         if entry is None:
-            self._echo_at_once(message.op, source)
+            self.obligations.echo(message.op, source)
             return
         if source.is_broker:
-            self._expect_less(entry)
-            if message.upto:
-                self._lift_starts(entry, message.upto)
+            self.joins.expect_less(entry)
+            if self.starts.known:
+                self.starts.lift(entry, message.upto)
             self._withdraw_unsupported(entry)
         elif state.hosted:
             self._retire(entry, message.op)
             return
         self._spread_unadvertise(entry, message)
-        self._await(message, "unadvertise", source, entry.sent)
+        self.obligations.expect(message, "unadvertise", source, entry.sent)
+
+    def _retire(self, entry: Entry, op: OpId | None) -> None:
+        """A local client removes an advertisement. No new events are published under it, but events
+        still owed need its routes."""
+        state = self.state
+        kept = Entry(entry.id, entry.filter, RETIRED, entry.key, entry.sent, home=entry.home)
+        state.advertisements.restore(kept)
+        state.retired[entry.id] = op
+        if op is not None:
+            source = Hop.client(op.client)
+            state.waits[op] = Wait(op, "unadvertise", source, 0, retired=True)
+        self._out.changes.append(AdvertisementRetired(entry.id))
 
     def _spread_unadvertise(self, entry: Entry, message: Unadvertise) -> None:
         for neighbour in self.state.bits.names(entry.sent):
             if self.covering:
                 for uncovered in self._uncovered(self.state.advertisements, entry, neighbour):
                     self._announce(uncovered, neighbour, echo=False)
-            self._send(neighbour, message)
+            self._out.send(neighbour, message)
 
     def _withdraw_unsupported(self, advertisement: Entry) -> None:
-        """Subscriptions that went to its source only because of it are taken back from there."""
+        """Withdraw subscriptions from its source that were sent there only because of it."""
         state, neighbour = self.state, advertisement.source.name
         bit = self._bit(neighbour)
         supported = state.advertisements.overlapping_hops
@@ -235,23 +305,17 @@ class Routing(Completeness):
             if subscription.sent & bit and not supported(subscription.filter) & bit:
                 self._withdraw(subscription, neighbour)
         if self.covering:
-            # A probe was sent for what is covered: nobody at the other end owes an answer now.
+            # A probe was sent for covered subscriptions: no answer from there is expected now.
             for subscription in state.subscriptions.overlapping(advertisement.filter):
                 wait = state.waits.get(subscription.id)
                 unsupported = not supported(subscription.filter) & bit
                 if wait and wait.missing & state.complete & bit and unsupported:
-                    self._discharge(wait, bit)
+                    self.obligations.discharge(wait, bit)
 
     def _withdraw(self, subscription: Entry, neighbour: str) -> None:
-        """Take a subscription back where nobody advertises for it any more. The removal asks for
-        an echo, because whoever unsubscribes meanwhile must wait for it, too."""
-        state, target = self.state, subscription.id
-        state.removals += 1
-        op = OpId("", self._life, state.removals)
-        state.waits[op] = Wait(
-            op, "withdraw", subscription.source, self._bit(neighbour), target=target
-        )
-        state.withdrawals.setdefault(target, Withdrawal()).under_way[op] = None
+        """Remove a subscription at a neighbour that no longer advertises for it."""
+        bit = self._bit(neighbour)
+        op = self.obligations.withdraw(subscription.id, subscription.source, bit)
         self._take_back(subscription, neighbour, op)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────
@@ -265,12 +329,10 @@ class Routing(Completeness):
                 return
             tagged = (message.tx, message.ended)
             entry = state.subscriptions.add(message.id, message.filter, source, *tagged)
-            state.version += 1
-            entry.version = state.version
-            state.watch(entry)
-            self._start_above(entry, message.above)
-            if self._merges(entry):
-                self._expect_starts(entry, message)
+            self.marks.subscribed(entry)
+            self.joins.start_above(entry, message.above)
+            if self.joins.merges(entry):
+                self.joins.expect_starts(entry, message)
         towards = state.advertisements.overlapping_hops(message.filter)
         others = state.bits.all_neighbours & ~state.bits.bit(source)
         towards &= others
@@ -278,51 +340,47 @@ class Routing(Completeness):
             if entry is not None:
                 self._pass_on(entry, neighbour, echo=message.echo, above=message.above)
             elif message.echo:
-                self._send(neighbour, message)
-        # Who has not told us everything yet may have an advertiser that matches, too.
+                self._out.send(neighbour, message)
+        # A neighbour that is not complete may also have a matching advertiser.
         unknown = others & ~state.complete
-        self._await(message, "subscribe", source, towards | unknown, probe=message.probe)
+        self.obligations.expect(
+            message, "subscribe", source, towards | unknown, probe=message.probe
+        )
 
     def _pass_on(self, entry: Entry, neighbour: str, *, echo: bool, above: int = 0) -> None:
-        """Tell a neighbour of a subscription, unless one it has from us covers it."""
+        """Tell a neighbour of a subscription, unless one that it has from us covers it."""
         self._tell(self.state.subscriptions, Subscribe, entry, neighbour, echo, above)
 
     def _unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
         entry = self._take_away(self.state.subscriptions, message.target, source)
         if entry is None:
-            self._echo_at_once(message.op, source)
+            self.obligations.echo(message.op, source)
             return
-        self.state.version += 1
-        if self.state.watched and not entry.tx:
-            self.state.ghosts.append((entry, self.state.version))
-        state = self.state
-        for ticks in (state.starts, state.tentative, state.ends, state.lapsed, state.joins):
-            ticks.pop(entry.id, None)
-        state.forsaken.pop(entry.id, None)
+        self.marks.unsubscribed(entry)
+        self.starts.forget(entry.id)
+        self.joins.awaited.pop(entry.id, None)
         if not source.is_broker:
-            self._effects.ended.append(entry.id)
-        elif message.lost and entry.start:
-            self.state.lost_starts[entry.id] = (entry.start, source.name)
-            if entry.end:
-                self.state.lost_ends[entry.id] = entry.end
+            self._out.changes.append(SubscriptionEnded(entry.id))
+        elif message.lost:
+            self.starts.lose(entry, source.name)
         sent = entry.sent
         for neighbour in self.state.bits.names(sent):
             self._take_back(entry, neighbour, message.op, lost=message.lost)
-        self._await(message, "unsubscribe", source, sent)
+        self.obligations.expect(message, "unsubscribe", source, sent)
 
     def _take_back(
         self, entry: Entry, neighbour: str, op: OpId | None, *, lost: bool = False
     ) -> None:
-        """Remove a subscription at a neighbour; what it covered there is sent first."""
+        """Remove a subscription at a neighbour; first send the ones that it covered there."""
         bit = self._bit(neighbour)
         entry.sent &= ~bit
         if self.covering:
             for uncovered in self._uncovered(self.state.subscriptions, entry, neighbour):
                 self._pass_on(uncovered, neighbour, echo=False)
-        self._send(neighbour, Unsubscribe(entry.id, op, lost))
+        self._out.send(neighbour, Unsubscribe(entry.id, op, lost))
         wait = self.state.waits.get(entry.id)
         if wait is not None and self.state.complete & bit:
-            self._discharge(wait, bit)
+            self.obligations.discharge(wait, bit)
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
@@ -332,7 +390,9 @@ class Routing(Completeness):
             self.ignored += 1
             return
         self.state.clients.hear(message, source)
-        self._flood(message, source)
+        self._out.flood(message, source)
+        if source.is_broker:
+            self._out.changes.append(ClientHeard(message.client, message.epoch))
 
     def _gone(self, message: ClientGone, source: Hop) -> None:
         key = (message.client, message.epoch)
@@ -340,9 +400,48 @@ class Routing(Completeness):
             self.ignored += 1
             return
         del self.state.clients[key]
-        self._flood(message, source)
+        self._out.flood(message, source)
+
+    # ── where the logs are ───────────────────────────────────────────────────────────────
+
+    def _pubend_here(self, message: PubendHere, source: Hop) -> None:
+        state, pubend = self.state, message.pubend
+        if pubend in state.pubends:
+            self.ignored += 1
+        else:
+            state.pubends[pubend] = source
+            state.paths[pubend] = message.path
+            self._out.changes.append(PubendMoved())
+            if source == HERE:
+                state.hosted = pubend
+            self.starts.destroyed(pubend)
+            self._out.flood(self._path_to(pubend), source)
+        if self.joins.merging and source.is_broker:  # its advertisers may be known already
+            broker = broker_of_pubend(pubend)
+            for entry in state.advertisements.from_source(source):
+                if entry.home == broker:
+                    self._attract(entry)
+
+    def _path_to(self, pubend: str) -> PubendHere:
+        return PubendHere(pubend, (self.name, *self.state.paths.get(pubend, ())))
+
+    def _pubend_gone(self, message: PubendGone, source: Hop) -> None:
+        if self.state.pubends.get(message.pubend) != source:
+            self.ignored += 1
+            return
+        del self.state.pubends[message.pubend]
+        self.state.paths.pop(message.pubend, None)
+        self._out.changes.append(PubendMoved())
+        self._out.flood(message, source)
+
+    def _forget_pubends(self, source: Hop) -> None:
+        for pubend in [p for p, hop in self.state.pubends.items() if hop == source]:
+            self._pubend_gone(PubendGone(pubend), source)
 
     # ── shared moves ─────────────────────────────────────────────────────────────────────
+
+    def _bit(self, neighbour: str) -> int:
+        return self.state.bits.bit(Hop.broker(neighbour))
 
     def _tell(
         self,
@@ -353,7 +452,7 @@ class Routing(Completeness):
         echo: bool,
         above: int = 0,
     ) -> None:
-        """An addition, or only a probe for its echo where another one covers it."""
+        """Send an addition, or only a probe for its echo if another one covers it."""
         bit = self._bit(neighbour)
         covered = self.covering and any(
             other.sent & bit and other is not entry for other in table.covering(entry.filter)
@@ -364,7 +463,7 @@ class Routing(Completeness):
             told = message(entry.id, entry.filter, echo, covered)
             if above or entry.ended:
                 told = replace(told, above=above, ended=entry.ended)
-            self._send(neighbour, replace(told, tx=entry.tx) if entry.tx else told)
+            self._out.send(neighbour, replace(told, tx=entry.tx) if entry.tx else told)
 
     def _take_away(self, table: Table, target: OpId, source: Hop) -> Entry | None:
         """Remove an entry and the obligation to install it."""
@@ -373,14 +472,14 @@ class Routing(Completeness):
             self.ignored += 1
             return None
         table.remove(entry)
-        self.state.unwatch(target)
+        self.marks.unwatch(target)
         wait = self.state.waits.pop(target, None)
         if wait is not None and not wait.requester.is_broker:
-            self._effects.completed.append(Completed(target, withdrawn=True))
+            self._out.changes.append(Completed(target, withdrawn=True))
         return entry
 
     def _uncovered(self, table: Table, leaving: Entry, neighbour: str) -> list[Entry]:
-        """What a neighbour must hear of because the one that covered it leaves; widest first."""
+        """Entries to send to a neighbour because the one that covered them leaves; widest first."""
         bit, hop = self._bit(neighbour), Hop.broker(neighbour)
         candidates = [
             entry
@@ -406,7 +505,7 @@ class Routing(Completeness):
     # ── self-check ───────────────────────────────────────────────────────────────────────
 
     def validate(self) -> None:
-        """Raise if the state contradicts itself; the simulator calls this between steps."""
+        """Raise if the state is inconsistent; the simulator calls this between steps."""
         state = self.state
         for table in (state.advertisements, state.subscriptions):
             if len(table) != len(table.index):
@@ -418,29 +517,10 @@ class Routing(Completeness):
                     raise InvariantError(f"{entry.id} was sent where it came from")
         for wait in state.waits.values():
             if not state.missing(wait) and not wait.retired:
-                raise InvariantError(f"{wait.op} waits for nobody")
+                raise InvariantError(f"{wait.op} waits, but no echo is missing")
 
     def validate_neighbours(self) -> None:
-        """Raise if a neighbour sent what makes no sense. Where all of them are correct, one of us
-        two is broken; elsewhere it is theirs to answer for, and our state is as good as before."""
+        """Raise if a neighbour sent invalid control. With correct neighbours, this means a bug on
+        either side; otherwise the neighbour is at fault, and our state is intact."""
         if self.ignored:
-            raise InvariantError(f"{self.ignored} messages of neighbours made no sense")
-
-
-MOVES: dict[type, Callable[[Routing, Any, Hop], None]] = {
-    Advertise: Routing._advertise,
-    Unadvertise: Routing._unadvertise,
-    Subscribe: Routing._subscribe,
-    Unsubscribe: Routing._unsubscribe,
-    Echo: Routing._echo,
-    ClientHere: Routing._here,
-    ClientGone: Routing._gone,
-    Complete: Routing._complete_now,
-    PubendHere: Routing._pubend_here,
-    PubendGone: Routing._pubend_gone,
-    Started: Routing._started,
-    Switched: Routing._switched,
-    Confirmed: Routing._confirmed,
-    Join: Routing._join,
-}
-"""Every control message of routing and what it does."""
+            raise InvariantError(f"neighbours sent {self.ignored} invalid control messages")

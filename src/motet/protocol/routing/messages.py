@@ -1,8 +1,7 @@
-"""What brokers say to each other about routes. All of it is control: numbered and journaled.
+"""Messages between brokers about routes. All of them are control: numbered and journaled.
 
-`echo` asks for an `Echo` once the operation is complete behind the receiver. Because links are
-FIFO, everything that the operation triggered there precedes the echo: that is the whole secret
-behind "effective".
+`echo` asks for an `Echo` once the operation is complete behind the receiver. Links are FIFO, so
+everything that the operation triggered there precedes the echo. "Effective" rests on this alone.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from motet.model import Filter, OpId
 
 
 class Advertise(Struct, tag="adv", array_like=True, frozen=True):
-    """`probe`: covered on this link; do not install, only flood on and echo. `tx`: part of a
-    transaction that is not decided yet, as far as the sender knows."""
+    """`probe`: covered on this link; do not install, only flood and echo. `tx`: part of this
+    transaction, which is undecided as far as the sender knows."""
 
     id: OpId
     filter: Filter
@@ -24,8 +23,8 @@ class Advertise(Struct, tag="adv", array_like=True, frozen=True):
 
 
 class Unadvertise(Struct, tag="unadv", array_like=True, frozen=True):
-    """Take `target` away. `op` names the request to echo, if anyone waits for it. Up to tick `upto`
-    of its pubend, all that was published under it has arrived; 0: nobody says so."""
+    """Remove `target`. `op` names the request to echo, if a client waits for it. All events
+    published under it up to tick `upto` of its pubend have arrived; 0: unknown."""
 
     target: OpId
     op: OpId | None = None
@@ -33,8 +32,8 @@ class Unadvertise(Struct, tag="unadv", array_like=True, frozen=True):
 
 
 class Subscribe(Struct, tag="sub", array_like=True, frozen=True):
-    """For a client in total order, where it starts, it starts `above` a tick. `tx` as with
-    advertisements; one that has `ended` with a transaction starts nowhere any more."""
+    """For a client in total order, starts must be `above` this tick. `tx` as with advertisements; a
+    subscription that `ended` with a transaction gets no new starts."""
 
     id: OpId
     filter: Filter
@@ -46,8 +45,8 @@ class Subscribe(Struct, tag="sub", array_like=True, frozen=True):
 
 
 class Unsubscribe(Struct, tag="unsub", array_like=True, frozen=True):
-    """`lost`: nobody has unsubscribed, but a broker on the way has lost its state. If the
-    subscription comes again, it goes on from where it had started."""
+    """`lost`: the client has not unsubscribed, but a broker on the way has lost its state. If the
+    subscription comes again, it continues from its earlier start."""
 
     target: OpId
     op: OpId | None = None
@@ -55,14 +54,14 @@ class Unsubscribe(Struct, tag="unsub", array_like=True, frozen=True):
 
 
 class Echo(Struct, tag="echo", array_like=True, frozen=True):
-    """The operation is complete at the sender and everywhere behind it."""
+    """The operation is complete at the sender and at every broker behind it."""
 
     op: OpId
 
 
 class ClientHere(Struct, tag="here", array_like=True, frozen=True):
-    """A session lives in the direction this comes from; fills the client routing table. A
-    `durable` one is not ended by somebody who comes elsewhere under the same name."""
+    """A session is in the direction this comes from; fills the client routing table. A `durable`
+    session is not ended by a client that connects elsewhere with the same id."""
 
     client: str
     epoch: str
@@ -77,15 +76,15 @@ class ClientGone(Struct, tag="gone", array_like=True, frozen=True):
 class Complete(Struct, tag="all", array_like=True, frozen=True):
     """Whether the sender knows everything that lies behind it, seen from the receiver.
 
-    After a broker has lost its state this is false for a while, in every direction that leads
-    to it: an advertisement that is not known yet may still be there."""
+    After a broker has lost its state this is false for a while, in every direction that leads to
+    it: there may be advertisements that are not known yet."""
 
     whole: bool
 
 
 class PubendHere(Struct, tag="pubend", array_like=True, frozen=True):
-    """The log of this pubend lies in the direction this comes from. Floods. `path` has the brokers
-    on the way, from the sender to where it is: so everybody knows the whole tree."""
+    """The log of this pubend is in the direction this comes from. Floods. `path` has the brokers on
+    the way, from the sender to the pubend, so that every broker knows the whole tree."""
 
     pubend: str
     path: tuple[str, ...] = ()
@@ -96,18 +95,18 @@ class PubendGone(Struct, tag="pubend-", array_like=True, frozen=True):
 
 
 class Started(Struct, tag="started", array_like=True, frozen=True):
-    """A subscription is owed every tick of a pubend above this one. Travels back to where the
-    subscription came from, ahead of any echo that rests on it."""
+    """A subscription is owed every tick of a pubend above this one. Travels back to the origin of
+    the subscription, ahead of any echo that depends on it."""
 
     op: OpId
     pubend: str
     tick: int
     tentative: bool = False
-    """Part of a transaction: what it is owed begins with a cut that is yet to come."""
+    """Part of a transaction: what it is owed begins with a future cut."""
 
 
 class Switched(Struct, tag="switched", array_like=True, frozen=True):
-    """A pubend has cut: there, a subscription begins, or ends, above this tick."""
+    """A pubend has cut: a subscription begins, or ends, there above this tick."""
 
     op: OpId
     pubend: str
@@ -116,20 +115,15 @@ class Switched(Struct, tag="switched", array_like=True, frozen=True):
 
 
 class Confirmed(Struct, tag="confirmed", array_like=True, frozen=True):
-    """A transaction was committed while its broker was away: what it has added is in force. A
-    subscription starts anew, since cuts were made without it."""
+    """A transaction was committed while its broker was away: its additions are in force. A
+    subscription starts again, because cuts were made without it."""
 
     op: OpId
 
 
-def widens(message: object) -> bool:
-    """Must the receiver pass on to the sender, from now on, what it would have kept back?"""
-    return isinstance(message, Subscribe) or (isinstance(message, Complete) and not message.whole)
-
-
 class Join(Struct, tag="join", array_like=True, frozen=True):
-    """A client in total order merges this pubend from now on, and has been given events of
-    others up to a tick: there its subscription must start above that. Travels to the pubend."""
+    """A client in total order merges this pubend from now on, and was given events of other pubends
+    up to tick `above`: its subscription must start above that. Travels to the pubend."""
 
     op: OpId
     pubend: str

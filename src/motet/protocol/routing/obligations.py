@@ -1,110 +1,75 @@
-"""Obligations: who waits for which echoes, and what happens when the last one is in.
+"""Obligations: which operation waits for which echoes, and which neighbours are complete.
 
-The part of the routing machine that knows nothing of filters. A removal may also have to wait
-until a withdrawal of the same subscription is complete.
+This part of the routing machine knows nothing of tables and filters. A removal may also have to
+wait until a withdrawal of the same subscription is complete.
+
+A broker that has lost its state, or is new, makes the whole overlay unsure. Advertisements come
+back with the link and end with a message (`Complete`); the subscriptions they attract come back a
+little later, ahead of a probe's echo.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Protocol
 
-from msgspec import Struct
-
-from motet.model import Hop, OpId
+from motet.model import Filter, Hop, OpId
+from motet.protocol.changes import Changes, Completed, Sent
 from motet.protocol.routing.messages import (
     Advertise,
+    Complete,
     Echo,
     RoutingMessage,
-    Started,
     Subscribe,
-    Switched,
     Unadvertise,
     Unsubscribe,
 )
-from motet.protocol.routing.state import RoutingState, Wait
+from motet.protocol.routing.state import PROBES, HopBits, RoutingState, Wait, Withdrawal
 
+NOTHING = Filter()
+"""The filter of a probe that only follows advertisements."""
 _ADDITIONS = (Advertise, Subscribe)
 
 
-class Completed(NamedTuple):
-    """A local client's operation is effective, or was withdrawn while it waited."""
+class Emitter:
+    """Collects the changes of a move: messages to neighbours, and changes for other rooms."""
 
-    op: OpId
-    withdrawn: bool = False
+    def __init__(self, bits: HopBits) -> None:
+        self._bits = bits
+        self.changes = Changes()
 
+    def send(self, neighbour: str, message: RoutingMessage) -> None:
+        self.changes.append(Sent(neighbour, message))
 
-class Changes(Struct):
-    """What becomes of starts, subscriptions and advertisements, whoever carries it out."""
+    def flood(self, message: RoutingMessage, source: Hop) -> None:
+        bits = self._bits
+        for neighbour in bits.names(bits.all_neighbours & ~bits.bit(source)):
+            self.send(neighbour, message)
 
-    starts: list[tuple[int, OpId, bool]] = []
-    """To be written into our log; with whether it is part of a transaction that is not decided."""
-    restarted: list[tuple[int, OpId, bool]] = []
-    """Starts that are in our log, and count again."""
-    started: list[Started] = []
-    """What subscriptions of our clients are owed from now on."""
-    switched: list[Switched] = []
-    """Where subscriptions of our clients begin, or end, because of a cut."""
-    lifted: list[Started] = []
-    """What subscriptions of our clients are not owed any more: everything up to a tick."""
-    ended: list[OpId] = []
-    """Subscriptions of our clients that are over."""
-    retired: list[OpId] = []
-    """Advertisements of our clients that are over once their events have arrived."""
-    destroyed: list[str] = []
-    """Pubends whose log does not exist any more."""
-    awaiting: dict[str, None] = {}
-    """Clients of ours in total order that wait for other starts than before."""
-    rerouted: bool = False
-    """The way to a pubend is another one."""
-
-    def take(self, more: Changes) -> None:
-        """One by one: nearly all are empty, and a message of a transaction has few of them."""
-        if more.starts:
-            self.starts += more.starts
-        if more.restarted:
-            self.restarted += more.restarted
-        if more.started:
-            self.started += more.started
-        if more.switched:
-            self.switched += more.switched
-        if more.lifted:
-            self.lifted += more.lifted
-        if more.ended:
-            self.ended += more.ended
-        if more.retired:
-            self.retired += more.retired
-        if more.destroyed:
-            self.destroyed += more.destroyed
-        if more.awaiting:
-            self.awaiting |= more.awaiting
-        self.rerouted = self.rerouted or more.rerouted
+    def take(self) -> Changes:
+        changes, self.changes = self.changes, Changes()
+        return changes
 
 
-class Effects(Changes):
-    """What a fact caused, in order: messages to neighbours, and answers to local clients; and what
-    changes with it."""
-
-    messages: list[tuple[str, RoutingMessage]] = []
-    completed: list[Completed] = []
+class LostStarts(Protocol):
+    def whole(self, neighbour: str) -> None: ...
 
 
 class Obligations:
-    def __init__(self, state: RoutingState) -> None:
-        self.state = state
-        self._effects = Effects()
-
-    def abandon(self, op: OpId) -> None:
-        """Nobody waits for this any more; the operation itself stays as it is."""
-        self.state.waits.pop(op, None)
+    def __init__(self, life: str, state: RoutingState, starts: LostStarts, out: Emitter) -> None:
+        """`life` names this broker and its incarnation, for its own operations."""
+        self._starts = starts
+        self._life = life
+        self._state = state
+        self._out = out
 
     # ── echoes ───────────────────────────────────────────────────────────────────────────
 
-    def _echo(self, message: Echo, source: Hop) -> None:
-        wait = self.state.waits.get(message.op)
-        if wait is not None:  # else withdrawn or abandoned meanwhile
-            self._discharge(wait, self.state.bits.bit(source))
+    def echoed(self, message: Echo, source: Hop) -> None:
+        wait = self._state.waits.get(message.op)
+        if wait is not None:  # else it was withdrawn or abandoned meanwhile
+            self.discharge(wait, self._state.bits.bit(source))
 
-    def _await(
+    def expect(
         self,
         message: Advertise | Subscribe | Unadvertise | Unsubscribe,
         what: str,
@@ -113,6 +78,7 @@ class Obligations:
         *,
         probe: bool = False,
     ) -> None:
+        """Echo an operation, if a client waits for it, once the `missing` neighbours have."""
         if isinstance(message, _ADDITIONS):
             op = message.id if message.echo else None
             filter = message.filter if probe else None
@@ -121,24 +87,24 @@ class Obligations:
         if op is None:
             return
         target = message.target if type(message) is Unsubscribe else None
-        if not missing and target not in self.state.withdrawals:
-            self._echo_at_once(op, source)  # as `_settle` would, for an obligation that is none
+        if not missing and target not in self._state.withdrawals:
+            self.echo(op, source)  # as `settle` would do, but without an obligation
             return
         wait = Wait(op, what, source, missing, filter, target)
-        self.state.waits[op] = wait
+        self._state.waits[op] = wait
         if not missing:
-            self._settle(wait)
+            self.settle(wait)
 
-    def _discharge(self, wait: Wait, bit: int) -> None:
+    def discharge(self, wait: Wait, bit: int) -> None:
         if not wait.missing & bit:
             return
         wait.missing &= ~bit
         if not wait.missing:
-            self._settle(wait)
+            self.settle(wait)
 
-    def _settle(self, wait: Wait) -> None:
+    def settle(self, wait: Wait) -> None:
         """All neighbours have echoed; a removal may still have to wait for a withdrawal."""
-        state = self.state
+        state = self._state
         if wait.what == "unsubscribe" and wait.target in state.withdrawals:
             state.withdrawals[wait.target].held.append(wait.op)
         else:
@@ -148,20 +114,35 @@ class Obligations:
     def _complete(self, wait: Wait) -> None:
         if wait.what == "withdraw":
             self._withdrawn(wait)
-        else:
-            self._echo_at_once(wait.op, wait.requester)
+        elif wait.what == "restore":
+            self._whole(wait.requester)
+        elif wait.what not in PROBES:
+            self.echo(wait.op, wait.requester)
 
-    def _echo_at_once(self, op: OpId | None, requester: Hop) -> None:
+    def echo(self, op: OpId | None, requester: Hop) -> None:
         if op is None:
             return
         if requester.is_broker:
-            self._send(requester.name, Echo(op))
+            self._out.send(requester.name, Echo(op))
         else:
-            self._effects.completed.append(Completed(op))
+            self._out.changes.append(Completed(op))
+
+    def withdraw(self, target: OpId, source: Hop, bit: int) -> OpId:
+        """A subscription is removed at one neighbour. Returns the name of the removal, which asks
+        for an echo, because an unsubscribe meanwhile must wait for it as well."""
+        op = self._name()
+        self._state.waits[op] = Wait(op, "withdraw", source, bit, target=target)
+        self._state.withdrawals.setdefault(target, Withdrawal()).under_way[op] = None
+        return op
+
+    def _name(self) -> OpId:
+        self._state.removals += 1
+        return OpId("", self._life, self._state.removals)
 
     def _withdrawn(self, wait: Wait) -> None:
-        """A withdrawal is complete; if it was the last one, a removal may have waited for it."""
-        state, target = self.state, wait.target
+        """A withdrawal is complete; if it was the last one, complete the removals that wait for
+        it."""
+        state, target = self._state, wait.target
         assert target is not None
         withdrawal = state.withdrawals[target]
         del withdrawal.under_way[wait.op]
@@ -170,17 +151,86 @@ class Obligations:
         del state.withdrawals[target]
         for op in withdrawal.held:
             held = state.waits.pop(op, None)
-            if held is not None:  # else nobody waits any more
+            if held is not None:  # else its client no longer waits
                 self._complete(held)
 
-    # ── effects ──────────────────────────────────────────────────────────────────────────
+    # ── complete neighbours ──────────────────────────────────────────────────────────────
 
-    def _send(self, neighbour: str, message: RoutingMessage) -> None:
-        self._effects.messages.append((neighbour, message))
+    def completed(self, message: Complete, source: Hop) -> None:
+        state = self._state
+        for wait in [w for w in state.waits.values() if w.what == "restore"]:
+            if wait.requester == source:  # it was about an earlier `Complete`
+                del state.waits[wait.op]
+        if not message.whole:
+            state.complete &= ~state.bits.bit(source)
+            self.declare()
+            self.doubt(source)
+        elif state.hosted:
+            self._restore(source)
+        else:
+            self._whole(source)
 
-    def _bit(self, neighbour: str) -> int:
-        return self.state.bits.bit(Hop.broker(neighbour))
+    def _restore(self, source: Hop) -> None:
+        """A neighbour has reported all advertisements behind it, but subscriptions that our
+        advertisements attract there, or its advertisements attract elsewhere, may still be on their
+        way. A probe follows these advertisements and echoes behind the attracted subscriptions;
+        until then all hops get every event, and nothing is acknowledged."""
+        state = self._state
+        bit = state.bits.bit(source)
+        if state.advertisements.count(source):
+            for neighbour in state.bits.names(state.bits.all_neighbours & ~bit):
+                self._probe("reassure", Hop.broker(neighbour))
+        if any(entry.sent & bit for entry in state.advertisements):
+            self._probe("restore", source)
+        else:
+            self._whole(source)
 
-    def _take_effects(self) -> Effects:
-        effects, self._effects = self._effects, Effects()
-        return effects
+    def reassure(self) -> None:
+        """Some broker is not sure that the subscriptions of others reach it. When these probes are
+        echoed, all subscriptions that existed before them have arrived here."""
+        for neighbour in self._state.bits.names(self._state.met):
+            self._probe("reassure", Hop.broker(neighbour))
+
+    def _probe(self, what: str, neighbour: Hop) -> None:
+        op = self._name()
+        self._state.waits[op] = Wait(op, what, neighbour, self._state.bits.bit(neighbour))
+        self._out.send(neighbour.name, Advertise(op, NOTHING, echo=True, probe=True))
+
+    def _whole(self, source: Hop) -> None:
+        """Everything behind a neighbour is known."""
+        state = self._state
+        bit = state.bits.bit(source)
+        state.complete |= bit
+        self._starts.whole(source.name)
+        self.declare()
+        for wait in [w for w in state.waits.values() if w.missing & bit and w.what == "subscribe"]:
+            self._reconsider(wait, source.name, bit)
+
+    def doubt(self, hop: Hop) -> None:
+        """State behind this neighbour was lost: its echoes may no longer be valid, so subscriptions
+        that still wait for other neighbours wait for it again."""
+        bit = self._state.bits.bit(hop)
+        for wait in self._state.waits.values():
+            if wait.what == "subscribe" and wait.requester != hop:
+                wait.missing |= bit
+
+    def _reconsider(self, wait: Wait, neighbour: str, bit: int) -> None:
+        """A neighbour that a subscription waited for is now complete. If there is an advertiser
+        behind it, a probe follows the attracted subscription and brings the echo."""
+        entry = self._state.subscriptions.get(wait.op)
+        wanted = entry.filter if entry is not None else wait.probe
+        if wanted is not None and self._state.advertisements.overlapping_hops(wanted) & bit:
+            self._out.send(neighbour, Subscribe(wait.op, wanted, echo=True, probe=True))
+        else:
+            self.discharge(wait, bit)
+
+    def declare(self) -> None:
+        """Tell every met neighbour whether everything behind us is known, whenever that changes."""
+        state = self._state
+        everyone = state.bits.all_neighbours
+        for neighbour in state.bits.names(state.met):
+            bit = state.bits.bit(Hop.broker(neighbour))
+            whole = not (everyone & ~bit & ~state.complete)
+            if whole != bool(state.declared & bit):
+                state.declared ^= bit
+                self._out.send(neighbour, Complete(whole))

@@ -1,310 +1,429 @@
-"""Start ticks: from where on a subscription is owed the events of a pubend.
+"""Start ticks: the tick of a pubend after which a subscription is owed its events.
 
-A subscription that reaches a broker where a client advertises something that it overlaps is
-started there, at the next tick of the pubend, which the fact that brings it names: the journal
-is where a start is written once. The pubend's log gets a record of it, too, so that the stream
-shows it. The tick travels back to the subscriber's broker as control, ahead of the echo, and is
-remembered there for as long as the subscription lives.
+A subscription that reaches a broker where a client has an overlapping advertisement is started
+there, at the next tick of the pubend. The fact that brings the subscription names this tick, so the
+journal records a start once. The pubend's log also gets a record of it, so that the stream shows
+it. The tick travels back to the subscriber's broker as control, ahead of the echo, and is kept
+there as long as the subscription exists.
 
-Where the logs are is flooded like advertisements.
+A client in total order merges the streams of several pubends by tick. Released events of one pubend
+cannot be recalled, so another one may take part only above them (`Joins`). From the fact that tells
+our broker of a pubend that a local client will merge, the client's merge stops (`Joins.awaited`),
+and the pubend is asked to start the subscription above what was released by then: by the
+subscription itself, if it goes there only now, otherwise by a `Join` that follows it. An earlier
+start is replaced by a new one. Both travel ahead of the echo of the advertisement, so when it is
+effective, every merging client has a start above the events it was given.
 """
 
 from __future__ import annotations
 
 from motet.model import Hop, OpId
-from motet.model.epochs import broker_of
-from motet.protocol.routing.messages import (
-    Confirmed,
-    PubendGone,
-    PubendHere,
-    RoutingMessage,
-    Started,
-    Switched,
-    Unadvertise,
+from motet.protocol.changes import (
+    PubendDestroyed,
+    StartKnown,
+    StartLapsed,
+    StartMade,
+    StartRecalled,
+    StartsAwaited,
+    SwitchKnown,
 )
-from motet.protocol.routing.obligations import Obligations
-from motet.protocol.routing.state import Entry, Wait
+from motet.protocol.routing.messages import Confirmed, Join, Started, Subscribe, Switched
+from motet.protocol.routing.obligations import Emitter
+from motet.protocol.routing.state import Entry, EntryMarks, RoutingState
 
 HERE = Hop("pubend", "")
-"""The hop of a pubend of our own."""
-RETIRED = Hop("retired", "")
-"""Where advertisements come from whose client has taken them back."""
+"""The hop of our own pubend."""
+FARTHEST = 100 * 366 * 86_400 * 1_000_000
+"""How far a neighbour may advance our ticks at once: a hundred years. Ticks last for more than a
+hundred thousand."""
 
 
 def broker_of_pubend(pubend: str) -> str:
     return pubend.rpartition(".")[0]
 
 
-class Starts(Obligations):
-    ignored: int
-    name: str
-    """Of this broker."""
+class Starts:
+    """Where subscriptions begin and end in each pubend. Changed only while a fact is applied."""
 
-    def host(self, pubend: str) -> None:
-        """Our own log; told to everybody."""
-        self._pubend_here(PubendHere(pubend), HERE)
+    def __init__(self, tables: RoutingState, marks: EntryMarks, out: Emitter) -> None:
+        self._tables = tables
+        self._marks = marks
+        self._out = out
+        self.next_tick = 0
+        """The next start of our own pubend: above all events given to clients in total order."""
+        self.known: dict[OpId, dict[str, int]] = {}
+        """Of local subscriptions: by pubend, the tick above which they are owed its events."""
+        self.tentative: dict[OpId, dict[str, None]] = {}
+        """Of those that begin with a transaction: pubends that have started and not yet cut."""
+        self.ends: dict[OpId, dict[str, int]] = {}
+        """Of those that end with one: by pubend that has cut, the last tick that they are owed."""
+        self.lapsed: dict[OpId, dict[str, int]] = {}
+        """By pubend without matching advertisements: starts up to this tick are void."""
+        self.severed: dict[OpId, dict[str, None]] = {}
+        """Pubends whose advertisements were lost on the way: events after the start remain owed."""
+        self.forsaken: dict[OpId, None] = {}
+        """Removed local subscriptions that stay for a while, because pubends expect them."""
+        self.lost: dict[OpId, tuple[int, str]] = {}
+        """Of subscriptions that a broker on the way has lost: their start in our own pubend, and
+        the neighbour that they came from. They may come again until that neighbour is complete."""
+        self.lost_ends: dict[OpId, int] = {}
+        """Of some of them: the tick of our own pubend at which a transaction has ended them."""
 
-    def _started(self, message: Started, source: Hop) -> None:
-        """On its way to the subscriber; who has unsubscribed meanwhile is owed nothing."""
-        del source
-        entry = self.state.subscriptions.get(message.op)
+    def lapsed_upto(self, op: OpId, pubend: str) -> int:
+        """A start of a local subscription in a pubend up to this tick is void."""
+        known = self.lapsed.get(op)
+        return known.get(pubend, 0) if known is not None else 0
+
+    def advance(self, tick: int) -> None:
+        """The next tick of our pubend is at least this."""
+        self.next_tick = max(self.next_tick, tick)
+
+    # ── at the subscriber's broker, and on the way there ─────────────────────────────────
+
+    def started(self, message: Started) -> None:
+        """Passed on to the subscriber; a client that has unsubscribed is owed nothing."""
+        entry = self._tables.subscriptions.get(message.op)
         if entry is None:
             return
         if entry.source.is_broker:
-            self._send(entry.source.name, message)
+            self._out.send(entry.source.name, message)
             return
         if self._know_start(message.op, message.pubend, message.tick, message.tentative):
-            self._effects.started.append(message)
+            self._out.changes.append(
+                StartKnown(message.op, message.pubend, message.tick, message.tentative)
+            )
 
     def _know_start(self, op: OpId, pubend: str, tick: int, tentative: bool) -> bool:
-        if tick <= self.state.lapsed_upto(op, pubend) or op in self.state.forsaken:
+        if tick <= self.lapsed_upto(op, pubend) or op in self.forsaken:
             return False
-        known = self.state.starts.setdefault(op, {})
-        waits = pubend in self.state.tentative.get(op, ())
-        if pubend in known and (tentative or not waits):
-            return False  # a broker on the way had forgotten it
+        known = self.known.setdefault(op, {})
+        waits = pubend in self.tentative.get(op, ())
+        if pubend in known and not self._is_superseded(op, pubend, tick, tentative, waits):
+            return False
         known[pubend] = tick
         if tentative:
-            self.state.tentative.setdefault(op, {})[pubend] = None
-        elif waits:  # it has started anew, and not as part of a transaction any more
+            self.tentative.setdefault(op, {})[pubend] = None
+        elif waits:
             self._untie(op, pubend)
         return True
 
+    def _is_superseded(
+        self, op: OpId, pubend: str, tick: int, tentative: bool, waits: bool
+    ) -> bool:
+        """Does this start replace the known one? A later start does: the pubend starts a
+        subscription again only after it was removed there. The first start crossed that removal:
+        brokers on the way had withdrawn the subscription because of an unadvertisement, and the
+        pubend started it for the next advertisement before it knew. Events between the two starts
+        were never owed, and the log may have dropped them."""
+        known = self.known[op]
+        if tentative != waits:
+            return waits  # it was started again, and no longer as part of a transaction
+        if tick == known[pubend]:  # a broker on the way had forgotten it
+            self._mend(op, pubend)
+        return tick > known[pubend] and pubend not in self.severed.get(op, ())
+
     def forsake(self, op: OpId) -> None:
-        """A client of ours has taken a subscription back which must not leave the tables yet."""
-        state = self.state
-        state.forsaken[op] = None
-        for ticks in (state.starts, state.tentative, state.ends, state.lapsed):
+        """A local client has removed a subscription that must stay in the tables for now."""
+        self.forget(op)
+        self.forsaken[op] = None
+
+    def forget(self, op: OpId) -> None:
+        """A subscription has ended."""
+        for ticks in (self.known, self.tentative, self.ends, self.lapsed, self.severed):
             ticks.pop(op, None)
+        self.forsaken.pop(op, None)
+
+    def lose(self, entry: Entry, neighbour: str) -> None:
+        """A broker on the way has lost a subscription that comes from a neighbour."""
+        if entry.start:
+            self.lost[entry.id] = (entry.start, neighbour)
+            if entry.end:
+                self.lost_ends[entry.id] = entry.end
+
+    def whole(self, neighbour: str) -> None:
+        """A neighbour is complete: a subscription that was lost there does not come again."""
+        for op in [op for op, (_, name) in self.lost.items() if name == neighbour]:
+            del self.lost[op]
+            self.lost_ends.pop(op, None)
+
+    def _mend(self, op: OpId, pubend: str) -> None:
+        """The start in a pubend is valid as before, or void: see `severed`."""
+        severed = self.severed.get(op)
+        if severed is not None and severed.pop(pubend, 0) is None and not severed:
+            del self.severed[op]
 
     def _untie(self, op: OpId, pubend: str) -> None:
-        waiting = self.state.tentative[op]
+        waiting = self.tentative[op]
         del waiting[pubend]
         if not waiting:
-            del self.state.tentative[op]
+            del self.tentative[op]
 
     def settle(self, op: OpId) -> None:
         """All cuts of a transaction are made: where there is none, nothing has started."""
-        known = self.state.starts.get(op, {})
-        for pubend in self.state.tentative.pop(op, ()):
+        known = self.known.get(op, {})
+        for pubend in self.tentative.pop(op, ()):
             known.pop(pubend, None)
+            self._mend(op, pubend)
 
     def learn(self, op: OpId, pubend: str, tick: int, tentative: bool) -> None:
-        """The stream has told a start before control did."""
-        entry = self.state.subscriptions.get(op)
-        if entry is not None and (entry.tx or not tentative):  # else only a cut can tell
+        """The stream has shown a start before the control message arrived."""
+        entry = self._tables.subscriptions.get(op)
+        if entry is not None and (entry.tx or not tentative):  # else the cut decides
             self._know_start(op, pubend, tick, tentative)
 
     # ── cuts ─────────────────────────────────────────────────────────────────────────────
 
-    def _switched(self, message: Switched, source: Hop) -> None:
-        """On its way to the subscriber, like a start."""
+    def switched(self, message: Switched, source: Hop = HERE) -> None:
+        """Passed on to the subscriber, like a start."""
         del source
-        entry = self.state.subscriptions.get(message.op)
+        entry = self._tables.subscriptions.get(message.op)
         if entry is not None and entry.source.is_broker:
-            self._send(entry.source.name, message)
+            self._out.send(entry.source.name, message)
         elif entry is not None and self._know_switch(message):
-            self._effects.switched.append(message)
+            self._out.changes.append(
+                SwitchKnown(message.op, message.pubend, message.tick, message.ended)
+            )
 
     def _know_switch(self, switch: Switched) -> bool:
-        state, op, pubend = self.state, switch.op, switch.pubend
-        if op in state.forsaken:
+        op, pubend = switch.op, switch.pubend
+        if op in self.forsaken:
             return False
         if switch.ended:
-            ends = state.ends.setdefault(op, {})
+            ends = self.ends.setdefault(op, {})
             if pubend in ends:
                 return False
             ends[pubend] = switch.tick
             return True
-        if pubend in state.tentative.get(op, ()):
+        if pubend in self.tentative.get(op, ()):
             self._untie(op, pubend)
-        elif pubend in state.starts.get(op, {}):
+        elif pubend in self.known.get(op, {}):
             return False
-        state.starts.setdefault(op, {})[pubend] = switch.tick
+        self.known.setdefault(op, {})[pubend] = switch.tick
         return True
 
     def learn_switch(self, switch: Switched) -> None:
-        """The stream has shown a cut before control told of it."""
-        if switch.op in self.state.subscriptions:
+        """The stream has shown a cut before the control message arrived."""
+        if switch.op in self._tables.subscriptions:
             self._know_switch(switch)
 
-    def _confirmed(self, message: Confirmed, source: Hop) -> None:
-        state = self.state
-        for table in (state.subscriptions, state.advertisements):
+    def confirmed(self, message: Confirmed, source: Hop) -> None:
+        tables = self._tables
+        for table in (tables.subscriptions, tables.advertisements):
             entry = table.get(message.op)
             if entry is None or entry.source != source:
                 continue
             entry.tx = ""
-            state.watch(entry)
-            for neighbour in state.bits.names(entry.sent):
-                self._send(neighbour, message)
-            if table is state.subscriptions and entry.start:
+            self._marks.watch(entry)
+            for neighbour in tables.bits.names(entry.sent):
+                self._out.send(neighbour, message)
+            if table is tables.subscriptions and entry.start:
                 entry.start = 0
-                self._start(entry)
+                self.start(entry)
 
     # ── beginning ────────────────────────────────────────────────────────────────────────
 
-    def _start(self, entry: Entry) -> None:
-        """If somebody here advertises what the subscription wants, it starts here."""
-        state = self.state
-        if entry.start or not state.hosted:
+    def start(self, entry: Entry) -> None:
+        """Start the subscription here if a local client advertises matching events."""
+        tables = self._tables
+        if entry.start or not tables.hosted:
             return
-        if state.advertisements.overlapping_hops(entry.filter) & ~state.bits.all_neighbours:
-            if entry.ended and entry.id not in state.lost_starts:
+        if tables.advertisements.overlapping_hops(entry.filter) & ~tables.bits.all_neighbours:
+            if entry.ended and entry.id not in self.lost:
                 self._end_late(entry)
                 return
-            lost, _ = state.lost_starts.pop(entry.id, (0, ""))
-            tentative = bool(entry.tx) or entry.id in state.uncut
-            entry.start = lost or state.next_tick
+            lost, _ = self.lost.pop(entry.id, (0, ""))
+            tentative = bool(entry.tx) or entry.id in self._marks.uncut
+            entry.start = lost or self.next_tick
             record = (entry.start, entry.id, tentative)
             if lost:
-                self._effects.restarted.append(record)
+                self._out.changes.append(StartRecalled(*record))
             else:
-                self._effects.starts.append(record)
-                state.next_tick += 1
-            self._started(Started(entry.id, state.hosted, entry.start, tentative), HERE)
-            entry.end = state.lost_ends.pop(entry.id, 0)
-            if entry.end:  # we have cut while it was lost: it is owed what lies before
-                self._switched(Switched(entry.id, state.hosted, entry.end, True), HERE)
-            elif entry.ended and entry.id not in state.unended:
+                self._out.changes.append(StartMade(*record))
+                self.next_tick += 1
+            self.started(Started(entry.id, tables.hosted, entry.start, tentative))
+            entry.end = self.lost_ends.pop(entry.id, 0)
+            if entry.end:  # we cut while it was lost: it is owed the events before the cut
+                self.switched(Switched(entry.id, tables.hosted, entry.end, True))
+            elif entry.ended and entry.id not in self._marks.unended:
                 self._end_late(entry)
 
     def _end_late(self, entry: Entry) -> None:
-        """A transaction has ended it, and our pubend has not cut for it: nobody here advertised
-        what it wants, or it was not here. From now on nothing of ours is owed to it; or from the
-        cut on that it has missed. The record in the stream only shows that the tick has passed."""
-        state = self.state
-        cut = state.lost_ends.get(entry.id)
+        """A transaction has ended it, and our pubend has not cut for it: there was no matching
+        advertisement here, or it was not here. It is owed none of our events from now on, or from
+        the cut that it has missed. The record in the stream only shows that the tick has passed."""
+        tables = self._tables
+        cut = self.lost_ends.get(entry.id)
         if cut is not None:
-            self._switched(Switched(entry.id, state.hosted, cut, True), HERE)
+            self.switched(Switched(entry.id, tables.hosted, cut, True))
             return
-        tick = state.next_tick
-        state.next_tick += 1
-        self._effects.starts.append((tick, entry.id, True))
-        self._switched(Switched(entry.id, state.hosted, tick, True), HERE)
+        tick = self.next_tick
+        self.next_tick += 1
+        self._out.changes.append(StartMade(tick, entry.id, True))
+        self.switched(Switched(entry.id, tables.hosted, tick, True))
 
-    def _start_attracted(self, advertisement: Entry) -> None:
-        """A client of ours advertises: subscriptions that are here already start now."""
-        if self.state.hosted:
-            for entry in self.state.subscriptions.overlapping(advertisement.filter):
-                self._start(entry)
+    def start_attracted(self, advertisement: Entry) -> None:
+        """A local client advertises: subscriptions that are already here start now."""
+        if self._tables.hosted:
+            for entry in self._tables.subscriptions.overlapping(advertisement.filter):
+                self.start(entry)
 
     # ── ending ───────────────────────────────────────────────────────────────────────────
 
-    def _retire(self, entry: Entry, op: OpId | None) -> None:
-        """A client of ours takes an advertisement back. Nobody publishes under it any more, but
-        those who are owed events still need the routes that it holds."""
-        state = self.state
-        kept = Entry(entry.id, entry.filter, RETIRED, entry.key, entry.sent)
-        state.advertisements.restore(kept)
-        state.retired[entry.id] = op
-        if op is not None:
-            source = Hop.client(op.client)
-            state.waits[op] = Wait(op, "unadvertise", source, 0, retired=True)
-        self._effects.retired.append(entry.id)
-
-    def over(self, target: OpId, upto: int) -> None:
-        """All that was published under a retired advertisement has arrived."""
-        state = self.state
-        op = state.retired.pop(target)
-        entry = state.advertisements.get(target)
-        assert entry is not None
-        state.advertisements.remove(entry)
-        self._end_starts(entry)
-        wait = state.waits.get(op) if op is not None else None
-        if wait is None:  # nobody waits, or not any more
-            op = None
-        self._spread_unadvertise(entry, Unadvertise(target, op, upto))
-        if wait is not None:
-            wait.retired = False
-            wait.missing = entry.sent
-            if not wait.missing:
-                self._settle(wait)
-
-    def _spread_unadvertise(self, entry: Entry, message: Unadvertise) -> None:
-        raise NotImplementedError
-
-    def _end_starts(self, gone: Entry) -> None:
-        """Subscriptions elsewhere take their starts here to be over when the last advertisement
-        that they rest on has gone. Those that stay here, because of what is advertised behind us,
-        start anew with the next one."""
-        state = self.state
-        ours = ~state.bits.all_neighbours
-        for subscription in state.subscriptions.overlapping(gone.filter):
-            rests = state.advertisements.overlapping_hops(subscription.filter) & ours
+    def end(self, gone: Entry) -> None:
+        """Remote subscriptions consider their starts here void when the last local advertisement
+        that matches them is gone. Those that stay here, because of advertisements behind us, start
+        again with the next one."""
+        tables = self._tables
+        ours = ~tables.bits.all_neighbours
+        for subscription in tables.subscriptions.overlapping(gone.filter):
+            rests = tables.advertisements.overlapping_hops(subscription.filter) & ours
             if subscription.start and subscription.source.is_broker and not rests:
                 subscription.start = 0
 
-    def _lift_starts(self, gone: Entry, upto: int) -> None:
-        """An advertisement has gone after all that was published under it had arrived. Who was
-        owed events of its pubend only because of it is owed nothing up to this tick: what is not
-        known of these ticks is silence, and must not be asked for once the log forgets it."""
-        state, broker = self.state, broker_of(gone.id.epoch)
-        for subscription in state.subscriptions.overlapping(gone.filter):
-            known = state.starts.get(subscription.id, {})
+    def lift(self, gone: Entry, upto: int) -> None:
+        """An advertisement is gone. With a tick, all events published under it have arrived: a
+        subscription that was owed events of its pubend only because of it is owed nothing up to
+        this tick. Unknown ticks up to it are silence, and must not be requested once the log
+        forgets them. Without a tick, a broker on the way has lost the advertisement."""
+        tables, broker = self._tables, gone.home
+        for subscription in tables.subscriptions.overlapping(gone.filter):
+            known = self.known.get(subscription.id, {})
             of_it = [
-                p for p, tick in known.items() if broker_of_pubend(p) == broker and tick <= upto
+                p
+                for p, tick in known.items()
+                if broker_of_pubend(p) == broker and (tick <= upto or not upto)
             ]
             if not of_it or any(
-                broker_of(other.id.epoch) == broker
-                for other in state.advertisements.overlapping(subscription.filter)
+                other.home == broker
+                for other in tables.advertisements.overlapping(subscription.filter)
             ):
                 continue
             for pubend in of_it:
-                del known[pubend]  # the next start, if one comes, is a new one
-                state.lapsed.setdefault(subscription.id, {})[pubend] = upto
-                if pubend in state.tentative.get(subscription.id, ()):
+                if not upto:
+                    self.severed.setdefault(subscription.id, {})[pubend] = None
+                    continue
+                self._mend(subscription.id, pubend)
+                del known[pubend]  # a later start is a new one
+                self.lapsed.setdefault(subscription.id, {})[pubend] = upto
+                if pubend in self.tentative.get(subscription.id, ()):
                     self._untie(subscription.id, pubend)
-                state.ends.get(subscription.id, {}).pop(pubend, None)
-                self._effects.lifted.append(Started(subscription.id, pubend, upto))
+                self.ends.get(subscription.id, {}).pop(pubend, None)
+                self._out.changes.append(StartLapsed(subscription.id, pubend, upto))
 
-    # ── where the logs are ───────────────────────────────────────────────────────────────
-
-    def _pubend_here(self, message: PubendHere, source: Hop) -> None:
-        state = self.state
-        if message.pubend in state.pubends:
-            self.ignored += 1
-            return
-        state.pubends[message.pubend] = source
-        state.paths[message.pubend] = message.path
-        self._effects.rerouted = True
-        if source == HERE:
-            state.hosted = message.pubend
-        self._destroyed(message.pubend)
-        self._flood(self._path_to(message.pubend), source)
-
-    def _path_to(self, pubend: str) -> PubendHere:
-        return PubendHere(pubend, (self.name, *self.state.paths.get(pubend, ())))
-
-    def _destroyed(self, successor: str) -> None:
-        """A broker that has lost its state has lost its log: of the one it had before, nothing is
-        owed any more that has not come."""
+    def destroyed(self, successor: str) -> None:
+        """A broker that has lost its state has lost its log: events of its former log that have not
+        arrived are no longer owed."""
         broker = broker_of_pubend(successor)
         former = {
             pubend: None
-            for known in self.state.starts.values()
+            for known in self.known.values()
             for pubend in known
             if pubend != successor and broker_of_pubend(pubend) == broker
         }
-        for known in self.state.starts.values():
+        for op, known in self.known.items():
             for pubend in former:
                 known.pop(pubend, None)
-        self._effects.destroyed += former
+                self._mend(op, pubend)
+        self._out.changes += map(PubendDestroyed, former)
 
-    def _pubend_gone(self, message: PubendGone, source: Hop) -> None:
-        if self.state.pubends.get(message.pubend) != source:
-            self.ignored += 1
+
+class Joins:
+    """Starts of subscriptions of clients in total order."""
+
+    def __init__(self, tables: RoutingState, starts: Starts, out: Emitter) -> None:
+        self._tables = tables
+        self._starts = starts
+        self._out = out
+        self.merging: dict[str, None] = {}
+        """Local clients in total order."""
+        self.awaited: dict[OpId, dict[str, int]] = {}
+        """Of their subscriptions: the pubends that will start them, each above a tick."""
+
+    # ── at the subscriber's broker ───────────────────────────────────────────────────────
+
+    def merges(self, subscription: Entry) -> bool:
+        return not subscription.source.is_broker and subscription.source.name in self.merging
+
+    def expect_starts(self, subscription: Entry, message: Subscribe) -> None:
+        """A local client subscribes in total order: expect a start of every matching advertiser."""
+        for advertisement in self._tables.advertisements.overlapping(subscription.filter):
+            if advertisement.source.is_broker:
+                self._expect_start(subscription, advertisement, message.above)
+
+    def _expect_start(self, subscription: Entry, advertisement: Entry, above: int) -> str:
+        """The pubend whose start is now expected; empty if it was expected before, or is known."""
+        pubend = self._pubend_of(advertisement.home)
+        awaited = self.awaited.setdefault(subscription.id, {})
+        if not pubend or pubend in awaited or pubend in self._starts.known.get(subscription.id, ()):
+            return ""
+        awaited[pubend] = above
+        self._out.changes.append(StartsAwaited(subscription.id.client))
+        return pubend
+
+    def _pubend_of(self, broker: str) -> str:
+        found = [each for each in self._tables.pubends if broker_of_pubend(each) == broker]
+        return found[-1] if found else ""
+
+    def attract(self, subscription: Entry, advertisement: Entry) -> int:
+        """The tick above which the subscription must start there; 0 if no start is expected."""
+        tables, above = self._tables, self._starts.next_tick
+        pubend = self._expect_start(subscription, advertisement, above)
+        if pubend and subscription.sent & tables.bits.bit(advertisement.source):
+            self._out.send(advertisement.source.name, Join(subscription.id, pubend, above))
+        return above if pubend else 0
+
+    def started(self, message: Started, source: Hop) -> None:
+        """For a local client in total order, only the requested start counts."""
+        del source
+        tables = self._tables
+        entry = tables.subscriptions.get(message.op)
+        if entry is None or not self.merges(entry) or message.pubend == tables.hosted:
+            self._starts.started(message)
             return
-        del self.state.pubends[message.pubend]
-        self.state.paths.pop(message.pubend, None)
-        self._effects.rerouted = True
-        self._flood(message, source)
+        awaited = self.awaited.get(message.op, {})
+        if awaited.get(message.pubend, message.tick) < message.tick:
+            del awaited[message.pubend]
+            self._out.changes.append(StartsAwaited(message.op.client))
+            self._starts.started(message)
 
-    def _forget_pubends(self, source: Hop) -> None:
-        for pubend in [p for p, hop in self.state.pubends.items() if hop == source]:
-            self._pubend_gone(PubendGone(pubend), source)
+    def expect_less(self, gone: Entry) -> None:
+        """An advertisement is gone: starts that only it would have caused are not expected."""
+        tables, broker = self._tables, gone.home
+        for subscription in tables.subscriptions.overlapping(gone.filter) if self.awaited else ():
+            awaited = self.awaited.get(subscription.id, {})
+            of_it = [pubend for pubend in awaited if broker_of_pubend(pubend) == broker]
+            if of_it and not any(
+                other.home == broker
+                for other in tables.advertisements.overlapping(subscription.filter)
+            ):
+                for pubend in of_it:
+                    del awaited[pubend]
+                self._out.changes.append(StartsAwaited(subscription.id.client))
 
-    def _flood(self, message: RoutingMessage, source: Hop) -> None:
-        bits = self.state.bits
-        for neighbour in bits.names(bits.all_neighbours & ~bits.bit(source)):
-            self._send(neighbour, message)
+    # ── on the way, and at the pubend's broker ───────────────────────────────────────────
+
+    def join(self, message: Join, source: Hop) -> None:
+        tables = self._tables
+        hop = tables.pubends.get(message.pubend)
+        if hop is None or hop == source:
+            return  # its advertisements are gone here, and soon also where this came from
+        if hop != HERE:
+            self._out.send(hop.name, message)
+            return
+        entry = tables.subscriptions.get(message.op)
+        if entry is None:
+            return  # already removed
+        if entry.start > message.above:
+            self._starts.started(Started(entry.id, tables.hosted, entry.start))
+        else:
+            entry.start = 0
+            self.start_above(entry, message.above)
+
+    def start_above(self, entry: Entry, above: int) -> None:
+        """Start it if a local client advertises; `above` is ignored if beyond `FARTHEST`."""
+        starts = self._starts
+        if above:
+            starts.lost.pop(entry.id, None)
+        if 0 < above < starts.next_tick + FARTHEST:
+            starts.advance(above + 1)
+        starts.start(entry)

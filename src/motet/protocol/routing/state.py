@@ -1,28 +1,28 @@
 """Durable state of routing: three tables and the obligations that wait for echoes.
 
-Hops have bit numbers, so that sets of hops are integers. Neighbours take one when they are
-configured, clients of this broker while they have anything in force; `all_neighbours` tells the
-two apart, not the order of the numbers.
+Hops have bit numbers, so that sets of hops are integers. Neighbours get one when they are
+configured, clients of this broker while they have entries; `all_neighbours` distinguishes the two,
+not the order of the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, ItemsView, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
 from motet.errors import InvariantError
 from motet.matching import FilterIndex, create_index
 from motet.model import Filter, Hop, OpId, Value
-from motet.model.epochs import newest
+from motet.model.ids import issuer_of, newest
 from motet.protocol.routing.messages import ClientHere
 
 
 class Entry(Struct):
-    """One advertisement or subscription at one broker. `sent` has the bits of the neighbours
-    that were told about it; only they are told when it goes."""
+    """One advertisement or subscription at one broker. `sent` has the bits of the neighbours that
+    were told about it; only they are told of its removal."""
 
     id: OpId
     filter: Filter
@@ -30,21 +30,23 @@ class Entry(Struct):
     key: int
     sent: int = 0
     start: int = 0
-    """Of a subscription: what our own pubend owes it, it owes above this tick."""
+    """Of a subscription: our own pubend owes it the events above this tick."""
     tx: str = ""
-    """The transaction that it is part of, until that is decided."""
+    """The transaction that it is part of, while undecided."""
     ended: bool = False
-    """Of a subscription: a transaction has ended it; it stays for what it is still owed."""
+    """Of a subscription: a transaction has ended it; it stays while events are owed to it."""
     version: int = 0
-    """Of the tables, when it came into force."""
+    """Version of the tables when it came into force."""
     ended_at: int = 0
-    """The same, when it ended."""
+    """Version of the tables when it ended."""
     end: int = 0
-    """Where it ends in our own pubend, once that has cut."""
+    """Its last tick in our own pubend, once that has cut."""
+    home: str = ""
+    """Of an advertisement: the broker of its publisher, which has the log of its events."""
 
 
 class Wait(Struct):
-    """Someone waits until `missing` neighbours have echoed. `probe` is the filter of an
+    """`requester` waits until the `missing` neighbours have echoed. `probe` is the filter of an
     operation that is not installed here because another covers it."""
 
     op: OpId
@@ -53,18 +55,18 @@ class Wait(Struct):
     missing: int
     probe: Filter | None = None
     target: OpId | None = None
-    """What a removal removes."""
+    """The entry that a removal removes."""
     retired: bool = False
-    """A removal that waits until what was published has arrived, or has waited so long for it
-    that who takes it away now is not to blame if time runs out."""
+    """A removal that waits for earlier events to arrive, or spent most of its timeout on that: if
+    it times out, the error is `StillOwed`."""
 
 
 PROBES = ("restore", "reassure")
-"""Waits of our own: until they are over we do not know who wants what."""
+"""Waits of our own: until they are over, the routes are not known for certain."""
 
 
 class Waits(dict[OpId, Wait]):
-    """Counts the probes among them, which every event asks for."""
+    """Counts its probes, because every event checks for them."""
 
     probes = 0
 
@@ -86,41 +88,43 @@ class Waits(dict[OpId, Wait]):
 
 
 class Withdrawal(Struct):
-    """A subscription lost its support somewhere: the removals under way, and the unsubscribes
-    that wait for nothing else any more."""
+    """A subscription lost its advertisements in some directions: the removals in progress, and the
+    unsubscribes that wait for nothing else."""
 
     under_way: dict[OpId, None] = field(default_factory=dict)
     held: list[OpId] = field(default_factory=list)
 
 
 class HopBits:
-    """Which bit stands for which hop."""
+    """Assigns bits to hops."""
 
     def __init__(self, neighbours: Sequence[str]) -> None:
         self.slots: list[Hop | None] = []
-        self._numbers: dict[Hop, int] = {}
+        self.numbers: dict[Hop, int] = {}
         self.free: list[int] = []
         self.all_neighbours = 0
+        self.neighbours: tuple[str, ...] = ()
+        """In the order of their bits."""
         for name in sorted(neighbours):
             self.admit(name)
 
-    @property
-    def neighbours(self) -> tuple[str, ...]:
-        return tuple(self.names(self.all_neighbours))
-
     def admit(self, neighbour: str) -> None:
         """A broker becomes a neighbour."""
-        self.all_neighbours |= 1 << self._take(Hop.broker(neighbour))
+        self._name(self.all_neighbours | 1 << self._take(Hop.broker(neighbour)))
 
     def dismiss(self, neighbour: str) -> None:
-        """A broker is a neighbour no more; nothing may name its bit any longer."""
+        """A broker is no longer a neighbour; no state may refer to its bit."""
         hop = Hop.broker(neighbour)
-        self.all_neighbours &= ~self.bit(hop)
+        self._name(self.all_neighbours & ~self.bit(hop))
         self.release(hop)
 
+    def _name(self, all_neighbours: int) -> None:
+        self.all_neighbours = all_neighbours
+        self.neighbours = tuple(self.names(all_neighbours))
+
     def number(self, hop: Hop) -> int:
-        """The bit number of a hop; a client that is new here gets one."""
-        found = self._numbers.get(hop)
+        """The bit number of a hop; a new client gets one."""
+        found = self.numbers.get(hop)
         if found is not None:
             return found
         if hop.is_broker:
@@ -134,16 +138,16 @@ class HopBits:
         else:
             number = len(self.slots)
             self.slots.append(hop)
-        self._numbers[hop] = number
+        self.numbers[hop] = number
         return number
 
     def bit(self, hop: Hop) -> int:
-        """The bit of a hop, 0 if it has none: then it has nothing in force."""
-        number = self._numbers.get(hop)
+        """The bit of a hop; 0 if it has no entries and therefore no bit."""
+        number = self.numbers.get(hop)
         return 0 if number is None else 1 << number
 
     def release(self, hop: Hop) -> None:
-        number = self._numbers.pop(hop, None)
+        number = self.numbers.pop(hop, None)
         if number is not None:
             self.slots[number] = None
             self.free.append(number)
@@ -160,13 +164,32 @@ class HopBits:
     def restore(
         self, slots: Sequence[Hop | None], free: Sequence[int], all_neighbours: int
     ) -> None:
-        """As it was when a snapshot was taken."""
+        """Restore the state of a snapshot."""
         self.slots, self.free = list(slots), list(free)
-        self._numbers = {hop: number for number, hop in enumerate(slots) if hop}
-        self.all_neighbours = all_neighbours
+        self.numbers = {hop: number for number, hop in enumerate(slots) if hop}
+        self._name(all_neighbours)
 
     def names(self, mask: int) -> list[str]:
         return [hop.name for hop in self.hops(mask)] if mask else []
+
+
+class EntryMarks(Protocol):
+    """What transactions record about entries: those of an undecided transaction or ended by one,
+    and those that wait for a cut of our pubend. Routing reports added and removed entries."""
+
+    @property
+    def undecided(self) -> Collection[OpId]: ...
+    @property
+    def unsettled(self) -> Collection[OpId]: ...
+    @property
+    def uncut(self) -> Collection[OpId]: ...
+    @property
+    def unended(self) -> Collection[OpId]: ...
+
+    def watch(self, entry: Entry) -> None: ...
+    def unwatch(self, op: OpId) -> None: ...
+    def subscribed(self, entry: Entry) -> None: ...
+    def unsubscribed(self, entry: Entry) -> None: ...
 
 
 NO_OVERLAP: tuple[Filter | None, int] = (None, 0)
@@ -178,28 +201,28 @@ class Table:
 
     def __init__(self, bits: HopBits) -> None:
         self._bits = bits
-        self._entries: dict[OpId, Entry] = {}
+        self.entries: dict[OpId, Entry] = {}
         self._by_key: dict[int, Entry] = {}
         self._by_source: dict[Hop, dict[OpId, Entry]] = {}
         self.next_key = 0
         self.index: FilterIndex = create_index()
         self._put_off: dict[int, Entry] | None = None
-        """While `catching_up`: what is not in the index yet."""
+        """While `catching_up`: entries that are not in the index yet."""
         self._overlap: tuple[Filter | None, int] = NO_OVERLAP
-        """The last answer of `overlapping_hops`, until an entry comes or goes: about a filter that
-        begins, or ends, somewhere, one asks several times in a row."""
+        """The last answer of `overlapping_hops`, until an entry is added or removed: the same
+        filter is looked up several times in a row."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        return iter(self.entries.values())
 
     def __contains__(self, op: OpId) -> bool:
-        return op in self._entries
+        return op in self.entries
 
     def get(self, op: OpId) -> Entry | None:
-        return self._entries.get(op)
+        return self.entries.get(op)
 
     def entry(self, key: int) -> Entry:
         return self._by_key[key]
@@ -211,22 +234,28 @@ class Table:
         return len(self._by_source.get(source, ()))
 
     def add(
-        self, op: OpId, filter: Filter, source: Hop, tx: str = "", ended: bool = False
+        self,
+        op: OpId,
+        filter: Filter,
+        source: Hop,
+        tx: str = "",
+        ended: bool = False,
+        home: str = "",
     ) -> Entry:
-        entry = Entry(op, filter, source, self.next_key, tx=tx, ended=ended)
+        entry = Entry(op, filter, source, self.next_key, tx=tx, ended=ended, home=home)
         self.next_key += 1
         self.restore(entry)
         return entry
 
     def restore(self, entry: Entry) -> None:
-        """Put an entry in place that has its key already."""
+        """Insert an entry that already has its key."""
         self._overlap = NO_OVERLAP
         number = self._bits.number(entry.source)
         if self._put_off is None:
             self.index.add(entry.key, entry.filter, number)
         else:
             self._put_off[entry.key] = entry
-        self._entries[entry.id] = entry
+        self.entries[entry.id] = entry
         self._by_key[entry.key] = entry
         self._by_source.setdefault(entry.source, {})[entry.id] = entry
 
@@ -234,7 +263,7 @@ class Table:
         self._overlap = NO_OVERLAP
         if self._put_off is None or self._put_off.pop(entry.key, None) is None:
             self.index.remove(entry.key)
-        del self._entries[entry.id]
+        del self.entries[entry.id]
         del self._by_key[entry.key]
         siblings = self._by_source[entry.source]
         del siblings[entry.id]
@@ -243,8 +272,8 @@ class Table:
 
     @contextmanager
     def catching_up(self) -> Iterator[None]:
-        """For replaying: most of what a journal tells of is gone at its end, so nothing enters
-        the index before somebody asks it, or the end is there."""
+        """For replays: most entries of a journal are gone at its end, so none is indexed before the
+        first lookup or the end."""
         self._put_off = {}
         try:
             yield
@@ -260,14 +289,14 @@ class Table:
         return self.index
 
     def matching(self, attributes: Mapping[str, Value]) -> list[Entry]:
-        """Whose filters an event fulfils, in the order of arrival."""
+        """The entries that an event matches, in the order of arrival."""
         return [self._by_key[key] for key in sorted(self._complete_index().match(attributes))]
 
     def overlapping(self, filter: Filter) -> list[Entry]:
         return [self._by_key[key] for key in self._complete_index().overlapping(filter)]
 
     def overlapping_hops(self, filter: Filter) -> int:
-        if not self._entries:
+        if not self.entries:
             return 0
         known, hops = self._overlap
         if known is not filter:
@@ -276,8 +305,8 @@ class Table:
         return hops
 
     def hops_encoded(self, body: bytes) -> int:
-        """The hops whose filters an encoded event fulfils; 0 if no event can have that body."""
-        return self._complete_index().hops_encoded(body) or 0 if self._entries else 0
+        """The hops whose filters an encoded event matches; 0 if the body is malformed."""
+        return self._complete_index().hops_encoded(body) or 0 if self.entries else 0
 
     def covering(self, filter: Filter) -> list[Entry]:
         return [self._by_key[key] for key in self._complete_index().covering(filter)]
@@ -286,15 +315,22 @@ class Table:
         return [self._by_key[key] for key in self._complete_index().covered(filter)]
 
 
+def announced_home(epoch: str) -> str:
+    """The home of a session according to its epoch, which names the broker that announced it. Only
+    this function derives it from the epoch; all other code looks it up."""
+    return issuer_of(epoch)
+
+
 class ClientTable(MutableMapping[tuple[str, str], Hop]):
-    """The CRT: in which direction each session lives, by client and epoch, in the order in which
-    we heard of them. A client has more than one only until everybody has heard of the newest."""
+    """The CRT: the direction and the home of each session, by client and epoch, in the order in
+    which we heard of them. A client has several only until every broker has heard of the newest."""
 
     def __init__(self) -> None:
         self._hops: dict[tuple[str, str], Hop] = {}
+        self._homes: dict[tuple[str, str], str] = {}
         self._epochs: dict[str, tuple[str, ...]] = {}
         self.durable: dict[tuple[str, str], None] = {}
-        """Those that outlive their client's processes."""
+        """The durable sessions."""
 
     def hear(self, message: ClientHere, hop: Hop) -> None:
         key = (message.client, message.epoch)
@@ -309,6 +345,23 @@ class ClientTable(MutableMapping[tuple[str, str], Hop]):
         epochs = self._epochs.get(client)
         return newest(epochs) if epochs else None
 
+    def home(self, client: str) -> str | None:
+        """The broker that a client is connected to; None if it has no session."""
+        epoch = self.newest(client)
+        return self._homes[client, epoch] if epoch else None
+
+    def home_of(self, client: str, epoch: str) -> str:
+        """The broker of one session; if unknown here, the broker that announced it."""
+        return self._homes.get((client, epoch)) or announced_home(epoch)
+
+    def set_home(self, client: str, epoch: str, home: str) -> None:
+        if (client, epoch) in self._hops:
+            self._homes[client, epoch] = home
+
+    def moved(self) -> dict[tuple[str, str], str]:
+        """The homes of sessions that have moved away from the broker that announced them."""
+        return {key: home for key, home in self._homes.items() if home != announced_home(key[1])}
+
     def __getitem__(self, key: tuple[str, str]) -> Hop:
         return self._hops[key]
 
@@ -316,10 +369,11 @@ class ClientTable(MutableMapping[tuple[str, str], Hop]):
         if key not in self._hops:
             client, epoch = key
             self._epochs[client] = (*self._epochs.get(client, ()), epoch)
+            self._homes[key] = announced_home(epoch)
         self._hops[key] = hop
 
     def __delitem__(self, key: tuple[str, str]) -> None:
-        del self._hops[key]
+        del self._hops[key], self._homes[key]
         self.durable.pop(key, None)
         client, epoch = key
         left = tuple(other for other in self._epochs[client] if other != epoch)
@@ -339,7 +393,7 @@ class ClientTable(MutableMapping[tuple[str, str], Hop]):
 
 
 class RoutingState:
-    """Changed only by `Routing`, and only while a journaled fact is applied."""
+    """The tables of one broker. Changed only by `Routing`, while a journaled fact is applied."""
 
     def __init__(self, neighbours: Sequence[str]) -> None:
         self.bits = HopBits(neighbours)
@@ -351,88 +405,41 @@ class RoutingState:
         self.paths: dict[str, tuple[str, ...]] = {}
         """By pubend, the brokers on the way to it, without ourselves."""
         self.pubends: dict[str, Hop] = {}
-        """Where each pubend's log is."""
+        """The direction of each pubend's log."""
         self.hosted = ""
         """Our own pubend."""
-        self.next_tick = 0
-        """Of our own pubend, as the fact that is being applied names it: the next start. It lies
-        above all that clients in total order have been given here."""
-        self.merging: dict[str, None] = {}
-        """Clients of ours in total order."""
-        self.joins: dict[OpId, dict[str, int]] = {}
-        """Of their subscriptions: the pubends that will start them, each above a tick."""
         self.retired: dict[OpId, OpId | None] = {}
-        """Advertisements that take no more events, but stay until all that was published under
-        them has arrived; each with the request that waits for its end, if any."""
-        self.starts: dict[OpId, dict[str, int]] = {}
-        """Of our clients' subscriptions: what they are owed, by pubend above which tick."""
-        self.lost_starts: dict[OpId, tuple[int, str]] = {}
-        """Of subscriptions that somebody on the way has lost: where they started in our own pubend,
-        and the neighbour that they came from. They may come again until we know that all have."""
-        self.lost_ends: dict[OpId, int] = {}
-        """Of some of them: where a transaction has ended them in our own pubend."""
-        self.tentative: dict[OpId, dict[str, None]] = {}
-        """Of those that begin with a transaction: pubends that have started and not yet cut."""
-        self.ends: dict[OpId, dict[str, int]] = {}
-        """Of those that end with one: by pubend that has cut, the last tick that they are owed."""
-        self.lapsed: dict[OpId, dict[str, int]] = {}
-        """Where nobody advertises any more what they want: no start up to this tick counts."""
-        self.unsettled: dict[OpId, Entry] = {}
-        """What belongs to a transaction that is not decided, or was ended by one."""
-        self.undecided: dict[OpId, Entry] = {}
-        """The former alone: they are few, while those that have ended wait for acknowledgements."""
-        self.uncut: dict[OpId, None] = {}
-        """Subscriptions that begin with a cut of our pubend that is to come, and not before it."""
-        self.unended: dict[OpId, None] = {}
-        """Those that end with such a cut."""
-        self.forsaken: dict[OpId, None] = {}
-        """What our clients have taken back, and what stays for a while, since pubends expect it."""
-        self.version = 0
-        """Counts what has changed in the tables."""
-        self.ghosts: list[tuple[Entry, int]] = []
-        """Subscriptions that are gone, each from a version on: open transactions may read them."""
-        self.watched = False
-        """Is there any such transaction?"""
+        """Advertisements that are closed to new events, but stay until all earlier ones have
+        arrived; each with the request that waits for its end, if any."""
         self.removals = 0
-        """Counts the removals that nobody asked for, so that each has a name of its own."""
+        """Counts the removals that no client asked for, to give each its own name."""
         self.met = 0
-        """Neighbours whose link has begun: they have been told all there was."""
+        """Neighbours whose link is established: they have received a full transfer."""
         self.complete = 0
-        """Neighbours that know, and have told us, everything that lies behind them."""
+        """Neighbours that have reported everything that lies behind them."""
         self.declared = 0
-        """Neighbours to whom we have said the same of us."""
+        """Neighbours to which we have declared the same."""
+
+    def move(self, client: str, epoch: str, home: str) -> None:
+        """A session has moved away from its first broker. No message announces that yet."""
+        self.clients.set_home(client, epoch, home)
+        for entry in self.advertisements:
+            if entry.id[:2] == (client, epoch):
+                entry.home = home
+
+    def moved(self) -> dict[tuple[str, str], str]:
+        """The homes of sessions that have moved; those of advertisements may outlive them."""
+        found = self.clients.moved()
+        for entry in self.advertisements:
+            if entry.home != announced_home(entry.id.epoch):
+                found[entry.id.client, entry.id.epoch] = entry.home
+        return found
 
     @property
     def unsure(self) -> bool:
-        """Somebody has lost its state, or is new, and it is not known yet who wants what there, or
-        what others want from there."""
+        """Some broker has lost its state, or is new, and it is not known yet which events are
+        wanted there, or from there."""
         return bool(self.waits.probes or self.bits.all_neighbours & ~self.complete)
-
-    def lapsed_upto(self, op: OpId, pubend: str) -> int:
-        """A start of a subscription of ours in a pubend, up to this tick, is over."""
-        known = self.lapsed.get(op)
-        return known.get(pubend, 0) if known is not None else 0
-
-    def watch(self, entry: Entry) -> None:
-        """Its marks have changed, or it is new."""
-        if entry.tx:
-            self.undecided[entry.id] = entry
-        else:
-            self.undecided.pop(entry.id, None)
-        if entry.tx or entry.ended:
-            self.unsettled[entry.id] = entry
-        else:
-            self.unsettled.pop(entry.id, None)
-
-    def unwatch(self, op: OpId) -> None:
-        """It is gone."""
-        self.undecided.pop(op, None)
-        self.unsettled.pop(op, None)
-
-    def remember_since(self, oldest: int | None) -> None:
-        """Somebody reads what was in force at this version; None: nobody reads the past."""
-        self.watched = oldest is not None
-        self.ghosts = [] if oldest is None else [g for g in self.ghosts if g[1] > oldest]
 
     def missing(self, wait: Wait) -> int:
         """The neighbours that keep an operation waiting."""
@@ -443,9 +450,9 @@ class RoutingState:
         return mask
 
     def buffered(self) -> list[Entry]:
-        """Subscriptions that no advertisement from elsewhere overlaps: they wait here.
+        """Subscriptions that no remote advertisement overlaps: they stay here.
 
-        Looks at every subscription: not for the broker's own path."""
+        Scans all subscriptions: not for the hot path."""
         advertised = self.advertisements.overlapping_hops
         return [
             entry

@@ -1,18 +1,18 @@
-"""The session machine: epochs, requests that take effect once, and their answers."""
+"""The session machine: epochs, idempotent requests, and their answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from motet.errors import InvariantError, ProtocolError
-from motet.model.epochs import broker_of, life_of, make_epoch, number_of
+from motet.model.ids import issuer_of, life_of, make_epoch, number_of
 from motet.protocol.session.messages import Done, Failed, Request
 from motet.protocol.session.state import Session
 
 LAST_RANK = 2**53
-"""What a client may claim at most, lest anybody could use all numbers up."""
+"""The highest number that a client may claim, so that no client can exhaust the numbers."""
 REMEMBERED_FAILURES = 4096
-"""More than the requests a client may have under way at once."""
+"""More than the number of requests that a client may have pending at once."""
 
 
 class Sessions:
@@ -25,7 +25,7 @@ class Sessions:
         """The highest number of an epoch issued or heard of."""
         self._sessions: dict[str, Session] = {}
         self._named: dict[str, dict[str, dict[int, None]]] = {}
-        """By client that was asked for something by its name: by name, the numbers."""
+        """By client, once its names were looked up: by name, the sequences."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -47,9 +47,9 @@ class Sessions:
         resume: str | None = None,
         total_order: bool = False,
     ) -> Session:
-        """A new epoch, above all that we know of. It names our life, so that even a broker that
-        lost its state never issues an epoch again. A client that comes back to such a broker
-        keeps its number: above those that it was above, below those that came after it."""
+        """A new epoch, above all known ones. It contains our incarnation, so that even a broker
+        that lost its state never reissues an epoch. A client that reconnects to such a broker keeps
+        its number, and with it its rank among older and newer epochs."""
         if client in self._sessions:
             raise InvariantError(f"{client} has a session already")
         rank = number_of(resume) if resume is not None else 0
@@ -60,11 +60,11 @@ class Sessions:
         return session
 
     def restore(self, session: Session) -> None:
-        """Put a session back that a snapshot kept."""
+        """Restore a session from a snapshot."""
         self._sessions[session.client] = session
 
     def heard(self, epoch: str) -> None:
-        """Another broker has issued this: what we issue from now on is newer."""
+        """Another broker has issued this epoch: later epochs of ours are newer."""
         self.issued = max(self.issued, number_of(epoch))
 
     def end(self, session: Session) -> None:
@@ -74,14 +74,14 @@ class Sessions:
     # ── names ────────────────────────────────────────────────────────────────────────────
 
     def name(self, session: Session, sequence: int, name: str) -> None:
-        """What its client calls an advertisement or subscription."""
+        """Record the name that the client gave to an advertisement or subscription."""
         session.names[sequence] = name
         index = self._named.get(session.client)
         if index is not None:
             index.setdefault(name, {})[sequence] = None
 
     def named(self, session: Session, name: str) -> list[int]:
-        """The numbers of what its client calls so."""
+        """The sequences of the client's entries with this name."""
         index = self._named.get(session.client)
         if index is None:
             index = self._named[session.client] = {}
@@ -90,7 +90,7 @@ class Sessions:
         return list(index.get(name, ()))
 
     def forget(self, session: Session, sequence: int) -> None:
-        """An advertisement or subscription is over."""
+        """An advertisement or subscription has ended."""
         name = session.names.pop(sequence, None)
         session.done.pop(sequence, None)
         session.since.pop(sequence, None)
@@ -102,9 +102,9 @@ class Sessions:
                 del index[name]
 
     def forgotten(self, client: str, resume: str | None, answered: int) -> str:
-        """What a client that comes back has from us, and we do not know of. Everything that we
-        say is durable first, so there is no such thing unless our state is an older copy."""
-        if resume is None or broker_of(resume) != self._broker:
+        """What a reconnecting client has from us that we do not know; empty if nothing. All state
+        is durable before it is sent, so this happens only if our state is an older copy."""
+        if resume is None or issuer_of(resume) != self._broker:
             return ""
         life, session = life_of(resume), self.current(client, resume)
         if life > self._life:
@@ -122,7 +122,7 @@ class Sessions:
     # ── requests ─────────────────────────────────────────────────────────────────────────
 
     def is_new(self, session: Session, request: Request) -> bool:
-        """Whether this request must take effect; an old one only wants its answer again."""
+        """Whether this request must take effect; a repeated one is only answered again."""
         number = request.sequence
         if not 0 < number <= session.requests + 1:
             raise ProtocolError(f"request {number} of {session.client} follows {session.requests}")
@@ -133,7 +133,7 @@ class Sessions:
         session.unanswered[request.sequence] = None
 
     def answer(self, session: Session, reply: Done | Failed) -> bool:
-        """Record an answer; false if the request was answered before."""
+        """Record an answer; false if the request was already answered."""
         if reply.sequence not in session.unanswered:
             return False
         del session.unanswered[reply.sequence]
@@ -144,7 +144,7 @@ class Sessions:
         return True
 
     def answer_again(self, session: Session, sequence: int) -> Done | Failed | None:
-        """The answer to a request that was sent again; None while there is none yet."""
+        """The answer to a repeated request; None while it is pending."""
         if sequence in session.unanswered:
             return None
         return session.failures.get(sequence) or Done(sequence)

@@ -1,12 +1,13 @@
 """Frames between a client and its broker.
 
-Requests count from 1 within a session and are answered once each, in any order, by `Done` or
-`Failed`. Publications count from 1 in a counter of their own and are acknowledged in ranges.
-A client that resumes its session sends its unanswered requests again; the broker knows them.
+Requests count from 1 within a session. Each is answered once, in any order, by `Done` or `Failed`.
+Publications count from 1 in a separate counter and are acknowledged in ranges. A client that
+resumes its session retransmits unanswered requests; duplicates are detected.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Raw, Struct
@@ -15,21 +16,23 @@ from motet.model import Filter, OpId
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.publication import Publication
 from motet.protocol.sinks.messages import StagedPart
+from motet.protocol.traits import ANYBODY, CLIENT, SMALL_BYTES, STRANGER, frame
 from motet.protocol.transactions.messages import Step
 
 # ── from the client ──────────────────────────────────────────────────────────────────────
 
 
+@frame(senders=STRANGER, hello=lambda hello: ("client", hello.client), versioned=True)
 class ClientHello(Struct, tag="client", array_like=True, frozen=True):
-    """`resume` is the epoch of the session to go on with; None opens a new one. `instance` tells
-    two clients with one id apart, so that one whose welcome was lost is known again. `answered`
-    is the last request of that session that the client has an answer to: a broker that has not
-    even received it runs on an older copy of its state. `cursors` are the ticks up to which it
-    has received each pubend. `keep_s` above 0 asks for a durable session, which is kept for so long
-    while nobody is connected; without `resume` it is gone on with, if there is one. With `hold`
-    nothing of the pubends it has not begun to read is sent before `Ready`. In `total_order` it
-    wants the events of all pubends in one order. `published` is the last publication that it has
-    sent in that session: a broker whose log was destroyed has nobody else to ask."""
+    """`resume`: the epoch of the session to resume; None opens a new one. `instance` distinguishes
+    two clients with the same id, and identifies a client whose welcome was lost. `answered`: the
+    last request of that session that was answered; a broker that has not even received it runs on
+    an older copy of its state. `cursors`: the ticks up to which the client has received each
+    pubend. `keep_s` above 0 asks for a durable session, which is kept that long while no process is
+    connected; without `resume`, an existing one is adopted. `hold`: send no events of pubends that
+    the client has not begun to read before `Ready`. `total_order`: deliver the events of all
+    pubends in one order. `published`: the last publication that the client has sent in that
+    session; a broker whose log was destroyed knows it from no other source."""
 
     version: int
     client: str
@@ -45,15 +48,16 @@ class ClientHello(Struct, tag="client", array_like=True, frozen=True):
 
 
 class Tag(Struct, array_like=True, frozen=True):
-    """A request is part of a transaction, at this place among its operations."""
+    """Marks a request as part of a transaction, with its position among the operations."""
 
     tx: str
     order: str
 
 
+@frame(senders=CLIENT)
 class AdvertiseRequest(Struct, tag="+adv", array_like=True, frozen=True):
-    """`wait`: answer when effective across the overlay; else as soon as it holds here. `name` is
-    what the client calls it, for plans, and for a later process that goes on with the session."""
+    """`wait`: answer when effective across the overlay; otherwise when in force at this broker.
+    `name` is used by plans, and by a later process that adopts the session."""
 
     sequence: int
     filter: Filter
@@ -63,8 +67,9 @@ class AdvertiseRequest(Struct, tag="+adv", array_like=True, frozen=True):
     tag: Tag | None = None
 
 
+@frame(senders=CLIENT)
 class UnadvertiseRequest(Struct, tag="-adv", array_like=True, frozen=True):
-    """`target` is the sequence of the advertisement to take away."""
+    """`target` is the sequence of the advertisement to remove."""
 
     sequence: int
     target: int
@@ -73,9 +78,10 @@ class UnadvertiseRequest(Struct, tag="-adv", array_like=True, frozen=True):
     tag: Tag | None = None
 
 
+@frame(senders=CLIENT)
 class SubscribeRequest(Struct, tag="+sub", array_like=True, frozen=True):
-    """`since`: by pubend, the tick above which events are wanted that are older than the
-    subscription; under the empty name, for all other pubends."""
+    """`since`: by pubend, the tick above which events older than the subscription are wanted; the
+    empty name applies to all other pubends."""
 
     sequence: int
     filter: Filter
@@ -86,6 +92,7 @@ class SubscribeRequest(Struct, tag="+sub", array_like=True, frozen=True):
     tag: Tag | None = None
 
 
+@frame(senders=CLIENT)
 class UnsubscribeRequest(Struct, tag="-sub", array_like=True, frozen=True):
     sequence: int
     target: int
@@ -94,9 +101,10 @@ class UnsubscribeRequest(Struct, tag="-sub", array_like=True, frozen=True):
     tag: Tag | None = None
 
 
+@frame(senders=CLIENT)
 class BeginRequest(Struct, tag="tx+", array_like=True, frozen=True):
-    """Begin a transaction, which is named by this request. An `isolated` one reads what was
-    committed before, and is validated before it commits. It is aborted after `timeout_s`."""
+    """Begin a transaction, which is named after this request. An `isolated` one reads the state
+    committed before it, and is validated before it commits. It is aborted after `timeout_s`."""
 
     sequence: int
     isolated: bool = True
@@ -104,8 +112,9 @@ class BeginRequest(Struct, tag="tx+", array_like=True, frozen=True):
     key: str = ""
 
 
+@frame(senders=CLIENT)
 class ExecuteRequest(Struct, tag="tx=", array_like=True, frozen=True):
-    """Do all of a plan as one transaction: by client, what it is to do."""
+    """Execute a plan as one transaction: by client, its steps."""
 
     sequence: int
     parts: tuple[tuple[str, tuple[Step, ...]], ...]
@@ -113,6 +122,7 @@ class ExecuteRequest(Struct, tag="tx=", array_like=True, frozen=True):
     key: str = ""
 
 
+@frame(senders=CLIENT)
 class StageRequest(Struct, tag="tx-pub", array_like=True, frozen=True):
     """Publish an event when the transaction commits."""
 
@@ -122,8 +132,9 @@ class StageRequest(Struct, tag="tx-pub", array_like=True, frozen=True):
     timeout_s: float = 10.0
 
 
+@frame(senders=CLIENT)
 class InviteRequest(Struct, tag="tx-invite", array_like=True, frozen=True):
-    """Let all who subscribe to this event take part; answered when all of them have."""
+    """Invite all subscribers of this event; answered when all of them have answered."""
 
     sequence: int
     tag: Tag
@@ -131,9 +142,10 @@ class InviteRequest(Struct, tag="tx-invite", array_like=True, frozen=True):
     timeout_s: float = 10.0
 
 
+@frame(senders=CLIENT)
 class AnswerRequest(Struct, tag="tx-answer", array_like=True, frozen=True):
-    """The part of a client that was invited is complete with what it has asked for before; or it
-    will take no part. `op` is the invitation."""
+    """An invited client has completed its part with its earlier requests, or refuses to take part.
+    `op` is the invitation."""
 
     sequence: int
     tx: str
@@ -142,15 +154,17 @@ class AnswerRequest(Struct, tag="tx-answer", array_like=True, frozen=True):
     timeout_s: float = 10.0
 
 
+@frame(senders=CLIENT, most_bytes=SMALL_BYTES)
 class ConsentRequest(Struct, tag="tx-consent", array_like=True, frozen=True):
-    """From now on, the broker may do this client's part of any plan."""
+    """From now on, the broker may carry out this client's part of any plan."""
 
     sequence: int
     timeout_s: float = 10.0
 
 
+@frame(senders=CLIENT)
 class EndRequest(Struct, tag="tx-", array_like=True, frozen=True):
-    """Commit, or abort for this reason."""
+    """Commit, or abort with this reason."""
 
     sequence: int
     tx: str
@@ -159,24 +173,26 @@ class EndRequest(Struct, tag="tx-", array_like=True, frozen=True):
     timeout_s: float = 10.0
 
 
+@frame(senders=CLIENT)
 class OutcomeRequest(Struct, tag="tx?", array_like=True, frozen=True):
-    """What became of a transaction?"""
+    """Ask for the outcome of a transaction."""
 
     sequence: int
     tx: str
     timeout_s: float = 10.0
 
 
+@frame(senders=CLIENT)
 class CommitRequest(Struct, tag="sink-commit", array_like=True, frozen=True):
-    """What is staged in these parts is published, as one transaction, once: see decision 29. `job`
-    is a query, with its `epoch`; or a batch write, which has no epoch, and perhaps a key."""
+    """Publish the rows staged in these parts as one transaction, once: see decision 29. `job` is a
+    streaming query, with its `epoch`; or a batch write, which has no epoch and optionally a key."""
 
     sequence: int
     job: str
     epoch: int | None
     parts: tuple[StagedPart, ...]
     advertised: Filter
-    """Rows were checked against this when they were staged."""
+    """The advertised filter against which the rows were checked when they were staged."""
     key: str = ""
     takeover: bool = False
     timeout_s: float = 10.0
@@ -206,39 +222,43 @@ TxRequest = (
 Request = RoutingRequest | TxRequest
 
 
+@frame(senders=CLIENT, events=attrgetter("bodies"))
 class Publish(Struct, tag="pub", array_like=True, frozen=True):
     """Encoded events numbered `first`, `first + 1`, …; `sure` ones are logged before they are
-    acknowledged and arrive exactly once, the others are best effort. Numbers grow, and may skip
-    what the client gave up."""
+    acknowledged and arrive exactly once, the others are best effort. Numbers increase, and may skip
+    publications that the client gave up."""
 
     first: int
     bodies: list[Raw]
     sure: bool = True
 
 
+@frame(senders=CLIENT, most_bytes=SMALL_BYTES)
 class Processed(Struct, tag="processed", array_like=True, frozen=True):
-    """The application is done with everything of a pubend up to this tick."""
+    """The application has acknowledged everything of a pubend up to this tick."""
 
     pubend: str
     upto: int
 
 
+@frame(senders=CLIENT, most_bytes=SMALL_BYTES)
 class Ready(Struct, tag="ready", array_like=True, frozen=True):
     """The application has made its subscriptions and begins to read: see `ClientHello.hold`."""
 
 
+@frame(senders=CLIENT)
 class Goodbye(Struct, tag="bye", array_like=True, frozen=True):
-    """End the session now; everything it has in force goes. With `stay` only this process goes,
-    and the durable session is kept for the next one. `done` has subscriptions that are further than
-    the client is as a whole, by sequence and pubend."""
+    """End the session now and remove all its entries. With `stay` only this process leaves, and the
+    durable session is kept for the next one. `done` has subscriptions that are further than the
+    client as a whole, by sequence and pubend."""
 
     stay: bool = False
     done: dict[int, dict[str, int]] = {}
 
 
+@frame(senders=ANYBODY)
 class StatusRequest(Struct, tag="status?", array_like=True, frozen=True):
-    """Asks for the broker's state; allowed before any hello. Of these clients it is told besides
-    where they are."""
+    """Asks for the broker's state; allowed before any hello. Also asks where `clients` are."""
 
     clients: tuple[str, ...] = ()
 
@@ -247,8 +267,8 @@ class StatusRequest(Struct, tag="status?", array_like=True, frozen=True):
 
 
 class Stands(Struct, array_like=True, frozen=True):
-    """An advertisement or subscription that is in force in a session. Not `answered`: whoever
-    asks again is told when it is effective."""
+    """An advertisement or subscription that is in force in a session. Not `answered`: a repeated
+    request is answered when it is effective."""
 
     sequence: int
     kind: Literal["advertise", "subscribe"]
@@ -257,18 +277,20 @@ class Stands(Struct, array_like=True, frozen=True):
     answered: bool = True
 
 
+@frame()
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
-    """`published` is the last publication handled in this session, as far as the broker knows:
-    with `forgot` it has lost count of best-effort ones, so the client must not send those again
-    (sure ones it must; the broker's log knows them). `refused` are those up to
-    it that went nowhere; all of them, but for any up to `forgotten`. Both sides beat at least
-    every `heartbeat_s`, and take three of them without a sign for the end of the connection.
+    """`published` is the last publication handled in this session, as far as the broker knows.
+    `forgot`: the broker does not know which best-effort publications it received, so the client
+    must not retransmit those; it must retransmit sure ones, which the broker's log knows. `refused`
+    are the refused publications up to `published`; those up to `forgotten` may be missing. Both
+    sides send a heartbeat at least every `heartbeat_s`, and consider the connection dead after
+    three without one.
 
-    For a process that goes on with a durable session: `requests` is the last request received,
-    `taken` the last publication, on its way into the log or there; and what is `standing`.
+    For a process that adopts a durable session: `requests` is the last request received, `taken`
+    the last publication received (logged or about to be), `standing` the entries in force.
 
-    Publications up to `destroyed` were in a log that does not exist any more: what was not answered
-    of them has perhaps arrived, perhaps not."""
+    Publications up to `destroyed` were in a log that no longer exists: those without an answer may
+    or may not have arrived."""
 
     broker: str
     epoch: str
@@ -285,13 +307,15 @@ class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
     destroyed: int = 0
 
 
+@frame()
 class Done(Struct, tag="done", array_like=True, frozen=True):
-    """`value` is what was asked for, if anything was."""
+    """`value` is the requested value, if any."""
 
     sequence: int
     value: str = ""
 
 
+@frame()
 class Failed(Struct, tag="failed", array_like=True, frozen=True):
     """`error` is the name of a class in `motet.errors`."""
 
@@ -309,8 +333,9 @@ class Refusal(Struct, array_like=True, frozen=True):
     text: str
 
 
+@frame(soft=True)
 class Published(Struct, tag="published", array_like=True, frozen=True):
-    """All publications up to `upto` are handled; those in `refused` went nowhere."""
+    """All publications up to `upto` are handled; those in `refused` were not accepted."""
 
     upto: int
     refused: tuple[Refusal, ...] = ()
@@ -323,17 +348,19 @@ class Delivery(Struct, array_like=True, frozen=True, gc=False):
     publication: Publication
 
 
+@frame(soft=True, events=attrgetter("batch"))
 class Deliver(Struct, tag="events", array_like=True, frozen=True):
-    """`dropped` counts the events this client lost because it did not read, in all so far."""
+    """`dropped`: total number of events that this client lost because it did not read."""
 
     batch: list[Delivery]
     dropped: int = 0
 
 
+@frame()
 class Invited(Struct, tag="invited", array_like=True, frozen=True):
-    """A client is to take part in a transaction, because of an event that an application has sent.
-    Operations that it adds come behind `order`. Sent again to who comes back without having
-    answered."""
+    """Invites a client to a transaction, because of an event that an application has sent.
+    Operations that the client adds are ordered after `order`. Repeated if the client reconnects
+    without having answered."""
 
     tx: str
     timeout_s: float
@@ -343,10 +370,11 @@ class Invited(Struct, tag="invited", array_like=True, frozen=True):
     subscriptions: tuple[int, ...] = ()
 
 
+@frame()
 class Decided(Struct, tag="decided", array_like=True, frozen=True):
-    """A transaction in which a client takes part is over. If its broker has done its part of a
-    plan, `added` is what that has put in force, and `ended` what it has ended; an event for what
-    was added may overtake this."""
+    """The transaction of a participant is decided. If the broker carried out the client's part of a
+    plan, `added` are the entries put in force and `ended` those removed; an event for an added
+    subscription may arrive before this."""
 
     tx: str
     number: int
@@ -356,24 +384,29 @@ class Decided(Struct, tag="decided", array_like=True, frozen=True):
     ended: tuple[int, ...] = ()
 
 
+@frame()
 class Over(Struct, tag="over", array_like=True, frozen=True):
-    """A subscription that a transaction has ended has given all that it was owed; or what one has
-    added is gone, because it was aborted."""
+    """A subscription ended by a transaction has delivered all events it was owed; or an entry added
+    by a transaction is gone, because the transaction was aborted."""
 
     sequence: int
 
 
+@frame(soft=True)
 class HowFar(Struct, tag="how far", array_like=True, frozen=True):
-    """Somebody waits to hear what the application is done with: see `Processed`."""
+    """Asks the client to report what the application has acknowledged: see `Processed`."""
 
 
+@frame(senders=ANYBODY)
 class Goodnight(Struct, tag="closed", array_like=True, frozen=True):
-    """The broker's last word on a connection. `error` names a class in `motet.errors`."""
+    """The broker's last frame on a connection. `error` names a class in `motet.errors`, or is
+    empty."""
 
     error: str
     text: str
 
 
+@frame(soft=True)
 class Status(Struct, tag="status", array_like=True, frozen=True):
     state: dict[str, Any]
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from motet.model import OpId
 from motet.protocol.session.messages import Decided, Done, Failed, Over
 
 MOST_NEWS = 256
 GRANTED = 1 << 40
-"""What a broker puts in force for a client, in a plan, it numbers from here on: no client has made
-so many requests."""
+"""First sequence of entries that a broker adds for a client in a plan; higher than any number of
+requests."""
 
 
 class Session(Struct):
@@ -21,52 +24,57 @@ class Session(Struct):
     requests: int = 0
     unanswered: dict[int, None] = field(default_factory=dict)
     failures: dict[int, Done | Failed] = field(default_factory=dict)
-    """Answers that were not just `Done`, kept as long as the client may still ask for them."""
+    """Answers that were not just `Done`, kept as long as the client may ask for them again."""
     instance: str = ""
-    """Which of the processes that use this id has opened or resumed it."""
+    """The process that opened or resumed the session last."""
     keep_s: float = 0.0
-    """A durable session outlives its connection by so much; 0: the broker's lease counts."""
+    """How long a durable session outlives its connection; 0: the broker's lease applies."""
     left_at: float | None = None
-    """When its last connection went; None while there is one, as far as the journal knows."""
+    """When its last connection ended; None while there is one, according to the journal."""
     cursors: dict[str, int] = field(default_factory=dict)
-    """Of a durable session, by pubend: its client was done with everything up to this tick when
-    it was last written down."""
+    """Of a durable session, by pubend: the tick up to which its client had acknowledged everything
+    when this was last journaled."""
     done: dict[int, dict[str, int]] = field(default_factory=dict)
     """The same for single subscriptions that were further when their process left, by request."""
     names: dict[int, str] = field(default_factory=dict)
-    """What its client calls the advertisements and subscriptions in force, by request."""
+    """The client's names of the advertisements and subscriptions in force, by request."""
     since: dict[int, dict[str, int]] = field(default_factory=dict)
-    """Of subscriptions that reach into the past, by request: from where on, by pubend."""
+    """Of subscriptions that reach into the past, by request: the tick to start from, by pubend."""
     total_order: bool = False
-    """It is given the events of all pubends in one order."""
+    """Events of all pubends are delivered in one order."""
     advertised: bool = False
-    """It may have published something."""
+    """The client may have published events."""
     taken: int = 0
-    """The last publication that had come when its last connection went."""
+    """The last publication received before its last connection ended."""
     published: int = 0
-    """Publications up to this one were in a log that is destroyed: no number of them returns."""
+    """Publications up to this one were in a destroyed log; their numbers must not be reused."""
     uncounted: bool = False
-    """Nobody but its client knows how many of its publications were in a destroyed log."""
+    """Only the client knows how many of its publications were in a destroyed log."""
     news: list[Decided | Over] = field(default_factory=list)
-    """The last words about transactions, and all that tell what plans have put in force: told again
-    to who comes back, since they may have been on their way when the connection broke. Who knows
-    them already is not harmed."""
+    """The latest notifications about transactions, and all that report entries added by plans. They
+    are repeated to a reconnecting client, because they may have been lost with the connection.
+    Duplicates do no harm."""
     willing: bool = False
-    """Its broker may do its part of plans."""
+    """Its broker may carry out its part of plans."""
     granted: int = 0
-    """How much its broker has put in force for it."""
+    """Number of entries that its broker has added for it."""
 
     @property
     def durable(self) -> bool:
         return self.keep_s > 0
 
     def expires_at(self, now: float, lease_s: float) -> float:
-        """When a session ends whose client has just gone, or whose broker has just come back:
-        that counts as a sign of life for a lease only, or it would never end."""
+        """When a session expires whose client has just left, or whose broker has just restarted. A
+        restart renews only a lease; otherwise a durable session might never expire."""
         if not self.durable:
             return now + lease_s
         left_at = now if self.left_at is None else self.left_at
         return max(left_at + self.keep_s, now + min(lease_s, self.keep_s))
+
+    def note(self, cursors: Mapping[str, int]) -> None:
+        """Its client has acknowledged pubends up to these ticks."""
+        for pubend, upto in cursors.items():
+            self.cursors[pubend] = max(upto, self.cursors.get(pubend, 0))
 
     def hear(self, told: Decided | Over) -> None:
         self.news.append(told)
@@ -75,11 +83,11 @@ class Session(Struct):
             self.news = [each for each in older if self._stands_by(each)] + last
 
     def _stands_by(self, told: Decided | Over) -> bool:
-        """It tells of something that is in force: who has not heard of that must hear it."""
+        """It reports an entry that is in force, so the client must receive it."""
         return isinstance(told, Decided) and any(s.sequence in self.names for s in told.added)
 
     def retold(self) -> list[Decided | Over]:
-        """The same again, without what has ended since."""
+        """The notifications to repeat, without entries that have ended since."""
         return [
             replace(told, added=tuple(s for s in told.added if s.sequence in self.names))
             if isinstance(told, Decided) and told.added
@@ -90,3 +98,18 @@ class Session(Struct):
     def grant(self) -> int:
         self.granted += 1
         return GRANTED + self.granted
+
+
+class MovingSession(Struct, array_like=True, frozen=True):
+    """A session that moves to another broker. Deadlines stay, like the operations that they are
+    for: an operation waits where it was requested."""
+
+    session: Session
+
+
+class SessionsImage(Struct, tag="sessions", array_like=True, frozen=True):
+    rows: tuple[Session, ...]
+
+
+class DeadlinesImage(Struct, tag="deadlines", array_like=True, frozen=True):
+    rows: tuple[tuple[OpId, float, float], ...]

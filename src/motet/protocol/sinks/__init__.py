@@ -1,12 +1,13 @@
 """Sinks: batches of any size that become one transaction of one pubend.
 
-Decision 29 says how. Rows are staged in files of the sink's home broker, beside the core; a commit
-is one fact, and what it commits is copied into the pubend's log behind it.
+See decision 29. Rows are staged in files of the sink's home broker, outside the core; a commit is
+one fact, after which the committed rows are copied into the pubend's log.
 
 Lives here
     messages     frames between a task that stages rows and a broker
-    state        what is durable of a sink: its last epoch, and what is committed and not copied
-    machine      which commits count
+    state        durable state of a sink: its last epoch, and blocks committed but not yet copied
+    durable      which commits count, and their effects
+    soft         commits whose staged files are being checked
 
 May import: `motet.errors`, `motet.model`, other rooms' messages.
 

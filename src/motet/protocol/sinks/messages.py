@@ -1,7 +1,7 @@
 """Frames between a task that stages rows and a broker.
 
-Like those of readers they begin with the version of the protocol, because no hello precedes them;
-each is answered once, by its answer or by `Refused`.
+Like the frames of readers they begin with the protocol version, because no hello precedes them.
+Each request gets one reply: its answer or `Refused`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from typing import Final
 from msgspec import Raw, Struct
 
 from motet.model import Filter
+from motet.protocol.traits import READER, SMALL_BYTES, frame
 
 MOST_ROWS: Final = 4096
 MOST_BYTES: Final = 1 << 20
-"""Of a piece; a single row may be larger."""
+"""Limit of a piece; a single row may be larger."""
 MAX_STAGING_CHARS: Final = 256
 
 
 class Attempt(Struct, array_like=True, frozen=True):
-    """Whose rows these are: a sink, the job that writes them, the batch of it, which part of
-    the batch, and which attempt at that part. `job` is a query's id, or a batch write's; a batch
-    write has epoch 0. An attempt's name is never used again."""
+    """One attempt to write one part of a batch: sink, job, epoch of the batch, partition, and name
+    of the attempt. `job` is the id of a query or of a batch write; a batch write has epoch 0. The
+    name of an attempt is never reused."""
 
     sink: str
     job: str
@@ -30,8 +31,9 @@ class Attempt(Struct, array_like=True, frozen=True):
     name: str
 
 
+@frame(senders=READER, versioned=True)
 class RowsRequest(Struct, tag="rows?", array_like=True, frozen=True):
-    """Stage piece `index`, from 0 on, of an attempt: bodies of events, which must lie inside
+    """Stage piece `index` (from 0) of an attempt: encoded events, which must lie inside
     `advertised`."""
 
     version: int
@@ -42,8 +44,9 @@ class RowsRequest(Struct, tag="rows?", array_like=True, frozen=True):
     bodies: list[Raw]
 
 
+@frame(senders=READER, versioned=True, most_bytes=SMALL_BYTES)
 class SealRequest(Struct, tag="seal?", array_like=True, frozen=True):
-    """An attempt has so many pieces, and no more come: make them durable."""
+    """The attempt is complete with this number of pieces: make them durable."""
 
     version: int
     number: int
@@ -51,9 +54,10 @@ class SealRequest(Struct, tag="seal?", array_like=True, frozen=True):
     pieces: int
 
 
+@frame(senders=READER, versioned=True, most_bytes=SMALL_BYTES)
 class DropRequest(Struct, tag="drop?", array_like=True, frozen=True):
-    """A batch will not be committed: all that is staged for it may go. Nothing happens if it
-    has been."""
+    """A batch will not be committed: discard what is staged for it. No effect if it is
+    committed."""
 
     version: int
     number: int
@@ -62,12 +66,13 @@ class DropRequest(Struct, tag="drop?", array_like=True, frozen=True):
     epoch: int
 
 
+@frame(soft=True)
 class RowsStaged(Struct, tag="rows", array_like=True, frozen=True):
     number: int
 
 
 class StagedPart(Struct, array_like=True, frozen=True):
-    """A finished attempt: what it must have when it is committed."""
+    """A finished attempt, and the contents that it must have when it is committed."""
 
     partition: int
     name: str
@@ -76,13 +81,15 @@ class StagedPart(Struct, array_like=True, frozen=True):
     checksum: int
 
 
+@frame(soft=True)
 class Sealed(Struct, tag="sealed", array_like=True, frozen=True):
-    """It is durable."""
+    """The attempt is durable."""
 
     number: int
     part: StagedPart
 
 
+@frame(soft=True)
 class Dropped(Struct, tag="dropped", array_like=True, frozen=True):
     number: int
 

@@ -1,4 +1,4 @@
-"""What is durable of the sinks of one broker."""
+"""Durable state of the sinks of one broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from motet.protocol.sinks.messages import StagedPart
 
 
 class Batch(NamedTuple):
-    """What is staged, and goes, together."""
+    """What is staged, and discarded, together."""
 
     sink: str
     job: str
@@ -20,19 +20,19 @@ class Batch(NamedTuple):
 
 class Sink(Struct):
     query: str = ""
-    """The one that writes into it; empty if none has yet."""
+    """The query that writes into the sink; empty: none yet."""
     epoch: int = -1
-    """The last one of that query that was committed."""
+    """The last epoch of that query that was committed."""
     former: list[str] = field(default_factory=list)
-    """Queries that were taken over from: they come back no more."""
+    """Earlier queries of a sink that was taken over; they may not write any more."""
     keys: dict[str, str] = field(default_factory=dict)
-    """Keys of batch writes that were committed, with their transactions; oldest first."""
+    """Keys of committed batch writes, with their transactions; oldest first."""
     jobs: dict[str, str] = field(default_factory=dict)
-    """The same for those without a key: they go by their job, and must not push out others."""
+    """The same for writes without a key, by job: they must not displace keys."""
 
 
 class StagedBlock(Struct):
-    """A batch that is committed, and of which the log has perhaps not everything yet."""
+    """A committed batch that may not be completely in the log yet."""
 
     tx: str
     client: str
@@ -40,11 +40,11 @@ class StagedBlock(Struct):
     job: str
     epoch: int
     tick: int
-    """Of its cut; its rows follow."""
+    """The tick of its cut; its rows follow."""
     rows: int
     parts: tuple[StagedPart, ...]
     waiting: list[OpId] = field(default_factory=list)
-    """Requests that are answered when the log has it."""
+    """Requests to be answered when the log has the whole batch."""
 
     @property
     def last_tick(self) -> int:
@@ -55,6 +55,12 @@ class StagedBlock(Struct):
         return Batch(self.client, self.job, self.epoch)
 
 
+class MovingSink(Struct, array_like=True, frozen=True):
+    """A sink whose session moves to another broker."""
+
+    sink: Sink
+
+
 class SinkState(Struct):
     sinks: dict[str, Sink] = field(default_factory=dict)
     blocks: dict[str, StagedBlock] = field(default_factory=dict)
@@ -62,3 +68,7 @@ class SinkState(Struct):
 
     def __bool__(self) -> bool:
         return bool(self.sinks or self.blocks)
+
+
+class SinksImage(Struct, tag="sinks", array_like=True, frozen=True):
+    state: SinkState

@@ -1,22 +1,33 @@
-"""What brokers tell each other about transactions: all of it control, numbered, journaled, FIFO.
+"""Messages between brokers about transactions: control messages, numbered, journaled and FIFO.
 
 A transaction is named by the request that began it: `client/epoch/sequence`. Three ways to travel:
 
 - a `Letter` goes to one broker,
-- an `Invite` goes where its event's subscriptions are, and `Reply` comes back the same way,
-- `Opening`, `Prepare`, `Decide` and `Settle` flood from the root; `Echoed` comes back to it.
+- an `Invite` follows the subscriptions that match its event; `Reply` returns the same way,
+- `Opening`, `Prepare`, `Decide` and `Settle` flood from the root; `Echoed` returns to it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from msgspec import Raw, Struct
 
 from motet.model import Filter, OpId
 
 MOST_OPERATIONS = 1000
-"""Of one client in one transaction."""
-SAME_KEY = "committed before as "
-"""Before the name of a transaction: why one with the same key was aborted."""
+"""Operations of one client in one transaction."""
+
+
+def op_of(tx: str) -> OpId:
+    """The request that began a transaction."""
+    client, epoch, number = tx.rsplit("/", 2)
+    return OpId(client, epoch, int(number))
+
+
+def is_tx(name: str) -> bool:
+    parts = name.rsplit("/", 2)
+    return len(parts) == 3 and parts[2].isdecimal() and len(parts[2]) <= 18 and bool(parts[0])
 
 
 class Begun(Struct, array_like=True, frozen=True):
@@ -36,7 +47,7 @@ class Ended(Struct, array_like=True, frozen=True):
 
 
 class Contribution(Struct, array_like=True, frozen=True):
-    """What one client does in a transaction. The one with the highest `version` has everything."""
+    """What one client does in a transaction. Each `version` includes all earlier ones."""
 
     client: str
     version: int
@@ -44,13 +55,13 @@ class Contribution(Struct, array_like=True, frozen=True):
     ended: tuple[Ended, ...] = ()
     events: int = 0
     pubend: str = ""
-    """Where its events will be published, if it has any."""
+    """The pubend that will publish its events, if it has any."""
     invited: tuple[Raw, ...] = ()
-    """The events by which it has invited others."""
+    """The events with which the client has invited participants."""
     size_bytes: int = 0
-    """Of the filters and invitations in here."""
+    """Size of the filters and invitations above."""
     broker: str = ""
-    """Whose client it is."""
+    """The client's broker; empty if the client did nothing."""
 
 
 class Step(Struct, array_like=True, frozen=True):
@@ -59,18 +70,18 @@ class Step(Struct, array_like=True, frozen=True):
     kind: str
     order: str
     name: str = ""
-    """What the subscription or advertisement is called, or is to be called."""
+    """The name of the subscription or advertisement."""
     filter: Filter | None = None
     body: bytes = b""
-    """Of an event, as it travels."""
+    """The encoded event of a `publish` step."""
 
 
 # ── letters ──────────────────────────────────────────────────────────────────────────────
 
 
 class Engage(Struct, tag="engage", array_like=True, frozen=True):
-    """To the broker of a client: it is to do that client's part of a plan. `cast` has all clients
-    in it."""
+    """To a client's broker: carry out the client's part of a plan. `cast` names all clients of the
+    plan."""
 
     tx: str
     client: str
@@ -81,8 +92,8 @@ class Engage(Struct, tag="engage", array_like=True, frozen=True):
 
 
 class Engaged(Struct, tag="engaged", array_like=True, frozen=True):
-    """To the root: one client's part of a plan is done. When those of the whole cast are, it can be
-    decided."""
+    """To the root: one client's part of a plan is done. The root decides when the whole cast is
+    done."""
 
     tx: str
     contribution: Contribution
@@ -92,16 +103,16 @@ class Engaged(Struct, tag="engaged", array_like=True, frozen=True):
 
 
 class Open(Struct, tag="open", array_like=True, frozen=True):
-    """To the root: a transaction wants to begin that is to be isolated. If nothing more is heard
-    of it, it is aborted some time after `timeout_s`."""
+    """To the root: open an isolated transaction. The root aborts it some time after `timeout_s` if
+    it hears nothing more of it."""
 
     tx: str
     timeout_s: float
 
 
 class Submit(Struct, tag="submit", array_like=True, frozen=True):
-    """To the root: all has been done, commit. `key` is the client's own name for what it does: of
-    all with the same one, one is committed. `isolated` asks for validation."""
+    """To the root: all parts are complete, commit. `key` makes it idempotent: at most one
+    transaction per client and key commits. `isolated` asks for validation."""
 
     tx: str
     contributions: tuple[Contribution, ...]
@@ -110,8 +121,8 @@ class Submit(Struct, tag="submit", array_like=True, frozen=True):
 
 
 class Withdraw(Struct, tag="withdraw", array_like=True, frozen=True):
-    """To the root, from a broker: this cannot go on. If it is not decided yet, abort it. One with a
-    `key` perhaps cannot go on because another one with that key was committed: then that is why."""
+    """To the root, from a broker: abort this transaction unless it is decided. If another
+    transaction with the same `key` was committed, that is the reason that the root gives."""
 
     tx: str
     broker: str
@@ -120,14 +131,14 @@ class Withdraw(Struct, tag="withdraw", array_like=True, frozen=True):
 
 
 class Query(Struct, tag="decided?", array_like=True, frozen=True):
-    """To the root, from a broker whose link to it has begun anew: if this is over, say so."""
+    """To the root, from a broker that may have missed the decision: if it is over, say so."""
 
     tx: str
     broker: str
 
 
 class Verdict(Struct, tag="verdict", array_like=True, frozen=True):
-    """From the root, to a broker that was away when this was decided."""
+    """From the root, to a broker that missed the decision."""
 
     tx: str
     number: int
@@ -136,7 +147,7 @@ class Verdict(Struct, tag="verdict", array_like=True, frozen=True):
 
 
 class Ask(Struct, tag="outcome?", array_like=True, frozen=True):
-    """To the coordinator's broker, and from there to the root: what became of a transaction?"""
+    """To the coordinator's broker, and from there to the root: what is a transaction's outcome?"""
 
     tx: str
     op: OpId
@@ -146,15 +157,15 @@ class Ask(Struct, tag="outcome?", array_like=True, frozen=True):
 
 
 class Tell(Struct, tag="outcome", array_like=True, frozen=True):
-    """To the broker of a client that has asked something of the root: what became of a transaction;
-    empty: nobody can say now. Or that its own has been opened."""
+    """To the broker of a client whose request needed the root: the outcome of a transaction (empty:
+    unknown at present), or the name of the transaction that has been opened for it."""
 
     op: OpId
     outcome: str
 
 
 class Effective(Struct, tag="effective", array_like=True, frozen=True):
-    """To the coordinator's broker: a decision is in effect wherever it concerns anybody."""
+    """To the coordinator's broker: a decision is in effect at every broker that it concerns."""
 
     tx: str
 
@@ -171,7 +182,7 @@ class Letter(Struct, tag="letter", array_like=True, frozen=True):
 
 
 class Invite(Struct, tag="invite", array_like=True, frozen=True):
-    """Whoever subscribes to this event is to take part. Travels at once, whatever is decided."""
+    """Invites all clients that subscribe to this event. It is sent at once, before the decision."""
 
     tx: str
     op: OpId
@@ -182,7 +193,7 @@ class Invite(Struct, tag="invite", array_like=True, frozen=True):
 
 
 class Reply(Struct, tag="reply", array_like=True, frozen=True):
-    """All whom an invitation has reached behind the sender have done their part."""
+    """All clients behind the sender that an invitation has reached have done their part."""
 
     op: OpId
     contributions: tuple[Contribution, ...]
@@ -194,19 +205,19 @@ class Reply(Struct, tag="reply", array_like=True, frozen=True):
 
 
 class Opening(Struct, tag="opening", array_like=True, frozen=True):
-    """A transaction begins that reads what is committed now, and nothing later."""
+    """Opens an isolated transaction, which reads what is committed now, and nothing later."""
 
     tx: str
 
 
 class Prepare(Struct, tag="prepare", array_like=True, frozen=True):
-    """Has anything changed that an isolated transaction has read?"""
+    """Validates an isolated transaction: has anything changed that it has read?"""
 
     tx: str
 
 
 class Decide(Struct, tag="decide", array_like=True, frozen=True):
-    """The root has decided. `number` is the place in the one order of all transactions."""
+    """The root's decision. `number` is its place in the one order of all transactions."""
 
     tx: str
     number: int
@@ -215,14 +226,14 @@ class Decide(Struct, tag="decide", array_like=True, frozen=True):
     begun: tuple[Begun, ...] = ()
     ended: tuple[Ended, ...] = ()
     pubends: tuple[str, ...] = ()
-    """All that publish something in it."""
+    """All pubends that publish something in it."""
     brokers: tuple[str, ...] = ()
-    """Whose clients have part in it."""
+    """The brokers whose clients take part in it."""
 
 
 class Echoed(Struct, tag="tx-echo", array_like=True, frozen=True):
-    """A flood has done its work at the sender and everywhere behind it: `opening`, `prepare`,
-    `decide`. Or, of a decision, at least wherever it concerns anybody: `effective`."""
+    """A flood (`opening`, `prepare`, `decide`) is complete at the sender and everywhere behind it.
+    `effective`: a decision is in effect at least at all brokers there that it concerns."""
 
     tx: str
     what: str
@@ -230,9 +241,54 @@ class Echoed(Struct, tag="tx-echo", array_like=True, frozen=True):
 
 
 class Settle(Struct, tag="settle", array_like=True, frozen=True):
-    """A decision has taken effect everywhere: it may be forgotten."""
+    """A decision is in effect everywhere and may be forgotten."""
 
     tx: str
 
 
 TxMessage = Letter | Invite | Reply | Opening | Prepare | Decide | Echoed | Settle
+
+
+# ── why a transaction is aborted; reasons travel, and are journaled, as text ──────────────
+
+_SAME_KEY = "committed before as "
+_LATE = "not complete within"
+
+
+class SameKey(Struct, frozen=True):
+    """Another transaction with the same key was committed, so this one is not needed."""
+
+    tx: str
+
+    @property
+    def text(self) -> str:
+        return f"{_SAME_KEY}{self.tx}"
+
+
+class Late(Struct, frozen=True):
+    """It took too long."""
+
+    text: str
+
+    @staticmethod
+    def after(timeout_s: float, missing: str = "") -> Late:
+        return Late(f"{_LATE} {timeout_s:g} s{missing}")
+
+    def waiting_for(self, clients: Iterable[str]) -> Late:
+        return Late(f"{self.text}: {', '.join(clients)} did not answer")
+
+
+class Because(Struct, frozen=True):
+    """Any other reason, as text for people."""
+
+    text: str
+
+
+Reason = SameKey | Late | Because
+
+
+def parse_reason(text: str) -> Reason:
+    """The reason that a text from a frame or a journal expresses."""
+    if text.startswith(_SAME_KEY):
+        return SameKey(text.removeprefix(_SAME_KEY))
+    return Late(text) if text.startswith(_LATE) else Because(text)

@@ -1,29 +1,100 @@
-"""Durable state of transactions at one broker.
+"""Durable state of transactions at one broker, by owner.
 
-| who | keeps | until |
+| owner | keeps | until |
 | --- | --- | --- |
-| the broker of a client that takes part | `Local`: what its clients do in it | it is decided |
-| the coordinator's broker | `Coordination` besides | its client has been answered |
-| a broker on an invitation's way | `Asked`: who has not replied | all have |
-| the same, if it is isolated | `Read`: whom it reached | it is decided |
-| every broker | `Active`: a decision whose effects are not complete | it is settled |
-| a pubend's broker | `Block`: its cut, until the log has it | it is logged |
-| the root | `Gathering`: parts of a plan | all are done |
-| the root | `outcomes`, `keys`, the last `number` | retention |
+| `Courier` | `Flood`: a question to all brokers | all have answered |
+| `TxTables` | `InvitationRead`: what isolated transactions read; `Marks` | the decision |
+| `Participant` | `Local`: what local clients do in a transaction | the decision |
+| `Invitations` | `AwaitedReplies`: the missing replies to an invitation | all have arrived |
+| `Coordinator` | `Coordination`: a transaction that a local client began | it has been answered |
+| `RootRequests` | `Held`: requests that wait for a route to the root | there is one |
+| `RootRequests` | outcome requests of local clients | they are answered |
+| `Decisions` | `Decision`: what is decided and not effective everywhere; `Held` | it is settled |
+| `Cutter` | `Touched`, then `Block`: a cut of our own pubend | the log has it |
+| `Root` | `PlanGathering`: parts of a plan; `Submission`: what is to be decided | the decision |
+| `Root` | outcomes and keys | retention |
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
+
 from msgspec import Raw, Struct, field
 
-from motet.model import OpId
-from motet.protocol.session.messages import UnadvertiseRequest, UnsubscribeRequest
+from motet.errors import InvariantError
+from motet.model import Filter, Hop, OpId
+from motet.protocol.routing.state import Entry
+from motet.protocol.session.messages import (
+    BeginRequest,
+    ExecuteRequest,
+    OutcomeRequest,
+    UnadvertiseRequest,
+    UnsubscribeRequest,
+)
 from motet.protocol.transactions.messages import Contribution, Decide, Engage
 
+# ── tables of legal moves ────────────────────────────────────────────────────────────────
+# By state and event: the next state; or `Ignored`, with the reason why the event changes nothing;
+# or `Forbidden`, with the client's error. An event without a row is a bug: `IllegalMove`.
 
-class Part(Struct):
-    """What one client of ours does in a transaction, by the numbers of its operations: of its
-    requests, or granted by us. Values are places in the order."""
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
+
+
+class IllegalMove(InvariantError):
+    """An event occurred in a state in which it is impossible."""
+
+
+class Ignored(NamedTuple):
+    """The event is legal and changes nothing."""
+
+    because: str
+
+
+class Forbidden(NamedTuple):
+    """A client may not do this; `error` names the error that it gets."""
+
+    error: str
+
+
+class Move(Enum):
+    """A state or an event in a table of moves."""
+
+    __hash__ = object.__hash__  # members are compared by identity; this is faster
+
+
+class Moves(Generic[S, E]):
+    def __init__(self, about: str, rows: Mapping[S, Mapping[E, S | Ignored | Forbidden]]) -> None:
+        self.about = about
+        self.rows = rows
+
+    def next(self, state: S, event: E, name: object) -> S | None:
+        """The next state of the object called `name`; None if nothing changes."""
+        row = self.rows[state].get(event) or self._row(state, event, name)
+        kind = type(row)
+        return None if kind is Ignored or kind is Forbidden else row  # type: ignore[return-value]
+
+    def refusal(self, state: S, event: E, name: object) -> str:
+        """The name of the client's error; empty if the client may do this."""
+        row = self._row(state, event, name)
+        return row.error if isinstance(row, Forbidden) else ""
+
+    def _row(self, state: S, event: E, name: object) -> S | Ignored | Forbidden:
+        row = self.rows[state].get(event)
+        if row is None:
+            text = f"{self.about} {name} is {state.value}: {event.value} is not legal then"
+            raise IllegalMove(text)
+        return row
+
+
+# ── state ────────────────────────────────────────────────────────────────────────────────
+
+
+class ClientPart(Struct):
+    """What one local client does in a transaction, by operation number: of the client's request, or
+    granted by its broker. Values are places in the order."""
 
     epoch: str
     version: int = 0
@@ -36,15 +107,15 @@ class Part(Struct):
     pending: dict[int, None] = field(default_factory=dict)
     """Requests that are not effective yet."""
     size_bytes: int = 0
-    """Of everything that it has asked for."""
+    """Size of everything that the client has asked for."""
     plan: Engage | None = None
-    """The letter that asked for it, without its steps; None if its client does it itself."""
+    """The letter that asked for this part, without its steps; None if the client does it itself."""
     placed: bool = False
-    """All that the plan adds is in the tables."""
+    """Everything that the plan adds is in the tables."""
 
 
-class Invitation(Struct):
-    """A client of ours was asked to take part, by an event."""
+class OpenInvitation(Struct):
+    """An invitation of a local client, by an event."""
 
     client: str
     epoch: str
@@ -52,49 +123,49 @@ class Invitation(Struct):
     op: OpId
     body: bytes = b""
     subscriptions: tuple[int, ...] = ()
-    """Of the client, because of which it was asked."""
+    """The client's subscriptions that match the event."""
     answer: int = 0
-    """Its answer's number among its requests, once it has answered."""
+    """The request number of the client's answer; 0: it has not answered."""
     refusal: str = ""
 
 
 class Local(Struct):
-    """A transaction in which clients of ours take part."""
+    """A transaction in which local clients take part."""
 
     tx: str
     timeout_s: float
-    parts: dict[str, Part] = field(default_factory=dict)
-    invitations: list[Invitation] = field(default_factory=list)
+    parts: dict[str, ClientPart] = field(default_factory=dict)
+    invitations: list[OpenInvitation] = field(default_factory=list)
     gathered: dict[str, Contribution] = field(default_factory=dict)
-    """What others have done whom clients of ours have invited."""
+    """Contributions of clients that local clients have invited."""
     withdrawn: bool = False
-    """The root has been told that it cannot go on."""
+    """The root has been asked to abort it."""
     refused: str = ""
-    """Somebody whom a client of ours has invited will not take part, or cannot: why. Then what
-    those have done who were reached is unknown here, so it can only be aborted."""
+    """Why a client that a local client has invited does not take part. Contributions of other
+    clients may then be missing here, so the transaction can only be aborted."""
 
 
 class Coordination(Struct):
-    """At the coordinator's broker."""
+    """A transaction, at its coordinator's broker."""
 
     tx: str
     kind: str
     """static, isolated or open."""
     key: str = ""
     request: int = 0
-    """Which request of the coordinator is answered when it is over; 0: none yet."""
+    """The coordinator's request that is answered at the end; 0: none yet."""
     submitted: bool = False
     outcome: str = ""
     reason: str = ""
 
 
-class Asked(Struct):
-    """An invitation that was passed on: whose reply is missing, and what has come so far."""
+class AwaitedReplies(Struct):
+    """An invitation that was passed on: the missing replies, and what has arrived so far."""
 
     tx: str
     op: OpId
     requester: str
-    """The neighbour that it came from; empty: a client of ours has invited."""
+    """The neighbour that it came from; empty: a local client."""
     neighbours: dict[str, None] = field(default_factory=dict)
     clients: dict[str, None] = field(default_factory=dict)
     contributions: dict[str, Contribution] = field(default_factory=dict)
@@ -102,42 +173,48 @@ class Asked(Struct):
     refusal: str = ""
 
 
-class Read(Struct):
-    """Where an invitation of an isolated transaction went from here."""
+class InvitationRead(Struct):
+    """Where this broker passed an invitation of an isolated transaction on to."""
 
     body: Raw
     source: str
-    """The neighbour that it came from; empty: a client of ours."""
+    """The neighbour that sent the invitation; empty: a local client."""
     hops: tuple[str, ...]
     own: tuple[OpId, ...] = ()
-    """Subscriptions of the same transaction that it met."""
+    """Matching subscriptions of the same transaction."""
     op: OpId | None = None
-    """Which invitation: its own client it does not reach."""
+    """The invitation; it does not reach the session that sent it."""
 
 
-class Active(Struct):
-    """A decision on its way, or not yet effective behind us."""
+class Decision(Struct):
+    """A decision that is not settled."""
 
     decide: Decide
     source: str
-    """The neighbour that told us; empty: we are the root."""
+    """The neighbour that sent it; empty: this broker is the root, or it is `late`."""
     missing: dict[str, None] = field(default_factory=dict)
     """Neighbours whose echo is missing."""
-    cutting: bool = False
-    """Our own pubend has to cut, and has not."""
     echoed: bool = False
     settled: bool = False
     """It has taken effect everywhere else."""
     late: bool = False
-    """It was settled while we were away: nobody but us is concerned any more."""
+    """It was settled while this broker was away, and concerns only this broker now."""
     concerned: dict[str, None] = field(default_factory=dict)
-    """Neighbours behind which it concerns somebody: until they say that it is in effect there."""
+    """Neighbours that have not yet reported it in effect at all concerned brokers behind them."""
     reported: bool = False
-    """We have said so of ourselves, and of all behind us."""
+    """This broker has reported that for itself and all behind it, or has nothing to report."""
+
+
+class Touched(Struct):
+    """A decision for which our pubend has not cut yet."""
+
+    decide: Decide
+    settled: bool = False
+    """It has taken effect everywhere else."""
 
 
 class Flood(Struct):
-    """A question to everybody: the opening, or the validation, of an isolated transaction."""
+    """A question to all brokers: the opening, or the validation, of an isolated transaction."""
 
     tx: str
     what: str
@@ -147,14 +224,14 @@ class Flood(Struct):
 
 
 class Switch(Struct, array_like=True, frozen=True):
-    """A subscription begins, or ends, above a tick of our own pubend."""
+    """A subscription begins, or ends, after a tick of our own pubend."""
 
     op: OpId
     tick: int
     ended: bool
 
 
-class Staged(Struct, array_like=True, frozen=True):
+class StagedEvent(Struct, array_like=True, frozen=True):
     """An event of a transaction; `index` is its place among those of its pubend."""
 
     client: str
@@ -163,59 +240,66 @@ class Staged(Struct, array_like=True, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """A cut of our own pubend, and the events behind it, one tick each."""
+    """A cut of our own pubend, and the events after it, one tick each."""
 
     tx: str
     number: int
     tick: int
     switches: tuple[Switch, ...]
     pubends: tuple[str, ...]
-    events: tuple[Staged, ...]
+    events: tuple[StagedEvent, ...]
     orders: tuple[str, ...] = ()
-    """If other pubends have events as well: the place of each of ours among all of them."""
+    """If other pubends have events as well: the place of each of our events among all of them."""
 
     @property
     def last_tick(self) -> int:
         return self.tick + len(self.events)
 
 
+RootRequest = BeginRequest | ExecuteRequest | OutcomeRequest
+"""Requests that need the root."""
+
+
 class Held(Struct, array_like=True, frozen=True):
-    """A request of a client of ours, or its part of a plan, that takes back what a transaction
-    begins: it waits until that is settled, since pubends may still expect what it begins."""
+    """A request of a local client, or its part of a plan, that removes what an unsettled
+    transaction begins. It waits until that is settled, because pubends may still wait for it. Or a
+    request that waits for a route to the root; then `tx` is empty."""
 
     tx: str
     op: OpId
-    request: UnadvertiseRequest | UnsubscribeRequest | Engage
+    request: UnadvertiseRequest | UnsubscribeRequest | Engage | RootRequest
+    until: float = 0.0
+    """The time until which it waits for a route to the root."""
 
     @property
     def forsaken(self) -> OpId | None:
-        """The subscription that is over for its client already."""
+        """The subscription that has already ended for its client."""
         if not isinstance(self.request, UnsubscribeRequest) or self.request.tag is not None:
-            return None  # in a transaction it may yet stay
+            return None  # if the transaction aborts, the subscription stays
         return OpId(self.op.client, self.op.epoch, self.request.target)
 
 
-class Outcome(Struct, array_like=True, frozen=True):
+class TxOutcome(Struct, array_like=True, frozen=True):
     number: int
     committed: bool
     reason: str
     at: float
     key: str = ""
-    """Its coordinator's own name for what it did, if it was committed with one."""
+    """The coordinator's idempotency key, if it was committed with one."""
 
 
 class Submission(Struct):
-    """At the root: a transaction that wants to commit, in the order of arrival."""
+    """At the root: a transaction to be committed; queued in the order of arrival."""
 
     tx: str
     contributions: tuple[Contribution, ...]
     key: str
     isolated: bool
     asked: bool = False
-    """Everybody was asked whether what it has read still holds."""
+    """Validation has begun: all brokers were asked whether what it has read is unchanged."""
 
 
-class Gathering(Struct):
+class PlanGathering(Struct):
     """At the root: the parts of a plan that are done."""
 
     cast: tuple[str, ...]
@@ -228,41 +312,114 @@ class Gathering(Struct):
         return [client for client in self.cast if client not in self.contributions]
 
 
-class TxState(Struct):
-    """Changed only by `Transactions`, and only while a journaled fact is applied."""
+class CourierState(Struct):
+    floods: dict[tuple[str, str], Flood] = field(default_factory=dict)
+    """By question and transaction."""
 
-    locals: dict[str, Local] = field(default_factory=dict)
-    coordinations: dict[str, Coordination] = field(default_factory=dict)
-    asked: dict[str, Asked] = field(default_factory=dict)
-    """By the request that invites."""
-    reads: dict[str, list[Read]] = field(default_factory=dict)
+
+class VersionState(Struct):
     bases: dict[str, int] = field(default_factory=dict)
-    """Isolated transactions that are not decided, each with what it reads."""
+    """Undecided isolated transactions, each with the version that it reads."""
+    reads: dict[str, list[InvitationRead]] = field(default_factory=dict)
+
+
+class Marks:
+    """Marks of transactions on entries of the routing tables. Changed only while a fact is
+    applied."""
+
+    def __init__(self) -> None:
+        self.undecided: dict[OpId, Entry] = {}
+        """Entries of undecided transactions; they are few."""
+        self.unsettled: dict[OpId, Entry] = {}
+        """These, and subscriptions that a transaction has ended: they wait for acknowledgements."""
+        self.uncut: dict[OpId, None] = {}
+        """Subscriptions that begin with a future cut of our pubend, and not before it."""
+        self.unended: dict[OpId, None] = {}
+        """Subscriptions that end with such a cut."""
+        self.version = 0
+        """Counts the changes of the tables."""
+        self.ghosts: list[tuple[Entry, int]] = []
+        """Removed subscriptions, each with the version that removed it: see `TxTables`."""
+        self.watched = False
+        """Is any isolated transaction open?"""
+
+    def watch(self, entry: Entry) -> None:
+        """Register an entry that is new, or whose marks have changed."""
+        if entry.tx:
+            self.undecided[entry.id] = entry
+        else:
+            self.undecided.pop(entry.id, None)
+        if entry.tx or entry.ended:
+            self.unsettled[entry.id] = entry
+        else:
+            self.unsettled.pop(entry.id, None)
+
+    def unwatch(self, op: OpId) -> None:
+        """Unregister an entry that was removed."""
+        self.undecided.pop(op, None)
+        self.unsettled.pop(op, None)
+
+    def subscribed(self, entry: Entry) -> None:
+        self.version += 1
+        entry.version = self.version
+        self.watch(entry)
+
+    def unsubscribed(self, entry: Entry) -> None:
+        self.version += 1
+        if self.watched and not entry.tx:
+            self.ghosts.append((entry, self.version))
+
+
+class ParticipantState(Struct):
+    locals: dict[str, Local] = field(default_factory=dict)
+
+
+class InvitationState(Struct):
+    asked: dict[str, AwaitedReplies] = field(default_factory=dict)
+    """By the request that sent the invitation."""
+
+
+class CoordinatorState(Struct):
+    coordinations: dict[str, Coordination] = field(default_factory=dict)
+
+
+class RootRequestState(Struct):
     questions: dict[str, float] = field(default_factory=dict)
-    """By request of a client of ours that asks for an outcome: how long it waits for the root."""
-    floods: dict[str, Flood] = field(default_factory=dict)
-    active: dict[str, Active] = field(default_factory=dict)
+    """By outcome request of a local client: its timeout in seconds."""
+    waiting: dict[OpId, Held] = field(default_factory=dict)
+    """Requests that wait for a route to the root, in the order of arrival."""
+
+
+class DecisionState(Struct):
+    active: dict[str, Decision] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
+    number: int = 0
+    """The highest number of a decision that this broker knows."""
+
+
+class CutterState(Struct):
+    touched: dict[str, Touched] = field(default_factory=dict)
     postponed: list[OpId] = field(default_factory=list)
-    """Requests of clients of ours that are done but for a cut of our pubend."""
+    """Requests of local clients that are complete except for a cut of our pubend."""
     staged: dict[str, dict[str, list[tuple[str, Raw]]]] = field(default_factory=dict)
-    """By committed transaction and client: events that are to be published with our cut."""
+    """By committed transaction and client: the events to be published with our cut."""
     blocks: dict[str, Block] = field(default_factory=dict)
     published: dict[str, int] = field(default_factory=dict)
-    """By client of ours that has published in transactions: the last tick of it."""
+    """By local client that has published in transactions: the tick of its last such event."""
     last_cut: tuple[int, int] = (0, 0)
-    """Of our own pubend: the number of its last cut, and the last tick of its block."""
-    number: int = 0
-    """The last decision that we have heard of."""
-    opened: dict[str, float] = field(default_factory=dict)
-    """Isolated ones that are not decided, each with how long it may take."""
-    gatherings: dict[str, Gathering] = field(default_factory=dict)
-    queue: list[Submission] = field(default_factory=list)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)
-    """By client and its own name for what it did: the transaction that was committed."""
+    """The number of our pubend's last cut, and the last tick of its block."""
 
-    def remember(self, tx: str, outcome: Outcome) -> None:
+
+class RootState(Struct):
+    opened: dict[str, float] = field(default_factory=dict)
+    """Undecided isolated transactions, each with its timeout in seconds."""
+    gatherings: dict[str, PlanGathering] = field(default_factory=dict)
+    queue: list[Submission] = field(default_factory=list)
+    outcomes: dict[str, TxOutcome] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    """By client and idempotency key: the transaction that was committed."""
+
+    def remember(self, tx: str, outcome: TxOutcome) -> None:
         self.outcomes[tx] = outcome
         if outcome.key:
             self.keys[key_of(tx, outcome.key)] = tx
@@ -274,5 +431,75 @@ class TxState(Struct):
 
 
 def key_of(tx: str, key: str) -> str:
-    """Keys are their client's own."""
+    """Different clients may use the same key."""
     return f"{tx.rsplit('/', 2)[0]}\0{key}"
+
+
+# ── the same state in snapshots: one flat struct, older than the owners ───────────────────
+# Its layout is that of snapshots on disk: see `motet.broker.core.records.MACHINE_VERSION`.
+
+
+class Active(Struct):
+    """A `Decision`, and whether our pubend is `Touched` by it."""
+
+    decide: Decide
+    source: str
+    missing: dict[str, None] = field(default_factory=dict)
+    cutting: bool = False
+    echoed: bool = False
+    settled: bool = False
+    late: bool = False
+    concerned: dict[str, None] = field(default_factory=dict)
+    reported: bool = False
+
+
+class TxState(Struct):
+    """The fields mean the same as in the states of the owners."""
+
+    locals: dict[str, Local] = field(default_factory=dict)
+    coordinations: dict[str, Coordination] = field(default_factory=dict)
+    asked: dict[str, AwaitedReplies] = field(default_factory=dict)
+    reads: dict[str, list[InvitationRead]] = field(default_factory=dict)
+    bases: dict[str, int] = field(default_factory=dict)
+    questions: dict[str, float] = field(default_factory=dict)
+    floods: dict[str, Flood] = field(default_factory=dict)
+    """By question and transaction, as one text."""
+    active: dict[str, Active] = field(default_factory=dict)
+    held: list[Held] = field(default_factory=list)
+    postponed: list[OpId] = field(default_factory=list)
+    staged: dict[str, dict[str, list[tuple[str, Raw]]]] = field(default_factory=dict)
+    blocks: dict[str, Block] = field(default_factory=dict)
+    published: dict[str, int] = field(default_factory=dict)
+    last_cut: tuple[int, int] = (0, 0)
+    number: int = 0
+    opened: dict[str, float] = field(default_factory=dict)
+    gatherings: dict[str, PlanGathering] = field(default_factory=dict)
+    queue: list[Submission] = field(default_factory=list)
+    outcomes: dict[str, TxOutcome] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    """Empty, like `outcomes`: those are many, are separate parts, and contain the keys."""
+
+
+class GhostImage(Struct, array_like=True, frozen=True):
+    id: OpId
+    filter: Filter
+    source: Hop
+    version: int
+
+
+class VersionsImage(Struct, tag="versions", array_like=True, frozen=True):
+    """What isolated transactions may read."""
+
+    version: int
+    watched: bool
+    ghosts: tuple[tuple[GhostImage, int], ...]
+
+
+class TransactionsImage(Struct, tag="transactions", array_like=True, frozen=True):
+    """Everything except the outcomes, which are many."""
+
+    state: TxState
+
+
+class OutcomesImage(Struct, tag="outcomes", array_like=True, frozen=True):
+    rows: tuple[tuple[str, TxOutcome], ...]

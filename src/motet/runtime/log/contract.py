@@ -1,4 +1,4 @@
-"""What every log offers, on disk or simulated."""
+"""The interface of every log, on disk or simulated."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 USER_KINDS = 16
-"""Kinds below are free for those who append; the others are the log's own."""
+"""Kinds below this are free for users of the log; the others are the log's own."""
 
 MAX_APPEND_BYTES = 1 << 30
-"""One call of `append` takes at most this much, in at most a quarter as many records."""
+"""One call of `append` takes at most this many bytes, in at most a quarter as many records."""
 
 
 class Record(NamedTuple):
@@ -21,7 +21,7 @@ class Record(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """A file of a log, and the records in it."""
+    """A file of a log and the range of its records."""
 
     path: Path
     first: int
@@ -29,14 +29,14 @@ class Extent(NamedTuple):
 
 
 class Durability(Enum):
-    """When a record counts as durable. The name says what is given up."""
+    """When a record counts as durable. The name says what may be lost."""
 
     FSYNC = "fsync"
-    """Once it is synced: survives a power failure."""
+    """Durable once synced: survives a power failure."""
 
     MAY_LOSE_A_SECOND = "may-lose-a-second"
-    """Once it is written, and synced within a second: survives the end of the process however
-    it comes, but a power failure takes up to a second of what was acknowledged."""
+    """Durable once written, and synced within a second: survives any end of the process, but a
+    power failure loses up to a second of acknowledged records."""
 
 
 class Log(Protocol):
@@ -46,28 +46,28 @@ class Log(Protocol):
 
     @property
     def appended(self) -> int:
-        """The sequence of the last record taken; 0 if there never was one. Records count from 1."""
+        """The sequence of the last record appended; 0 if there never was one. The first is 1."""
 
     @property
     def durable(self) -> int:
         """The sequence of the last record that survives a crash; never more than `appended`."""
 
     def append(self, payloads: Sequence[bytes], kind: int = 0) -> int:
-        """Take records, in order; the position at which all of them are durable."""
+        """Append records in order; returns the position at which all of them are durable."""
 
     def watch(self, durable: Callable[[], None], failed: Callable[[Exception], None]) -> None:
         """Call `durable` on the event loop whenever `durable` grows outside of `append`. Call
-        `failed` once if it never will again: a failed sync is not retried."""
+        `failed` once if it can never grow again: a failed sync is not retried."""
 
     def read(self, first: int, last: int | None = None) -> Iterator[Record]:
-        """The durable records from `first` to `last`, both included, verified while reading.
+        """The durable records from `first` to `last`, both included, verified while reading. Raises
         `LogTrimmed` if `first` was trimmed."""
 
     def trim(self, upto: int) -> None:
-        """Records up to `upto` may go, soon. More may be kept; the newest segment always is."""
+        """Records up to `upto` may be removed soon, except those in the newest segment."""
 
     async def close(self) -> None:
-        """Make durable what was appended, and let go."""
+        """Make all appended records durable, and release the log."""
 
     async def abandon(self) -> None:
-        """Let go, and claim nothing: whoever opens the log next finds it as after a crash."""
+        """Release the log without an orderly end: the next `open` finds it as after a crash."""

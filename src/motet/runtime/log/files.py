@@ -1,16 +1,25 @@
-"""Syncs, renames and small marks that survive a power failure."""
+"""Syncs, renames and small marks that survive a power failure; consistent reads of files that
+change; work on files in another process."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from subprocess import DEVNULL, PIPE, Popen
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from motet.errors import DiskFailed, LogCorrupted, StorageError
+
+T = TypeVar("T")
+
+LOOKS = 10
+"""The number of attempts to read files that change at the same time."""
 
 _ROOM = "make room on the disk or replace it"
 _DESCRIPTORS = "allow more open files (`ulimit -n`), or let fewer clients connect"
@@ -26,16 +35,16 @@ WAYS_OUT = {
     errno.EROFS: "mount the disk writable; if the system did that to it by itself, replace it",
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
-    errno.ENOENT: "somebody has removed it; leave the folder alone",
+    errno.ENOENT: "it was removed; do not change the folder of a broker",
 }
-"""What can be done about a write that failed, by the reason that the system gives."""
+"""What to do about a failed write, by the system's error number."""
 
 NEW = ".new"
-"""The ending of a file that is not finished. Nobody reads it; opening removes it."""
+"""The suffix of an unfinished file. It is never read, and opening the log removes it."""
 
 
 class Mark(NamedTuple):
-    """A place in the log, remembered in a small file beside the segments."""
+    """A place in the log, stored in a small file beside the segments."""
 
     sequence: int
     chain: int
@@ -46,7 +55,7 @@ class Mark(NamedTuple):
 
     @staticmethod
     def read(path: Path) -> Mark | None:
-        """None if there is no such mark."""
+        """The mark, or None if the file does not exist."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -59,30 +68,34 @@ class Mark(NamedTuple):
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """One write, unless the system takes it in pieces."""
+    """Write all data: one write, unless the system takes it in pieces."""
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, memoryview(data)[written:])
 
 
-def sync_folder(path: Path) -> None:
-    """What was created, renamed or removed in a folder stays so after a power failure."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+@contextlib.contextmanager
+def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """The descriptor of a file, closed at the end of the block."""
+    descriptor = os.open(path, flags, 0o644)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make created, renamed and removed entries of a folder survive a power failure."""
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        os.fsync(descriptor)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put a file there whole, or not at all."""
+    """Write a file completely or not at all."""
     new = path.with_name(path.name + NEW)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
+    with opened(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
         write_all(descriptor, data)
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
     os.rename(new, path)
     sync_folder(path.parent)
 
@@ -108,7 +121,7 @@ def unreadable(path: Path, error: OSError) -> StorageError:
 
 @contextlib.contextmanager
 def usable(path: Path) -> Iterator[None]:
-    """Errors of the operating system, said clearly."""
+    """Turn errors of the operating system into clear ones."""
     try:
         yield
     except FileNotFoundError as error:
@@ -123,3 +136,44 @@ def usable(path: Path) -> Iterator[None]:
             f"{error.filename or path} cannot be used: {reason}; give this user the right to "
             f"write there, or name another folder"
         ) from error
+
+
+def listing(*folders: Path) -> dict[str, tuple[int, int]]:
+    """All files with their sizes and times; any change to the folders shows in it."""
+    found = {}
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat()
+                    if entry.is_file():
+                        found[entry.path] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def steadily(look: Callable[[], T], *folders: Path) -> T:
+    """The result of `look`, which reads files. A writer may change them at the same time: then it
+    is tried again."""
+    tries = LOOKS
+    while True:
+        tries, before = tries - 1, listing(*folders)
+        try:
+            return look()
+        except (StorageError, FileNotFoundError):
+            if not tries or listing(*folders) == before:
+                raise
+
+
+async def run_module(*words: str | Path) -> tuple[int, bytes, str]:
+    """Work on files in another process, `python WORDS…`: returns its exit code, its output, and the
+    last line of its errors."""
+    # Not through the event loop: that forks, which copies the page tables of all our memory and
+    # blocks the loop meanwhile. `Popen` shares the memory until the child executes.
+    process = Popen((sys.executable, *words), stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        printed, complaint = await asyncio.to_thread(process.communicate)
+    except BaseException:
+        process.kill()
+        raise
+    last_words = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+    return process.returncode, printed, last_words

@@ -1,4 +1,4 @@
-"""Single files of records, whole or not there: for snapshots."""
+"""Single files of records that are complete or absent: for snapshots."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from motet.runtime.log.contract import USER_KINDS, Record
 from motet.runtime.log.files import (
     NEW,
     disk_failed,
+    opened,
     remove_file,
     sync_folder,
     unreadable,
@@ -19,8 +20,7 @@ from motet.runtime.log.files import (
     write_all,
 )
 from motet.runtime.log.folder import WAY_OUT, broken, checked_header
-from motet.runtime.log.layout import SEAL, Encoder, Header, seal
-from motet.runtime.log.scan import Broken, beginning, walk
+from motet.runtime.log.layout import SEAL, Broken, Encoder, Header, beginning, seal, walk
 
 WRITE_BYTES = 1 << 20
 
@@ -37,9 +37,9 @@ def write_sealed(
     chain: int = 0,
 ) -> None:
     """Write records of (kind, payload), numbered from `first`, to a file that appears under its
-    name only once it is whole and durable. `chain` is the checksum that the records go on from: a
+    name only once it is complete and durable. `chain` is the checksum that the records continue: a
     file that belongs to a place in a log takes the log's."""
-    # Nobody else writes to it: a process that outlived its broker may be at the same file.
+    # The name is unique: a process that outlived its broker may be writing the same file.
     new = path.with_name(f"{path.name}.{os.getpid()}-{next(_count)}{NEW}")
     try:
         _write(new, Header(purpose, version, first, chain), payloads)
@@ -56,8 +56,7 @@ def write_sealed(
 def _write(path: Path, header: Header, payloads: Iterable[tuple[int, bytes]]) -> None:
     encoder = Encoder(header.first - 1, header.seed)
     parts, size = [header.encode()], 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
         for kind, payload in payloads:
             assert 0 <= kind < USER_KINDS, kind
             parts += encoder.encode((payload,), kind)
@@ -68,8 +67,6 @@ def _write(path: Path, header: Header, payloads: Iterable[tuple[int, bytes]]) ->
         parts.append(seal(encoder.sequence + 1, encoder.chain))
         write_all(descriptor, b"".join(parts))
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class SealedFile:
@@ -106,6 +103,6 @@ class SealedFile:
 
 
 def read_sealed(path: Path, *, purpose: str) -> SealedFile:
-    """The header is checked at once, the records while they are read."""
+    """The header is checked now, the records while they are read."""
     with usable(path):
         return SealedFile(path, checked_header(path, purpose))

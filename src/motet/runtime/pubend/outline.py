@@ -1,33 +1,123 @@
-"""The outline of a range of ticks: how much is in it, where it may be divided, and which
-transactions."""
+"""Outlines: sizes and transactions along the stream, without the content of its events. Of sealed
+parts only the index and the cuts of transactions are read."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from motet.errors import LogTrimmed
 from motet.protocol.reading.messages import REST, LogStep
-from motet.runtime.pubend.batches import Lost, Sieve
-from motet.runtime.pubend.entries import Entry, Grain, entry_of
-from motet.runtime.pubend.parts import Live, Part, part_with
-from motet.runtime.pubend.reading import Reading
-from motet.runtime.pubend.records import Cut
-from motet.runtime.pubend.shelf import Shelf
+from motet.runtime.pubend.columns import BlockReader, Index, Runs, blocks_between
+from motet.runtime.pubend.reading import Lost, StreamReading
+from motet.runtime.pubend.records import CUT, DECODERS, RUN, EventRun, StoredCut, Ticked
+from motet.runtime.pubend.state import Part, SealedPart
+
+
+class Grain(NamedTuple):
+    """Adjacent runs may be joined if together they are not larger than this."""
+
+    events: int
+    size_bytes: int
+
+
+class OutlineEntry(NamedTuple):
+    """A record of the stream, or several runs of events, without the content."""
+
+    first_tick: int
+    upto: int
+    """The last tick."""
+    events: int
+    size_bytes: int
+    is_block: bool = False
+    """It has events of a transaction."""
+    cut: StoredCut | None = None
+
+    @property
+    def is_solid(self) -> bool:
+        """Whether there is an event at every tick."""
+        return self.upto - self.first_tick + 1 == self.events
+
+
+def entry_of(record: Ticked) -> OutlineEntry:
+    if isinstance(record, EventRun):
+        first, last = record.first_tick, record.last_tick
+        return OutlineEntry(first, last, record.count, record.size_bytes, not record.epoch)
+    cut = record if isinstance(record, StoredCut) else None
+    return OutlineEntry(record.tick, record.tick, 0, 0, cut=cut)
+
+
+def sealed_entries(
+    path: Path, index: Index, since: int, upto: int, grain: Grain
+) -> Iterator[OutlineEntry]:
+    for reader in blocks_between(path, index, since, upto):
+        block = reader.block
+        is_inside = since <= block.first_tick and block.last_tick <= upto
+        if is_inside and _is_plain(reader.runs, index):
+            most = min(grain.events, grain.size_bytes * block.rows // max(block.bodies.size, 1))
+            yield from _joined(reader.runs, most)
+        else:
+            yield from _block_entries(reader, index, since, upto)
+
+
+def _is_plain(runs: Runs, index: Index) -> bool:
+    """Whether there are only events outside of transactions."""
+    return {*runs.kinds} == {RUN} and all(index.names[epoch] for epoch in {*runs.epochs})
+
+
+def _joined(runs: Runs, most_events: int) -> Iterator[OutlineEntry]:
+    """Several runs as one entry, because most logs have very many small ones."""
+    ticks, rows, sizes = runs.first_ticks, runs.first_rows, runs.first_bytes
+    at = 0
+    while at < len(ticks):
+        end = max(bisect_right(rows, rows[at] + most_events) - 1, at + 1)
+        last = ticks[end - 1] + rows[end] - rows[end - 1] - 1
+        yield OutlineEntry(ticks[at], last, rows[end] - rows[at], sizes[end] - sizes[at])
+        at = end
+
+
+def _block_entries(
+    reader: BlockReader, index: Index, since: int, upto: int
+) -> Iterator[OutlineEntry]:
+    runs = reader.runs
+    cuts = [(at, runs.first_rows[at]) for at, kind in enumerate(runs.kinds) if kind == CUT]
+    pieces = [(at, row, row + 1) for at, row in cuts]
+    bodies = dict(zip((at for at, _ in cuts), reader.gather(pieces), strict=True)) if cuts else {}
+    spans = zip(pairwise(runs.first_rows), pairwise(runs.first_bytes), strict=True)
+    for at, ((row, end_row), (begin, end)) in enumerate(spans):
+        first, count, size = runs.first_ticks[at], end_row - row, end - begin
+        last = first + count - 1
+        if last < since:
+            continue
+        if first > upto:
+            return
+        if runs.kinds[at] != RUN:
+            cut: StoredCut | None = DECODERS[CUT](bodies[at]) if at in bodies else None  # type: ignore[assignment]
+            yield OutlineEntry(first, first, 0, 0, cut=cut)
+            continue
+        kept_first, kept_last = max(first, since), min(last, upto)
+        kept = kept_last - kept_first + 1
+        is_block = not index.names[runs.epochs[at]]
+        yield OutlineEntry(kept_first, kept_last, kept, size * kept // count, is_block)
+
+
+# ── steps ────────────────────────────────────────────────────────────────────────────────
 
 OUTLINE_S: Final = 0.1
-"""Whoever waits for an outline hears something after this time."""
+"""The answer to a request for an outline is sent after this time at the latest."""
 MOST_STEPS: Final = 4096
 GRAINS: Final = 16
-"""A step may be larger than it should be by one part in so many."""
+"""A step may exceed its size by one part in this many."""
 
 
 class Measure(Struct, frozen=True):
-    """What somebody wants to know: steps of about so many events or bytes, until there are so
-    many in all. With `every_block`, transactions of one pubend are steps of their own, too."""
+    """A request: steps of about `step_events` or `step_bytes`, up to the totals `most_events` or
+    `most_bytes`. With `every_block`, transactions of a single pubend are separate steps, too."""
 
     step_events: int
     step_bytes: int
@@ -50,58 +140,39 @@ class Outlined(Struct, frozen=True):
 
 
 class OutlineReading:
-    def __init__(
-        self, reading: Callable[[Sieve], Reading], shelf: Shelf, parts: Callable[[], Sequence[Part]]
-    ) -> None:
-        self._reading = reading
-        self._shelf = shelf
-        self._parts = parts
+    def __init__(self, stream: StreamReading) -> None:
+        self._stream = stream
 
     @property
     def gone_cut(self) -> int:
-        """The number of the last cut that is not kept any more; 0 if all are."""
-        return self._parts()[0].cut_before
+        """The number of the last cut that is no longer kept; 0 if all are."""
+        return self._stream.parts()[0].cut_before
 
     def piece(self, since: int, last: int, measure: Measure) -> Outlined:
-        """The first piece of the ticks from `since` to `last`, which are durable. It ends before
-        a transaction whose events are not all there."""
+        """The first piece of the ticks from `since` to `last`, which are durable. It ends before a
+        transaction whose events are not all there."""
+
+        def read(part: Part, first: int, upto: int) -> Iterator[OutlineEntry]:
+            if isinstance(part, SealedPart):
+                return self._stream.shelf.entries(part, first, upto, measure.grain)
+            batches = self._stream.batches_of_rows(first, upto, None)
+            return (entry_of(record) for batch in batches for record in batch.records)
+
         steps = Steps(since, last, measure)
         until_s = time.monotonic() + OUTLINE_S
-        at = since
-        while at <= last:
-            parts = tuple(self._parts())
-            number = part_with(parts, at)
-            if number < 0 or parts[number].is_lost:
-                if at > since:
-                    return steps.outlined(at - 1)
-                return Outlined(since, min(last, parts[number + 1].floor), True, [])
-            upto = min(last, parts[number + 1].floor) if number + 1 < len(parts) else last
-            try:
-                for entry in self._entries(parts[number], at, upto, measure.grain):
-                    at = entry.last_tick + 1
-                    steps.take(entry)
-                    if steps.is_full or (steps.steps and time.monotonic() > until_s):
-                        return steps.outlined(entry.last_tick)
-            except (LogTrimmed, FileNotFoundError):
-                # It was sealed or trimmed meanwhile: look again, from here.
-                if parts[number] in self._parts():
-                    raise
-                continue
-            at = upto + 1
+        for found in self._stream.along(since, last, read):
+            if isinstance(found, Lost):
+                if found.since > since:
+                    return steps.outlined(found.since - 1)
+                return Outlined(since, found.upto, True, [])
+            steps.take(found)
+            if steps.is_full or (steps.steps and time.monotonic() > until_s):
+                return steps.outlined(found.upto)
         return steps.outlined(last)
-
-    def _entries(self, part: Part, since: int, upto: int, grain: Grain) -> Iterator[Entry]:
-        if not isinstance(part, Live):
-            yield from self._shelf.entries(part, since, upto, grain)
-            return
-        for batch in self._reading(Sieve()).batches(since, upto, None, None):
-            if isinstance(batch, Lost):
-                raise LogTrimmed("it was trimmed meanwhile")
-            yield from map(entry_of, batch.records)
 
 
 class Steps:
-    """Entries on their way into steps. No step ends within a transaction's events."""
+    """Collects entries into steps. No step ends within a transaction's events."""
 
     def __init__(self, since: int, last: int, measure: Measure) -> None:
         self.steps: list[LogStep] = []
@@ -109,15 +180,15 @@ class Steps:
         self._last = last
         self._measure = measure
         self._closed = since - 1
-        """The last step ends here."""
+        """The last tick of the last finished step."""
         self._passed = since - 1
-        """The step that is under way has come so far."""
+        """The last tick of the current step so far."""
         self._events = self._bytes = 0
         self._all_events = self._all_bytes = 0
-        self._cut: Cut | None = None
+        self._cut: StoredCut | None = None
         self._block_events = self._block_bytes = 0
         self._is_cut_off = False
-        """There is more that is not taken."""
+        """Some entries were not taken."""
 
     @property
     def is_full(self) -> bool:
@@ -129,7 +200,7 @@ class Steps:
             or self._all_bytes >= measure.most_bytes
         )
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: OutlineEntry) -> None:
         cut = entry.cut
         if cut is not None and cut.last > cut.tick:
             if cut.last > self._last:
@@ -139,20 +210,20 @@ class Steps:
         elif self._cut is not None:
             self._block_events += entry.events
             self._block_bytes += entry.size_bytes
-            if entry.last_tick >= self._cut.last:
+            if entry.upto >= self._cut.last:
                 self._block(self._cut)
         elif entry.is_block:
             self._step_before(entry.first_tick)
-            self._count(entry.last_tick, entry.events, entry.size_bytes)
-            self._step(entry.last_tick, REST)
+            self._count(entry.upto, entry.events, entry.size_bytes)
+            self._step(entry.upto, REST)
         elif entry.events and not entry.is_solid:
-            self._count(entry.last_tick, entry.events, entry.size_bytes)
+            self._count(entry.upto, entry.events, entry.size_bytes)
             self._look()
         else:
             self._run(entry)
 
-    def _block(self, cut: Cut) -> None:
-        """All events of a transaction are in."""
+    def _block(self, cut: StoredCut) -> None:
+        """All events of a transaction are counted."""
         self._cut = None
         is_own = self._measure.every_block or len(cut.pubends) > 1
         if is_own:
@@ -163,10 +234,10 @@ class Steps:
         else:
             self._look()
 
-    def _run(self, entry: Entry) -> None:
+    def _run(self, entry: OutlineEntry) -> None:
         first, left, size = entry.first_tick, entry.events, entry.size_bytes
         if not left:
-            self._passed = entry.last_tick
+            self._passed = entry.upto
         while left and not self.is_full:
             each = max(size // left, 1)
             room = self._measure.step_events - self._events
@@ -203,7 +274,7 @@ class Steps:
             self._events = self._bytes = 0
 
     def outlined(self, upto: int) -> Outlined:
-        """Everything up to this tick was taken, or lies behind what cannot be."""
+        """Finish: all up to this tick was taken, or follows an entry that cannot be taken."""
         if self._is_cut_off or self._cut is not None:
             upto = self._passed
         self._step(max(upto, self._passed))

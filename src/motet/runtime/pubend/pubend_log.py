@@ -1,4 +1,4 @@
-"""The log of one pubend: its events, numbered by ticks, until everybody has them."""
+"""The log of one pubend: its events by tick, until every client has acknowledged them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from motet.errors import InvariantError, MisuseError, StorageError
 from motet.model import Filter
 from motet.runtime.log import Durability, Extent, FileLog
-from motet.runtime.pubend.batches import Batch, Lost, Projection, Sieve
-from motet.runtime.pubend.durable_ticks import DurableTicks
-from motet.runtime.pubend.file_shelf import FileShelf
-from motet.runtime.pubend.opening import Opening, SegmentedLog
-from motet.runtime.pubend.parts import Live, Part, Sealed
-from motet.runtime.pubend.reading import Reading
+from motet.runtime.pubend.reading import EventBatch, Lost, StreamReading
 from motet.runtime.pubend.records import (
     CHECKPOINT,
     CURSOR,
@@ -28,22 +23,76 @@ from motet.runtime.pubend.records import (
     START,
     Bodies,
     Cursor,
-    Cut,
-    Ended,
+    EndedSessions,
+    EventRun,
     Loss,
-    Run,
     Start,
+    StoredCut,
     encode,
 )
 from motet.runtime.pubend.retention import Disk, Retention, Trimmed, letting_go
-from motet.runtime.pubend.shelf import Shelf
-from motet.runtime.pubend.table_reading import TableReading
+from motet.runtime.pubend.shelf import FileShelf
+from motet.runtime.pubend.state import (
+    DurableTicks,
+    LivePart,
+    Part,
+    SealedPart,
+    SegmentedLog,
+    open_stream,
+)
+from motet.runtime.pubend.tables import TableReading
 
 PURPOSE: Final = "pubend"
 VERSION: Final = 1
 SEGMENT_BYTES: Final = 64 << 20
 _NEVER_ROLLS: Final = 1 << 62
-"""Segments begin when we say so, because each begins with a checkpoint."""
+"""We decide when a segment begins, because each begins with a checkpoint."""
+
+
+class Holdings(NamedTuple):
+    """What a log keeps, and what it had to remove."""
+
+    events: int
+    """The number of events kept."""
+    size_bytes: int
+    sealed_bytes: int
+    acknowledged: int
+    """The last tick that every client has acknowledged; 0 if there is none."""
+    lost_upto: int
+    """The last tick of a part that was removed while still owed; 0 if none was."""
+    lost_events: int | None
+    """The number of events in such parts; None, unknown, if a whole log was destroyed."""
+    destroyed_upto: int
+    """Everything up to this tick was lost with its log; 0 if no log was ever destroyed."""
+
+
+class Cursors:
+    """The named cursors of a log. Each says how far its owner has come."""
+
+    def __init__(self, log: PubendLog) -> None:
+        self._log = log
+
+    def ticks(self) -> dict[str, int]:
+        """By name, the last tick that its owner has acknowledged."""
+        known = self._log.state.cursors
+        return {name: known[name].tick or 0 for name in sorted(known)}
+
+    def expires_s(self, name: str) -> float:
+        """When a cursor is abandoned unless it is set again."""
+        return self._log.state.cursors[name].touched_s + self._log.retention.cursor_age_s
+
+    def set(self, name: str, tick: int) -> int:
+        """Acknowledge everything up to this tick for a named owner, which is owed the rest;
+        returns the position at which that is durable. It may go back."""
+        log = self._log
+        if not 0 <= tick <= log.last_tick:
+            raise MisuseError(f"{log.pubend} has ticks up to {log.last_tick}, not yet {tick}")
+        return log.touch(name, tick)
+
+    def remove(self, name: str) -> int:
+        if name not in self._log.state.cursors:
+            return self._log.log.appended
+        return self._log.touch(name, None)
 
 
 class PubendLog:
@@ -54,28 +103,33 @@ class PubendLog:
         log: SegmentedLog,
         pubend: str,
         *,
-        shelf: Shelf,
+        shelf: FileShelf,
         retention: Retention | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         now_s: Callable[[], float] = time.time,
         begin_behind: int = 0,
     ) -> None:
-        """Continue the pubend on a log that is open, or begin one: see also `open`."""
+        """Continue the pubend on an open log, or begin one: see also `open`."""
         self.log = log
         self.retention = retention or Retention()
         self._shelf = shelf
         self._now_s = now_s
         self._segment_bytes = segment_bytes
-        opened = Opening(log, log.extents, shelf, pubend, begin_behind).open(now_s())
-        self._standing = opened.standing
+        self.pubend = pubend
+        opened = open_stream(log, shelf, pubend, begin_behind, now_s())
+        self.state = state = opened.state
+        """State that needs no reading. Only the log changes it."""
         self._parts: tuple[Part, ...] = opened.parts
-        """Never changed in place: who reads takes what is there."""
-        standing = self._standing
-        self._durable_ticks = DurableTicks(standing.last_tick, standing.block)
+        """Replaced, never changed in place, so that readers can keep a reference."""
+        self._reading = StreamReading(pubend, log, shelf, lambda: self._parts)
+        self.tables = TableReading(self._reading)
+        """The same as `read`, as tables, piece by piece."""
+        self.cursors = Cursors(self)
+        self._durable_ticks = DurableTicks(state.last_tick, state.block)
         if opened.begins_segment:
             self._checkpoint()
         for part in shelf.given_up:
-            self._note(LOSS, Loss(max(part.last_tick, self.lost_upto), part.events))
+            self._note(LOSS, Loss(max(part.last_tick, state.lost_upto), part.events))
 
     @staticmethod
     def open(
@@ -89,9 +143,9 @@ class PubendLog:
         now_s: Callable[[], float] = time.time,
         begin_behind: int = 0,
     ) -> PubendLog:
-        """Continue the pubend whose log is in a folder, or begin one; one that begins behind a
-        tick reports all up to it as lost. With `accept_loss`, sealed files that are damaged or
-        missing are given up, and their ticks reported as lost."""
+        """Continue the pubend whose log is in a folder, or begin one. A new one with `begin_behind`
+        reports everything up to that tick as lost. With `accept_loss`, damaged or missing sealed
+        files are given up, and their ticks reported as lost."""
         log = FileLog.open(
             directory,
             purpose=PURPOSE,
@@ -117,13 +171,9 @@ class PubendLog:
     # ── positions ────────────────────────────────────────────────────────────────────────
 
     @property
-    def pubend(self) -> str:
-        return self._standing.pubend
-
-    @property
     def last_tick(self) -> int:
-        """The last tick that was given away; 0 if none was."""
-        return self._standing.last_tick
+        """The last tick that was used; 0 if none was."""
+        return self.state.last_tick
 
     @property
     def durable_tick(self) -> int:
@@ -132,17 +182,17 @@ class PubendLog:
 
     @property
     def whole_tick(self) -> int:
-        """The same for late readers: none of a transaction before all is there."""
+        """The same for late readers: it excludes incomplete transactions."""
         return self._durable_ticks.whole(self.log.durable)
 
     @property
     def first_tick(self) -> int:
-        """The oldest tick that is kept; what is older is answered as lost."""
+        """The oldest tick that is kept; older ones are reported as lost."""
         return self._parts[0].floor + 1
 
     @property
     def appended(self) -> int:
-        """The position of the last record taken."""
+        """The position of the last record appended."""
         return self.log.appended
 
     @property
@@ -151,7 +201,7 @@ class PubendLog:
         return self.log.durable
 
     def watch(self, durable: Callable[[], None], failed: Callable[[Exception], None]) -> None:
-        """As every log does: see `motet.runtime.log.Log`."""
+        """As for every log: see `motet.runtime.log.Log`."""
         self.log.watch(durable, failed)
 
     # ── the stream ───────────────────────────────────────────────────────────────────────
@@ -159,35 +209,35 @@ class PubendLog:
     def append_run(
         self, first_tick: int, publisher: str, epoch: str, first_sequence: int, bodies: Bodies
     ) -> int:
-        """Take consecutive events of a publisher's session, which get consecutive ticks; the
-        position at which they are durable. What `published` knows already must not come again."""
-        return self.append_runs([Run.of(first_tick, publisher, epoch, first_sequence, bodies)])
+        """Append consecutive events of a publisher's session, which get consecutive ticks; returns
+        the position at which they are durable. Duplicates (see `state.last_published`) raise."""
+        return self.append_runs([EventRun.of(first_tick, publisher, epoch, first_sequence, bodies)])
 
-    def append_runs(self, runs: Sequence[Run]) -> int:
+    def append_runs(self, runs: Sequence[EventRun]) -> int:
         """The same with several runs: all of them, or none. It costs less than one by one."""
         runs = [run for run in runs if run.count]
         if not runs:
             return self.log.appended
         self._check(runs)
         payloads = [encode(run) for run in runs]
-        standing, live = self._standing, self._room()
+        state, live = self.state, self._room()
         first = self.log.appended + 1
         position = self.log.append(payloads, RUN)
         for sequence, (run, payload) in enumerate(zip(runs, payloads, strict=True), first):
             live.passed(sequence, run.first_tick, run.count, len(payload))
-            standing.apply(RUN, run)
-            standing.size_bytes += len(payload)
+            state.apply(RUN, run)
+            state.size_bytes += len(payload)
         self._await(position)
         return position
 
-    def _check(self, runs: Sequence[Run]) -> None:
+    def _check(self, runs: Sequence[EventRun]) -> None:
         last_tick = self.last_tick
         published: dict[tuple[str, str], int] = {}
         for run in runs:
             if run.first_tick <= last_tick:
                 raise self._backwards(run.first_tick, last_tick)
             session = run.publisher, run.epoch
-            known = published.get(session) or self.published(*session)
+            known = published.get(session) or self.state.last_published(*session)
             if run.epoch and run.first_sequence <= known:
                 raise MisuseError(
                     f"{run.publisher} has published up to {known} in session {run.epoch}, so an "
@@ -199,42 +249,28 @@ class PubendLog:
         self._durable_ticks.appended(position, self.last_tick, self.log.durable)
 
     def append_start(self, start: Start) -> int:
-        """A subscription begins; the position at which that is durable."""
+        """A subscription starts; returns the position at which that is durable."""
         return self._append_one(START, start)
 
-    def append_cut(self, cut: Cut) -> int:
-        """A transaction takes effect; its events follow. The position as with starts."""
+    def append_cut(self, cut: StoredCut) -> int:
+        """A transaction takes effect; its events follow. Returns the position as for starts."""
         self._durable_ticks.begins(cut.tick, cut.last)
         return self._append_one(CUT, cut)
 
-    def _append_one(self, kind: int, record: Start | Cut) -> int:
-        if record.tick <= self._standing.last_tick:
+    def _append_one(self, kind: int, record: Start | StoredCut) -> int:
+        if record.tick <= self.state.last_tick:
             raise self._backwards(record.tick, self.last_tick)
         position = self._append(kind, encode(record), record.tick)
-        self._standing.apply(kind, record)
+        self.state.apply(kind, record)
         self._await(position)
         return position
 
     def _backwards(self, tick: int, last: int) -> MisuseError:
         return MisuseError(f"tick {tick} is not behind {last}, the last one of {self.pubend}")
 
-    def published(self, publisher: str, epoch: str) -> int:
-        """The last sequence that a publisher's session has in the log, durable or about to be; 0
-        if it has none."""
-        return self._standing.last_published(publisher, epoch)
-
-    def skipped(self, publisher: str, epoch: str) -> tuple[int, ...]:
-        """The last sequences below that one which the log never got."""
-        return tuple(self._standing.skipped.get(publisher, {}).get(epoch, ()))
-
-    def sessions(self) -> list[tuple[str, str]]:
-        """Every (publisher, epoch) that `published` remembers."""
-        published = self._standing.published
-        return [(publisher, epoch) for publisher in published for epoch in published[publisher]]
-
     def forget(self, sessions: Iterable[tuple[str, str]]) -> int:
-        """Nothing comes any more from these sessions (publisher, epoch)."""
-        ended = Ended([each for each in sessions if self.published(*each)])
+        """These sessions (publisher, epoch) publish nothing any more."""
+        ended = EndedSessions([each for each in sessions if self.state.last_published(*each)])
         return self._note(ENDED, ended) if ended.sessions else self.log.appended
 
     # ── reading ──────────────────────────────────────────────────────────────────────────
@@ -245,49 +281,39 @@ class PubendLog:
         upto: int | None = None,
         *,
         filter: Filter | None = None,
-        projection: Projection | None = None,
         limit_events: int | None = None,
         limit_bytes: int | None = None,
-    ) -> Iterator[Batch | Lost]:
-        """The durable stream from tick `since` to tick `upto`, both included, in order. Every
-        tick of the range that is durable now lies in exactly one batch or loss, unless a limit
-        ends the read before. The first event always comes, whatever its size."""
+    ) -> Iterator[EventBatch | Lost]:
+        """The durable stream from tick `since` to tick `upto`, both included, in order. Every tick
+        of the range that is durable now is in exactly one batch or loss, unless a limit ends the
+        read early. The first event is always returned, whatever its size."""
         if since < 1:
             raise MisuseError(f"ticks count from 1; there is no tick {since}")
         if limit_events is not None and limit_events < 1:
             raise MisuseError("a read that may return no event gets nowhere")
         durable = self.durable_tick
         last = durable if upto is None else min(upto, durable)
-        reading = self._reading(Sieve(filter, projection))
-        return reading.batches(since, last, limit_events, limit_bytes)
-
-    def _reading(self, sieve: Sieve) -> Reading:
-        return Reading(self.pubend, self.log, self._shelf, lambda: self._parts, sieve)
-
-    @property
-    def tables(self) -> TableReading:
-        """The same as tables, piece by piece."""
-        return TableReading(self._reading, self._shelf, lambda: self._parts)
+        return self._reading.batches(since, last, filter, limit_events, limit_bytes)
 
     # ── segments ─────────────────────────────────────────────────────────────────────────
 
     def roll(self) -> None:
-        """Begin another segment, unless there is nothing in the last one."""
+        """Begin another segment, unless the last one is empty."""
         if self._open.size_bytes:
             self.log.roll()
-            position, cut = self.log.appended + 1, self._standing.last_cut
-            live = Live(position, self.last_tick, self._now_s(), cut)
+            position, cut = self.log.appended + 1, self.state.last_cut
+            live = LivePart(position, self.last_tick, self._now_s(), cut)
             self._parts = (*self._parts, live)
             self._checkpoint()
 
     @property
-    def _open(self) -> Live:
+    def _open(self) -> LivePart:
         last = self._parts[-1]
-        assert isinstance(last, Live)
+        assert isinstance(last, LivePart)
         return last
 
-    def _room(self) -> Live:
-        """The segment that the next records go into."""
+    def _room(self) -> LivePart:
+        """The segment for the next records."""
         if self._open.size_bytes >= self._segment_bytes:
             self.roll()
         return self._open
@@ -296,24 +322,27 @@ class PubendLog:
         live = self._room()
         position = self.log.append((payload,), kind)
         live.passed(position, tick, 0, len(payload))
-        self._standing.size_bytes += len(payload)
+        self.state.size_bytes += len(payload)
         return position
 
-    def _note(self, kind: int, record: Cursor | Ended | Loss) -> int:
-        """A record of our own, which has no tick."""
+    def _note(self, kind: int, record: Cursor | EndedSessions | Loss) -> int:
+        """Append a record of our own, which has no tick."""
         position = self._append(kind, encode(record), self.last_tick)
-        self._standing.apply(kind, record)
+        self.state.apply(kind, record)
         return position
+
+    def touch(self, cursor: str, tick: int | None) -> int:
+        """For `Cursors`: record how far the owner of a cursor has come."""
+        return self._note(CURSOR, Cursor(cursor, tick, self._now_s()))
 
     def _checkpoint(self) -> None:
-        self.log.append((encode(self._standing.checkpoint(self._open.began_s)),), CHECKPOINT)
+        self.log.append((encode(self.state.checkpoint(self._open.began_s)),), CHECKPOINT)
 
     # ── sealing ──────────────────────────────────────────────────────────────────────────
 
     async def seal(self, closed_before_s: float = inf) -> int:
-        """Rewrite by columns what gets no more records, since the time given at the latest; how
-        many segments that were. A process of its own does the work. If it fails, everything stays
-        as it is."""
+        """Rewrite by columns the segments that were closed by the given time; returns how many. A
+        separate process does the work. If it fails, everything stays as it is."""
         count = 0
         while (found := self._sealable(closed_before_s)) is not None:
             try:
@@ -321,36 +350,31 @@ class PubendLog:
             except StorageError:
                 if found[0] in self._parts:
                     raise
-                continue  # it was trimmed under the hands of the process
-            if sealed is None:
-                break
+                continue  # it was trimmed while the process worked on it
             count += self._put_away(found[0], sealed)
         return count
 
     def seal_here(self) -> int:
-        """The same without an event loop, which would have to wait."""
+        """The same without an event loop; blocks the caller."""
         count = 0
         while (found := self._sealable()) is not None:
-            sealed = self._shelf.seal_here(found[1])
-            if sealed is None:
-                break
-            count += self._put_away(found[0], sealed)
+            count += self._put_away(found[0], self._shelf.seal_here(found[1]))
         return count
 
-    def _sealable(self, closed_before_s: float = inf) -> tuple[Live, Extent] | None:
-        """The oldest segment in rows, if the checkpoint behind it is durable."""
+    def _sealable(self, closed_before_s: float = inf) -> tuple[LivePart, Extent] | None:
+        """The oldest segment in rows, if the checkpoint after it is durable."""
         for part, following in pairwise(self._parts):
             is_closed = following.began_s <= closed_before_s
             is_closed = is_closed and following.first_sequence <= self.log.durable
-            if isinstance(part, Live) and is_closed:
+            if isinstance(part, LivePart) and is_closed:
                 for extent in self.log.extents:
                     if extent.first == part.first_sequence:
                         return part, extent
-            if isinstance(part, Live):
+            if isinstance(part, LivePart):
                 break
         return None
 
-    def _put_away(self, live: Live, sealed: Sealed) -> bool:
+    def _put_away(self, live: LivePart, sealed: SealedPart) -> bool:
         """False if the segment was trimmed in the meantime."""
         if live not in self._parts:
             return False
@@ -362,7 +386,7 @@ class PubendLog:
             sealed.last_tick,
         ):
             raise InvariantError(f"{sealed} is not the segment behind tick {live.floor}")
-        # Who reads must find the columns before the rows go.
+        # Readers must find the columns before the rows are removed.
         self._parts = (*self._parts[:at], sealed, *self._parts[at + 1 :])
         self._shelf.add(sealed)
         return True
@@ -377,67 +401,25 @@ class PubendLog:
     # ── retention ────────────────────────────────────────────────────────────────────────
 
     def acknowledged(self, tick: int) -> None:
-        """Whoever is owed this stream has everything up to this tick."""
-        if tick > self._standing.acknowledged:
-            self._standing.acknowledged = min(tick, self.last_tick)
+        """Every client that is owed this stream has acknowledged everything up to this tick."""
+        if tick > self.state.acknowledged:
+            self.state.acknowledged = min(tick, self.last_tick)
 
     @property
-    def lost_upto(self) -> int:
-        """The last tick of a part that went although somebody was owed it; 0 if none did."""
-        return self._standing.lost_upto
-
-    @property
-    def lost_events(self) -> int | None:
-        """How many went that way; None if a whole log did, and nobody knows."""
-        return None if self.destroyed_upto else self._standing.lost_events
-
-    @property
-    def destroyed_upto(self) -> int:
-        """Up to this tick everything was lost with the log that held it; 0 if that never was."""
-        return self._standing.destroyed_upto
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(part.size_bytes for part in self._parts)
-
-    @property
-    def sealed_bytes(self) -> int:
-        return sum(part.size_bytes for part in self._parts if isinstance(part, Sealed))
-
-    @property
-    def events(self) -> int:
-        """How many are kept."""
-        return sum(part.events for part in self._parts)
-
-    @property
-    def everybody_has(self) -> int:
-        """The last tick that was `acknowledged`; 0 if none was."""
-        return self._standing.acknowledged
-
-    def expires_s(self, cursor: str) -> float:
-        """When a cursor is abandoned unless it is set again."""
-        return self._standing.cursors[cursor].touched_s + self.retention.cursor_age_s
-
-    @property
-    def cursors(self) -> dict[str, int]:
-        """By name, the last tick that its owner is done with."""
-        known = self._standing.cursors
-        return {name: known[name].tick or 0 for name in sorted(known)}
-
-    def set_cursor(self, name: str, tick: int) -> int:
-        """Somebody with a name is done with everything up to this tick, and is owed what comes
-        behind; the position at which that is durable. It may go back."""
-        if not 0 <= tick <= self.last_tick:
-            raise MisuseError(f"{self.pubend} has ticks up to {self.last_tick}, not yet {tick}")
-        return self._note(CURSOR, Cursor(name, tick, self._now_s()))
-
-    def remove_cursor(self, name: str) -> int:
-        if name not in self._standing.cursors:
-            return self.log.appended
-        return self._note(CURSOR, Cursor(name, None, self._now_s()))
+    def holdings(self) -> Holdings:
+        state, parts = self.state, self._parts
+        return Holdings(
+            events=sum(part.events for part in parts),
+            size_bytes=sum(part.size_bytes for part in parts),
+            sealed_bytes=sum(part.size_bytes for part in parts if isinstance(part, SealedPart)),
+            acknowledged=state.acknowledged,
+            lost_upto=state.lost_upto,
+            lost_events=None if state.destroyed_upto else state.lost_events,
+            destroyed_upto=state.destroyed_upto,
+        )
 
     def trim(self, disk: Disk | None = None) -> Trimmed:
-        """Let go what may go. The files follow soon."""
+        """Remove what retention allows. The files are removed soon after."""
         now_s, keep = self._now_s(), self.retention
         expired = self._expire(now_s - keep.cursor_age_s)
         if now_s - self._open.began_s >= keep.segment_age_s:
@@ -449,22 +431,22 @@ class PubendLog:
         return Trimmed(self._parts[0].floor, gone.events, gone.lost, expired)
 
     def _expire(self, before_s: float) -> tuple[str, ...]:
-        known = self._standing.cursors
+        known = self.state.cursors
         expired = tuple(name for name in sorted(known) if known[name].touched_s < before_s)
         for name in expired:
-            self.remove_cursor(name)
+            self.cursors.remove(name)
         return expired
 
     def _owed_behind(self) -> int:
-        """Nobody is owed anything up to this tick."""
-        return min([self._standing.acknowledged, *self.cursors.values()])
+        """Nothing up to this tick is owed to a client or a cursor."""
+        return min([self.state.acknowledged, *self.cursors.ticks().values()])
 
     def _let_go(self, gone: Sequence[Part], floor: int, owed_behind: int, lost: int) -> None:
-        """What was lost is durable before it is lost."""
-        if lost or (floor > owed_behind and floor > self.lost_upto):
-            self._note(LOSS, Loss(max(floor, self.lost_upto), lost))
+        """The loss is durable before any file is removed."""
+        if lost or (floor > owed_behind and floor > self.state.lost_upto):
+            self._note(LOSS, Loss(max(floor, self.state.lost_upto), lost))
         self._parts = self._parts[len(gone) :]
         first = self._parts[0]
         self._shelf.trim(first.first_sequence)
-        if isinstance(first, Live):
+        if isinstance(first, LivePart):
             self.log.trim(first.first_sequence - 1)

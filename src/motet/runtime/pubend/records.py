@@ -1,8 +1,8 @@
-"""What a pubend writes into its log, as msgpack.
+"""The records of a pubend's log, as msgpack.
 
-The kind of a record is the kind that the log keeps for it. Records with ticks are the stream:
-runs of events, starts of subscriptions, and cuts of transactions. The others are the pubend's
-own: they say what would otherwise have to be found out by reading everything.
+The kind of a record is the kind that the log stores with it. Records with ticks form the stream:
+runs of events, starts of subscriptions, and cuts of transactions. The others are the pubend's own:
+they hold state that could otherwise be found only by reading everything.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LOSS: Final = 6
 CHECKPOINT: Final = 7
 
 Bodies = Sequence[bytes | Raw]
-"""Bodies of events, each as it travels."""
+"""Encoded bodies of events."""
 
 
-class Run(Struct, array_like=True, frozen=True, gc=False):
+class EventRun(Struct, array_like=True, frozen=True, gc=False):
     """Consecutive events of one publisher's session, with consecutive ticks and sequences."""
 
     first_tick: int
@@ -37,12 +37,14 @@ class Run(Struct, array_like=True, frozen=True, gc=False):
     first_sequence: int
     count: int
     packed: Raw
-    """All bodies as one msgpack array: it can be sent on without looking at any of them."""
+    """All bodies as one msgpack array: it can be sent on without decoding any of them."""
 
     @staticmethod
-    def of(first_tick: int, publisher: str, epoch: str, first_sequence: int, bodies: Bodies) -> Run:
+    def of(
+        first_tick: int, publisher: str, epoch: str, first_sequence: int, bodies: Bodies
+    ) -> EventRun:
         data = b"".join(bodies)
-        return Run(
+        return EventRun(
             first_tick, publisher, epoch, first_sequence, len(bodies), packed(len(bodies), data)
         )
 
@@ -63,15 +65,15 @@ class Run(Struct, array_like=True, frozen=True, gc=False):
         """Every body as it came; views, which keep all of them alive."""
         return _decode_bodies(self.packed)
 
-    def part(self, since: int, upto: int) -> Run:
+    def part(self, since: int, upto: int) -> EventRun:
         """The events from tick `since` to tick `upto`, of which there is at least one."""
         skipped = max(since - self.first_tick, 0)
         count = min(upto, self.last_tick) - self.first_tick + 1 - skipped
         return self if count == self.count else self.piece(self.bodies, skipped, count)
 
-    def piece(self, bodies: Bodies, skipped: int, count: int) -> Run:
-        """`count` of these bodies, which stand for those of this run."""
-        return Run.of(
+    def piece(self, bodies: Bodies, skipped: int, count: int) -> EventRun:
+        """A run of `count` of these bodies, which are those of this run."""
+        return EventRun.of(
             self.first_tick + skipped,
             self.publisher,
             self.epoch,
@@ -81,19 +83,19 @@ class Run(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Start(Struct, array_like=True, frozen=True, gc=False):
-    """A subscription begins behind this tick; or, if it is tentative, behind a cut to come."""
+    """A subscription starts after this tick; or, if tentative, after a later cut."""
 
     tick: int
     op: OpId
     tentative: bool = False
 
 
-class Cut(Struct, array_like=True, frozen=True):
-    """A transaction takes effect. Each switch is a subscription, the tick behind which it begins or
+class StoredCut(Struct, array_like=True, frozen=True):
+    """A transaction takes effect. Each switch is a subscription, the tick after which it begins or
     ends, and whether it ends. The events up to tick `last` are the transaction's: they belong to no
-    epoch, and their sequences count from 1. `pubends` are all that have such events;
-    if there are several, `orders` has the place of each of ours among all of them. A batch of a
-    sink has no `number`: no decision of several brokers stands behind it."""
+    epoch, and their sequences count from 1. `pubends` are all that have such events; if there are
+    several, `orders` has the place of each of ours among all of them. A batch of a sink has no
+    `number`, because no decision of several brokers is involved."""
 
     tick: int
     tx: str
@@ -105,28 +107,28 @@ class Cut(Struct, array_like=True, frozen=True):
 
 
 class Cursor(Struct, array_like=True, frozen=True, gc=False):
-    """How far somebody with a name has come. Without a tick: it does not exist any more."""
+    """How far the owner of a named cursor has come; without a tick, the cursor was removed."""
 
     name: str
     tick: int | None
     touched_s: float
 
 
-class Ended(Struct, array_like=True, frozen=True):
-    """Nothing more comes from these sessions (publisher, epoch)."""
+class EndedSessions(Struct, array_like=True, frozen=True):
+    """These sessions (publisher, epoch) publish nothing any more."""
 
     sessions: list[tuple[str, str]]
 
 
 class Loss(Struct, array_like=True, frozen=True, gc=False):
-    """Events up to this tick went although somebody was still owed them."""
+    """Events up to this tick were removed while still owed."""
 
     upto: int
     events: int
 
 
 class Checkpoint(Struct, array_like=True, frozen=True):
-    """The first record of every segment: all that the segments before say, but for the stream."""
+    """The first record of every segment: the state of all segments before, except the stream."""
 
     pubend: str
     last_tick: int
@@ -136,21 +138,21 @@ class Checkpoint(Struct, array_like=True, frozen=True):
     lost_events: int
     events: int
     size_bytes: int
-    """Of the whole stream so far, kept or not."""
+    """The total of the whole stream so far, kept or not."""
     published: dict[str, dict[str, int]]
     """By publisher and epoch, the last sequence."""
     cursors: dict[str, Cursor]
     skipped: dict[str, dict[str, list[int]]] = {}
-    """By publisher and epoch, the last sequences that the log never got."""
+    """By publisher and epoch, the last sequences that are not in the log."""
     destroyed_upto: int = 0
-    """Up to this tick everything was in a log that was destroyed before this one began."""
+    """Everything up to this tick was in a log that was destroyed before this one began."""
     last_cut: int = 0
-    """The number of the last cut of a decision."""
+    """The highest number of a cut."""
     block: tuple[int, int] = (0, 0)
     """The tick of the last cut, and the last tick of its events."""
 
 
-Ticked = Run | Start | Cut
+Ticked = EventRun | Start | StoredCut
 """A record of the stream."""
 
 encode: Final = msgspec.msgpack.Encoder().encode
@@ -158,11 +160,11 @@ encode: Final = msgspec.msgpack.Encoder().encode
 _decode_bodies: Final = msgspec.msgpack.Decoder(list[Raw]).decode
 
 DECODERS: Final = {
-    RUN: msgspec.msgpack.Decoder(Run).decode,
+    RUN: msgspec.msgpack.Decoder(EventRun).decode,
     START: msgspec.msgpack.Decoder(Start).decode,
-    CUT: msgspec.msgpack.Decoder(Cut).decode,
+    CUT: msgspec.msgpack.Decoder(StoredCut).decode,
     CURSOR: msgspec.msgpack.Decoder(Cursor).decode,
-    ENDED: msgspec.msgpack.Decoder(Ended).decode,
+    ENDED: msgspec.msgpack.Decoder(EndedSessions).decode,
     LOSS: msgspec.msgpack.Decoder(Loss).decode,
     CHECKPOINT: msgspec.msgpack.Decoder(Checkpoint).decode,
 }
@@ -171,11 +173,11 @@ TICKED: Final = frozenset({RUN, START, CUT})
 
 
 ONE: Final = b"\x91"
-"""What stands before a single body."""
+"""The msgpack head of an array of one body."""
 
 
 def packed(count: int, data: bytes | memoryview) -> Raw:
-    """The msgpack array of these bodies, which stand one behind the other."""
+    """The msgpack array of these bodies, which are given concatenated."""
     if count < 16:
         head = bytes((0x90 | count,))
     elif count < 1 << 16:
@@ -186,12 +188,12 @@ def packed(count: int, data: bytes | memoryview) -> Raw:
 
 
 def first_tick_of(record: Ticked) -> int:
-    return record.first_tick if type(record) is Run else record.tick  # type: ignore[union-attr]
+    return record.first_tick if type(record) is EventRun else record.tick  # type: ignore[union-attr]
 
 
 def last_tick_of(record: Ticked) -> int:
-    return record.last_tick if type(record) is Run else record.tick  # type: ignore[union-attr]
+    return record.last_tick if type(record) is EventRun else record.tick  # type: ignore[union-attr]
 
 
 def count_events(records: Iterable[Ticked]) -> int:
-    return sum(each.count for each in records if type(each) is Run)
+    return sum(each.count for each in records if type(each) is EventRun)

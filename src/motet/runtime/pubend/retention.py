@@ -10,28 +10,28 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from motet.runtime.pubend.parts import Part
+from motet.runtime.pubend.state import Part
 
 DAY_S: Final = 86_400.0
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """What everybody has goes. What somebody is still owed goes only by age or size, and that is
-    reported as loss. Whole parts go, oldest first."""
+    """Acknowledged events are removed. Events that are still owed are removed only by age or size,
+    and reported as lost. Whole parts are removed, oldest first."""
 
     keep_s: float = 0.0
-    """Keep even what everybody has for so long: for late readers."""
+    """How long to keep even acknowledged events, for late readers."""
     max_age_s: float = 7 * DAY_S
     max_bytes: int = 8 << 30
     max_share: float = 0.5
-    """Of the disk that the log is on: so much may be its own, whatever `max_bytes` says."""
+    """The maximum share of its disk that the log may use, whatever `max_bytes` says."""
     min_free_share: float = 0.1
-    """If less of the disk is free, whoever else uses it, what everybody has goes at once."""
+    """If less of the disk is free, for whatever reason, acknowledged events are removed at once."""
     cursor_age_s: float = 7 * DAY_S
-    """A named cursor that nobody has touched for so long is abandoned."""
+    """A named cursor that was not set for this long is abandoned."""
     segment_age_s: float = 3600.0
-    """A segment gets no older before the next one begins, however little is in it: only then can
-    what is in it go."""
+    """A new segment begins at this age, however little the last one holds: events can be removed
+    only from finished segments."""
 
 
 class Disk(NamedTuple):
@@ -47,19 +47,19 @@ class Disk(NamedTuple):
 
 
 class Trimmed(Struct, frozen=True):
-    """What a trim did."""
+    """The result of a trim."""
 
     floor: int
-    """Ticks up to this one are not kept any more."""
+    """Ticks up to this one are no longer kept."""
     events: int = 0
     lost_events: int = 0
-    """How many were in parts of which somebody was still owed something: he lacks no more."""
+    """Events in parts that were still owed in part: an upper bound of the loss."""
     expired: tuple[str, ...] = ()
     """The cursors that were abandoned."""
 
 
 class Gone(NamedTuple):
-    """So many of the oldest parts may go, with what is in them."""
+    """How many of the oldest parts may be removed, and their events."""
 
     parts: int = 0
     events: int = 0
@@ -69,7 +69,7 @@ class Gone(NamedTuple):
 def letting_go(
     parts: Sequence[Part], keep: Retention, now_s: float, owed_behind: int, disk: Disk | None
 ) -> Gone:
-    """What may go of these parts, if nobody is owed anything up to a tick. The last one stays."""
+    """The parts to remove, if nothing up to tick `owed_behind` is owed. The last one stays."""
     size, most, lacking = sum(part.size_bytes for part in parts), keep.max_bytes, 0
     if disk is not None:
         most = min(most, int(disk.total_bytes * keep.max_share))

@@ -1,13 +1,14 @@
 """Filters by column: which rows of a block match.
 
-It must say of every row what `Filter.matches` says of its event. The columns of one attribute
-hold its values by kind, so that ints stay exact beside floats, and a bound is brought to the kind
-of the column before it is compared: `x > 2**53` on floats is not what rounding makes of it.
+For every row, the result must equal that of `Filter.matches` for its event. The columns of one
+attribute hold its values by kind, so that ints stay exact beside floats. A bound is converted to
+the kind of the column before it is compared: `x > 2**53` on floats must not be rounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import reduce
 from math import ceil, floor, inf, nextafter
 from typing import Any, Final
@@ -16,16 +17,19 @@ from motet.model import Filter
 from motet.model.limits import INT_MAX, INT_MIN
 from motet.model.sets import Constraint, Interval
 from motet.model.values import Family, Value
-from motet.runtime.pubend.index import BOOL, FLOAT, INT, TEXT, TIME
+
+BOOL, INT, FLOAT, TEXT, TIME = KINDS = ("bool", "int", "float", "text", "time")
+"""The kinds of values, each of which has columns of its own."""
+KIND_OF: Final[dict[type, str]] = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, datetime: TIME}
 
 Mask = Any
 """A boolean array of Arrow; or True or False for all rows. Null is false."""
 
 Bound = tuple[Any, bool]
-"""A value, and whether it does not belong to the range itself."""
+"""A value, and whether it is excluded from the range."""
 
 FEW_POINTS: Final = 3
-"""Up to so many values, comparing with each is faster than looking each row up."""
+"""Up to this many values, comparing with each is faster than a lookup per row."""
 
 _FAMILY: Final = {
     BOOL: Family.BOOL,
@@ -37,18 +41,18 @@ _FAMILY: Final = {
 
 
 def prepare() -> None:
-    """Import what filtering by columns needs, which takes a moment: so that the first read with a
-    filter does not have to."""
+    """Import what filtering by columns needs, which takes a moment: the first read with a filter is
+    then not delayed."""
 
 
 class Selector:
-    """Works on one block. `columns` finds the columns of an attribute by kind; a text column may
-    be numbers of `words`."""
+    """Works on one block. `columns` returns the columns of an attribute by kind; a text column may
+    consist of numbers of `words`."""
 
     def __init__(
         self, rows: int, columns: Callable[[str], dict[str, Any]], words: dict[str, list[str]]
     ) -> None:
-        import pyarrow  # only where columns are needed: it is large
+        import pyarrow  # imported only where columns are needed: it is large
         import pyarrow.compute as compute
 
         self._arrow = pyarrow
@@ -106,7 +110,7 @@ class Selector:
     # ── one column ───────────────────────────────────────────────────────────────────────
 
     def _of_kind(self, name: str, kind: str, column: Any, constraint: Constraint) -> Mask:
-        """Which values the constraint admits. What is said of nulls does not matter."""
+        """Which values the constraint admits. The result for nulls does not matter."""
         if kind == BOOL:
             return self._by_value(column, [constraint.admits(each) for each in (False, True)])
         if kind == TEXT and name in self._words:
@@ -144,7 +148,7 @@ class Selector:
         limits = _limits(kind, column)
         known = [found for each in values if (found := _as_point(kind, each, limits)) is not None]
         if len(known) > FEW_POINTS:
-            # Looked up by their bits, two zeros are not the same.
+            # The lookup compares bits, in which the two zeros differ.
             zeros = [-0.0] if kind == FLOAT and 0.0 in known else []
             among = self._arrow.array([*known, *zeros], column.type)
             return self._compute.is_in(column, value_set=among)
@@ -176,7 +180,7 @@ class Selector:
         return self._arrow.scalar(value, column.type)
 
 
-# ── bounds as the kind of the column has them ────────────────────────────────────────────
+# ── bounds converted to the kind of the column ───────────────────────────────────────────
 
 
 def _limits(kind: str, column: Any) -> tuple[int, int]:
@@ -188,8 +192,8 @@ def _limits(kind: str, column: Any) -> tuple[int, int]:
 
 
 def _as_point(kind: str, value: Any, limits: tuple[int, int]) -> Any:
-    """None if no value in the column can equal it."""
-    if kind == INT:  # integral floats are kept as ints
+    """The value as that kind; None if no value in the column can equal it."""
+    if kind == INT:  # integral floats are stored as ints
         return value if type(value) is int and limits[0] <= value <= limits[1] else None
     if kind == FLOAT:
         return float(value) if float(value) == value else None
@@ -204,12 +208,7 @@ def _as_low(kind: str, value: Any, is_open: bool, limits: tuple[int, int]) -> Bo
         if value < limits[0]:
             return limits[0], False
         return (ceil(value), False) if type(value) is float else (value, is_open)
-    if kind == FLOAT and type(value) is int:
-        near = float(value)
-        if near == value:
-            return near, is_open
-        return near if near > value else nextafter(near, inf), False
-    return value, is_open
+    return _as_float(value, is_open, inf) if kind == FLOAT else (value, is_open)
 
 
 def _as_high(kind: str, value: Any, is_open: bool, limits: tuple[int, int]) -> Bound | None:
@@ -220,9 +219,12 @@ def _as_high(kind: str, value: Any, is_open: bool, limits: tuple[int, int]) -> B
         if value > limits[1]:
             return limits[1], False
         return (floor(value), False) if type(value) is float else (value, is_open)
-    if kind == FLOAT and type(value) is int:
-        near = float(value)
-        if near == value:
-            return near, is_open
-        return near if near < value else nextafter(near, -inf), False
-    return value, is_open
+    return _as_float(value, is_open, -inf) if kind == FLOAT else (value, is_open)
+
+
+def _as_float(value: Any, is_open: bool, inwards: float) -> Bound:
+    near = float(value)
+    if near == value:
+        return near, is_open
+    is_inside = near > value if inwards > 0 else near < value
+    return near if is_inside else nextafter(near, inwards), False

@@ -1,12 +1,12 @@
-"""Versions of an archive: which files it has, and up to which ticks.
+"""Versions of an archive: its files, and up to which ticks.
 
-    DIR/_versions/00000012.json    what there is, complete; the newest counts
-    DIR/events/day=…/pubend=…/     files, of this version and of a few before it
-    DIR/_staging, DIR/_checkpoint  what is under way
+    DIR/_versions/00000012.json    a complete list of files; the newest version is current
+    DIR/events/day=…/pubend=…/     files of this version and of a few earlier ones
+    DIR/_staging, DIR/_checkpoint  work in progress
 
-A version is written beside, synced, and linked under its number: a link cannot replace, so of two
-writers that want the same number one fails, looks again and takes the next. Readers take the files
-of one version; files that were replaced stay for a while, for whoever still reads them.
+A version is written to a temporary file, synced, and hard-linked under its number. A link cannot
+replace a file, so of two writers with the same number one fails, looks again and takes the next.
+Readers use the files of one version; replaced files stay for a while, for earlier readers.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ CHECKPOINT: Final = "_checkpoint"
 KEPT_VERSIONS: Final = 10
 SETTLED_S: Final = 600.0
 GRACE_S: Final = 3600.0
-"""Files that others have replaced stay for so long: somebody may be reading them."""
+"""How long replaced files stay: readers may still use them."""
 STAGING_TIMES: Final = 24
-"""What is under way may take so many times longer."""
+"""Work in progress may take this many times longer."""
 ATTEMPTS: Final = 100
 FORMAT: Final = 1
 
 
 class ArchiveFile(Struct, frozen=True):
     path: str
-    """Below the folder of the archive."""
+    """Relative to the folder of the archive."""
     day: str
     pubend: str
     rows: int
@@ -49,8 +49,8 @@ class ArchiveFile(Struct, frozen=True):
     last_tick: int
 
 
-class Retired(Struct, frozen=True):
-    """A file that others have replaced, and when: somebody may still read it."""
+class RetiredFile(Struct, frozen=True):
+    """A file that was replaced at this time; a reader may still use it."""
 
     path: str
     at_s: float
@@ -60,16 +60,15 @@ class Version(Struct, frozen=True):
     number: int
     cause: str
     filter: str
-    """What the brokers were asked for; nothing: all."""
+    """The filter that brokers applied; empty: none."""
     columns: tuple[str, ...]
     """Attributes with a column of their own, as `level:int`."""
     since: Mapping[str, int]
-    """By pubend, the first tick that the log had when the archive began; others from their
-    first."""
+    """By pubend, the first tick that the log had when the archive began; of later pubends, all."""
     upto: Mapping[str, int]
     """By pubend, the first tick that is not archived."""
     files: tuple[ArchiveFile, ...]
-    retired: tuple[Retired, ...] = ()
+    retired: tuple[RetiredFile, ...] = ()
     format: int = FORMAT
 
     @property
@@ -85,11 +84,11 @@ class Manifest:
     def __init__(self, folder: Path) -> None:
         if "://" in str(folder) or str(folder).startswith(("hdfs:", "s3:", "s3a:", "gs:")):
             raise MisuseError(
-                f"{folder}: an archive is a folder of a file system that driver and executors "
-                f"share; its versions rest on links, which object stores do not have"
+                f"{folder}: an archive must be in a file system that driver and executors share; "
+                f"its versions need hard links, which object stores do not have"
             )
         if folder.exists() and not folder.is_dir():
-            raise MisuseError(f"{folder} is a file: an archive is a folder")
+            raise MisuseError(f"{folder} is a file; name a folder for the archive")
         self.folder = folder.absolute()
         self._versions = self.folder / VERSIONS
 
@@ -103,9 +102,9 @@ class Manifest:
         for number in sorted(self._numbers(), reverse=True):
             try:
                 return self._load(number)
-            except FileNotFoundError:  # swept since it was listed: there is a newer one
+            except FileNotFoundError:  # removed since it was listed: there is a newer one
                 return self.newest()
-        raise MisuseError(f"{self.folder} is no archive: `motet pipeline archive` makes one")
+        raise MisuseError(f"{self.folder} is not an archive; `motet pipeline archive` creates one")
 
     def _numbers(self) -> list[int]:
         return _numbers_in(self._versions)
@@ -119,8 +118,8 @@ class Manifest:
             found = msgspec.json.decode(path.read_bytes(), type=Version)
         except msgspec.DecodeError as problem:
             raise StorageError(
-                f"{path} is damaged: {problem}; restore it, or remove it to go back to the version "
-                f"before, and remove {self.folder / CHECKPOINT} as well"
+                f"{path} is damaged: {problem}; restore it, or go back to the previous version: "
+                f"remove it and {self.folder / CHECKPOINT}"
             ) from None
         if found.format != FORMAT:
             raise StorageError(f"{path} was written by another release (format {found.format})")
@@ -129,7 +128,7 @@ class Manifest:
     # ── writing ──────────────────────────────────────────────────────────────────────────
 
     def begin(self, filter: str, columns: Iterable[str], since: Mapping[str, int]) -> Version:
-        """The version that there is, if it is of this filter and these columns; or a first one."""
+        """The newest version, checked against filter and columns; or a first one."""
         self._versions.mkdir(parents=True, exist_ok=True)
         wanted = Version(1, "begin", filter, tuple(columns), dict(since), {}, ())
         if not self.exists and self._publish(wanted):
@@ -139,14 +138,14 @@ class Manifest:
         return found
 
     def check(self, filter: str, columns: Iterable[str]) -> None:
-        """`MisuseError` if there is an archive of another filter, or with other columns."""
+        """`MisuseError` if the archive has another filter or other columns."""
         if not self.exists:
             return
         found, asked = self.newest(), tuple(columns)
         if found.filter != filter:
             raise MisuseError(
                 f"{self.folder} was begun with {_filtered(found.filter)}, not with "
-                f"{_filtered(filter)}; go on with that, or take another folder"
+                f"{_filtered(filter)}; continue with that, or use another folder"
             )
         missing = [each for each in found.columns if each not in asked]
         strange = [each for each in asked if each not in found.columns]
@@ -155,8 +154,8 @@ class Manifest:
             told += [f"{each} is new" for each in strange]
             first = _columned(found.columns)
             raise MisuseError(
-                f"{self.folder} was begun with {first}; {', '.join(told)}: go on with {first}, or "
-                f"take another folder"
+                f"{self.folder} was begun with {first}; {', '.join(told)}: continue with {first}, "
+                f"or use another folder"
             )
 
     def append(
@@ -165,16 +164,14 @@ class Manifest:
         upto: Mapping[str, int],
         since: Mapping[str, int] | None = None,
     ) -> Version:
-        """More events, up to these ticks. `since`: where the archive ended for who made them."""
+        """Add events up to these ticks. `since`: where the archive ended when they were read."""
         added = tuple(files)
 
         def grown(old: Version) -> Version:
             if since is not None and dict(old.upto) != dict(since):
-                raise StorageError(
-                    f"another job archives into {self.folder} at the same time; this one ends"
-                )
+                raise StorageError(f"another job is archiving into {self.folder}; this job stops")
             # A batch may end before the archive does: without a checkpoint it begins where no
-            # transaction is torn, which may be earlier.
+            # transaction is split, which may be earlier.
             ends = {name: max(tick, old.upto.get(name, 0)) for name, tick in upto.items()}
             return msgspec.structs.replace(
                 old, cause="append", upto={**old.upto, **ends}, files=(*old.files, *added)
@@ -187,15 +184,13 @@ class Manifest:
         gone, come, now_s = frozenset(old), tuple(new), time.time()
         sorted_gone = sorted(gone, key=lambda each: each.path)
         if sum(each.rows for each in gone) != sum(each.rows for each in come):
-            raise StorageError(
-                "files that replace others have another number of rows; nothing done"
-            )
+            raise StorageError("compaction changed the number of rows, so its files are not used")
 
         def replaced(before: Version) -> Version:
             if not gone <= set(before.files):
-                raise StorageError("somebody else has compacted these files meanwhile; try again")
+                raise StorageError("another process has compacted these files already; try again")
             files = (*(each for each in before.files if each not in gone), *come)
-            retired = (*before.retired, *(Retired(each.path, now_s) for each in sorted_gone))
+            retired = (*before.retired, *(RetiredFile(each.path, now_s) for each in sorted_gone))
             return msgspec.structs.replace(before, cause="compaction", files=files, retired=retired)
 
         return self._change(replaced)
@@ -207,20 +202,20 @@ class Manifest:
             if self._publish(new):
                 self._prune(new.number)
                 return new
-        raise StorageError(f"{self.folder}: others write versions all the time; is that meant?")
+        raise StorageError(f"{self.folder}: other jobs keep writing versions; stop all but one job")
 
     def _prune(self, newest: int) -> None:
-        """Old versions go, but not the numbers of young ones: a writer that is slow would find its
-        own number free again, and take it behind the others."""
+        """Remove old versions, but no recent ones: a slow writer would find its own number free
+        again, and use it for a version older than the newest."""
         settled_s = time.time() - SETTLED_S
         for number in self._numbers():
             path = self._path(number)
-            with contextlib.suppress(FileNotFoundError):  # others prune, too
+            with contextlib.suppress(FileNotFoundError):  # other processes prune, too
                 if number <= newest - KEPT_VERSIONS and path.stat().st_mtime <= settled_s:
                     path.unlink()
 
     def _publish(self, version: Version) -> bool:
-        """On disk, and under its number, unless that is taken."""
+        """Write a version durably under its number; False if that is taken."""
         beside = self._versions / f".{uuid.uuid4().hex}.json"
         try:
             write_durably(beside, msgspec.json.encode(version))
@@ -228,15 +223,15 @@ class Manifest:
         except FileExistsError:
             return False
         finally:
-            beside.unlink(missing_ok=True)  # the disk may be full
+            beside.unlink(missing_ok=True)  # also if the disk is full
         sync_folder(self._versions)
         return True
 
     # ── tidying ──────────────────────────────────────────────────────────────────────────
 
     def sweep(self, grace_s: float = GRACE_S, now_s: float | None = None) -> int:
-        """Remove files that were replaced long ago, and those that no version ever named, because
-        their writer died; how many."""
+        """Remove files that were replaced long ago, and files that no version ever named because
+        their writer died. Returns their number."""
         before_s = (time.time() if now_s is None else now_s) - grace_s
         version = self.newest()
         over = {each.path for each in version.retired if each.at_s <= before_s}
@@ -248,19 +243,19 @@ class Manifest:
         old = [*self._old_files(EVENTS, before_s), *self._old_files(STAGING, stale_s)]
         old += [each for each in self._old_files(VERSIONS, before_s) if each.name[0] == "."]
         folders = self._old_folders(stale_s)
-        # Asked for again, behind the list: a writer may have named some of them meanwhile.
+        # Read again after listing: a writer may have named some of them meanwhile.
         version = self.newest()
         named = {each.path for each in version.files} | {each.path for each in version.retired}
         strays = [path for path in old if str(path.relative_to(self.folder)) not in named]
         for path in strays:
             path.unlink(missing_ok=True)
         for folder in folders:
-            with contextlib.suppress(OSError):  # something is in it, or it has gone meanwhile
+            with contextlib.suppress(OSError):  # not empty, or already removed
                 folder.rmdir()
         return len(over) + len(strays)
 
     def _old_files(self, below: str, limit_s: float) -> Iterator[Path]:
-        """Others move and remove files and folders meanwhile: what has vanished is not there."""
+        """Other processes may move or remove files meanwhile: vanished ones are skipped."""
         for folder, _, names in os.walk(self.folder / below):
             for name in names:
                 path = Path(folder, name)
@@ -269,7 +264,7 @@ class Manifest:
                         yield path
 
     def _old_folders(self, limit_s: float) -> list[Path]:
-        """Where files were staged, the deepest first."""
+        """Folders in staging, the deepest first."""
         found = []
         for folder, folders, _ in os.walk(self.folder / STAGING):
             for name in folders:
@@ -281,14 +276,14 @@ class Manifest:
 
 
 def is_archive(folder: Path) -> bool:
-    """Its versions say which files count: so it is also one without any event, and one whose
-    versions are lost, since nobody knows what its files are then."""
+    """True also for an archive without events, and for one whose versions are lost: which of its
+    files are valid is then unknown."""
     versions = folder / VERSIONS
     return versions.is_dir() and ((folder / EVENTS).is_dir() or bool(_numbers_in(versions)))
 
 
 def _numbers_in(versions: Path) -> list[int]:
-    """What is called otherwise, a copy perhaps, is no version."""
+    """Files with other names, such as copies, are not versions."""
     if not versions.is_dir():
         return []
     found = ((path.name, path.name.removesuffix(".json")) for path in versions.iterdir())
@@ -299,7 +294,7 @@ def _name(number: int) -> str:
     return f"{number:08d}.json"
 
 
-def _without(version: Version, over: set[str]) -> tuple[Retired, ...]:
+def _without(version: Version, over: set[str]) -> tuple[RetiredFile, ...]:
     return tuple(each for each in version.retired if each.path not in over)
 
 

@@ -1,7 +1,7 @@
-"""Do archive and log agree, row for row, over what both have?
+"""Compares archive and log, row by row, over the range that both have.
 
-First by counts and sums of hashes, for ranges of ticks: sums do not depend on the order of rows.
-Where those differ, by rows.
+First by counts and sums of hashes per range of ticks, which do not depend on the order of rows.
+Where these differ, by rows.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
 from motet.errors import UnavailableError
-from motet.spark.archive.frames import DAY, KEPT, read
+from motet.spark.archive.keeping import DAY, KEPT, read
 from motet.spark.archive.manifest import Manifest, Version
-from motet.spark.brokers import Brokers
-from motet.spark.course import Course
-from motet.spark.offsets import Vector
-from motet.spark.options import options_in
-from motet.spark.positions import Position
+from motet.spark.options import LogPosition, Vector, options_in
+from motet.spark.planner import Brokers, Planner
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+
 RANGES: Final = 64
-"""For each pubend, about."""
+"""The approximate number per pubend."""
 EXAMPLES: Final = 20
 MISSING, SURPLUS, DOUBLED, CHANGED = "missing", "surplus", "doubled", "changed"
-"""Of a tick, in the archive: not there; not in the log; there twice; another event."""
+"""What is wrong with a tick in the archive: missing; not in the log; duplicate; another event."""
 
 
 class Compared(Struct, frozen=True):
@@ -55,10 +53,10 @@ class Proof(Struct, frozen=True):
     version: int
     pubends: tuple[Compared, ...]
     differences: dict[str, int]
-    """How many ticks, by what is wrong with them."""
+    """Number of ticks, by what is wrong with them."""
     examples: tuple[Difference, ...]
     apart: tuple[str, ...] = ()
-    """Pubends of which archive and logs have nothing in common any more."""
+    """Pubends of which archive and logs no longer have any common range."""
 
     @property
     def holds(self) -> bool:
@@ -94,7 +92,7 @@ def prove(spark: SparkSession, brokers: str, folder: Path, *, examples: int = EX
 
 
 def _widths(version: Version, start: Vector, end: Vector) -> Vector:
-    """How many ticks a range has: a log begins with tick 1, long before its first event."""
+    """The number of ticks per range: a log begins with tick 1, long before its first event."""
     known: dict[str, int] = {}
     for each in version.files:
         known[each.pubend] = min(known.get(each.pubend, each.first_tick), each.first_tick)
@@ -105,12 +103,12 @@ def _widths(version: Version, start: Vector, end: Vector) -> Vector:
 
 
 def _common(brokers: str, version: Version) -> tuple[Vector, Vector]:
-    """The range that both have; it tears no transaction, and neither did the archive."""
+    """The range that both have. It splits no transaction, and neither did the archive."""
     said = {"brokers": brokers, **({"filter": version.filter} if version.filter else {})}
     options = options_in(said)
     asked = Brokers(options.brokers, options.timeout_s)
     try:
-        course = Course(asked, options)
+        planner = Planner(asked, options)
         accounts = asked.describe()
         upto = {
             name: tick
@@ -119,12 +117,12 @@ def _common(brokers: str, version: Version) -> tuple[Vector, Vector]:
         }
         if not upto:
             raise UnavailableError(
-                "archive and logs have nothing in common: the logs begin behind the archive's end, "
-                "or these are other brokers"
+                "archive and logs have no ticks in common: the logs begin after the end of the "
+                "archive, or --broker names other brokers"
             )
         first = {name: max(version.since.get(name, 1), accounts[name].first_tick) for name in upto}
-        start = course.at(Position("ticks", ticks=tuple(first.items())))
-        end = course.at(Position("ticks", ticks=tuple(upto.items())))
+        start = planner.at(LogPosition("ticks", ticks=tuple(first.items())))
+        end = planner.at(LogPosition("ticks", ticks=tuple(upto.items())))
     finally:
         asked.close()
     start = {name: max(tick, first[name]) for name, tick in start.items() if name in upto}
@@ -137,7 +135,7 @@ def _log(
     said = {
         "brokers": brokers,
         "columns": ",".join((*KEPT, *version.columns)),
-        "misfits": "null",  # if there were any when it was archived, it was told to
+        "misfits": "null",  # misfits at the time of archiving were allowed explicitly
         "startingPosition": json.dumps(start),
         "endingPosition": json.dumps(end),
         **({"filter": version.filter} if version.filter else {}),
@@ -158,7 +156,7 @@ def _hashed(frame: DataFrame, start: Vector, end: Vector, width: Vector) -> Data
 
 
 def _told(frame: DataFrame, name: str) -> Column:
-    """A column that has a hash: maps have none."""
+    """A column that can be hashed: maps cannot."""
     column = F.col(f"`{name}`")
     return F.map_entries(column) if isinstance(frame.schema[name].dataType, MapType) else column
 
@@ -186,13 +184,9 @@ def _count(sums: list[Any], pubend: str, column: str) -> int:
 
 
 def _rows(
-    spark: SparkSession,
-    archive: DataFrame,
-    log: DataFrame,
-    differing: list[Any],
-    examples: int,
+    spark: SparkSession, archive: DataFrame, log: DataFrame, differing: list[Any], examples: int
 ) -> tuple[dict[str, int], tuple[Difference, ...]]:
-    """The ticks that differ, counted and some of them named, within ranges that do."""
+    """Counts and examples of the ticks that differ, within the ranges that do."""
     ranges = [(row["pubend"], row["range"]) for row in differing]
     there = F.broadcast(spark.createDataFrame(ranges, "pubend string, range long"))
     sides = [

@@ -1,4 +1,4 @@
-"""An audit: step by step, each one a few jobs of Spark."""
+"""An audit, step by step; each step is a few Spark jobs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from motet.audit.verdicts import Audit, Finding
-from motet.spark.audit import blocks, conflicts, ordering, transacting
-from motet.spark.audit.arrivals import Arrivals
-from motet.spark.audit.catalogue import catalogue
-from motet.spark.audit.findings import collect
-from motet.spark.audit.tables import SMALL_BYTES, History, check_folder
+from motet.spark.audit import deliveries, transactions
+from motet.spark.audit.deliveries import DeliveryAudit
+from motet.spark.audit.history import SMALL_BYTES, RecordedHistory, catalogue, check_folder, collect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
 Tell = Callable[[str], None]
 FEW, FEW_EVENTS = 20_000, 200_000
-"""So many transactions, with so many events, are judged in one partition."""
+"""At most this many transactions, with at most this many events, are judged in one partition."""
 
 
 def audit(
@@ -32,15 +31,15 @@ def audit(
     slack_s: float = 0.0,
     small_bytes: int = SMALL_BYTES,
 ) -> Audit:
-    """Judge all histories in a folder. `tell` hears what is being done. `slack_s` is how far the
-    clocks of those who wrote them may differ."""
+    """Judge all histories in a folder. `tell` is called with progress messages. `slack_s`: how far
+    the clocks of the recording processes may differ."""
     check_folder(folder)
     began = monotonic()
-    history = History(spark, folder, small_bytes, slack_s)
+    history = RecordedHistory(spark, folder, small_bytes, slack_s)
     said = Audit()
     try:
         with history.settings():
-            tell("reading what was asked for")
+            tell("reading subscriptions and advertisements")
             filters = len(history.filters)
             tell(f"matching events with {filters:,} filters")
             events = history.keep(catalogue(history))
@@ -52,9 +51,9 @@ def audit(
     return said
 
 
-def _judge_arrivals(history: History, events: DataFrame, said: Audit, tell: Tell) -> None:
-    arrivals = Arrivals(history, events)
-    tell("comparing what was owed with what came, and in which order")
+def _judge_arrivals(history: RecordedHistory, events: DataFrame, said: Audit, tell: Tell) -> None:
+    arrivals = DeliveryAudit(history, events)
+    tell("comparing owed and delivered events, and their order")
     frames = partial(_compared, arrivals), partial(_ordered, arrivals)
     if history.is_small:
         found = [each() for each in frames]
@@ -74,40 +73,42 @@ def _judge_arrivals(history: History, events: DataFrame, said: Audit, tell: Tell
     }
 
 
-def _compared(arrivals: Arrivals) -> list[Finding]:
+def _compared(arrivals: DeliveryAudit) -> list[Finding]:
     lost = arrivals.lost() if arrivals.totals.suspects else []
     frames = [*lost, *arrivals.false_losses(), *arrivals.doubled()]
     frames += [*arrivals.unsound(), *arrivals.spaces()]
-    return collect(frames + ordering.places(arrivals.catalogue, arrivals.doubtful))
+    return collect(frames + deliveries.places(arrivals.catalogue, arrivals.doubtful))
 
 
-def _ordered(arrivals: Arrivals) -> list[Finding]:
+def _ordered(arrivals: DeliveryAudit) -> list[Finding]:
     history = arrivals.history
-    found = collect(ordering.ticks(history))
-    found += collect(ordering.publishers(history, arrivals.catalogue, arrivals.twins))
-    return found + (collect(ordering.total(history)) if history.facts.ordered else [])
+    found = collect(deliveries.ticks(history))
+    found += collect(deliveries.publishers(history, arrivals.catalogue, arrivals.twins))
+    return found + (collect(deliveries.total(history)) if history.facts.ordered else [])
 
 
-def _judge_transactions(history: History, events: DataFrame, said: Audit, tell: Tell) -> None:
-    deals, batched = history["transactions"].count(), blocks.batches(history).count()
+def _judge_transactions(
+    history: RecordedHistory, events: DataFrame, said: Audit, tell: Tell
+) -> None:
+    deals, batched = history["transactions"].count(), transactions.batches(history).count()
     if not deals and not batched:
         return
     tell(f"{deals:,} transactions, {batched:,} batches of sinks")
     dealt = events.where("tx <> ''").localCheckpoint()
     is_little = dealt.count() <= FEW_EVENTS
-    came = transacting.came(history, dealt, is_little)
+    came = transactions.came(history, dealt, is_little)
     if deals <= FEW and is_little and not history.is_small:
-        # What concerns them is little: many tasks would take longer to begin than to work.
+        # They have little data: many tasks would take longer to start than to work.
         dealt = history.gather(dealt)
         came = history.gather(came)
         history = history.gathered()
     else:
         came = history.settle(came)
     with history.settings():
-        dealings, frames = transacting.judge(history, dealt, came)
-        said.extend(collect([*frames, *blocks.judge(history, dealt, came)]))
-        tell("what must come before what")
-        relations, found = conflicts.judge(history, dealings)
+        dealings, frames = transactions.judge(history, dealt, came)
+        said.extend(collect([*frames, *transactions.judge_blocks(history, dealt, came)]))
+        tell("dependencies of transactions")
+        relations, found = transactions.judge_order(history, dealings)
         said.extend(found)
         said.checked |= {
             "atomicity": deals + batched,

@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from motet.pictures import BLUE, INK, ORANGE, check, rule, save, sheet
-from motet.spark.insight.report import Report
+from motet.spark.insight.report import InsightReport
 
 PALE: Final = "#b8cfe8"
 MOST_STEPS: Final = 25
 MOST_AGENTS: Final = 30
 LEAST_S: Final = 1.0
-"""What is shorter is drawn as if it were so long."""
+"""Shorter times are drawn at this value."""
 MARKS: Final = {
     1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min", 3600.0: "1 h",
     86_400.0: "1 d", 604_800.0: "1 w", 2_592_000.0: "30 d", 31_536_000.0: "1 y",
 }  # fmt: skip
 
 
-def draw(report: Report, folder: Path) -> list[Path]:
+def draw(report: InsightReport, folder: Path) -> list[Path]:
     check()
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
@@ -37,9 +37,9 @@ def _blank(width_in: float, height_in: float) -> tuple[Any, Any]:
     return figure, axes[0, 0]
 
 
-def _steps(report: Report) -> Any:
-    """Median and 95th percentile of each step: waiting and handling if they are known, else both
-    together. From seconds to months: by powers of ten."""
+def _steps(report: InsightReport) -> Any:
+    """Median and 95th percentile of each step: waiting and handling if known, otherwise their sum.
+    The scale is logarithmic, from seconds to months."""
     rows = [row for row in report.steps if row["sojourn_p50_s"] is not None]
     rows = sorted(rows, key=lambda row: -row["visits"])[:MOST_STEPS][::-1]
     figure, axis = _blank(9.0, 1.6 + 0.28 * max(len(rows), 3))
@@ -77,8 +77,8 @@ def _steps(report: Report) -> Any:
     return figure
 
 
-def _handovers(report: Report) -> Any:
-    """Who hands over to whom: the busiest agents, by how often."""
+def _handovers(report: InsightReport) -> Any:
+    """Hand-overs between the busiest agents, by frequency."""
     import numpy
 
     busy: dict[str, int] = {}
@@ -111,8 +111,8 @@ def _handovers(report: Report) -> Any:
     return figure
 
 
-def _outliers(report: Report) -> Any:
-    """When something took much longer than it used to, and how much."""
+def _outliers(report: InsightReport) -> Any:
+    """When steps took much longer than usual, and how much."""
     figure, axis = _blank(9.0, 3.6)
     ends = [row["end"] for row in report.outliers]
     axis.scatter(ends, [row["times"] for row in report.outliers], s=12, color=ORANGE, alpha=0.7)

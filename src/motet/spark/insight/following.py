@@ -1,8 +1,8 @@
-"""Insight from a stream: visits as they end, and how much happens in each window of time.
+"""Insight from a stream: visits as they end, and rates per time window.
 
-What a case needs between its events is kept by Spark until the stream has passed the case's last
-event by the time for which events may be late. Visits go into a folder for each batch, which is
-written over when a batch runs again: each is there once.
+Spark keeps the state of a case until the watermark passes its last event. Each batch writes its
+visits into a folder of its own, and overwrites it when the batch runs again, so each visit is there
+once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import msgspec
 from pyspark.sql import functions as F
 
 from motet.spark.failures import briefly
-from motet.spark.insight.cases import Case, Happened
-from motet.spark.insight.tallying import Batches
-from motet.spark.insight.visits import COLUMNS, timed
-from motet.spark.offsets import Vector
+from motet.spark.insight.events import COLUMNS, Case, Happened, timed
+from motet.spark.insight.report import Batches
+from motet.spark.options import Vector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
 
 LATE: Final = "7 days"
 WINDOW: Final = "1 hour"
@@ -44,7 +44,7 @@ def ending_visits(events: DataFrame, late: str = LATE) -> DataFrame:
 
 
 def _step(key: tuple[str, str], parts: Iterator[Any], state: Any) -> Iterator[Any]:
-    """What Spark calls for each case that has events, or has had none for long."""
+    """Called by Spark for each case that has events or has timed out."""
     import pandas
 
     if state.hasTimedOut:
@@ -64,15 +64,12 @@ def _step(key: tuple[str, str], parts: Iterator[Any], state: Any) -> Iterator[An
     state.setTimeoutTimestamp(max(last_ms, state.getCurrentWatermarkMs()) + 1)
     yield pandas.DataFrame(
         [(*key, *visit) for visit in ended],
-        columns=[
-            *("process", "case", "step", "agent", "handed_by"),
-            *("ready", "start", "end"),
-        ],
+        columns=[*("process", "case", "step", "agent", "handed_by"), *("ready", "start", "end")],
     )
 
 
 def rates(events: DataFrame, window: str = WINDOW, late: str = LATE) -> DataFrame:
-    """By window, process and step: events, steps that ended, agents at work (about)."""
+    """By window, process and step: events, steps that ended, agents at work (approximately)."""
     return (
         events.withWatermark("time", late)
         .groupBy(F.window("time", window), "process", "step")
@@ -95,8 +92,8 @@ def follow(
     every_s: float = 10.0,
     news: Callable[[list[dict[str, Any]], str], None] | None = None,
 ) -> list[StreamingQuery]:
-    """Begin, or go on. `news` gets the table of steps after each batch, of all visits so far, and a
-    key, which is the same if the batch runs again."""
+    """Start or resume. After each batch, `news` gets the table of steps over all visits so far, and
+    a key, which is the same if the batch runs again."""
     trigger: dict[str, Any] = (
         {"availableNow": True} if available_now else {"processingTime": f"{every_s:g} seconds"}
     )
@@ -118,19 +115,19 @@ def follow(
 
 
 class Moment(NamedTuple):
-    """How far a stream was followed: the last batch of visits that is whole, and where it ends."""
+    """How far a stream was followed: the last complete batch of visits, and where it ends."""
 
     batch: int
     upto: Vector
 
     def visits(self, spark: SparkSession, folder: Path) -> DataFrame:
-        """All up to then. They may reach further back than the logs do."""
+        """All visits up to this batch. They may reach further back than the logs do."""
         found = spark.read.parquet(f"{folder.absolute()}/{VISITS}")
         return found.where(F.col("batch") <= self.batch).drop("batch")
 
 
 def moment_of(folder: Path) -> Moment | None:
-    """As Spark has written it down; None if there was no batch."""
+    """Read from Spark's checkpoint; None if no batch was committed."""
     checkpoint = folder.absolute() / CHECKPOINTS / VISITS
     commits = checkpoint / "commits"
     names = [each.name for each in commits.iterdir()] if commits.is_dir() else []

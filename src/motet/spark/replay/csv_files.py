@@ -1,8 +1,8 @@
-"""CSV, read strictly: what is not written as RFC 4180 has it is refused with its line.
+"""CSV, read strictly: anything that violates RFC 4180 is refused with its line number.
 
-Spark's reader passes over much: what follows a quote that is never closed becomes one value, rows
-that are too long lose their end, files are read by the header of the first, and wrong bytes become
-question marks. So tasks read with this instead, a file each.
+Spark's reader is too lenient: an unclosed quote makes the rest one value, rows that are too long
+lose their end, all files are read by the header of the first, and invalid bytes become question
+marks. So tasks use this reader instead, one file each.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ Row = dict[str, str | None]
 
 SEPARATORS: Final = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 LONGEST_ROW_CHARS: Final = 1 << 22
-"""An event has at most a quarter of it: something else is wrong."""
+"""An event has at most a quarter of this, so a longer row is not CSV."""
 _BOM: Final = b"\xef\xbb\xbf"
 _WIDE: Final = (b"\xff\xfe", b"\xfe\xff")
-_BARE_CR: Final = "a line break of another kind (CR alone): let lines end with LF or CR LF"
+_BARE_CR: Final = "a bare CR is not a line break; end lines with LF or CR LF"
 _QUOTED: Final = re.compile(r'"[^"]*"')
 
 
 def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
-    """The line where it begins, and its values by column; what is empty, and not quoted, is None.
-    The first is the header, with nothing in it: a file without rows has columns, too."""
+    """Each row's first line number, and its values by column; empty unquoted values are None. The
+    header comes first, with all values None, because a file without rows has columns, too."""
     with opened(path) as file:
         records = _records(file, path)
         first = next(records, None)
         if first is None:
-            raise MisuseError(f"{path} is empty: the first line has to name the columns")
+            raise MisuseError(f"{path} is empty; its first line must name the columns")
         separator = _separator(first[1], path)
         field = _field(separator)
         names = _header(_split(first[1], separator, field, f"{path}, line {first[0]}"), path)
@@ -42,8 +42,8 @@ def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
             values = _split(record, separator, field, f"{path}, line {line}")
             if len(values) != len(names):
                 raise MisuseError(
-                    f"{path}, line {line}: {len(values)} fields, and the header has {len(names)}; "
-                    f"a field with a {SEPARATORS[separator]} or a line break in it must be quoted"
+                    f"{path}, line {line}: {len(values)} fields, but the header has {len(names)}; "
+                    f"quote fields that contain a {SEPARATORS[separator]} or a line break"
                 )
             yield line, dict(zip(names, values, strict=True))
 
@@ -56,7 +56,7 @@ def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, str]]:
         if number == 1:
             data = data.removeprefix(_BOM)
             if data.startswith(_WIDE):
-                raise MisuseError(f"{path} is written in UTF-16: save it as UTF-8")
+                raise MisuseError(f"{path} is encoded in UTF-16; save it as UTF-8")
         if len(data) > LONGEST_ROW_CHARS:
             raise MisuseError(f"{where} has more than {LONGEST_ROW_CHARS:,} bytes: is it CSV?")
         try:
@@ -67,12 +67,12 @@ def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, str]]:
                 f"iconv -f latin1 -t utf-8"
             ) from None
         if "\0" in text:
-            raise MisuseError(f"{where} has a NUL in it: save the file as UTF-8")
+            raise MisuseError(f"{where} has a NUL character; save the file as UTF-8")
         yield number, text
 
 
 def _records(file: BinaryIO, path: Path) -> Iterator[tuple[int, str]]:
-    """Lines, and several where a line ends within quotes. Empty ones are no rows."""
+    """Rows, which span several lines if a line ends within quotes. Empty lines are skipped."""
     held: list[str] = []
     begun = quotes = chars = 0
     for number, line in _lines(file, path):
@@ -89,11 +89,11 @@ def _records(file: BinaryIO, path: Path) -> Iterator[tuple[int, str]]:
         if record:
             yield begun, record
     if held:
-        raise MisuseError(f"{path}, line {begun}: a quote is opened there and never closed")
+        raise MisuseError(f"{path}, line {begun}: a quote is opened here but never closed")
 
 
 def _separator(header: str, path: Path) -> str:
-    """A wrong guess would put values into wrong columns: what could be two things is refused."""
+    """A wrong guess would put values into wrong columns, so an ambiguous header is refused."""
     bare = _QUOTED.sub("", header)
     if "\r" in bare:
         raise MisuseError(f"{path}, line 1: {_BARE_CR}")
@@ -101,8 +101,8 @@ def _separator(header: str, path: Path) -> str:
     if len(found) > 1:
         named = " or by ".join(SEPARATORS[each] for each in found)
         raise MisuseError(
-            f"{path}, line 1: columns could be separated by {named}; quote names that have one in "
-            f'them, like "cost; total"'
+            f"{path}, line 1: columns could be separated by {named}; quote names that contain "
+            f'one, like "cost; total"'
         )
     return found[0] if found else ","
 
@@ -129,16 +129,16 @@ def _split(record: str, separator: str, field: re.Pattern[str], where: str) -> l
 
 def _why(record: str, at: int) -> str:
     if record.startswith('"', at):
-        return "something stands behind the closing quote; quotes within quotes are doubled"
+        return "text after the closing quote; write quotes within the value twice"
     quote, end = record.find('"', at), record.find("\r", at)
     if end >= 0 and (quote < 0 or end < quote):
         return _BARE_CR
-    return "a quote stands in the middle; a field with quotes in it is quoted, and they are doubled"
+    return "a quote in an unquoted field; quote the field, and write the quotes in it twice"
 
 
 def _header(names: list[str | None], path: Path) -> list[str]:
     found = [name or f"_c{at}" for at, name in enumerate(names)]
     doubled = next((name for name in found if found.count(name) > 1), None)
     if doubled is not None:
-        raise MisuseError(f"{path}, line 1: two columns are called {doubled!r}; rename one")
+        raise MisuseError(f"{path}, line 1: two columns are named {doubled!r}; rename one")
     return found

@@ -1,4 +1,4 @@
-"""Which files a log has, and how they are opened: nothing is passed over that may hold events."""
+"""The files of a log, and how to open them: no file that may hold events is skipped."""
 
 from __future__ import annotations
 
@@ -13,26 +13,22 @@ from urllib.parse import unquote
 
 from motet.errors import MisuseError
 
-FORMATS: Final = {
-    "parquet": (".parquet",),
-    "csv": (".csv", ".csv.gz"),
-    "xes": (".xes", ".xes.gz"),
-}
+FORMATS: Final = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz"), "xes": (".xes", ".xes.gz")}
 KNOWN: Final = ", ".join(end for ends in FORMATS.values() for end in ends)
 UNSEEN: Final = ("_", ".")
-"""Names that begin like this are notes, not data: so does Spark have it."""
+"""Spark, too, takes files with these prefixes for metadata."""
 _TABLES: Final = {
     "_delta_log": "a Delta table",
-    "_spark_metadata": "what a stream of Spark has written",
+    "_spark_metadata": "the output of a Spark stream",
     ".hoodie": "a Hudi table",
 }
-"""Folders with files that do not count any more, and what says so."""
+"""Folders of tables in which some files are obsolete, by the metadata that says which."""
 _PATTERN: Final = frozenset("*?[]{}")
 _MAGIC: Final = {
-    b"PK\x03\x04": "is a zip archive: unpack it",
-    b"\x28\xb5\x2f\xfd": "is compressed with zstd: unpack it",
-    b"BZh": "is compressed with bzip2: unpack it",
-    b"PAR1": "is Parquet: let its name end with .parquet",
+    b"PK\x03\x04": "is a zip archive; unpack it",
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it",
+    b"BZh": "is compressed with bzip2; unpack it",
+    b"PAR1": "is Parquet; rename it to end with .parquet",
 }
 _GZIP: Final = b"\x1f\x8b"
 
@@ -40,35 +36,35 @@ _GZIP: Final = b"\x1f\x8b"
 def files_in(path: Path) -> tuple[str, list[Path]]:
     """The format of a log, and its files."""
     if not path.exists():
-        hint = "; name a file or a folder: patterns are not expanded here"
-        raise MisuseError(f"there is no {path}" + (hint if _PATTERN & set(str(path)) else ""))
+        hint = "; patterns are not expanded: name a file or a folder"
+        raise MisuseError(f"{path} does not exist" + (hint if _PATTERN & set(str(path)) else ""))
     if not (path.is_file() or path.is_dir()):
         raise MisuseError(f"{path} is neither a file nor a folder")
     if path.is_file() and path.name.startswith(UNSEEN):
-        raise MisuseError(f"{path}: Spark passes over names that begin like this; rename it")
+        raise MisuseError(f"{path}: Spark ignores files whose names begin with _ or .; rename it")
     from motet.spark.archive.manifest import is_archive
 
     archive = next(filter(is_archive, path.absolute().parents), None)
     if archive is not None:
-        raise MisuseError(f"{path} is a part of the archive {archive}: name that")
+        raise MisuseError(f"{path} is part of the archive {archive}; name the archive instead")
     files = [path] if path.is_file() else sorted(_below(path))
     if path.is_dir():
         files = [each for each in files if not each.name.startswith(UNSEEN)]
     found = {format_of(each) for each in files}
     if not found - {""}:
-        raise MisuseError(f"{path} has nothing to replay; logs are files of one format, {KNOWN}")
+        raise MisuseError(f"{path} has no logs to replay; logs are files of one format: {KNOWN}")
     if "" in found:
         stray = next(each for each in files if not format_of(each))
         raise MisuseError(
-            f"{stray} is no log of a format that is known ({KNOWN}): take it away, or let its name "
-            f"begin with _ if it is none"
+            f"the format of {stray} is unknown (known: {KNOWN}); remove the file, or rename it to "
+            f"begin with _ if it is not a log"
         )
     if len(found) > 1:
         raise MisuseError(f"{path} has several formats ({', '.join(sorted(found))}); name one file")
     (format,) = found
     for each in files:
         with opened(each, plain=True):
-            pass  # readable at all? It is better to know now than in a task
+            pass  # fail now if it is unreadable, rather than in a task
     return format, files
 
 
@@ -85,21 +81,21 @@ def _below(path: Path) -> Iterator[Path]:
 
     for folder, folders, names in os.walk(path, onerror=fail):
         if folder != str(path) and is_archive(Path(folder)):
-            raise MisuseError(f"{folder} is an archive: name it alone")
+            raise MisuseError(f"{folder} is an archive; replay it on its own")
         for name in folders:
             if name in _TABLES:
                 raise MisuseError(
-                    f"{folder} is {_TABLES[name]}, in which not every file counts: read it with "
-                    f"Spark, and write what it has into a folder of its own"
+                    f"{folder} is {_TABLES[name]}, in which some files are obsolete; read it with "
+                    f"Spark, write the rows to another folder, and replay that folder"
                 )
             if Path(folder, name).is_symlink() and not name.startswith(UNSEEN):
-                raise MisuseError(f"{Path(folder, name)} is a link to a folder: name that folder")
+                raise MisuseError(f"{Path(folder, name)} is a link to a folder; name that folder")
         folders[:] = [name for name in folders if not name.startswith(UNSEEN)]
         yield from (Path(folder, name) for name in names)
 
 
 def by_folder(path: Path, root: Path) -> dict[str, str | None]:
-    """What the names of folders say (`day=monday/log.csv`), as Spark writes and reads them."""
+    """Values in folder names (`day=monday/log.csv`), as Spark writes and reads them."""
     said: dict[str, str | None] = {}
     if path == root:
         return said
@@ -111,8 +107,8 @@ def by_folder(path: Path, root: Path) -> dict[str, str | None]:
 
 
 def name_within(uri: str, root: str) -> str:
-    """What the file of a row is called: below the folder of its log, or if that is a file, alone.
-    Of an archive, rows have pubends instead."""
+    """The name of a row's file, relative to the log's folder; if the log is a file, its bare name.
+    Rows of an archive have pubends instead."""
     if not uri.startswith("file:"):
         return uri
     path = "/" + unquote(uri.removeprefix("file:")).lstrip("/")
@@ -122,8 +118,8 @@ def name_within(uri: str, root: str) -> str:
 
 @contextmanager
 def opened(path: Path, *, plain: bool = False) -> Iterator[BinaryIO]:
-    """To be read from its beginning, unpacked unless it is wanted `plain`. Whatever is wrong with
-    the file while it is open is told with its name."""
+    """Open a file for reading, decompressed unless `plain`. Errors while it is open are reported
+    with its name."""
     packed = path.name.lower().endswith(".gz")
     try:
         with path.open("rb") as file:
@@ -137,15 +133,15 @@ def opened(path: Path, *, plain: bool = False) -> Iterator[BinaryIO]:
             else:
                 yield file
     except EOFError:
-        raise MisuseError(f"{path} is cut off: its end is missing") from None
+        raise MisuseError(f"{path} is truncated: its end is missing") from None
     except (zlib.error, gzip.BadGzipFile) as problem:
-        raise MisuseError(f"{path} is damaged, and cannot be unpacked: {problem}") from None
+        raise MisuseError(f"{path} is damaged and cannot be decompressed: {problem}") from None
     except OSError as problem:
         raise MisuseError(f"{path} cannot be read: {problem.strerror or problem}") from None
 
 
 def is_open(path: Path) -> bool:
-    """Whether the last line has no end. What is packed knows itself where it ends."""
+    """Whether the last line has no line break. Compressed files know their own end."""
     with opened(path, plain=True) as file:
         file.seek(-1, os.SEEK_END)
         return file.read() != b"\n" and not path.name.lower().endswith(".gz")
@@ -155,9 +151,9 @@ def _check_magic(path: Path, file: BinaryIO, packed: bool) -> None:
     begin = file.read(4)
     file.seek(0)
     if not begin:
-        raise MisuseError(f"{path} is empty: not even a beginning of a log is there")
+        raise MisuseError(f"{path} is empty")
     if not packed and begin.startswith(_GZIP):
-        raise MisuseError(f"{path} is compressed: let its name end with .gz")
+        raise MisuseError(f"{path} is compressed with gzip; rename it to end with .gz")
     for magic, problem in _MAGIC.items():
         if begin.startswith(magic):
             raise MisuseError(f"{path} {problem}")

@@ -1,7 +1,7 @@
-"""Parquet, read by Spark itself, once it is known that all files mean the same by their columns.
+"""Parquet, read by Spark once it is known that the columns of all files agree.
 
-Spark takes the columns of one file for those of all, and reads as patterns what is the name of a
-file. So the ends of all files are looked at before, and files that are alike are read together.
+Spark takes the columns of one file for those of all, and file names for patterns. So the footers of
+all files are read first, and files of the same shape are read together.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from motet.spark.replay.files import by_folder
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+
 _SETTINGS: Final = {
-    # As pandas writes times; without it Spark refuses them.
+    # Pandas writes times in nanoseconds, which Spark otherwise refuses.
     "spark.sql.legacy.parquet.nanosAsLong": "true",
-    # What has no zone is UTC, wherever the session is.
+    # Times without a zone are UTC, whatever the session's zone.
     "spark.sql.session.timeZone": "UTC",
-    # Names of folders are texts: `number=007`.
+    # Values in folder names are text: `number=007`.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 _STRICT: Final = {
@@ -36,7 +37,7 @@ _PATTERN: Final = "{}[]*?\\"
 
 
 class Shape(NamedTuple):
-    """The columns of a file, and what they are."""
+    """The columns of a file and their types."""
 
     types: tuple[tuple[str, str], ...]
     nanos: frozenset[str]
@@ -49,7 +50,7 @@ class Read(NamedTuple):
 
     frame: DataFrame
     rows: int
-    """As the files themselves say: what Spark reads can be compared with that."""
+    """According to the files' footers, to compare with what Spark reads."""
     names: list[str]
     local: list[str]
     cut: list[str]
@@ -63,7 +64,7 @@ def read(spark: SparkSession, files: Sequence[Path], root: Path) -> Read:
         shape, size = shape_of(each)
         twice = next((name for name, _ in shape.types if name in said), None)
         if twice is not None:
-            raise MisuseError(f"{each} has a column {twice!r}, and a folder that says it, too")
+            raise MisuseError(f"{each} has a column {twice!r}, which a folder name sets, too")
         groups.setdefault((shape, said), []).append(each)
         rows += size
     check_shapes(
@@ -96,7 +97,7 @@ def read(spark: SparkSession, files: Sequence[Path], root: Path) -> Read:
 
 
 def shape_of(path: Path) -> tuple[Shape, int]:
-    """And how many rows there are."""
+    """The shape of a file, and its number of rows."""
     import pyarrow
     import pyarrow.parquet
 
@@ -106,19 +107,19 @@ def shape_of(path: Path) -> tuple[Shape, int]:
     except (pyarrow.ArrowException, OSError) as problem:
         raise MisuseError(
             f"{path} cannot be read as Parquet: {str(problem).splitlines()[0].rstrip('. ')}. "
-            f"If it is cut off or damaged, put it back from a copy"
+            f"If it is truncated or damaged, restore it from a copy"
         ) from None
     types: list[tuple[str, str]] = []
     for field in schema:
         if any(field.name == name for name, _ in types):
-            raise MisuseError(f"{path} has two columns {field.name!r}; rename one")
+            raise MisuseError(f"{path} has two columns named {field.name!r}; rename one")
         type_ = _plain(field.type)
         if "timestamp[ns" in type_ and not type_.startswith("timestamp"):
             raise MisuseError(
-                f"{path}: column {field.name!r} has times in nanoseconds inside of others, which "
+                f"{path}: column {field.name!r} has nested values with times in nanoseconds, which "
                 f"would become numbers; write them in microseconds"
             )
-        if type_ != "null":  # nothing is in it
+        if type_ != "null":  # a column without values
             types.append((field.name, type_))
     nanos = frozenset(name for name, type_ in types if type_.startswith("timestamp[ns"))
     local = frozenset(
@@ -130,7 +131,7 @@ def shape_of(path: Path) -> tuple[Shape, int]:
 
 
 def _plain(type_: Any) -> str:
-    """What it is, and not how it was in memory when it was written."""
+    """The logical type, whatever its representation in memory was."""
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(type_):
@@ -148,8 +149,8 @@ def check_shapes(shapes: dict[Path, Shape]) -> None:
             other, where = known.setdefault(name, (type_, path))
             if other != type_:
                 raise MisuseError(
-                    f"column {name!r} is {other} in {where} and {type_} in {path}: write them with "
-                    f"one type, or replay them one by one"
+                    f"column {name!r} is {other} in {where} and {type_} in {path}; use one type in "
+                    f"all files, or replay them separately"
                 )
 
 
@@ -160,7 +161,7 @@ def _group(
     spark: SparkSession, files: Sequence[Path], root: Path, shape: Shape, said: Sequence[str],
     names: Sequence[str],
 ) -> DataFrame:  # fmt: skip
-    """Files that are alike."""
+    """Files of the same shape."""
     reader = spark.read.options(**_STRICT)
     if said:
         reader = reader.option("basePath", _literal(root))
@@ -176,13 +177,13 @@ def _group(
         elif there[name] == "timestamp_ntz":
             column = column.cast("timestamp")
         columns.append(column.alias(alias))
-    of_row = frame.metadataColumn("_metadata")  # also where a column of the log is called so
+    of_row = frame.metadataColumn("_metadata")  # even if the log has a column of this name
     file, place = of_row["file_path"], of_row["row_index"]
     return frame.select(*columns, file.alias("_file"), place.alias("_place"))
 
 
 def _cut(parts: Sequence[DataFrame], names: Sequence[str]) -> list[str]:
-    """Which columns have times that are finer than microseconds."""
+    """Columns with times finer than microseconds."""
     found = set()
     for part in parts:
         finer = [name for name in part.columns if name.startswith("_cut")]
@@ -193,7 +194,7 @@ def _cut(parts: Sequence[DataFrame], names: Sequence[str]) -> list[str]:
 
 
 def _literal(path: Path) -> str:
-    """A path that Spark takes for no pattern."""
+    """A path that Spark does not take for a pattern."""
     text = str(path.absolute())
     return "".join(f"\\{char}" if char in _PATTERN else char for char in text)
 

@@ -1,14 +1,15 @@
 """All events of a replay in one order, on disk, divided among publishers.
 
-A plan is named by what it is made of, and for whom: the files, their sizes and times, the names of
-columns, the number of publishers, the brokers, whether events tell where they are from, and a word
-of the user's. So who asks for the same again goes on with the same plan, and nobody else does.
+A plan is identified by its inputs: the files, their sizes and times, the names of columns, the
+number of publishers, the brokers, whether events carry their origin, and the user's `run` name. So
+the same request resumes the same plan, and no other request does. No partial plan is left behind. A
+replay that was begun from a source that has changed since is reported.
 
     WORK/MARK/part-….parquet   the events
-    WORK/MARK/_plan.json       the note: the plan is whole, and what its files must be
+    WORK/MARK/_plan.json       the note: the plan is complete, with hashes of its files
     WORK/MARK/_begun           something may have been published
-    WORK/MARK/_done            everything was, and how much that is
-    WORK/MARK.lock             locked by who makes the plan, or publishes it
+    WORK/MARK/_done            everything was published, and how much
+    WORK/MARK.lock             locked by the process that makes or publishes the plan
 """
 
 from __future__ import annotations
@@ -16,16 +17,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from motet.errors import StorageError
-from motet.spark.filling import locked
+from motet.errors import MisuseError, StorageError
+from motet.spark.failures import brief, is_foreign
+from motet.spark.output_folder import locked
+from motet.spark.replay.files import files_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from motet.spark.archive.manifest import Version
+
 
 NOTE: Final = "_plan.json"
 BEGUN: Final = "_begun"
@@ -33,9 +43,12 @@ DONE: Final = "_done"
 MARK_CHARS: Final = 12
 BATCH_ROWS: Final = 4096
 FORMAT: Final = 2
+PREFIX: Final = "_"
+"""Columns of the plan itself begin like this; no attribute does."""
+PACKED, PAYLOAD = "_packed", "_payload"
 
 
-class Part(Struct, frozen=True):
+class PlanPart(Struct, frozen=True):
     """A file of a plan."""
 
     name: str
@@ -43,8 +56,8 @@ class Part(Struct, frozen=True):
     sha256: str
 
 
-class Made(Struct, frozen=True):
-    """Of what, and for whom."""
+class PlanOrigin(Struct, frozen=True):
+    """The inputs that identify a plan."""
 
     source: str
     files: tuple[tuple[str, int, int], ...]
@@ -52,14 +65,14 @@ class Made(Struct, frozen=True):
     upto: tuple[tuple[str, int], ...]
     """Of an archive: ticks."""
     wish: str
-    """A hash of all that the user said besides."""
+    """A hash of all other parameters."""
 
     @property
     def mark(self) -> str:
         return mark_of(msgspec.to_builtins(self))
 
 
-class Plan(Struct, frozen=True):
+class ReplayPlan(Struct, frozen=True):
     folder: str
     mark: str
     """The same for the same replay."""
@@ -70,12 +83,12 @@ class Plan(Struct, frozen=True):
     last_us: int
     kind: str
     """`archive` or `log`."""
-    made: Made
+    made: PlanOrigin
     shares: tuple[int, ...]
-    """How many rows each publisher has."""
-    parts: tuple[Part, ...]
+    """Number of rows per publisher."""
+    parts: tuple[PlanPart, ...]
     remarks: tuple[str, ...] = ()
-    """What was found when it was made, and should be known."""
+    """Findings while making the plan that the user should know."""
     format: int = FORMAT
 
     @property
@@ -96,10 +109,10 @@ class Plan(Struct, frozen=True):
                     yield batch.to_pylist()
 
     def check(self) -> None:
-        """Its files are what they were when it was made."""
+        """Raises `StorageError` unless the files are as they were when the plan was made."""
         there = {path.name for path in Path(self.folder).glob("*.parquet")}
         for name in sorted(there ^ {part.name for part in self.parts}):
-            what = "is not of this plan" if name in there else "is missing"
+            what = "does not belong to this plan" if name in there else "is missing"
             raise StorageError(f"{Path(self.folder, name)} {what}; {_way_out(Path(self.folder))}")
         for part in self.parts:
             path = Path(self.folder, part.name)
@@ -109,7 +122,7 @@ class Plan(Struct, frozen=True):
                     f"{_way_out(Path(self.folder))}"
                 )
 
-    # ── how far it is ────────────────────────────────────────────────────────────────────
+    # ── progress ─────────────────────────────────────────────────────────────────────────
 
     def has(self, what: str) -> bool:
         return (Path(self.folder) / what).exists()
@@ -120,7 +133,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def is_done(self) -> bool:
-        """As was remembered; what was remembered must be of this plan."""
+        """Whether `_done` exists; raises `StorageError` if it is not of this plan."""
         path = Path(self.folder, DONE)
         if not path.exists():
             return False
@@ -130,9 +143,10 @@ class Plan(Struct, frozen=True):
             told = None
         if told != {"mark": self.mark, "rows": self.rows}:
             raise StorageError(
-                f"{path} does not say that the {self.rows:,} events of this plan were published: "
-                f"it is damaged, or of another plan. Without it the same command goes on behind "
-                f"the last event, or says that nobody knows which that was"
+                f"{path} does not confirm that the {self.rows:,} events of this plan were "
+                f"published: it is damaged, or belongs to another plan. Remove it and run the same "
+                f"command again: it continues after the last event, or reports that its position "
+                f"is unknown"
             )
         return True
 
@@ -141,15 +155,10 @@ class Plan(Struct, frozen=True):
 
 
 def noted(
-    folder: Path,
-    made: Made,
-    publishers: int,
-    kind: str,
-    remarks: tuple[str, ...],
-    rows: int,
-) -> Plan | None:
-    """A plan whose files have been written; None if nothing is in them. `rows` is how many there
-    must be."""
+    folder: Path, made: PlanOrigin, publishers: int, kind: str, remarks: tuple[str, ...], rows: int
+) -> ReplayPlan | None:
+    """The plan of files that have been written; None if they are empty. They must have `rows`
+    rows."""
     import pyarrow.parquet
 
     parts, ends = [], []
@@ -163,17 +172,17 @@ def noted(
                 ends += times[:1] + times[-1:]
                 for publisher in by:
                     shares[publisher] += 1
-        parts.append(Part(path.name, size, _sha256(path)))
+        parts.append(PlanPart(path.name, size, _sha256(path)))
     if rows != sum(shares):
         raise StorageError(
-            f"{made.source} has {rows:,} events, and Spark has read {sum(shares):,} of them: does "
-            f"its configuration pass over files?"
+            f"{made.source} has {rows:,} events, but Spark has read {sum(shares):,} of them; check "
+            f"whether its configuration ignores some files"
         )
     if not ends:
         return None
     if ends != sorted(ends):
-        raise StorageError(f"the plan in {folder} is not in order; remove it and try again")
-    plan = Plan(
+        raise StorageError(f"the plan in {folder} is not sorted by time; remove it and try again")
+    plan = ReplayPlan(
         str(folder), made.mark, made.source, sum(shares), publishers, ends[0], ends[-1], kind,
         made, tuple(shares), tuple(parts), remarks,
     )  # fmt: skip
@@ -181,19 +190,19 @@ def noted(
     return plan
 
 
-def found(folder: Path, made: Made) -> Plan | None:
-    """The plan that is in a folder, if somebody has finished to make one there."""
+def found(folder: Path, made: PlanOrigin) -> ReplayPlan | None:
+    """The complete plan in a folder, if there is one."""
     path = folder / NOTE
     if not path.exists():
         if (folder / BEGUN).exists() or (folder / DONE).exists():
             raise StorageError(
-                f"{path} is missing, and events of this plan were published; {_way_out(folder)}"
+                f"{path} is missing, but events of this plan were published; {_way_out(folder)}"
             )
         return None
     plan = read_note(path)
     if plan is None:
         raise StorageError(
-            f"{path} is damaged, cut off, or written by another release; {_way_out(folder)}"
+            f"{path} is damaged, truncated, or written by another release; {_way_out(folder)}"
         )
     if plan.mark != made.mark or plan.made != made:
         raise StorageError(
@@ -202,16 +211,16 @@ def found(folder: Path, made: Made) -> Plan | None:
     return msgspec.structs.replace(plan, folder=str(folder))
 
 
-def read_note(path: Path) -> Plan | None:
+def read_note(path: Path) -> ReplayPlan | None:
     try:
-        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+        plan = msgspec.json.decode(path.read_bytes(), type=ReplayPlan)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return plan if plan.format == FORMAT else None
 
 
-def of_the_same_before(work: Path, made: Made) -> list[Plan]:
-    """Plans that were asked for in the same words, of what the source was then, and were begun."""
+def of_the_same_before(work: Path, made: PlanOrigin) -> list[ReplayPlan]:
+    """Begun plans of the same request from an earlier state of the source."""
     plans = (read_note(path) for path in sorted(work.glob(f"*/{NOTE}")))
     return [
         msgspec.structs.replace(plan, folder=str(work / plan.mark))
@@ -225,13 +234,13 @@ def of_the_same_before(work: Path, made: Made) -> list[Plan]:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Nobody else makes or publishes the plan of this folder during the block; `MisuseError` if
-    somebody does."""
+    """Lock the plan of this folder during the block; `MisuseError` if another process makes or
+    publishes it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f"{folder.name}.lock")
     problem = (
-        f"the same replay is under way in {folder}, by another process: wait until that has ended, "
-        f"or --run NAME publishes all of it once more"
+        f"another process is running the same replay in {folder}; wait until it has ended, or "
+        f"publish all events once more with --run NAME"
     )
     with locked(path, problem):
         try:
@@ -245,7 +254,7 @@ def mark_of(*parts: Any) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """All of it or nothing, whatever dies."""
+    """Write atomically and durably."""
     from motet.spark.archive.manifest import sync_folder, write_durably
 
     beside = path.with_name(f".{path.name}")
@@ -256,11 +265,135 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def _way_out(folder: Path) -> str:
     return (
-        f"put {folder} back from a copy, or begin anew, from the first event: with --run NAME, or, "
-        f"if nothing was published yet, without that folder"
+        f"restore {folder} from a copy, or start again from the first event: with --run NAME, or "
+        f"by removing that folder if nothing was published yet"
     )
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ── finding or making a plan ─────────────────────────────────────────────────────────────
+
+
+def prepare(
+    spark: SparkSession | None,
+    path: Path,
+    work: Path,
+    *,
+    publishers: int = 1,
+    names: Mapping[str, str] | None = None,
+    brokers: Iterable[str] = (),
+    keys: bool = False,
+    run: str = "",
+    start: Callable[[], SparkSession] | None = None,
+) -> ReplayPlan:
+    """The plan for a replay: found, or made now. `brokers` and `keys` are those of the replay: with
+    other brokers it is another plan. `start` creates a Spark session if `spark` is None and one is
+    needed."""
+    if publishers < 1:
+        raise MisuseError(f"a replay needs at least one publisher, not {publishers}")
+    version = _version_of(path)
+    if version is not None and names:
+        raise MisuseError(
+            f"{path} is an archive, whose events are published unchanged; omit --column, which "
+            f"applies only to foreign logs"
+        )
+    wish = mark_of(publishers, sorted((names or {}).items()), sorted(brokers), keys, run)
+    made = _made_of(path, wish, version)
+    folder = work.absolute() / made.mark
+    plan = found(folder, made)
+    if plan is not None:
+        return plan
+    with alone(folder):
+        plan = found(folder, made)  # another process may just have finished it
+        if plan is not None:
+            return plan
+        changed = _told_of_changes(work.absolute(), made)
+        session = spark or (start() if start is not None else None)
+        if session is None:
+            raise MisuseError("there is no plan yet, and making it needs a Spark session")
+        if folder.exists():
+            shutil.rmtree(folder)  # an unfinished plan
+        try:
+            return _planned(session, path, folder, made, version, publishers, names or {}, changed)
+        except Exception as problem:
+            shutil.rmtree(folder, ignore_errors=True)
+            if is_foreign(problem):
+                raise brief(problem) from problem
+            raise
+
+
+def _planned(
+    spark: SparkSession, path: Path, folder: Path, made: PlanOrigin, version: Version | None,
+    publishers: int, names: Mapping[str, str], remarks: tuple[str, ...],
+) -> ReplayPlan:  # fmt: skip
+    from motet.spark.replay import logs
+
+    with ExitStack() as held:
+        if version is not None:
+            frame, rows = logs.of_archive(spark, path, version), version.rows
+        else:
+            frame, rows, found_so = logs.of_log(spark, path, names, held)
+            remarks = (*remarks, *found_so)
+        logs.write(frame, folder, publishers)
+    if version is None and _made_of(path, made.wish, None) != made:
+        raise MisuseError(f"{path} changed while it was read; wait until it is complete")
+    kind = "log" if version is None else "archive"
+    plan = noted(folder, made, publishers, kind, remarks, rows)
+    if plan is None:
+        raise MisuseError(f"{path} has no events")
+    return plan
+
+
+def _told_of_changes(work: Path, made: PlanOrigin) -> tuple[str, ...]:
+    """Raise rather than publish events again that the user did not ask for again."""
+    remarks = []
+    for before in of_the_same_before(work, made):
+        what = f"{made.source} has changed since its plan {before.folder} was made"
+        if made.files and not before.is_done:  # archives grow: nothing to resume
+            raise MisuseError(
+                f"{what} ({_difference(before.made, made)}), and only a part of that plan was "
+                f"published. Restore the source to continue; --run NAME publishes it as it is now, "
+                f"from the first event"
+            )
+        remarks.append(f"{what}: events that were published then are published again")
+    return tuple(remarks)
+
+
+def _difference(old: PlanOrigin, new: PlanOrigin) -> str:
+    before = {path: rest for path, *rest in old.files}
+    after = {path: rest for path, *rest in new.files}
+    for path in sorted(before | after):
+        name = Path(path).name
+        if path not in after:
+            return f"{name} was removed"
+        if path not in before:
+            return f"{name} is new"
+        if before[path][0] != after[path][0]:
+            return f"{name} had {before[path][0]:,} bytes and has {after[path][0]:,}"
+        if before[path] != after[path]:
+            return f"{name} was rewritten"
+    return "the archive has grown"
+
+
+def _version_of(path: Path) -> Version | None:
+    """The version of an archive, fixed now because the archive may grow; None: a log."""
+    from motet.spark.archive.manifest import Manifest, is_archive
+
+    return Manifest(path).newest() if is_archive(path) else None
+
+
+def _made_of(path: Path, wish: str, version: Version | None) -> PlanOrigin:
+    source = str(path.absolute())
+    if version is not None:  # compaction changes its number, but no event
+        return PlanOrigin(
+            source, (), tuple(sorted(version.upto.items())), mark_of(wish, version.filter)
+        )
+    files = tuple(
+        (str(each.absolute()), each.stat().st_size, each.stat().st_mtime_ns)
+        for each in files_in(path)[1]
+    )
+    return PlanOrigin(source, files, (), wish)

@@ -1,30 +1,132 @@
-"""Durable clients that publish a plan, in its order and at its pace, and go on where they were.
+"""Durable clients that publish a plan in its order and at its pace, and resume after a crash.
 
-The k-th event of a publisher is the k-th of its session, and its broker knows how many of those it
-has taken: so a run that was killed goes on behind the last one, and nothing is published twice.
+The k-th event of a publisher is the k-th of its session, and the broker knows how many of them it
+has accepted. So a run that was killed continues after the last one, and nothing is published twice.
+
+Nulls of a row are omitted; values that attributes cannot hold are written as text.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
-from motet.client.client import Client
-from motet.client.connecting import connect
-from motet.errors import MisuseError, NotAdvertised, UnavailableError
+from motet.client.client import Client, connect
+from motet.errors import EventError, MisuseError, NotAdvertised, UnavailableError
 from motet.model.events import Event
 from motet.model.filters import Filter
 from motet.model.values import Value
 from motet.spark.replay.files import name_within
-from motet.spark.replay.plan import BEGUN, DONE, Plan, alone
-from motet.spark.replay.rows import event_of
-from motet.spark.replay.speed import Pace, Speed
+from motet.spark.replay.kinds import is_exact
+from motet.spark.replay.plan import BEGUN, DONE, PACKED, PAYLOAD, PREFIX, ReplayPlan, alone
+
+# ── speed ────────────────────────────────────────────────────────────────────────────────
+
+_FORM: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>x|s|m|h)\Z")
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Speed(Struct, frozen=True):
+    factor: float = 0.0
+    """Multiple of the original speed; 0: see `within_s`."""
+    within_s: float = 0.0
+    """Duration of the whole replay; if this is 0 as well: as fast as possible."""
+
+    @classmethod
+    def parse(cls, text: str) -> Speed:
+        word = text.strip().lower()
+        if word == "max":
+            return cls()
+        found = _FORM.match(word)
+        number = float(found["number"]) if found else 0.0
+        if found is None or number <= 0:
+            raise MisuseError(f"a speed is like 10x, 90s (all of it in 90 s) or max, not {text!r}")
+        if found["unit"] == "x":
+            return cls(factor=number)
+        return cls(within_s=number * _SECONDS[found["unit"]])
+
+    def factor_for(self, span_s: float) -> float | None:
+        """The factor for a log of this duration; None: as fast as possible."""
+        if self.factor:
+            return self.factor
+        return span_s / self.within_s if self.within_s and span_s > 0 else None
+
+
+class Pace:
+    """When each event is due."""
+
+    def __init__(self, factor: float | None, first_us: int, began_s: float) -> None:
+        self._factor = factor
+        self._first_us = first_us
+        self._began_s = began_s
+
+    def due_s(self, time_us: int) -> float:
+        """On the same clock as `began_s`."""
+        if self._factor is None:
+            return self._began_s
+        return self._began_s + (time_us - self._first_us) / 1e6 / self._factor
+
+
+# ── rows as events ───────────────────────────────────────────────────────────────────────
+
+_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+def event_of(row: Mapping[str, Any]) -> tuple[dict[str, Value], bytes]:
+    """Attributes and payload."""
+    if row.get(PACKED) is not None:
+        return _decode(row[PACKED]), row.get(PAYLOAD) or b""
+    attributes = {
+        name: value_of(value)
+        for name, value in row.items()
+        if value is not None and not name.startswith(PREFIX)
+    }
+    return attributes, b""
+
+
+def value_of(value: Any) -> Value:
+    match value:
+        case bool() | int() | float() | str():
+            return value
+        case datetime():
+            return value if value.tzinfo else value.replace(tzinfo=UTC)
+        case date():
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
+        case Decimal():
+            return _number(value)
+        case bytes():
+            return _text(value)
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _number(value: Decimal) -> int | float:
+    """Integers stay integers; others become floats, unless digits would be lost."""
+    if value.as_tuple().exponent == 0:
+        return int(value)
+    if not is_exact(value):
+        raise EventError(f"the number {value} has more digits than a float; write it as text")
+    return float(value)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as problem:
+        raise EventError(f"byte {problem.start + 1} of a binary value is not UTF-8 text") from None
+
+
+# ── publishing ───────────────────────────────────────────────────────────────────────────
 
 log = logging.getLogger("motet.spark")
 
@@ -32,11 +134,12 @@ EVERYTHING: Final = "true"
 TELL_ROWS: Final = 256
 CONNECT_S: Final = 10.0
 LEAVE_S: Final = 1.0
-"""After a failure: how long brokers are waited for."""
+"""After a failure: how long to wait for brokers."""
+CLOSE_S: Final = 10.0
 
 
-class Told(Struct, frozen=True):
-    """How far a replay is, or what has become of it."""
+class ReplayProgress(Struct, frozen=True):
+    """The progress or the result of a replay."""
 
     rows: int
     before: int
@@ -44,7 +147,7 @@ class Told(Struct, frozen=True):
     published: int
     """Published by this one."""
     behind_s: float
-    """How late the latest event was."""
+    """The longest delay of an event so far."""
     took_s: float
 
     @property
@@ -55,18 +158,18 @@ class Told(Struct, frozen=True):
 class Replay:
     def __init__(
         self,
-        plan: Plan,
+        plan: ReplayPlan,
         brokers: Sequence[str],
         speed: Speed,
         *,
         advertise: str = EVERYTHING,
         keys: bool = False,
-        tell: Callable[[Told], None] = lambda _: None,
+        tell: Callable[[ReplayProgress], None] = lambda _: None,
     ) -> None:
         if not brokers:
             raise MisuseError("a replay needs the address of a broker")
         self._plan = plan
-        self._brokers = sorted(brokers)  # in whichever order they are named, sessions stay put
+        self._brokers = sorted(brokers)  # sorted: sessions keep their brokers
         self._factor = speed.factor_for(plan.span_s)
         self._advertise = advertise
         self._keys = keys
@@ -76,11 +179,11 @@ class Replay:
         self._behind_s = 0.0
         self._began_s = 0.0
 
-    async def run(self) -> Told:
+    async def run(self) -> ReplayProgress:
         with alone(Path(self._plan.folder)):
             return await self._run()
 
-    async def _run(self) -> Told:
+    async def _run(self) -> ReplayProgress:
         plan = self._plan
         self._began_s = time.monotonic()
         if plan.is_done:
@@ -103,9 +206,9 @@ class Replay:
                 await client.flush()
             plan.remember(DONE)
         except BaseException:
-            await _leave(clients, patience=LEAVE_S)
+            await _leave(clients, LEAVE_S)
             raise
-        await _leave(clients, forget=True)
+        await _leave(clients, discard_session=True)
         return self._told()
 
     async def _client(self, publisher: int) -> Client:
@@ -114,21 +217,21 @@ class Replay:
         return await connect(url, client_id=name, durable=True, connect_timeout=CONNECT_S)
 
     async def _check_events(self) -> None:
-        """All of them, before the first is published: nothing is to be published half."""
+        """Check all events before the first is published, so that no replay stops halfway."""
         space = Filter.parse(self._advertise)
         for rows in self._plan.batches():
             for row in rows:
                 try:
                     event = Event(*self._event(row))
                     if not space.matches(event):
-                        raise NotAdvertised(f"it lies outside of what is advertised, {space}")
+                        raise NotAdvertised(f"it lies outside the advertised space, {space}")
                 except MisuseError as problem:
                     where = f"{name_within(row['_file'], self._plan.source)}, row {row['_row']}"
                     raise type(problem)(
-                        f"{self._plan.source}: nothing was published, since {where} (from 0) is no "
-                        f"event: {problem}"
+                        f"{self._plan.source}: nothing was published, because {where} (from 0) "
+                        f"is not a valid event: {problem}"
                     ) from None
-            await asyncio.sleep(0)  # others may use this loop
+            await asyncio.sleep(0)  # let other tasks use this loop
 
     def _event(self, row: Mapping[str, Any]) -> tuple[dict[str, Value], bytes]:
         attributes, payload = event_of(row)
@@ -138,17 +241,18 @@ class Replay:
         return attributes, payload
 
     def _published_by(self, client: Client, share: int) -> int:
-        if not client.resumed and self._plan.has(BEGUN):
+        if not client.session.resumed and self._plan.has(BEGUN):
             raise UnavailableError(
-                f"an earlier run has published some of this, but the session of {client.client_id} "
-                f"is gone, so nobody knows how much; --run NAME begins anew, from the first event"
+                f"an earlier run has published a part, but the session of {client.client_id} has "
+                f"ended, so its size is not known; --run NAME starts again at the first event"
             )
-        if client.published > share:
+        published = client.session.published
+        if published > share:
             raise UnavailableError(
-                f"{client.client_id} has published {client.published:,} events, more than the "
-                f"{share:,} that the plan has for it: has somebody else used its name?"
+                f"{client.client_id} has published {published:,} events, more than the "
+                f"{share:,} that the plan has for it; check whether another client uses its id"
             )
-        return client.published
+        return published
 
     async def _publish(self, clients: Sequence[Client], skips: list[int]) -> None:
         pace: Pace | None = None
@@ -176,8 +280,8 @@ class Replay:
         else:
             self._behind_s = max(self._behind_s, now_s - due_s)
 
-    def _told(self) -> Told:
-        return Told(
+    def _told(self) -> ReplayProgress:
+        return ReplayProgress(
             self._plan.rows,
             self._before,
             self._published,
@@ -186,9 +290,12 @@ class Replay:
         )
 
 
-async def _leave(clients: Sequence[Client], **how: Any) -> None:
-    """All of them, whatever becomes of one: how the replay has ended is settled by now."""
-    left = await asyncio.gather(*(each.close(**how) for each in clients), return_exceptions=True)
+async def _leave(
+    clients: Sequence[Client], timeout: float = CLOSE_S, *, discard_session: bool = False
+) -> None:
+    """Close all clients, even if one fails: the result of the replay is known by now."""
+    closings = (each.close(timeout=timeout, discard_session=discard_session) for each in clients)
+    left = await asyncio.gather(*closings, return_exceptions=True)
     for client, problem in zip(clients, left, strict=True):
         if problem is not None:
-            log.warning("%s has not said goodbye to its broker: %s", client.client_id, problem)
+            log.warning("%s could not close its session: %s", client.client_id, problem)

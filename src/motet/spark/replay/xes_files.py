@@ -1,8 +1,7 @@
-"""XES, read strictly: what the standard does not have is refused with its line.
+"""XES, read strictly: anything outside the standard is refused with its line number.
 
-Spark's reader looks for `<trace>` and passes over the rest: a trace without its end, a value that
-is none of its kind, what is nested. So tasks read with this instead, a file each, a trace
-at a time.
+Spark's reader looks for `<trace>` and ignores the rest: unclosed traces, invalid values, nested
+attributes. So tasks use this reader instead, one file each, a trace at a time.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from motet.errors import MisuseError
 from motet.model.limits import INT_MAX, INT_MIN
 from motet.spark.replay import kinds
 from motet.spark.replay.files import opened
-from motet.spark.replay.times import LIKE, time_of
+from motet.spark.replay.kinds import LIKE, time_of
 
 CASE: Final = "case:"
-"""Before the names of attributes that a trace has."""
+"""Prefix of the names of a trace's attributes."""
 WITHIN: Final = ":"
-"""Between the names of an attribute and of one that is nested in it."""
+"""Separates the name of an attribute from that of one nested in it."""
 CHUNK_BYTES: Final = 1 << 16
 DEEPEST: Final = 64
 _ATTRIBUTES: Final = frozenset(
     ("string", "date", "int", "float", "boolean", "id", "list", "container")
 )
 _APART: Final = frozenset(("extension", "global", "classifier"))
-"""What a log has besides attributes, traces and events: it says nothing of any event."""
+"""Other elements of a log; they say nothing about any event."""
 _WITHIN: Final = {
     "": frozenset(("log",)),
     "log": _ATTRIBUTES | _APART | {"trace", "event"},
@@ -41,7 +40,7 @@ _WITHIN: Final = {
     "values": _ATTRIBUTES,
     **dict.fromkeys(_ATTRIBUTES - {"list"}, _ATTRIBUTES),
 }
-"""Which elements may stand in which."""
+"""Which elements may contain which."""
 _INT: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _FLOAT: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _FLOATS: Final = {"INF": float("inf"), "-INF": float("-inf"), "NaN": float("nan")}
@@ -70,7 +69,7 @@ class _Element:
 
 
 def rows_of(path: Path) -> Iterator[tuple[int, Row]]:
-    """The line of each event, and its attributes, with those of its trace."""
+    """The line of each event, and its attributes, including those of its trace."""
     with opened(path) as file:
         reader = _Reader(path)
         while data := file.read(CHUNK_BYTES):
@@ -89,7 +88,7 @@ class _Reader:
         self._stack: list[_Element] = []
         self._space = ""
         self._apart = 0
-        """How deep inside of something that is no event's."""
+        """Depth inside an element that belongs to no event."""
         self._rows: list[tuple[int, Row]] = []
 
     def feed(self, data: bytes, at_end: bool = False) -> list[tuple[int, Row]]:
@@ -98,14 +97,14 @@ class _Reader:
         except expat.ExpatError as problem:
             if at_end:
                 raise MisuseError(
-                    f"{self._path} is cut off: it ends in line {problem.lineno}, before </log>"
+                    f"{self._path} is truncated: it ends in line {problem.lineno}, before </log>"
                 ) from None
             what = expat.errors.messages[problem.code]
             raise MisuseError(
-                f"{self._path}, line {problem.lineno}, column {problem.offset + 1}: this is no XML "
-                f"({what}); is the encoding right that its first line names?"
+                f"{self._path}, line {problem.lineno}, column {problem.offset + 1}: invalid XML "
+                f"({what}); check also the encoding that its first line names"
             ) from None
-        except (ValueError, LookupError) as problem:  # encodings that are unknown, or multi-byte
+        except (ValueError, LookupError) as problem:  # unknown or multi-byte encodings
             raise MisuseError(f"{self._path}: {problem}; save the file as UTF-8") from None
         rows, self._rows = self._rows, []
         return rows
@@ -114,14 +113,14 @@ class _Reader:
         at = self._parser.CurrentLineNumber if line is None else line
         return MisuseError(f"{self._path}, line {at}: {problem}")
 
-    # ── what the parser finds ────────────────────────────────────────────────────────────
+    # ── the parser's callbacks ───────────────────────────────────────────────────────────
 
     def _doctype(self, *_: object) -> None:
-        raise self._fail("XES has no <!DOCTYPE>; entities of others are not followed")
+        raise self._fail("XES has no <!DOCTYPE>, and external entities are not read; remove it")
 
     def _text(self, text: str) -> None:
         if text.strip() and not self._apart:
-            raise self._fail(f"text between elements, {text.strip()[:40]!r}, which XES has not")
+            raise self._fail(f"text between elements, {text.strip()[:40]!r}, is not allowed in XES")
 
     def _start(self, name: str, said: dict[str, str]) -> None:
         if self._apart:
@@ -130,11 +129,11 @@ class _Reader:
         space, _, tag = name.rpartition(" ")
         if not self._stack:
             if tag != "log":
-                raise self._fail(f"the root is <{tag}>, and that of XES is <log>")
+                raise self._fail(f"the root is <{tag}>, but XES has the root <log>")
             self._space = space
         within = self._stack[-1].tag if self._stack else ""
         if tag not in _WITHIN[within] or space != self._space:
-            raise self._fail(f"<{tag}> in <{within}> is nothing that XES has")
+            raise self._fail(f"<{tag}> in <{within}> is not allowed in XES")
         if len(self._stack) > DEEPEST:
             raise self._fail(f"<{tag}> is nested deeper than {DEEPEST} times")
         if tag in _APART or (within == "log" and tag in _ATTRIBUTES):
@@ -148,7 +147,7 @@ class _Reader:
             return _Element(tag, line)
         key, value = said.get("key"), said.get("value")
         if not key:
-            raise self._fail(f"a <{tag}> without a key")
+            raise self._fail(f"a <{tag}> has no key")
         if value is None and tag not in ("list", "container"):
             raise self._fail(f"<{tag}> {key!r} has no value")
         return _Element(tag, line, key, value)
@@ -165,7 +164,7 @@ class _Reader:
         elif self._stack and self._stack[-1].tag != "log":
             self._stack[-1].children.append(ended)
 
-    # ── what it means ────────────────────────────────────────────────────────────────────
+    # ── rows ─────────────────────────────────────────────────────────────────────────────
 
     def _take(self, trace: _Element) -> None:
         events = [each for each in trace.children if each.tag == "event"]
@@ -175,18 +174,20 @@ class _Reader:
             row = self._flat(event, "")
             both = next((name for name in row if name in of_trace), None)
             if both is not None:
-                raise self._fail(f"an event has {both!r}, and so has its trace", event.line)
+                raise self._fail(
+                    f"an event and its trace both have an attribute {both!r}", event.line
+                )
             self._rows.append((event.line, row | of_trace))
 
     def _flat(self, parent: _Element, before: str) -> Row:
-        """All attributes, by name; what is nested in one stands below its name."""
+        """All attributes by name; the name of a nested one is prefixed with its parent's."""
         row: Row = {}
         waiting = [(before, each) for each in reversed(parent.children)]
         while waiting:
             before, each = waiting.pop()
             name, nested = before + each.key, each.children
             if name in row:
-                raise self._fail(f"there is a second attribute {name!r} of the same", each.line)
+                raise self._fail(f"the attribute {name!r} occurs twice", each.line)
             if each.tag in ("list", "container"):
                 held = [child for child in nested if child.tag == "values"]
                 items = [item for child in held for item in child.children] if held else nested
@@ -199,7 +200,7 @@ class _Reader:
         return row
 
     def _item(self, element: _Element) -> dict[str, Any]:
-        """Of a list: it may have several of the same key, and in an order."""
+        """An item of a list as JSON: keys may repeat, and the order of items matters."""
         nested = [
             item
             for child in element.children
@@ -238,6 +239,6 @@ class _Reader:
                     return Valued(kind, time.us, time.is_cut)
         like = f"; a date is like {LIKE}" if element.tag == "date" else ""
         raise self._fail(
-            f"{text[:80]!r}, of {element.key!r}, is no {element.tag} that an event can have{like}",
+            f"{text[:80]!r} of {element.key!r} is not a valid {element.tag} value{like}",
             element.line,
         )

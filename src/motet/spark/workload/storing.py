@@ -1,4 +1,4 @@
-"""A workload as Parquet, with a note of how it was made."""
+"""A workload as Parquet, with a note of its parameters."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from motet.spark.filling import filling
+from motet.spark.output_folder import filling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+
 NOTE: Final = "_workload.json"
-"""Spark passes over files whose names begin like this."""
+"""Spark ignores files whose names begin with an underscore."""
 
 
 def store(frame: DataFrame, folder: Path, made_by: dict[str, Any], *, files: int = 0) -> int:
-    """Write it; the number of rows. `made_by` says how to make the same again."""
+    """Write the frame and return the number of rows. `made_by`: how to reproduce it."""
     if files:
         frame = frame.coalesce(files)
     with filling(folder):
@@ -27,7 +28,7 @@ def store(frame: DataFrame, folder: Path, made_by: dict[str, Any], *, files: int
 
 
 def rows_in(folder: Path) -> int:
-    """As the ends of the files say."""
+    """According to the files' footers."""
     import pyarrow.parquet
 
     files = folder.rglob("*.parquet")

@@ -8,24 +8,24 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from motet.errors import MisuseError
-from motet.spark.workload.dice import START_US, Dice, time_at_us
-from motet.spark.workload.powers import PowerLaw
+from motet.spark.workload.randomness import START_US, Dice, PowerLaw, time_at_us
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+
 LEAST_STEPS: Final = 3
 WAITING_MS: Final = 4 * 3_600_000
 HANDLING_MS: Final = 20 * 60_000
-"""Means, before each step makes them its own."""
+"""Means, before each step scales them."""
 REWORK: Final = 0.08
-"""How often the step before is done once more."""
+"""The probability that the previous step is repeated."""
 OWNER: Final = 0.4
-"""How often whoever is responsible for the case does the step."""
+"""The probability that the owner of the case does the step."""
 STUCK, STUCK_TIMES = 0.01, 20
-"""So seldom a case waits so many times longer than others: outliers to be found."""
+"""A visit waits this many times longer with this probability: outliers to be found."""
 FAVOUR: Final = 0.7
-"""The exponent of how work is shared among agents."""
+"""The exponent of the distribution of work among agents."""
 
 
 def workflow_log(
@@ -39,12 +39,10 @@ def workflow_log(
     days: float = 30.0,
     open_share: float = 0.05,
 ) -> DataFrame:
-    """The events of all cases: two of each step that is done, `start` and `complete`; a case that
-    is still open ends with a start. `handed_by` did the step before, if it was another."""
+    """The events of all cases: `start` and `complete` of each step; an open case ends with a start.
+    `handed_by` is the agent of the previous step, if it was another one."""
     if cases < 0 or processes < 1 or agents < 1 or steps < LEAST_STEPS:
-        raise MisuseError(
-            f"a workflow has cases, processes, agents, and from {LEAST_STEPS} steps on"
-        )
+        raise MisuseError(f"a workflow needs at least 1 process, 1 agent and {LEAST_STEPS} steps")
     visits = _timed(_visits(spark, cases, seed, processes, steps, agents, days, open_share))
     both = F.array(F.lit("start"), F.lit("complete"))
     moments = F.explode(F.when(F.col("is_last_open"), F.slice(both, 1, 1)).otherwise(both))
@@ -72,7 +70,7 @@ def _visits(
     days: float,
     open_share: float,
 ) -> DataFrame:
-    """Each step that a case comes to: who does it, how long it waits and is handled."""
+    """Each step of each case: its agent, and how long it waits and is handled."""
     case = Dice(seed, F.col("case"))
     visit = Dice(seed, F.col("case"), F.col("position"))
     law = PowerLaw(agents, FAVOUR)
@@ -103,13 +101,13 @@ def _visits(
 
 
 def _mean(ms: int, seed: int, purpose: str) -> Column:
-    """Each step of each process takes its own time: between a half and one and a half of it."""
+    """Each step of each process has its own mean: 0.5 to 1.5 times this one."""
     kind = Dice(seed, F.col("process"), F.col("step"))
     return (kind.uniform(purpose) + 0.5) * ms
 
 
 def _timed(visits: DataFrame) -> DataFrame:
-    """With the times at which each visit starts and ends, one behind the other."""
+    """Adds the start and end of each visit, one after the other."""
     case = Window.partitionBy("case").orderBy("position")
     until = case.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     end_ms = F.col("begin_ms") + F.sum(F.col("wait_ms") + F.col("handle_ms")).over(until)

@@ -1,9 +1,32 @@
 """Deliberate bugs, by the room they are planted in.
 
-Lives here: functions that return patches; their docstrings tell the bug, their decorators which
-fault profile shows it, which guarantees it breaks, and what the run must be like.
-May import: the rooms it damages, and `motet.testing.patches`.
-Must never: be applied outside `motet.testing.mutations.planted`.
-Owns: nothing; see `motet.testing.mutations`.
+Lives here: functions that return patches; a docstring describes the bug, a decorator names the
+fault profile that shows it, the guarantees that it breaks, and settings that the run needs.
+May import: the rooms that the bugs are in, and `motet.testing.brokers`.
+Must never: be applied outside `planted`.
+Owns: `MUTATIONS`, all of them by name.
 Test this room: `pytest tests/sim/test_mutations.py`
 """
+
+from motet.testing.bugs import (
+    cells,
+    delivery,
+    durability,
+    links,
+    routing,
+    sessions,
+    transactions,
+)
+from motet.testing.bugs.catalogue import MUTATIONS, planted
+
+__all__ = [
+    "MUTATIONS",
+    "cells",
+    "delivery",
+    "durability",
+    "links",
+    "planted",
+    "routing",
+    "sessions",
+    "transactions",
+]

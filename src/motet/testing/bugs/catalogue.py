@@ -1,11 +1,48 @@
-"""The catalogue of deliberate bugs, and how one gets into it."""
+"""Deliberate bugs that test the checkers: a checker must catch each of them.
+
+A mutation is a named set of patches that apply while one cluster runs. It names the fault profile
+that shows the bug and the guarantees that the bug may break; a test asserts that it is caught
+within a bounded number of seeds. If a mutation is not caught, improve the workload or a checker,
+never the mutation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from motet.testing.patches import Patch
+from motet.errors import MisuseError
+
+
+class Patch(NamedTuple):
+    """Sets `name` of a class, a module or a dict to `value`."""
+
+    owner: Any
+    name: Any
+    value: Any
+
+    def swap(self) -> Patch:
+        """Apply; returns the patch that undoes it."""
+        if isinstance(self.owner, dict):
+            before = self.owner[self.name]
+            self.owner[self.name] = self.value
+        else:
+            before = vars(self.owner)[self.name]
+            setattr(self.owner, self.name, self.value)
+        return Patch(self.owner, self.name, before)
+
+
+@contextmanager
+def patched(patches: Iterable[Patch]) -> Iterator[None]:
+    undo: list[Patch] = []
+    try:
+        for patch in patches:
+            undo.append(patch.swap())
+        yield
+    finally:
+        for patch in reversed(undo):
+            patch.swap()
 
 
 class Mutation(NamedTuple):
@@ -13,31 +50,42 @@ class Mutation(NamedTuple):
     story: str
     profile: str
     breaks: tuple[str, ...]
-    """Guarantees of which at least one must object."""
+    """At least one of these guarantees must be violated."""
     patches: Callable[[], list[Patch]]
     needs: dict[str, Any]
-    """What the plan of a run must be like, so that the bug can show at all; `menu` is what the
-    menu of faults must be like."""
+    """Settings of the run's plan without which the bug cannot show; `menu` overrides the fault
+    menu."""
     first: int = 0
-    """The first seed to try: for a bug that few runs show, one that does."""
+    """The first seed to try; a seed that shows the bug, if few do."""
 
 
-BUGS: dict[str, Mutation] = {}
+MUTATIONS: dict[str, Mutation] = {}
+"""Filled when the modules of bugs are imported, which importing this package does."""
 
 Maker = Callable[[], list[Patch]]
 
 
 def mutation(profile: str, *breaks: str, first: int = 0, **needs: Any) -> Callable[[Maker], Maker]:
-    """Register a function that makes the patches; its docstring tells the bug."""
+    """Register a function that makes the patches; its docstring describes the bug."""
 
     def register(make: Maker) -> Maker:
         story = " ".join((make.__doc__ or "").split())
         name = make.__name__.replace("_", "-")
-        BUGS[name] = Mutation(name, story, profile, breaks, make, needs, first)
+        MUTATIONS[name] = Mutation(name, story, profile, breaks, make, needs, first)
         return make
 
     return register
 
 
 def nothing(*_: Any, **__: Any) -> None:
-    """What should be done is not."""
+    """Replaces a method by doing nothing."""
+
+
+@contextmanager
+def planted(name: str) -> Iterator[Mutation]:
+    """Give every core in this process the bug while the context is open."""
+    chosen = MUTATIONS.get(name)
+    if chosen is None:
+        raise MisuseError(f"no mutation is called {name!r}; there are {', '.join(MUTATIONS)}")
+    with patched(chosen.patches()):
+        yield chosen

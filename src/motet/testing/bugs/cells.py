@@ -1,4 +1,4 @@
-"""Bugs of cells: whose word counts, who waits for whom, who carries what."""
+"""Bugs of cells: stale mates, missing waits, frames on the wrong way."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from motet.broker.cell.bundle import Bundle
-from motet.broker.cell.membership import Membership
-from motet.broker.cell.mirror import Mirror
+from motet.broker.core.cell.bundle import Bundle
+from motet.broker.core.cell.mate import MateInterests
+from motet.broker.core.cell.membership import Membership, Mirror
 from motet.protocol.cell import belief
 from motet.protocol.cell.messages import Sideways
-from motet.protocol.delivery.acknowledging import Acknowledging
-from motet.testing.bugs.catalogue import mutation, nothing
-from motet.testing.patches import Patch
+from motet.protocol.delivery.interest import Interests
+from motet.protocol.delivery.neighbours import Acknowledgements
+from motet.testing import cluster
+from motet.testing.bugs.catalogue import Patch, mutation, nothing
 
 SPARSE: dict[str, Any] = {
     "narrow": True,
@@ -23,7 +24,7 @@ SPARSE: dict[str, Any] = {
     "rewiring": False,
     "kept_events": None,
 }
-"""Few want the same, nobody gives up: what is left out is missed."""
+"""Few subscriptions match the same events, and no client gives up: an omitted event is noticed."""
 LAGGING: dict[str, Any] = SPARSE | {
     "durable": 0.0,
     "since": 0.0,
@@ -35,7 +36,7 @@ LAGGING: dict[str, Any] = SPARSE | {
     "weights": (60.0, 20.0, 6.0, 6.0, 1.0, 0.5, 1.0),
     "menu": {"orphan": 0.0, "pause_mate": 0.0, "kill": 0.0, "lag": 1.0, "pace_s": 0.2},
 }
-"""Mates hear late of subscriptions whose events are there already."""
+"""Mates learn late of subscriptions whose events have already arrived."""
 LOSSY: dict[str, Any] = SPARSE | {
     "durable": 0.0,
     "since": 0.0,
@@ -55,13 +56,29 @@ LOSSY: dict[str, Any] = SPARSE | {
         "pace_s": 5.0,
     },
 }
-"""Members know little of each other, and choose different ways."""
+"""Members know little of each other, and choose different routes."""
+VISITED: dict[str, Any] = SPARSE | {
+    "narrow": False,
+    "clients": 8,
+    "durable": 0.0,
+    "since": 0.0,
+    "total_order": 0.0,
+    "chaos_s": 9.0,
+    "action_s": 0.012,
+    "weights": (60.0, 20.0, 8.0, 40.0, 0.0, 3.0, 3.0),
+    "menu": {
+        **dict.fromkeys(("amnesia", "kill", "kill_mate", "pause_mate", "orphan"), 0.0),
+        **dict.fromkeys(("cut_side", "stall"), 0.0),
+        "cut": 6.0,
+        "pace_s": 0.15,
+    },
+}
+"""Heads often lose their links, so that streams pass through mates; subscriptions are short."""
 
 
 @mutation("orphans", "exactly-once", **SPARSE)
 def the_silence_of_a_stale_mate_is_believed() -> list[Patch]:
-    """A mate that lost its head hides events of subscriptions that it does not know, and nobody
-    asks how much it knows."""
+    """The silence of a mate that lost its head counts for subscriptions unknown to the mate."""
     return [Patch(belief, "counts", lambda *_: True)]
 
 
@@ -80,26 +97,26 @@ def a_cell_acknowledges_for_a_neighbour_that_has_not() -> list[Patch]:
                 least = min(least, told.acked)
         return least
 
-    return [Patch(Acknowledging, "settled", of_those_who_spoke)]
+    return [Patch(Acknowledgements, "settled", of_those_who_spoke)]
 
 
 @mutation("orphans", "exactly-once", **LAGGING)
 def the_head_of_a_cell_answers_without_waiting_for_its_mates() -> list[Patch]:
-    """A subscription leaves the head before its mates know of it: they take its events for
-    silence, and that is believed when they have caught up."""
+    """A subscription leaves the head before its mates know of it: they report its events as
+    silence, which counts once they have caught up."""
     return [Patch(Mirror, "withheld", lambda _: 0)]
 
 
 @mutation("cells", "settles", **LOSSY)
 def a_head_keeps_acknowledgements_to_itself() -> list[Patch]:
-    """What a neighbour acknowledges to the head never comes to the mate that passed the events."""
+    """A mate is not told of acknowledgements that its head receives for the mate's events."""
     return [Patch(Membership, "acknowledged", nothing)]
 
 
 @mutation("cells", "invariants")
 def what_was_carried_sideways_is_carried_again() -> list[Patch]:
-    """Whoever is handed a frame for a neighbour sends it, and hands it on once more, to be sure."""
-    original = Bundle.carry
+    """A member that is handed a frame for a neighbour sends it, and hands it on once more."""
+    original = Bundle._carry
 
     def twice(self: Any, frame: Any, out: Any) -> None:
         original(self, frame, out)
@@ -108,4 +125,13 @@ def what_was_carried_sideways_is_carried_again() -> list[Patch]:
             again = Sideways(frame.neighbour, replace(frame.said, to=mate.name))
             out.send.append((mate.connection, again))
 
-    return [Patch(Bundle, "carry", twice)]
+    return [Patch(Bundle, "_carry", twice)]
+
+
+@mutation("cells", "settles", **VISITED)
+def a_mate_waits_for_clients_of_its_head() -> list[Patch]:
+    """A mate waits for acknowledgements of its head's clients even after they have left."""
+    return [
+        Patch(MateInterests, "is_ours", Interests.is_ours),
+        Patch(cluster, "CLIENTS_IN_CELLS", 0.2),
+    ]

@@ -1,32 +1,31 @@
-"""Bugs in what is to arrive exactly once."""
+"""Bugs in exactly-once delivery and in total order."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from motet.broker.core import BrokerCore
-from motet.broker.interests import Interests
-from motet.broker.remembered import Remembered
-from motet.broker.streams import Streams
-from motet.client.machine import ClientMachine
+from motet.client.session.machine import ClientMachine
 from motet.model import Hop
-from motet.protocol.contract import Logged
-from motet.protocol.delivery.acknowledging import Acknowledging
-from motet.protocol.delivery.curiosity import Asked, Curiosity, Patience
-from motet.protocol.delivery.giving import Giving
+from motet.protocol.contract import Logged, Remembered
+from motet.protocol.delivery.clients import Clients
+from motet.protocol.delivery.interest import Interests
 from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import Knowledge
-from motet.protocol.delivery.position import Position
-from motet.protocol.delivery.relay import Relay
+from motet.protocol.delivery.neighbours import Acknowledgements, Relay
+from motet.protocol.delivery.soft import Streams
 from motet.protocol.delivery.spans import Span
-from motet.protocol.delivery.subend import Subend
-from motet.protocol.routing.completeness import Completeness
+from motet.protocol.delivery.stream import AskedRanges, Curiosity, Patience
+from motet.protocol.delivery.subend import Position, Subend
+from motet.protocol.delivery.total_order import Merge, Reserve
+from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Unadvertise
-from motet.protocol.routing.starts import Starts
-from motet.testing.bugs.catalogue import Maker, mutation, nothing
-from motet.testing.patches import Patch
+from motet.protocol.routing.obligations import Obligations
+from motet.protocol.routing.starts import Joins, Starts
+from motet.protocol.session.soft import SoftSessions
+from motet.testing.bugs.catalogue import Maker, Patch, mutation, nothing
 from motet.testing.workload import KEPT_BY_MOST, TIGHT
 
 SHORT = {"clients": 5, "chaos_s": 5.0, "action_s": 0.03}
@@ -43,7 +42,7 @@ PLAIN: dict[str, Any] = {
     "kept_events": None,
     "rewiring": False,
 }
-"""Nobody gives up, nobody is special, and nothing is excused."""
+"""Long timeouts, no special clients, and no losses that a checker would excuse."""
 DEATHS: dict[str, Any] = PLAIN | {
     "menu": {"sure": True, "kill": 1.0, "pace_s": 0.7},
     "limits": TIGHT,
@@ -52,7 +51,7 @@ DEATHS: dict[str, Any] = PLAIN | {
     "action_s": 0.015,
     "weights": (80.0, 8.0, 6.0, 1.0, 1.0, 0.0, 1.0),
 }
-"""Many events, few who come and go, and brokers that die and come back."""
+"""Many events, few arrivals and departures, and brokers that die and restart."""
 STEADY: dict[str, Any] = PLAIN | {
     "narrow": True,
     "limits": TIGHT,
@@ -61,7 +60,7 @@ STEADY: dict[str, Any] = PLAIN | {
     "hop_s": (0.001, 0.01),
     "sync": 0.0,
 }
-"""Everybody stays, and is quick: advertisements that are taken back do go."""
+"""All clients stay and are quick, so that withdrawn advertisements are really removed."""
 FICKLE: dict[str, Any] = PLAIN | {
     "menu": {"sure": True, "rough_links": 1.0, "loss": 0.4, "control_loss": 0.01},
     "limits": TIGHT,
@@ -70,7 +69,7 @@ FICKLE: dict[str, Any] = PLAIN | {
     "chaos_s": 5.0,
     "weights": (60.0, 8.0, 10.0, 0.0, 10.0, 0.0, 0.0),
 }
-"""Advertise, and take it back, while streams lose much and control next to nothing."""
+"""Advertisements come and go while links lose many stream frames and hardly any control."""
 STRANGE: dict[str, Any] = PLAIN | {
     "menu": {"sure": True, "amnesia": 1.0, "kill": 0.3, "pace_s": 0.7},
     "limits": TIGHT,
@@ -80,7 +79,7 @@ STRANGE: dict[str, Any] = PLAIN | {
     "action_s": 0.015,
     "weights": (80.0, 8.0, 6.0, 1.0, 1.0, 0.0, 1.0),
 }
-"""Brokers forget everything, and little else goes wrong."""
+"""Brokers lose all their state; there are few other faults."""
 OVERTAKING: dict[str, Any] = PLAIN | {
     "menu": {"sure": True, "rough_links": 1.0, "loss": 0.4, "control_loss": 0.2},
     "clients": 12,
@@ -91,11 +90,24 @@ OVERTAKING: dict[str, Any] = PLAIN | {
     "sync": 0.0,
     "weights": (80.0, 20.0, 4.0, 6.0, 0.0, 4.0, 8.0),
 }
-"""Streams tell of starts before control does, and not of all of them."""
+"""Streams report some of the starts, before control does."""
 
 
 def bug(*breaks: str, **needs: Any) -> Callable[[Maker], Maker]:
     return mutation("delivery", *breaks, **{**SHORT, **needs})
+
+
+def _forgotten(**known: Any) -> list[Patch]:
+    """A restarting broker does not get what the pubend's log knows of its sessions."""
+    recall, begin = SoftSessions.recall, Streams.begin
+
+    def forgetful(self: Any, remembered: Remembered) -> None:
+        recall(self, remembered._replace(**known))
+
+    def blank(self: Any, remembered: Remembered, out: Any, now: float) -> None:
+        begin(self, remembered._replace(**known), out, now)
+
+    return [Patch(SoftSessions, "recall", forgetful), Patch(Streams, "begin", blank)]
 
 
 # ── publishing ───────────────────────────────────────────────────────────────────────────
@@ -103,14 +115,14 @@ def bug(*breaks: str, **needs: Any) -> Callable[[Maker], Maker]:
 
 @bug("duplicates", "exactly-once", "order", "invariants", first=7, sync=4.0, menu=UPHEAVAL)
 def published_before_durable() -> list[Patch]:
-    """An event enters the stream, and its publisher is told, when the log has it but not its
-    disk."""
+    """An event enters its stream, and its publisher is told so, once it is in the log but not yet
+    on disk."""
     original = Streams.publish
 
     def hasty(self: Any, *args: Any) -> None:
         original(self, *args)
         *_, out, now = args
-        self.logged(Logged(self.unlogged.appended), out, now)
+        self._logged(Logged(self.unlogged.appended), out, now)
 
     return [Patch(Streams, "publish", hasty)]
 
@@ -124,23 +136,15 @@ def receipt_before_durable() -> list[Patch]:
         original(self, client, epoch, first, *args)
         bodies, refused, out, _ = args
         upto = first + len(bodies) + len(refused) - 1
-        self._core.settled(client, epoch, upto, refused, out)
+        self.settled(client, epoch, upto, refused, out)
 
     return [Patch(Streams, "publish", generous)]
 
 
 @bug("duplicates", "exactly-once", first=10, sync=4.0, menu=UPHEAVAL)
 def sequences_are_forgotten_in_a_restart() -> list[Patch]:
-    """What a session has published before a crash is not remembered, and taken a second time when
-    its client sends it again."""
-    original = BrokerCore.recover
-
-    def forgetful(self: Any, now: float, remembered: Remembered | None = None) -> Any:
-        if remembered is not None:
-            remembered = remembered._replace(published={})
-        return original(self, now, remembered)
-
-    return [Patch(BrokerCore, "recover", forgetful)]
+    """A broker forgets in a restart what a session has published, and accepts it twice."""
+    return _forgotten(published={})
 
 
 # ── acknowledging ────────────────────────────────────────────────────────────────────────
@@ -148,7 +152,7 @@ def sequences_are_forgotten_in_a_restart() -> list[Patch]:
 
 @bug("exactly-once", first=5, limits=TIGHT, process_s=0.5)
 def acknowledged_before_processed() -> list[Patch]:
-    """A broker acknowledges what it has given to a client, not what the client is done with."""
+    """A broker acknowledges what it has given to a client before the client acknowledges it."""
 
     def trusting(self: Any, horizon: int | None) -> int:
         return int(self.standing(horizon))
@@ -158,26 +162,27 @@ def acknowledged_before_processed() -> list[Patch]:
 
 @bug("exactly-once", limits=TIGHT)
 def acknowledged_without_the_slowest_hop() -> list[Patch]:
-    """A broker acknowledges for its own clients, and does not wait for the brokers below it."""
-    return [Patch(Acknowledging, "wanting", lambda *_: [])]
+    """A broker acknowledges for its own clients without waiting for the brokers downstream."""
+    return [Patch(Acknowledgements, "wanting", lambda *_: [])]
 
 
 @mutation("calm", "exactly-once", first=8, **DEATHS)
 def floors_are_not_durable() -> list[Patch]:
-    """How far all clients of a broker are is acknowledged, but not written down."""
-    original = Streams.carry
+    """A broker acknowledges the floor of its clients without journaling it."""
+    original = Streams._carry
 
     def careless(self: Any, effects: Any, out: Any, now: float) -> None:
         effects.floors.clear()
         original(self, effects, out, now)
 
-    return [Patch(Streams, "carry", careless)]
+    return [Patch(Streams, "_carry", careless)]
 
 
 @bug("exactly-once", "settles")
 def acknowledgements_are_not_expected() -> list[Patch]:
-    """Nobody asks those who stay silent: a lost frame at the end of a stream is not missed."""
-    return [Patch(Acknowledging, "expect", nothing)]
+    """Missing acknowledgements are not asked for: a frame lost at the end of a stream stays
+    lost."""
+    return [Patch(Acknowledgements, "expect", nothing)]
 
 
 # ── asking ───────────────────────────────────────────────────────────────────────────────
@@ -185,7 +190,7 @@ def acknowledgements_are_not_expected() -> list[Patch]:
 
 @bug("exactly-once", "settles", "answers")
 def nacks_are_not_repeated() -> list[Patch]:
-    """What is missing is asked for once."""
+    """A nack is sent only once."""
     return [
         Patch(Patience, "wait_s", lambda *_: inf),
         Patch(Curiosity, "hurry", nothing),
@@ -195,19 +200,19 @@ def nacks_are_not_repeated() -> list[Patch]:
 
 @bug("exactly-once", "settles", "answers", first=5)
 def what_was_asked_is_never_asked_again() -> list[Patch]:
-    """Brokers keep a question back for ever if it has passed them before."""
-    original = Asked.fresh
+    """A broker never forwards a nack for ranges that it has forwarded before."""
+    original = AskedRanges.fresh
 
     def once(self: Any, ranges: Any, now: float) -> Any:
         del now
         return original(self, ranges, 0.0)
 
-    return [Patch(Asked, "fresh", once), Patch(Asked, "clear", nothing)]
+    return [Patch(AskedRanges, "fresh", once), Patch(AskedRanges, "clear", nothing)]
 
 
 @bug("exactly-once", limits=TIGHT)
 def forgotten_ticks_are_answered_as_silence() -> list[Patch]:
-    """A broker that has forgotten a tick says that there was nothing on it."""
+    """A broker that no longer remembers a tick reports it as silence."""
     original = Relay.answer
 
     def sure_of_itself(
@@ -224,12 +229,12 @@ def forgotten_ticks_are_answered_as_silence() -> list[Patch]:
 
 @bug("exactly-once", limits=TIGHT, kept_events=4)
 def trimmed_ticks_are_answered_as_silence() -> list[Patch]:
-    """What the log has let go looks as if it had never been there."""
+    """Ticks that were dropped from the log are reported as silence instead of as lost."""
     original = DeliveryMachine.read_done
 
-    def soothing(self: Any, want: Any, spans: Any, now: float, out: Any) -> None:
+    def soothing(self: Any, want: Any, spans: Any, out: Any) -> None:
         quiet = [Span(each.since, each.upto) if each.lost else each for each in spans]
-        original(self, want, quiet, now, out)
+        original(self, want, quiet, out)
 
     return [Patch(DeliveryMachine, "read_done", soothing)]
 
@@ -239,7 +244,7 @@ def trimmed_ticks_are_answered_as_silence() -> list[Patch]:
 
 @bug("exactly-once")
 def gaps_are_ignored() -> list[Patch]:
-    """A broker delivers what comes, whatever is missing before it."""
+    """A broker delivers events as they arrive, even if earlier ones are missing."""
     original = DeliveryMachine._news
 
     def impatient(self: Any, stream: Any, span: Span, *args: Any) -> None:
@@ -253,11 +258,11 @@ def gaps_are_ignored() -> list[Patch]:
 
 @bug("duplicates", "order", process_s=0.5)
 def cursors_are_lost_with_the_connection() -> list[Patch]:
-    """A client that connects again does not remember what it has received."""
+    """A client that reconnects forgets what it has received."""
     original = ClientMachine.opened
 
     def forgetful(self: Any) -> None:
-        self._streams.begin_again()
+        self.streams.begin_again()
         original(self)
 
     return [Patch(ClientMachine, "opened", forgetful)]
@@ -265,7 +270,7 @@ def cursors_are_lost_with_the_connection() -> list[Patch]:
 
 @bug("soundness")
 def start_ticks_are_ignored() -> list[Patch]:
-    """A subscription gets what was published before it began."""
+    """A subscription gets events that were published before its start."""
     original = Position.begin
 
     def early(self: Any, subscription: int, tick: int, tentative: bool = False) -> None:
@@ -277,11 +282,11 @@ def start_ticks_are_ignored() -> list[Patch]:
 
 @bug("exactly-once", "settles")
 def starts_are_forgotten_in_a_restart() -> list[Patch]:
-    """A broker that comes back does not remember what its clients are owed."""
+    """A restarted broker does not know what its clients are owed."""
     original = Streams.begin
 
     def forgetful(self: Any, remembered: Remembered, out: Any, now: float) -> None:
-        starts = self._core.durable.routing.state.starts
+        starts = self._shared.durable.routing.starts.known
         kept = dict(starts)
         starts.clear()
         original(self, remembered, out, now)
@@ -292,13 +297,13 @@ def starts_are_forgotten_in_a_restart() -> list[Patch]:
 
 @bug("exactly-once")
 def subscriptions_that_were_there_first_do_not_start() -> list[Patch]:
-    """Only who comes after an advertisement is owed what is published under it."""
-    return [Patch(Starts, "_start_attracted", nothing)]
+    """Only subscriptions younger than an advertisement are owed what is published under it."""
+    return [Patch(Starts, "start_attracted", nothing)]
 
 
 @bug("exactly-once", limits=TIGHT, process_s=0.5)
 def who_is_behind_gets_the_newest() -> list[Patch]:
-    """A client that has fallen behind is given what comes now, not what it has missed."""
+    """A client that has fallen behind is given the newest events, not those that it has missed."""
 
     def jump(self: Any, position: Any) -> None:
         position.live = True
@@ -310,7 +315,7 @@ def who_is_behind_gets_the_newest() -> list[Patch]:
 
 @bug("exactly-once")
 def unread_is_taken_for_read() -> list[Patch]:
-    """When a connection breaks, what was on its way to the client counts as delivered."""
+    """Events that were on the way to a client when its connection broke count as acknowledged."""
     original = Position.withdraw
 
     def optimistic(self: Any, horizon: int | None) -> None:
@@ -323,8 +328,8 @@ def unread_is_taken_for_read() -> list[Patch]:
 
 @mutation("calm", "exactly-once", **OVERTAKING)
 def nobody_is_held() -> list[Patch]:
-    """A client gets events before it is known which of its subscriptions started first."""
-    return [Patch(Giving, "_held", lambda *_: False)]
+    """A client is given events before it is known which of its subscriptions started first."""
+    return [Patch(Clients, "_held", lambda *_: False)]
 
 
 # ── routes ───────────────────────────────────────────────────────────────────────────────
@@ -332,27 +337,27 @@ def nobody_is_held() -> list[Patch]:
 
 @mutation("calm", "exactly-once", "settles", first=5, **STRANGE)
 def silence_is_believed_of_strangers() -> list[Patch]:
-    """A neighbour whose interest is not known yet gets only what is known to concern it."""
+    """A neighbour whose interest is not known yet gets only events that surely concern it."""
     return [Patch(Interests, "pass_all", lambda _: 0)]
 
 
 @mutation("calm", "exactly-once", **FICKLE)
 def advertisements_do_not_retire() -> list[Patch]:
-    """An advertisement that is taken back takes the routes with it, whatever is still owed."""
+    """Removing an advertisement removes its routes at once, although events are still owed."""
 
     def at_once(self: Any, entry: Any, op: Any) -> None:
         message = Unadvertise(entry.id, op)
         self._spread_unadvertise(entry, message)
-        self._await(message, "unadvertise", Hop.client(entry.id.client), entry.sent)
+        self.obligations.expect(message, "unadvertise", Hop.client(entry.id.client), entry.sent)
 
-    return [Patch(Starts, "_retire", at_once)]
+    return [Patch(Routing, "_retire", at_once)]
 
 
 @mutation("calm", "exactly-once", "settles", first=56, **STRANGE)
 def advertisements_are_taken_for_interest() -> list[Patch]:
-    """A neighbour that has told what is advertised behind it counts as having told who
-    subscribes there."""
-    return [Patch(Completeness, "_restore", Completeness._whole)]
+    """A neighbour that has reported the advertisements behind it counts as if it had also reported
+    the subscriptions."""
+    return [Patch(Obligations, "_restore", Obligations._whole)]
 
 
 @mutation(
@@ -367,18 +372,91 @@ def advertisements_are_taken_for_interest() -> list[Patch]:
     **STEADY,
 )
 def starts_stay_when_their_advertisement_goes() -> list[Patch]:
-    """Who was away when an advertisement went asks for ticks that its log has forgotten."""
-    return [Patch(Starts, "_lift_starts", nothing)]
+    """A broker that was away when an advertisement was removed asks for ticks forgotten since."""
+    return [Patch(Starts, "lift", nothing)]
 
 
 @bug("soundness", first=67, sync=4.0, menu=UPHEAVAL)
 def refusals_are_forgotten_in_a_restart() -> list[Patch]:
-    """What was refused before a crash is told to be published after it."""
-    original = BrokerCore.recover
+    """An event that was refused before a crash is reported as published after it."""
+    return _forgotten(skipped={})
 
-    def forgetful(self: Any, now: float, remembered: Remembered | None = None) -> Any:
-        if remembered is not None:
-            remembered = remembered._replace(skipped={})
-        return original(self, now, remembered)
 
-    return [Patch(BrokerCore, "recover", forgetful)]
+MANY: dict[str, Any] = {"total_order": 1.0, "sync": 1.0, "skew_s": 3.0}
+EAGER: dict[str, Any] = {
+    "timeouts_s": (10.0,),
+    "local": 0.0,
+    "action_s": 0.02,
+    "lease_s": 15.0,
+    "weights": (80.0, 5.0, 10.0, 0.5, 3.0, 0.2, 0.5),
+}
+"""Many clients advertise, and subscribers stay."""
+FEW: dict[str, Any] = EAGER | {"clients": 10, "weights": (80.0, 8.0, 2.0, 0.5, 1.0, 0.2, 0.5)}
+"""A broker whose clients advertise late has not been part of any merge before."""
+
+
+QUIET: dict[str, Any] = {
+    "total_order": 1.0,
+    "skew_s": 20.0,
+    "timeouts_s": (10.0,),
+    "local": 0.0,
+    "durable": 0.0,
+    "since": 0.0,
+    "rewiring": False,
+    "kept_events": None,
+    "lease_s": 15.0,
+    "hop_s": (0.001, 0.01),
+    "clients": 8,
+    "chaos_s": 10.0,
+    "action_s": 0.03,
+    "weights": (90.0, 5.0, 3.0, 0.0, 0.0, 0.0, 0.0),
+    "menu": {"sure": True, "kill": 1.0, "pace_s": 0.7},
+}
+"""Clocks differ much, and so few requests are made that nothing else makes ticks durable."""
+
+
+@mutation("delivery", "total-order", **MANY)
+def nobody_waits_for_a_quiet_pubend() -> list[Patch]:
+    """A merge releases events without waiting for the pubends that have reported nothing yet."""
+
+    def hasty(self: Any) -> int:
+        return max(self._horizons.values(), default=0)
+
+    return [Patch(Merge, "_bound", hasty)]
+
+
+@mutation("delivery", "exactly-once", **MANY, **EAGER)
+def merges_go_on_while_a_pubend_begins() -> list[Patch]:
+    """A merge does not wait for the start at a pubend that has just been advertised at."""
+    return [Patch(Merge, "expect_only", nothing)]
+
+
+@mutation("delivery", "exactly-once", **MANY, **FEW)
+def nobody_is_asked_to_start_above_a_merge() -> list[Patch]:
+    """A pubend starts the subscriptions of a merging client at its own next tick, although the
+    client has been given events above it, and what it has logged once is not logged again."""
+
+    def at_its_own_tick(self: Any, entry: Any, above: int) -> None:
+        del above
+        self._starts.start(entry)
+
+    return [Patch(Joins, "start_above", at_its_own_tick)]
+
+
+@mutation("delivery", "total-order", **MANY, **FEW)
+def pubends_join_below_what_was_released() -> list[Patch]:
+    """A merge continues while a pubend joins, and then releases events below those released."""
+
+    def early(self: Any, pubend: str, given: int) -> None:
+        self._expected.pop(pubend, None)
+        self._finished.pop(pubend, None)
+        self._horizons[pubend] = self._floors[pubend] = given
+        self._queues.setdefault(pubend, deque())
+
+    return [Patch(Merge, "expect_only", nothing), Patch(Merge, "join", early)]
+
+
+@mutation("calm", "exactly-once", **QUIET)
+def silence_is_forgotten_in_a_crash() -> list[Patch]:
+    """A pubend reports a tick as silent, and after a crash gives that tick to an event."""
+    return [Patch(Reserve, "need", lambda *_: 0)]

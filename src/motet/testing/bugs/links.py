@@ -1,19 +1,17 @@
-"""Bugs in what is sent again, taken once, and taken in order."""
+"""Bugs in retransmission, in the removal of duplicates, and in order."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from motet.broker.durable import MOVES, Durable
-from motet.broker.facts import NeighboursChanged
+from motet.protocol.link.durable import DurableLinks
 from motet.protocol.link.machine import Ledger, Link
-from motet.testing.bugs.catalogue import mutation, nothing
-from motet.testing.patches import Patch
+from motet.testing.bugs.catalogue import Patch, mutation, nothing
 
 
 @mutation("lossy", "invariants", "routing")
 def control_is_taken_twice() -> list[Patch]:
-    """A control message that comes again is applied again."""
+    """A control message that arrives twice is applied twice."""
 
     def all_of_it(self: Any, control: Any) -> Any:
         have = self.record.received
@@ -24,7 +22,7 @@ def control_is_taken_twice() -> list[Patch]:
 
 @mutation("lossy", "routing", "invariants", "completeness", "answers")
 def control_is_taken_out_of_order() -> list[Patch]:
-    """A gap in the numbers is ignored."""
+    """A gap in the control numbers is ignored."""
     original = Ledger.fresh
 
     def whatever_comes(self: Any, control: Any) -> Any:
@@ -37,7 +35,7 @@ def control_is_taken_out_of_order() -> list[Patch]:
 
 @mutation("lossy", "invariants", "routing")
 def outbox_is_dropped_on_disconnect() -> list[Patch]:
-    """What was not acknowledged is forgotten with the connection."""
+    """Unacknowledged control messages are forgotten when the connection closes."""
     original = Link.drop
 
     def careless(self: Any, out: Any) -> None:
@@ -49,41 +47,42 @@ def outbox_is_dropped_on_disconnect() -> list[Patch]:
 
 @mutation("crash", "invariants", "routing", outbox_bound=8)
 def a_lost_link_goes_on_with_its_old_numbers() -> list[Patch]:
-    """Who gives a neighbour up does not tell it so by a new life."""
+    """A broker that gives up a neighbour does not tell it so by a new life."""
 
     return [Patch(Ledger, "lose", lambda self, _: self.restart(0))]
 
 
 @mutation("crash", "invariants", "routing", rewiring=True)
 def a_neighbour_that_comes_again_meets_an_old_life() -> list[Patch]:
-    """Who was taken out of the topology and is put back finds us in the life it knew."""
-    original = Durable._neighbours_changed
+    """A neighbour that is removed from the topology and added again meets the life it knew."""
+    original = DurableLinks._neighbours_changed
 
     def as_before(self: Any, fact: Any) -> None:
         known = set(self.ledgers)
+        first = self.lives if not known else min(each.record.life for each in self.ledgers.values())
         original(self, fact)
         for name in sorted(set(self.ledgers) - known):
-            self.ledgers[name].record.life = self.config.incarnation
+            self.ledgers[name].record.life = first
 
-    return [Patch(MOVES, NeighboursChanged, as_before)]
+    return [Patch(DurableLinks, "_neighbours_changed", as_before)]
 
 
 @mutation("lossy", "duplicates", "order")
 def late_frames_are_admitted() -> list[Patch]:
-    """Publications that come doubled or late are passed on."""
+    """Duplicate and late publications are passed on."""
     return [Patch(Link, "admit", lambda *_: True)]
 
 
 @mutation("lossy", "settles", "routing", "answers")
 def nothing_is_sent_again() -> list[Patch]:
-    """A link that hears nothing goes on waiting."""
+    """A link retransmits nothing when no acknowledgement arrives."""
     return [Patch(Link, "alarm", nothing)]
 
 
 @mutation("lossy", "invariants", "routing", "answers")
 def a_new_connection_is_taken_for_the_old() -> list[Patch]:
-    """A link that looks up, because nobody noticed that its connection died, is not resumed
-    when the neighbour says hello on a new one."""
+    """A link that still seems up, because the loss of its connection was not noticed, is not
+    resumed when the neighbour says hello on a new connection."""
     begin, greet, resume = Link.open, Link.greet, Link.resume
 
     def note(self: Any, connection: int) -> None:

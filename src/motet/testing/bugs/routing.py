@@ -1,41 +1,44 @@
-"""Bugs in who hears of which advertisement, subscription and client."""
+"""Bugs in routing tables, and in the routing of best-effort events."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from motet.broker import durable, facts
 from motet.model import Hop
-from motet.protocol.routing import machine as routing
+from motet.protocol.changes import Changes, NeighbourForgotten, NeighbourJoined, Sent
+from motet.protocol.link.durable import DurableLinks
+from motet.protocol.link.facts import NeighbourMet
+from motet.protocol.publication import Publication
 from motet.protocol.routing.machine import Routing
-from motet.protocol.routing.messages import Subscribe, Unsubscribe
-from motet.protocol.routing.obligations import Effects, Obligations
-from motet.testing.bugs.catalogue import mutation, nothing
-from motet.testing.patches import Patch
+from motet.protocol.routing.messages import Unsubscribe
+from motet.protocol.routing.obligations import Obligations
+from motet.protocol.routing.soft import Publishing, Router
+from motet.protocol.session.messages import Published
+from motet.testing.bugs.catalogue import Patch, mutation, nothing
 
 
 @mutation("calm", "effective", "completeness")
 def echo_before_the_neighbours() -> list[Patch]:
-    """A broker answers for an operation at once instead of when all behind it have."""
-    original = Obligations._await
+    """A broker echoes an operation at once instead of after all brokers behind it have echoed."""
+    original = Obligations.expect
 
     def hasty(
         self: Any, message: Any, what: Any, source: Any, _: int, *, probe: Any = False
     ) -> None:
         original(self, message, what, source, 0, probe=probe)
 
-    return [Patch(Obligations, "_await", hasty)]
+    return [Patch(Obligations, "expect", hasty)]
 
 
 @mutation("calm", "routing", "effective", "completeness")
 def attract_nothing() -> list[Patch]:
-    """Subscriptions that were there first do not follow a new advertisement."""
+    """A new advertisement does not attract the subscriptions that existed before it."""
     return [Patch(Routing, "_attract", nothing)]
 
 
 @mutation("calm", "routing", "effective", "answers")
 def advertise_forgets_a_neighbour() -> list[Patch]:
-    """The last of several neighbours is marked as told, but never is."""
+    """The last of several neighbours is marked as told of an advertisement, but is never told."""
     original = Routing._announce
 
     def forgetful(self: Any, entry: Any, neighbour: str, *, echo: bool) -> None:
@@ -49,84 +52,85 @@ def advertise_forgets_a_neighbour() -> list[Patch]:
 
 @mutation("calm", "routing")
 def unsubscribe_stays_local() -> list[Patch]:
-    """An unsubscription is carried out at its own broker and passed on to nobody."""
+    """An unsubscription takes effect at its own broker and is not passed on."""
 
     def local(self: Any, message: Unsubscribe, source: Hop) -> None:
         self._take_away(self.state.subscriptions, message.target, source)
-        self._echo_at_once(message.op, source)
+        self.obligations.echo(message.op, source)
 
-    return [Patch(routing.MOVES, Unsubscribe, local)]
+    return [Patch(Routing, "_unsubscribe", local)]
 
 
 @mutation("calm", "completeness", "effective", covering=True, control_chunk=1, hop_s=(0.001, 0.05))
 def unsubscribe_before_what_it_covered() -> list[Patch]:
-    """A covering subscription is taken back before what it covered is sent."""
+    """A covering subscription is removed before the subscriptions that it covered are sent."""
     original = Routing._take_back
 
     def hasty(self: Any, *args: Any, **options: Any) -> None:
-        messages = self._effects.messages
-        before = len(messages)
+        changes = self._out.changes
+        before = len(changes)
         original(self, *args, **options)
-        messages.insert(before, messages.pop())
+        sent = [at for at, each in enumerate(changes) if type(each) is Sent and at >= before]
+        changes.insert(before, changes.pop(sent[-1]))
 
     return [Patch(Routing, "_take_back", hasty)]
 
 
 @mutation("calm", "routing")
 def unadvertise_keeps_unsupported_subscriptions() -> list[Patch]:
-    """Subscriptions stay where the last advertisement they followed has gone."""
+    """Subscriptions stay where the last advertisement that attracted them is gone."""
     return [Patch(Routing, "_withdraw_unsupported", nothing)]
 
 
 @mutation("calm", "routing", "completeness", covering=True)
 def uncovered_is_not_sent_again() -> list[Patch]:
-    """When a covering entry leaves, nobody hears of what it covered."""
+    """When a covering entry is removed, the entries that it covered are not sent."""
     return [Patch(Routing, "_uncovered", lambda *_: [])]
 
 
 @mutation("calm", "routing")
 def session_end_is_not_flooded() -> list[Patch]:
-    """The client routing table of others keeps a session that ended."""
+    """Other brokers keep an ended session in their client routing tables."""
 
-    def quiet(self: Any, client: str, epoch: str) -> Effects:
+    def quiet(self: Any, client: str, epoch: str) -> Changes:
         source = Hop.client(client)
         self._remove_all(source)
         self.state.clients.pop((client, epoch), None)
         self.state.bits.release(source)
-        effects: Effects = self._take_effects()
-        return effects
+        changes: Changes = self._out.take()
+        return changes
 
     return [Patch(Routing, "end", quiet)]
 
 
 @mutation("crash", "routing", "invariants")
 def neighbour_without_state_is_not_forgotten() -> list[Patch]:
-    """What a neighbour said before it lost its state is believed to hold still."""
+    """The entries of a neighbour that lost its state are kept."""
 
-    def faithful(self: Any, *_: Any, **__: Any) -> Effects:
-        effects: Effects = self._take_effects()
-        return effects
+    def faithful(self: Any, *_: Any, **__: Any) -> Changes:
+        changes: Changes = self._out.take()
+        return changes
 
     return [Patch(Routing, "forget", faithful)]
 
 
 @mutation("crash", "routing", "answers")
 def neighbour_without_state_is_told_nothing() -> list[Patch]:
-    """A neighbour that lost its state does not hear what there is."""
+    """A neighbour that lost its state is not sent the current entries."""
 
-    def mute(self: Any, fact: facts.NeighbourMet) -> None:
+    def mute(self: Any, fact: NeighbourMet) -> None:
         known_before = self.ledgers[fact.neighbour].record.incarnation
-        self._carry(self.routing.forget(fact.neighbour))
+        self._bus.emit(NeighbourForgotten(fact.neighbour, empty=True))
         self.ledgers[fact.neighbour].restart(fact.incarnation)
         if not known_before:
-            self._carry(self.routing.join(fact.neighbour))
+            self._bus.emit(NeighbourJoined(fact.neighbour))
 
-    return [Patch(durable.MOVES, facts.NeighbourMet, mute)]
+    return [Patch(DurableLinks, "_neighbour_met", mute)]
 
 
 @mutation("crash", "effective", "completeness", menu={"amnesia": 4.0})
 def strangers_count_as_complete() -> list[Patch]:
-    """A broker that lost its state answers before its neighbours have told it everything."""
+    """A broker that lost its state echoes before its neighbours have reported everything."""
     original = Routing._subscribe
 
     def trusting(self: Any, message: Any, source: Hop) -> None:
@@ -135,4 +139,47 @@ def strangers_count_as_complete() -> list[Patch]:
         original(self, message, source)
         state.complete = known
 
-    return [Patch(routing.MOVES, Subscribe, trusting)]
+    return [Patch(Routing, "_subscribe", trusting)]
+
+
+@mutation("calm", "duplicates", "settles")
+def publications_go_back() -> list[Patch]:
+    """A broker also sends an event back to the neighbour that it came from."""
+
+    def boomerang(self: Any, batch: Any, neighbour: str, out: Any) -> None:
+        del neighbour
+        self._route(batch, ~0, out)
+
+    return [Patch(Router, "forward", boomerang)]
+
+
+@mutation("calm", "soundness")
+def nothing_is_refused() -> list[Patch]:
+    """Events outside the advertised space are accepted and routed."""
+
+    def lenient(self: Any, client: str, first: int, bodies: Any, out: Any) -> Published:
+        batch = [Publication(client, number, body) for number, body in enumerate(bodies, first)]
+        self._route(batch, ~0, out)
+        return Published(first + len(bodies) - 1)
+
+    return [Patch(Router, "publish", lenient)]
+
+
+@mutation("calm", "invariants", "soundness", "completeness")
+def plans_go_stale() -> list[Patch]:
+    """The router keeps its cached plans when the routing tables change."""
+    return [Patch(Router, "tables_changed", nothing)]
+
+
+@mutation(
+    "clients",
+    "soundness",
+    action_s=0.008,
+    sync=1.0,
+    lease_s=15.0,
+    weights=(80.0, 8.0, 4.0, 4.0, 6.0, 1.0, 1.5),
+    menu={"drop_client": 8.0, "pace_s": 0.2},
+)
+def refusals_are_lost_with_the_connection() -> list[Patch]:
+    """A client that resumes is told what was processed, but not what was refused."""
+    return [Patch(Publishing, "_remember_refusals", nothing)]

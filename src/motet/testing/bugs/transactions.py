@@ -1,4 +1,4 @@
-"""Bugs in transactions: what is decided, in which order, and where it takes effect."""
+"""Bugs in transactions: in decisions, in their order, and in their effects."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from motet.broker import facts
-from motet.broker.core import BrokerCore
-from motet.broker.router import Router
-from motet.protocol.contract import Fact
+from motet.broker.core.durable import Durable
 from motet.protocol.delivery.clients import Clients
-from motet.protocol.delivery.machine import DeliveryMachine
-from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Subscribe
+from motet.protocol.routing.obligations import Emitter
+from motet.protocol.routing.soft import Router
 from motet.protocol.session.state import Session
-from motet.protocol.transactions import deciding
-from motet.protocol.transactions.concluding import Concluding
-from motet.protocol.transactions.cutting import Cutting
-from motet.protocol.transactions.deciding import Deciding
-from motet.protocol.transactions.machine import LETTERS, MOVES, Transactions
-from motet.protocol.transactions.messages import Decide, Withdraw
-from motet.protocol.transactions.state import Gathering
-from motet.testing.bugs.catalogue import Maker, mutation, nothing
-from motet.testing.patches import Patch
+from motet.protocol.transactions import root
+from motet.protocol.transactions.cutter import Cutter, TxTables
+from motet.protocol.transactions.decisions import Decisions
+from motet.protocol.transactions.facts import CutMade
+from motet.protocol.transactions.messages import Because
+from motet.protocol.transactions.participant import Participant
+from motet.protocol.transactions.root import Root
+from motet.protocol.transactions.soft import SoftTransactions
+from motet.protocol.transactions.state import PlanGathering
+from motet.testing.bugs.catalogue import Maker, Patch, mutation, nothing
+from motet.testing.bugs.durability import unwritten
 
 SHORT: dict[str, Any] = {
     "chaos_s": 4.0,
@@ -39,6 +38,7 @@ CALM = {
     **dict.fromkeys(("rough_links", "drop_client", "pause_client", "clock_jump"), 0.0),
 }
 DEATHS = {**CALM, "kill": 6.0, "pace_s": 0.3}
+AMNESIA = {**CALM, "amnesia": 6.0, "pace_s": 0.3}
 BROKEN_LINES = {**CALM, "drop_client": 6.0, "pace_s": 0.15}
 
 RIVALS: dict[str, Any] = {
@@ -49,7 +49,7 @@ RIVALS: dict[str, Any] = {
     "weights": (30.0, 2.0, 6.0, 1.0, 1.0, 0.0, 0.0),
     "total_order": 0.0,
 }
-"""Many transactions at once, and few subscriptions that would be met anyway."""
+"""Many transactions at once, and few other subscriptions that invitations would reach anyway."""
 
 
 def bug(*breaks: str, **needs: Any) -> Callable[[Maker], Maker]:
@@ -59,62 +59,58 @@ def bug(*breaks: str, **needs: Any) -> Callable[[Maker], Maker]:
 # ── cuts ─────────────────────────────────────────────────────────────────────────────────
 
 
+@bug("atomicity", hop_s=(0.02, 0.2), deal_s=0.02, menu=AMNESIA)
+def the_root_cuts_at_once() -> list[Patch]:
+    """The root cuts its own log before any neighbour has the decision, and loses its disk."""
+
+    return [Patch(SoftTransactions, "_is_witnessed", lambda *_: True)]
+
+
 @bug("transaction-order", first=10)
 def a_cut_that_waits_is_overtaken() -> list[Patch]:
-    """A pubend cuts for whatever can be cut for, in whichever order it was decided."""
-    original = Cutting.due
+    """A pubend cuts for any transaction that is ready, regardless of the order of the decisions."""
+    original = Cutter.due
 
     def hasty(self: Any) -> str:
-        waiting = [each for each in self.state.active.values() if each.cutting]
-        for each in sorted(waiting, key=lambda active: -active.decide.number):
-            others = [other for other in waiting if other is not each]
-            for other in others:
-                other.cutting = False
+        waiting = self.state.touched
+        for tx in sorted(waiting, key=lambda tx: -waiting[tx].decide.number):
+            self.state.touched = {tx: waiting[tx]}
             found = original(self)
-            for other in others:
-                other.cutting = True
+            self.state.touched = waiting
             if found:
                 return found
         return ""
 
-    return [Patch(Cutting, "due", hasty)]
+    return [Patch(Cutter, "due", hasty)]
 
 
 @bug("transaction-order", "replay", menu=DEATHS, sync=1.0)
 def a_cut_is_made_again_after_a_restart() -> list[Patch]:
-    """Where a cut is, is not written down before it is made."""
-    original = BrokerCore._journal
-
-    def forgetful(self: Any, body: Any, out: Any, now: float) -> None:
-        if type(body) is facts.CutMade:
-            self._carry_out(self.durable.apply(Fact(now, body)), out, now)
-        else:
-            original(self, body, out, now)
-
-    return [Patch(BrokerCore, "_journal", forgetful)]
+    """The place of a cut is not journaled before the cut is made."""
+    return [unwritten(CutMade)]
 
 
 @bug("exactly-once", "handover", "transaction-order", "routing", "convergence", process_s=0.5)
 def the_old_side_leaves_at_the_cut() -> list[Patch]:
-    """A subscription that has ended goes as soon as that is known, not when it has had all."""
-    return [Patch(DeliveryMachine, "passed", lambda *_: True)]
+    """An ended subscription is removed as soon as its end is known, before it has its events."""
+    return [Patch(Clients, "passed", lambda *_: True)]
 
 
 @bug("visibility")
 def starts_are_not_tentative() -> list[Patch]:
-    """What a transaction begins is given events from its start on, not from the cut."""
-    original = Clients.begin
+    """A subscription begun by a transaction gets events from its start on, not from the cut."""
+    original = Clients._begin
 
     def eager(self: Any, *args: Any) -> None:
-        original(self, *(*args[:5], False))
+        original(self, *(*args[:4], False))
 
-    return [Patch(Clients, "begin", eager)]
+    return [Patch(Clients, "_begin", eager)]
 
 
-@bug("convergence", "exactly-once", "handover", "routing", "settles", first=158)
+@bug("convergence", "exactly-once", "handover", "routing", "settles")
 def copies_do_not_know_that_they_have_ended() -> list[Patch]:
-    """A subscription that has ended, and is attracted by a new advertisement, looks alive there."""
-    send, known = Routing._send, Transactions.normalised
+    """An ended subscription looks alive at brokers to which a new advertisement attracts it."""
+    send, known = Emitter.send, Decisions.normalised
 
     def innocent(self: Any, neighbour: str, message: Any) -> None:
         if isinstance(message, Subscribe) and message.ended:
@@ -125,36 +121,34 @@ def copies_do_not_know_that_they_have_ended() -> list[Patch]:
         found = known(self, message)
         return replace(found, ended=False) if isinstance(found, Subscribe) else found
 
-    owner = next(each for each in Routing.__mro__ if "_send" in vars(each))
-    tables = next(each for each in Transactions.__mro__ if "normalised" in vars(each))
-    return [Patch(owner, "_send", innocent), Patch(tables, "normalised", ignorant)]
+    return [Patch(Emitter, "send", innocent), Patch(Decisions, "normalised", ignorant)]
 
 
 @bug("transaction-order", first=1)
 def the_order_of_a_block_is_ignored() -> list[Patch]:
-    """Events of a transaction are published last first."""
-    original = Cutting._block
+    """Events of a transaction are published in reverse order."""
+    original = Cutter._block
 
     def backwards(self: Any, *args: Any) -> Any:
         block = original(self, *args)
         return replace(block, events=block.events[::-1])
 
-    return [Patch(Cutting, "_block", backwards)]
+    return [Patch(Cutter, "_block", backwards)]
 
 
 @bug("transaction-order")
 def all_begins_at_the_cut() -> list[Patch]:
-    """Subscriptions begin and end at the cut, whatever events of the transaction precede them."""
-    original = Cutting._block
+    """Subscriptions begin and end at the cut, although events of the transaction precede them."""
+    original = Cutter._block
 
     def blunt(self: Any, decide: Any, tick: int) -> Any:
         block = original(self, decide, tick)
         for each in block.switches:
             if not each.ended:
-                self.routing.subscriptions.get(each.op).start = tick
+                self._tables.subscriptions.get(each.op).start = tick
         return replace(block, switches=tuple(replace(s, tick=tick) for s in block.switches))
 
-    return [Patch(Cutting, "_block", blunt)]
+    return [Patch(Cutter, "_block", blunt)]
 
 
 # ── decisions ────────────────────────────────────────────────────────────────────────────
@@ -162,63 +156,63 @@ def all_begins_at_the_cut() -> list[Patch]:
 
 @bug("durability", "atomicity", menu=DEATHS)
 def the_root_forgets_in_a_restart() -> list[Patch]:
-    """What was decided is known only to the process that has decided it."""
-    original = BrokerCore.recover
+    """The root forgets all decisions when it restarts."""
+    original = Durable.recover
 
-    def forgetful(self: Any, *args: Any) -> Any:
-        self.durable.transactions.state.outcomes.clear()
-        return original(self, *args)
+    def forgetful(self: Any, now: float) -> Any:
+        self.transactions.decider.state.outcomes.clear()
+        return original(self, now)
 
-    return [Patch(BrokerCore, "recover", forgetful)]
+    return [Patch(Durable, "recover", forgetful)]
 
 
 @bug("serializability", **RIVALS)
 def nobody_looks_at_what_was_read() -> list[Patch]:
-    """Isolated transactions are committed whatever has changed since they have read it."""
-    return [Patch(Cutting, "_stale", lambda *_: "")]
+    """Isolated transactions are committed even if what they have read has changed."""
+    return [Patch(TxTables, "objection", lambda *_: "")]
 
 
-@bug("serializability", **RIVALS)
+@bug("serializability", **RIVALS, first=94)
 def what_clashes_is_decided_meanwhile() -> list[Patch]:
     """While a transaction is validated, another one that changes what it has read is decided."""
-    return [Patch(deciding, "_clash", lambda *_: False)]
+    return [Patch(root, "_clash", lambda *_: False)]
 
 
 @bug("atomicity", "visibility", "soundness")
 def what_is_staged_is_published_anyway() -> list[Patch]:
-    """A broker that has staged events takes an abort for a commit."""
-    original = MOVES[Decide]
+    """A broker that has staged events treats an abort as a commit."""
+    original = Decisions.decide
 
-    def deaf(self: Any, message: Any, source: Any) -> None:
-        local = self.state.locals.get(message.tx)
-        if local is not None and any(part.staged for part in local.parts.values()):
+    def deaf(self: Any, message: Any, source: str) -> None:
+        local = self._participant.get(message.tx)
+        if source and local is not None and any(part.staged for part in local.parts.values()):
             message = replace(message, committed=True)
         original(self, message, source)
 
-    return [Patch(MOVES, Decide, deaf)]
+    return [Patch(Decisions, "decide", deaf)]
 
 
 @bug("atomicity", deal_s=0.02)
 def the_key_is_ignored() -> list[Patch]:
-    """What was committed before under the same key is committed again."""
-    return [Patch(Deciding, "_same", lambda *_: "")]
+    """A second transaction with the key of a committed one is committed, too."""
+    return [Patch(Root, "_same", lambda *_: None)]
 
 
 @bug("atomicity", "durability", "convergence", "invariants", "transaction-order", deal_s=0.02)
 def a_late_withdrawal_counts() -> list[Patch]:
-    """Who gives a transaction up after it was decided makes the root decide again."""
+    """A withdrawal that arrives after the decision makes the root decide again."""
 
     def obedient(self: Any, letter: Any) -> None:
-        self.state.queue = [each for each in self.state.queue if each.tx != letter.tx]
-        self._decide_now(letter.tx, (), False, letter.reason)
+        self._unqueue(letter.tx)
+        self._abort(letter.tx, Because(letter.reason))
 
-    return [Patch(LETTERS, Withdraw, obedient)]
+    return [Patch(Root, "withdrawn", obedient)]
 
 
 @bug("atomicity", "convergence", "routing", "transaction-order", "settles", "handover")
 def the_root_does_not_wait_for_the_whole_cast() -> list[Patch]:
-    """A plan is decided when the first part of it has come."""
-    return [Patch(Gathering, "missing", property(lambda _: []))]
+    """A plan is decided as soon as its first part has arrived."""
+    return [Patch(PlanGathering, "missing", property(lambda _: []))]
 
 
 # ── clients ──────────────────────────────────────────────────────────────────────────────
@@ -226,7 +220,7 @@ def the_root_does_not_wait_for_the_whole_cast() -> list[Patch]:
 
 @bug("atomicity", menu=BROKEN_LINES)
 def outcomes_are_told_once() -> list[Patch]:
-    """Who is not there when a transaction ends never hears how."""
+    """A client that is not connected when a transaction ends is never told the outcome."""
     return [Patch(Session, "hear", nothing)]
 
 
@@ -243,5 +237,5 @@ def best_effort_events_reach_what_has_not_begun() -> list[Patch]:
 
 @bug("routing", "convergence", "exactly-once", "soundness")
 def an_abort_takes_nothing_back() -> list[Patch]:
-    """What an aborted transaction has added stays in the tables."""
-    return [Patch(Concluding, "_withdraw", nothing)]
+    """The entries that an aborted transaction has added stay in the routing tables."""
+    return [Patch(Participant, "_withdraw", nothing)]

@@ -1,7 +1,7 @@
 """Checkers: one file per guarantee, each separate from what it checks and from the simulator.
 
 Lives here: functions from a recorded history (and, where a guarantee is about tables, the final
-tables) to a `Verdict`: how much was put to the test, and what was violated, with the evidence.
+tables) to a `CheckResult`: the number of tests made, and the violations with their evidence.
 May import: `motet.model`, `motet.testing.history`, `motet.testing.topology`; for tables, the
 types of the broker's state.
 Must never: ask the matching index, call `step`, or excuse more than its docstring says.

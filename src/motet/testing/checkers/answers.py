@@ -1,22 +1,23 @@
-"""Every request and every publication is answered once; a timeout blames only the troubled.
+"""Every request and publication is answered once; a timeout names only brokers that had trouble.
 
-An application that was killed hears nothing, of course. A broker that is named as not reached
-must be one, and there must have been a reason just then: trouble on the way to it or behind it,
-a clock that jumped at the broker that lost patience, or a timeout shorter than the overlay is
-wide.
+Killed applications are not counted. A broker that is named as not reached must be another broker of
+the overlay, and there must be a reason at that time: trouble on the path to it or behind it, a jump
+of the clock at the broker that timed out, or a timeout shorter than a message needs through the
+overlay.
 """
 
 from __future__ import annotations
 
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import History, Operation
+from motet.audit.records import OperationRecord
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 INQUIRY_S = 0.3
-"""A broker asks around for at most so long before it names somebody."""
+"""The longest time that a broker spends asking other brokers before it names one."""
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("answers")
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("answers")
     for call in history.calls:
         what = f"{call.kind} of {call.client} at {call.at:.4f} s"
         verdict.expect(len(call.answers) <= 1, "{} was answered {}", what, call.answers)
@@ -24,7 +25,7 @@ def check(history: History) -> Verdict:
             verdict.expect(bool(call.answers), "{} was never answered", what)
     for event in history.events:
         if event.instance not in history.departed:
-            verdict.expect(bool(event.fate), "nobody ever said what became of {}", event)
+            verdict.expect(bool(event.fate), "the publisher never learned the result of {}", event)
     for session in history.sessions:
         for operation in session.operations.values():
             if operation.answer == "NotEffective":
@@ -32,31 +33,33 @@ def check(history: History) -> Verdict:
     return verdict
 
 
-def _check_blame(operation: Operation, history: History, verdict: Verdict) -> None:
+def _check_blame(operation: OperationRecord, history: History, verdict: CheckResult) -> None:
     known = set(history.tree.brokers) - {operation.session.broker}
     named = operation.missing
-    verdict.expect(bool(named), "{} was not effective, but nobody is named", operation)
-    verdict.expect(known >= set(named), "{} names {}: not all are other brokers", operation, named)
+    verdict.expect(bool(named), "{} was not effective, but its error names no broker", operation)
+    verdict.expect(
+        known >= set(named),
+        "the error of {} names {}, which are not all other brokers",
+        operation,
+        named,
+    )
     for name in named:
-        if name in known:
-            verdict.expect(
-                _had_reason(operation, name, history),
-                "{} was not effective within {:g} s and blames {}, but nothing was wrong there",
-                operation,
-                operation.timeout_s,
-                name,
+        if name in known and not verdict.holds(_had_reason(operation, name, history)):
+            verdict.violated(
+                f"{operation} was not effective within {operation.timeout_s:g} s, and its error "
+                f"names {name}, which had no fault"
             )
 
 
-def _had_reason(operation: Operation, name: str, history: History) -> bool:
+def _had_reason(operation: OperationRecord, name: str, history: History) -> bool:
     since, until = operation.requested_at, operation.answered_at
     home, tree = operation.session.broker, history.tree
-    # There and back, to the farthest broker, and once more for what it had to wait for.
+    # A round trip to the farthest broker, and another one for what that broker waited for.
     widest_s = 4 * len(tree.brokers) * history.hop_s
     if operation.timeout_s <= widest_s or history.jumps[home].meets(since, until):
         return True
     if not history.disturbed[operation.session.instance].meets(since, until):
-        # The answer came at once, so what was missing was missing just before.
+        # The answer reached the client at once, so the trouble was shortly before it.
         since = max(since, until - widest_s - INQUIRY_S)
     for beyond in (*tree.path(home, name), *tree.behind(home, name)):
         if history.disturbed[beyond].meets(since, until):

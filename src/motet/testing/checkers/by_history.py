@@ -1,4 +1,4 @@
-"""The checkers that need nothing but a history, in the order in which they are told."""
+"""The checkers that need only a history, in the order of their reports."""
 
 from __future__ import annotations
 

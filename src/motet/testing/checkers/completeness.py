@@ -1,17 +1,17 @@
-"""What was published after it was effective arrives, where nothing was broken on its path.
+"""An event that is published after its subscription is effective arrives, if its path is intact.
 
-Best-effort events; `exactly_once` is about the others.
+This is about best-effort events; `exactly_once` is about the others.
 
-An event is owed to a subscription that it matches if both the subscription and an advertisement
-of the publisher's session that carries it were effective before it was sent, its withdrawal of
-the advertisement was not sent before it, and the broker accepted it; and if, from the moment it
-was sent until the latest moment it could arrive,
-  - the subscription's end had not begun, and its client was there and reading,
-  - no broker on the path was down, and no link on it had trouble;
-and if no broker on the path has lost its state, and no two of them what they knew of each other,
-since the older of the two was requested.
+An event is owed to a matching subscription if the broker accepted it, if the subscription and a
+matching advertisement of the publisher's session were effective before it was sent, and if the
+advertisement had not been withdrawn before it.
 
-Once everything was quiet, all that is in force counts as effective, and no excuse is left.
+Excused: between sending and the latest possible arrival, the end of the subscription had begun, its
+client was away or not reading, a broker on the path was down, or a link on it had trouble; or a
+broker on the path has lost its state, or a link on it was given up, since the older of the two
+operations was requested.
+
+Once everything is quiet, all that is in force counts as effective, and nothing is excused.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
+from motet.audit.records import EventRecord, OperationRecord
 from motet.model import Filter
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import Event, History, Operation
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 
-def check(history: History) -> Verdict:
-    return _Check(history).run()
+def check(history: History) -> CheckResult:
+    return _CompletenessCheck(history).run()
 
 
 @dataclass(slots=True)
-class _Check:
+class _CompletenessCheck:
     history: History
-    verdict: Verdict = field(default_factory=lambda: Verdict("completeness"))
+    verdict: CheckResult = field(default_factory=lambda: CheckResult("completeness"))
     _matches: dict[tuple[Filter, tuple[object, ...]], bool] = field(default_factory=dict)
-    _lasting: set[Operation] = field(default_factory=set)
+    _lasting: set[OperationRecord] = field(default_factory=set)
 
-    def run(self) -> Verdict:
+    def run(self) -> CheckResult:
         history = self.history
         arrived = {(d.event, d.operation) for d in history.deliveries}
         self._lasting = set(history.in_force())
-        by_filter: dict[Filter, list[Operation]] = {}
+        by_filter: dict[Filter, list[OperationRecord]] = {}
         for operation in history.operations("subscribe"):
             if operation.filter is not None and self._since(operation) < inf:
                 by_filter.setdefault(operation.filter, []).append(operation)
@@ -55,28 +56,27 @@ class _Check:
 
     def _check_event(
         self,
-        event: Event,
-        carriers: list[Operation],
-        operations: list[Operation],
-        arrived: set[tuple[Event | None, Operation | None]],
+        event: EventRecord,
+        carriers: list[OperationRecord],
+        operations: list[OperationRecord],
+        arrived: set[tuple[EventRecord | None, OperationRecord | None]],
     ) -> None:
         for operation in operations:
-            if any(self._is_owed(event, operation, carrier) for carrier in carriers):
-                self.verdict.expect(
-                    (event, operation) in arrived,
-                    "{}, sent at {:.4f} s at {}, never came to {}",
-                    event,
-                    event.sent_at,
-                    event.session.broker if event.session else "?",
-                    operation,
+            if not any(self._is_owed(event, operation, carrier) for carrier in carriers):
+                continue
+            if not self.verdict.holds((event, operation) in arrived):
+                home = event.session.broker if event.session else "?"
+                self.verdict.violated(
+                    f"{event}, sent at {event.sent_at:.4f} s at {home}, was never delivered to "
+                    f"{operation}"
                 )
 
-    def _since(self, operation: Operation) -> float:
-        """From when on an operation is effective."""
+    def _since(self, operation: OperationRecord) -> float:
+        """When an operation became effective."""
         quiet = self.history.settled_at if operation in self._lasting else inf
         return min(operation.effective_at, quiet)
 
-    def _carriers(self, event: Event) -> list[Operation]:
+    def _carriers(self, event: EventRecord) -> list[OperationRecord]:
         assert event.session is not None
         return [
             operation
@@ -88,7 +88,9 @@ class _Check:
             and self._match(operation.filter, event)
         ]
 
-    def _is_owed(self, event: Event, operation: Operation, carrier: Operation) -> bool:
+    def _is_owed(
+        self, event: EventRecord, operation: OperationRecord, carrier: OperationRecord
+    ) -> bool:
         history, sent_at = self.history, event.sent_at
         if self._since(operation) > sent_at:
             return False
@@ -111,7 +113,7 @@ class _Check:
             for edge in history.tree.edges_between(path[0], path[-1])
         )
 
-    def _match(self, wanted: Filter, event: Event) -> bool:
+    def _match(self, wanted: Filter, event: EventRecord) -> bool:
         key = (wanted, tuple(event.attributes.items()))
         known = self._matches.get(key)
         if known is None:

@@ -1,26 +1,28 @@
-"""No subscription sees an event twice, not even across a renewed session. Nor does an application
-that writes its own cursors down, across all its processes and sessions; unless it has asked for the
-same once more while it took that back, and that was refused, so that both stand."""
+"""No subscription gets an event twice, not even across a renewed session. Neither does an
+application with its own cursors, across all its processes and sessions; unless it subscribed again
+before its unsubscription was refused, so that both subscriptions stand."""
 
 from __future__ import annotations
 
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import History, Operation
+from motet.audit.records import OperationRecord
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("duplicates")
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("duplicates")
     seen: set[tuple[int, int, int]] = set()
     for delivery in history.deliveries:
         if delivery.event is None:
-            continue  # the soundness checker's business
+            continue  # reported by the soundness checker
         key = (delivery.instance, delivery.handle, delivery.event.number)
         if key in seen:
             verdict.violations.append(
-                f"{delivery.event} came again at {delivery.at:.4f} s for {delivery.operation}"
+                f"{delivery.event} was delivered again at {delivery.at:.4f} s to "
+                f"{delivery.operation}"
             )
         seen.add(key)
-    done: dict[tuple[str, str, int], list[Operation]] = {}
+    done: dict[tuple[str, str, int], list[OperationRecord]] = {}
     for effect in history.effects:
         if effect.event is None or effect.operation is None or not history.durable[effect.instance]:
             continue
@@ -30,7 +32,7 @@ def check(history: History) -> Verdict:
         stayed = any(each.stayed for each in (*before, effect.operation))
         if before and (effect.operation in before or not stayed):
             verdict.violations.append(
-                f"{who}, which writes its own cursors down, got {effect.event} twice, "
+                f"{who}, which stores its own cursors, received {effect.event} twice, "
                 f"the second time at {effect.at:.4f} s for {effect.operation}"
             )
         before.append(effect.operation)

@@ -1,45 +1,47 @@
-"""What a client was told to be committed stays so, whatever crashes afterwards.
+"""A transaction that was reported as committed stays committed, whatever crashes afterwards.
 
-Everybody who asks later hears the same; its events keep the places in the logs that they had, and
-its cuts theirs. Only a broker that has come back with nothing may have forgotten.
+Every later answer is the same, and its events and cuts keep their ticks in the logs. Only a broker
+that came back without its state may have forgotten.
 """
 
 from __future__ import annotations
 
+from motet.audit.records import COMMITTED, DONE, RUNNING, Deal
 from motet.testing.checkers.excuses import is_cut_off, root_forgot
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.deals import COMMITTED, RUNNING, Deal
-from motet.testing.history import DONE, History
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("durability")
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("durability")
     for deal in history.deals.values():
         first = min((t.at for t in deal.told if t.outcome == COMMITTED), default=None)
         if first is None:
             continue
         for told in deal.told:
-            if told.asked_at > first and told.outcome != RUNNING:
-                verdict.expect(
-                    told.outcome == COMMITTED or root_forgot(history, deal, told.at),
-                    "{} was told to be committed at {:.4f} s, and {} hears at {:.4f} s: {}",
-                    deal,
-                    first,
-                    told.who,
-                    told.at,
-                    told.outcome,
+            if (
+                told.asked_at > first
+                and told.outcome != RUNNING
+                and not verdict.holds(
+                    told.outcome == COMMITTED or root_forgot(history, deal, told.at)
+                )
+            ):
+                verdict.violated(
+                    f"{deal} was reported committed at {first:.4f} s, but {told.outcome} to "
+                    f"{told.who} at {told.at:.4f} s"
                 )
         _check_effects(history, deal, verdict)
     return verdict
 
 
-def _check_effects(history: History, deal: Deal, verdict: Verdict) -> None:
-    """Where it has published something, it has done so by now."""
+def _check_effects(history: History, deal: Deal, verdict: CheckResult) -> None:
+    """Its events have been published by now."""
     for deed in deal.deeds:
-        if deed.event is not None and deed.answer == DONE:
-            verdict.expect(
-                bool(deed.event.tick) or is_cut_off(history, deal, deed.session.broker),
-                "{} was committed, and {} is in no log",
-                deal,
-                deed.event,
+        if (
+            deed.event is not None
+            and deed.answer == DONE
+            and not verdict.holds(
+                bool(deed.event.tick) or is_cut_off(history, deal, deed.session.broker)
             )
+        ):
+            verdict.violated(f"{deal} was committed, but {deed.event} is in no log")

@@ -1,14 +1,14 @@
-"""At the instant a broker says "effective", it is.
+"""When a broker says "effective", the operation is effective at that instant.
 
-A subscription: every broker on the way to every advertiser whose overlapping advertisement was
+A subscription: every broker on the path to every advertiser whose overlapping advertisement was
 effective before has it, or one that covers it from the same direction. An advertisement: every
-broker has it, and every overlapping subscription that was effective before, or was held by its
-own broker before the advertisement was asked for, is at every broker on the way. A removal: no
-broker has it any more.
+broker has it; and every overlapping subscription that was effective before, or in force at its own
+broker before the advertisement was requested, is at every broker on the path. A removal: no broker
+has the entry any more.
 
-Not counted: what is being taken back, whose client is not surely there, what was in force at a
-broker that has lost its state since, and paths on which one did so after the later of the two was
-asked for: that news may still be on its way.
+Not counted: operations that are being withdrawn, whose client may be away, or whose broker has lost
+its state since; and paths on which a broker lost its state after the later of the two was
+requested, because that news may still be on its way.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from motet.broker.core import BrokerCore
+from motet.audit.records import ENDLESS, OperationRecord
 from motet.model import Filter, covers, overlap
 from motet.protocol.routing.state import Table
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import ENDLESS, History, Operation
+from motet.testing.checkers.result import BrokerState, CheckResult
+from motet.testing.history import History
 
 
 class Checker:
-    """Asked at every claim, because only then the tables can be looked at."""
+    """Called at every claim, because the tables can only be inspected at that instant."""
 
-    def __init__(self, history: History, tables_of: Callable[[str], BrokerCore | None]) -> None:
-        self.verdict = Verdict("effective")
+    def __init__(self, history: History, tables_of: Callable[[str], BrokerState | None]) -> None:
+        self.verdict = CheckResult("effective")
         self._history = history
         self._tables_of = tables_of
-        self._effective: dict[str, list[Operation]] = {"advertise": [], "subscribe": []}
-        self._held: list[tuple[float, Operation]] = []
-        """Subscriptions that hold at their own broker, and since when."""
+        self._effective: dict[str, list[OperationRecord]] = {"advertise": [], "subscribe": []}
+        self._held: list[tuple[float, OperationRecord]] = []
+        """Subscriptions in force at their own broker, and since when."""
         self._overlaps: dict[tuple[Filter, Filter], bool] = {}
 
-    def claimed(self, operation: Operation, now: float) -> None:
+    def claimed(self, operation: OperationRecord, now: float) -> None:
         if operation.effective_at < inf:
             return  # the answer was sent again
         if operation.kind == "subscribe":
@@ -57,8 +57,8 @@ class Checker:
                     self._check_pair(subscription, operation)
         self._effective[operation.kind].append(operation)
 
-    def removed(self, operation: Operation, now: float) -> None:
-        """A broker says that an advertisement or subscription is gone, wherever it was."""
+    def removed(self, operation: OperationRecord, now: float) -> None:
+        """A broker says that an advertisement or subscription has been removed everywhere."""
         target = operation.target
         if not operation.wait or target is None:
             return
@@ -70,31 +70,28 @@ class Checker:
             state = core.durable.routing.state
             is_subscription = target.kind == "subscribe"
             table = state.subscriptions if is_subscription else state.advertisements
-            self.verdict.expect(
-                target.id not in table,
-                "{} was called gone at {:.4f} s, but {} still has it",
-                target,
-                now,
-                broker,
-            )
+            if not self.verdict.holds(target.id not in table):
+                self.verdict.violated(
+                    f"{target} was reported removed at {now:.4f} s, but {broker} still has it"
+                )
 
-    # ── who counts ───────────────────────────────────────────────────────────────────────
+    # ── selection ────────────────────────────────────────────────────────────────────────
 
-    def _standing(self, kind: str) -> list[Operation]:
+    def _standing(self, kind: str) -> list[OperationRecord]:
         known = self._effective[kind]
         known[:] = [operation for operation in known if operation.ended_at == inf]
         return [operation for operation in known if self._stands(operation)]
 
-    def _stands(self, operation: Operation) -> bool:
+    def _stands(self, operation: OperationRecord) -> bool:
         trouble = self._history.disturbed[operation.session.instance]
         return operation.ended_at == inf and not trouble.open
 
     def _forgotten(self, path: tuple[str, ...], since: float) -> bool:
         return self._history.forgot(path, since)
 
-    # ── what must hold ───────────────────────────────────────────────────────────────────
+    # ── conditions ───────────────────────────────────────────────────────────────────────
 
-    def _check_pair(self, subscription: Operation, advertisement: Operation) -> None:
+    def _check_pair(self, subscription: OperationRecord, advertisement: OperationRecord) -> None:
         assert subscription.filter is not None
         assert advertisement.filter is not None
         pair = (subscription.filter, advertisement.filter)
@@ -113,29 +110,26 @@ class Checker:
         for broker in path:
             self._check_table(subscription, broker, advertisement)
 
-    def _check_flood(self, advertisement: Operation) -> None:
+    def _check_flood(self, advertisement: OperationRecord) -> None:
         tree, home = self._history.tree, advertisement.session.broker
         for broker in tree.brokers:
             if not self._forgotten(tree.path(home, broker), advertisement.requested_at):
-                self._check_table(advertisement, broker, "everybody")
+                self._check_table(advertisement, broker, "all brokers")
 
-    def _check_table(self, operation: Operation, broker: str, towards: object) -> None:
+    def _check_table(self, operation: OperationRecord, broker: str, towards: object) -> None:
         core = self._tables_of(broker)
         if core is None:
-            return  # down; what its journal keeps is the replay checker's business
+            return  # it is down; the replay checker checks its journal
         state = core.durable.routing.state
         is_subscription = operation.kind == "subscribe"
         table = state.subscriptions if is_subscription else state.advertisements
-        self.verdict.expect(
-            self._is_in(table, operation, broker),
-            "{} was called effective at {:.4f} s, but {}, on its way to {}, does not have it",
-            operation,
-            operation.effective_at,
-            broker,
-            towards,
-        )
+        if not self.verdict.holds(self._is_in(table, operation, broker)):
+            self.verdict.violated(
+                f"{operation} was reported effective at {operation.effective_at:.4f} s, but "
+                f"{broker}, on its way to {towards}, does not have it"
+            )
 
-    def _is_in(self, table: Table, operation: Operation, broker: str) -> bool:
+    def _is_in(self, table: Table, operation: OperationRecord, broker: str) -> bool:
         source = self._history.source_at(broker, operation.session)
         entry = table.get(operation.id)
         if entry is not None:

@@ -1,49 +1,49 @@
-"""A sure event that was accepted arrives at every subscription that is in force in the end if
-both the subscription and an advertisement that carries the event were effective before it was
-sent, or if its log has it behind the start of the subscription, whatever broke in between. A
-subscription that is over has missed nothing that lies before the last event it got from the same
-log.
+"""An accepted sure event reaches every matching subscription that is in force in the end, whatever
+broke in between, if the subscription and a matching advertisement were effective before it was
+sent, or if the event is in its log behind the start of the subscription. A subscription that has
+ended must have got all its events before the last one that it got from the same log.
 
-Excused is only what lost the log itself, or the subscription's session: a broker of the publisher
-or of the subscriber that came back with nothing after the older of the two was requested, a link
-on the path that was taken out of the overlay and put back, and ticks that the client was told to
-be lost. Such a loss must be one: the log has let go of the tick, or is gone as a whole; or it is
-of the past, and nobody advertises any more where a subscription has reached back to.
+Excused: the publisher's or the subscriber's broker lost its state after the older of the two was
+requested; a link on the path was removed from the overlay and put back; or the client was told that
+the ticks are lost. A reported loss must be real: the log has dropped the tick, or the log is gone
+as a whole; or the tick lies in the past that a subscription reached back to, and no client
+advertises there any more.
 """
 
 from __future__ import annotations
 
 from math import inf
 
+from motet.audit.records import EventRecord, LossRecord, OperationRecord
 from motet.model import Filter
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import Event, History, Loss, Operation
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 from motet.testing.topology import Edge
 
-Arrived = set[tuple[Event | None, Operation | None]]
+Arrived = set[tuple[EventRecord | None, OperationRecord | None]]
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("exactly-once")
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("exactly-once")
     _check_losses(history, verdict)
     _check_arrivals(history, verdict)
     return verdict
 
 
 def missing(history: History) -> list[str]:
-    """What has not come, and perhaps is only late."""
-    verdict = Verdict("exactly-once")
+    """Owed events that have not arrived, or not yet."""
+    verdict = CheckResult("exactly-once")
     _check_arrivals(history, verdict)
     return verdict.violations
 
 
-def _check_arrivals(history: History, verdict: Verdict) -> None:
+def _check_arrivals(history: History, verdict: CheckResult) -> None:
     events = [e for e in history.events if e.sure and e.fate == "accepted" and e.session]
     if not events:
         return
     arrived: Arrived = {(d.event, d.operation) for d in history.taken()}
     last = _last_ticks(history)
-    losses: dict[int, list[Loss]] = {}
+    losses: dict[int, list[LossRecord]] = {}
     for loss in history.losses:
         losses.setdefault(loss.instance, []).append(loss)
     lasting = set(history.in_force())
@@ -65,20 +65,19 @@ def _check_arrivals(history: History, verdict: Verdict) -> None:
             key = (operation.filter, tuple(event.attributes.items()))
             if key not in matches:
                 matches[key] = operation.filter.matches(event.attributes)
-            if matches[key] and _is_owed(history, event, operation):
-                verdict.expect(
-                    (event, operation) in arrived or _is_told(event, reported),
-                    "{}, sent at {:.4f} s at {}, never came to {}",
-                    event,
-                    event.sent_at,
-                    event.session.broker if event.session else "?",
-                    operation,
+            if not matches[key] or not _is_owed(history, event, operation):
+                continue
+            if not verdict.holds((event, operation) in arrived or _is_told(event, reported)):
+                home = event.session.broker if event.session else "?"
+                verdict.violated(
+                    f"{event}, sent at {event.sent_at:.4f} s at {home}, was never delivered to "
+                    f"{operation}"
                 )
 
 
-def _last_ticks(history: History) -> dict[tuple[Operation, str], int]:
-    """By subscription and log, the last tick that came."""
-    last: dict[tuple[Operation, str], int] = {}
+def _last_ticks(history: History) -> dict[tuple[OperationRecord, str], int]:
+    """By subscription and log: the last tick that arrived."""
+    last: dict[tuple[OperationRecord, str], int] = {}
     for delivery in history.taken():
         if delivery.operation is not None and delivery.tick:
             key = (delivery.operation, delivery.pubend)
@@ -86,18 +85,18 @@ def _last_ticks(history: History) -> dict[tuple[Operation, str], int]:
     return last
 
 
-def _is_behind_its_start(history: History, event: Event, operation: Operation) -> bool:
-    """Had the subscription started when the event was written, and does that start still count? In
-    total order only one that its broker has asked for does, and nobody can say that from outside:
-    there, an advertisement must be effective before what is published under it is owed."""
+def _is_behind_its_start(history: History, event: EventRecord, operation: OperationRecord) -> bool:
+    """Had the subscription started when the event was logged, and does that start still count? In
+    total order only a start that the client's broker has asked for counts, which cannot be observed
+    from outside: there an event is owed only if its advertisement was effective before."""
     if operation.id not in event.audience or operation.session.total_order:
         return False
     return event.tick > history.starts.get((operation.id, event.pubend), event.tick)
 
 
-def _is_reached(history: History, event: Event, operation: Operation) -> bool:
-    """Is it older than a subscription that reaches back to it? The first one of its client at a log
-    does, where it started for the first time."""
+def _is_reached(history: History, event: EventRecord, operation: OperationRecord) -> bool:
+    """Is the event older than a subscription that reaches back to it? Only the first subscription
+    of its client at a log does, up to its first start there."""
     since = operation.since.get(event.pubend, operation.since.get(""))
     start = history.first_starts.get((operation.id, event.pubend))
     if since is None or start is None or not since < event.tick <= start:
@@ -107,8 +106,8 @@ def _is_reached(history: History, event: Event, operation: Operation) -> bool:
     return min(others) == start
 
 
-def _is_carried(event: Event) -> bool:
-    """By an advertisement of its session that everybody knew when it was sent."""
+def _is_carried(event: EventRecord) -> bool:
+    """Did the event match an advertisement of its session that was effective when it was sent?"""
     return event.session is not None and any(
         operation.kind == "advertise"
         and operation.filter is not None
@@ -119,44 +118,43 @@ def _is_carried(event: Event) -> bool:
     )
 
 
-def _is_owed(history: History, event: Event, operation: Operation) -> bool:
+def _is_owed(history: History, event: EventRecord, operation: OperationRecord) -> bool:
     assert event.session is not None
     since = min(operation.requested_at, event.sent_at)
     return not _is_cut_off(history, event.session.broker, operation.session.broker, since)
 
 
 def _is_cut_off(history: History, one: str, other: str, since: float) -> bool:
-    """Has either of two brokers, or a link between them, forgotten what it knew?"""
+    """Has either broker, or a link between them, lost its state?"""
     places: list[str | Edge] = [one, other, *history.tree.edges_between(one, other)]
     return any(history.amnesia[place].meets(since, inf) for place in places)
 
 
-def _is_told(event: Event, losses: list[Loss]) -> bool:
-    """Was its tick reported as lost? Where nobody knows its tick, any loss may have been it."""
+def _is_told(event: EventRecord, losses: list[LossRecord]) -> bool:
+    """Was its tick reported as lost? If the tick is unknown, any reported loss may be the event."""
     return any(
         not event.tick or (loss.pubend == event.pubend and loss.first <= event.tick <= loss.last)
         for loss in losses
     )
 
 
-def _is_trimmed(history: History, loss: Loss) -> bool:
+def _is_trimmed(history: History, loss: LossRecord) -> bool:
     return loss.last <= history.trimmed_upto.get(loss.pubend, 0)
 
 
-def _check_losses(history: History, verdict: Verdict) -> None:
+def _check_losses(history: History, verdict: CheckResult) -> None:
     homes = {session.instance: session.broker for session in history.sessions}
     merging = {session.instance for session in history.sessions if session.total_order}
     reaching = {o.session.instance for o in history.operations("subscribe") if o.since}
     for loss in history.losses:
         broker = loss.pubend.rpartition(".")[0]
-        verdict.expect(
+        if not verdict.holds(
             loss.last <= history.lost_upto.get(loss.pubend, 0)
             or (loss.instance in merging and loss.first == loss.last)  # with its session
             or (loss.instance in reaching and (loss.withdrawn or _is_trimmed(history, loss)))
-            or _is_cut_off(history, broker, homes[loss.instance], 0.0),
-            "client {} was told that ticks {} to {} of {} are lost, but the log has them",
-            loss.instance,
-            loss.first,
-            loss.last,
-            loss.pubend,
-        )
+            or _is_cut_off(history, broker, homes[loss.instance], 0.0)
+        ):
+            verdict.violated(
+                f"client {loss.instance} was told that ticks {loss.first} to {loss.last} of "
+                f"{loss.pubend} are lost, but the log has them"
+            )

@@ -1,43 +1,39 @@
-"""What excuses brokers from what they owe to transactions: lost state, and nothing else."""
+"""Excuses of brokers for breaking a guarantee of transactions: lost state, and nothing else."""
 
 from __future__ import annotations
 
 from math import inf
 
+from motet.audit.records import Deal, Deed, EventRecord, OperationRecord, SessionRecord
 from motet.model import Filter
-from motet.testing.deals import Deal, Deed
-from motet.testing.history import Event, History, Operation, Session
+from motet.testing.history import History
 
 
 def root_forgot(history: History, deal: Deal, until: float = inf) -> bool:
-    """The root has lost its state since a transaction began, and perhaps how it ended."""
+    """The root has lost its state since the transaction began, and perhaps its outcome."""
     return history.amnesia[history.root].meets(deal.at, until)
 
 
 def is_cut_off(history: History, deal: Deal, broker: str, until: float = inf) -> bool:
-    """Has a broker, or the root, or anything between them, forgotten what it knew of it?"""
+    """Has the broker, the root, or anything between them lost its state?"""
     return history.forgot(history.tree.path(history.root, broker), deal.at, until)
 
 
-def is_disturbed(history: History, deal: Deal) -> bool:
-    """Has anybody forgotten anything, where somebody has part in a transaction?"""
-    brokers = dict.fromkeys((deal.session.broker, *(d.session.broker for d in deal.deeds)))
-    return any(is_cut_off(history, deal, broker) for broker in brokers)
-
-
-def pubend_forgot(history: History, event: Event, operation: Operation, since: float) -> bool:
-    """Has the log, the subscriber's broker, or anything between them, lost its state?"""
+def pubend_forgot(
+    history: History, event: EventRecord, operation: OperationRecord, since: float
+) -> bool:
+    """Has the log, the subscriber's broker, or anything between them lost its state?"""
     home = event.pubend.rpartition(".")[0] if event.pubend else ""
     path = history.tree.path(home, operation.session.broker) if home else ()
     return history.forgot(path, since)
 
 
-def stayed(history: History, operation: Operation) -> bool:
-    """Its client was there to get everything: in the end, or until it was told that it had."""
+def stayed(history: History, operation: OperationRecord) -> bool:
+    """The client was connected until the end, or until it was told that it had got everything."""
     return operation.finished_at < inf or operation.session in history.living
 
 
-def is_told_lost(history: History, event: Event, session: Session) -> bool:
+def is_told_lost(history: History, event: EventRecord, session: SessionRecord) -> bool:
     return any(
         loss.instance == session.instance
         and loss.pubend == event.pubend
@@ -46,15 +42,15 @@ def is_told_lost(history: History, event: Event, session: Session) -> bool:
     )
 
 
-def matches(wanted: Filter | None, event: Event) -> bool:
+def matches(wanted: Filter | None, event: EventRecord) -> bool:
     return wanted is not None and wanted.matches(event.attributes)
 
 
-def arrivals(history: History) -> set[tuple[Event | None, Operation | None]]:
-    """Whatever came, whether its application was done with it or not."""
+def arrivals(history: History) -> set[tuple[EventRecord | None, OperationRecord | None]]:
+    """All deliveries, acknowledged by the application or not."""
     return {(each.event, each.operation) for each in history.deliveries}
 
 
 def behind(one: Deed, other: Deed) -> bool:
-    """Does a deed come behind another one of the same transaction?"""
+    """Does a deed follow another one of the same transaction?"""
     return one.order > other.order

@@ -1,27 +1,26 @@
-"""Of a live stream that a transaction hands over, every exactly-once event goes to exactly one
-side, whether it belongs to a transaction or not.
+"""When a transaction hands over a live stream, every exactly-once event goes to exactly one side,
+whether it belongs to a transaction or not.
 
 The sides are a subscription that ends and one that begins, with the same filter, in one committed
-transaction. Never do both get an event. An event that a log owed to the side that ends, as it had
-started there, comes to it or to the other one; unless either of the two clients has left, or was
-told of a loss, or the log or a broker on the way has lost its state; or nobody at that broker
-advertised it when the transaction was decided, or at some moment since, so that the side that
-begins had yet to be attracted.
+transaction. An event never reaches both. An event that a log owed to the old side, because it had
+started there, reaches one of them. Excused: either client has left or was told of a loss; the log
+or a broker on the path has lost its state; or at the decision, or at some time after it, no client
+of that broker advertised the event, so that the new side had not been attracted yet.
 """
 
 from __future__ import annotations
 
 from math import inf
 
+from motet.audit.records import COMMITTED, DONE, Deal, EventRecord, OperationRecord
 from motet.protocol.routing.starts import broker_of_pubend
 from motet.testing.checkers import excuses
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.deals import COMMITTED, Deal
-from motet.testing.history import DONE, Event, History, Operation
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("handover")
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("handover")
     arrived = excuses.arrivals(history)
     for deal in history.deals.values():
         if deal.committed:
@@ -30,7 +29,7 @@ def check(history: History) -> Verdict:
     return verdict
 
 
-def _pairs(deal: Deal) -> list[tuple[Operation, Operation]]:
+def _pairs(deal: Deal) -> list[tuple[OperationRecord, OperationRecord]]:
     ended = [d.operation for d in deal.endings() if d.operation is not None]
     begun = [d.operation for d in deal.beginnings() if d.operation is not None]
     return [
@@ -44,19 +43,21 @@ def _pairs(deal: Deal) -> list[tuple[Operation, Operation]]:
 def _check_pair(
     history: History,
     deal: Deal,
-    old: Operation,
-    new: Operation,
-    arrived: set[tuple[Event | None, Operation | None]],
-    verdict: Verdict,
+    old: OperationRecord,
+    new: OperationRecord,
+    arrived: set[tuple[EventRecord | None, OperationRecord | None]],
+    verdict: CheckResult,
 ) -> None:
     lasting = excuses.stayed(history, new) and not new.gone
     for event in history.events:
         if not event.sure or not event.tick or event.deal is deal:
-            continue  # where those of the same transaction go, its order says
+            continue  # `transaction_order` checks events of the same transaction
         if not excuses.matches(old.filter, event):
             continue
         both = (event, old) in arrived, (event, new) in arrived
-        verdict.expect(not all(both), "{} came for both {} and {} of {}", event, old, new, deal)
+        verdict.expect(
+            not all(both), "{} was delivered to both {} and {} of {}", event, old, new, deal
+        )
         start = history.starts.get((old.id, event.pubend), event.tick)
         if any(both) or old.id not in event.audience or start >= event.tick:
             continue
@@ -66,7 +67,7 @@ def _check_pair(
             continue
         verdict.expect(
             False,
-            "{}, tick {} of {}, came neither for {} nor for {} of {}",
+            "{}, tick {} of {}, was delivered neither to {} nor to {} of {}",
             event,
             event.tick,
             event.pubend,
@@ -76,7 +77,9 @@ def _check_pair(
         )
 
 
-def _is_excused(history: History, event: Event, old: Operation, new: Operation) -> bool:
+def _is_excused(
+    history: History, event: EventRecord, old: OperationRecord, new: OperationRecord
+) -> bool:
     since = min(old.requested_at, new.requested_at, event.sent_at)
     return any(
         excuses.is_told_lost(history, event, side.session)
@@ -85,10 +88,12 @@ def _is_excused(history: History, event: Event, old: Operation, new: Operation) 
     )
 
 
-def _is_advertised_late(history: History, deal: Deal, event: Event, new: Operation) -> bool:
-    """At some moment since the decision nobody there advertised it: then it did not attract the
-    side that begins yet, or does so anew. The other side may be at that very broker, where it is
-    never taken away."""
+def _is_advertised_late(
+    history: History, deal: Deal, event: EventRecord, new: OperationRecord
+) -> bool:
+    """At some time since the decision no client there advertised the event: then it had not
+    attracted the new side yet, or attracts it again. The old side may be at that very broker, where
+    its entry is never removed."""
     if new.id in event.audience:
         return False
     decided_at = min((told.at for told in deal.told if told.outcome == COMMITTED), default=inf)

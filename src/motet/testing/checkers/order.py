@@ -1,17 +1,18 @@
-"""Every subscription sees the events of one publisher's session in the order of publishing: the
-sure ones among each other, and the best-effort ones, which wait for no log and may be earlier. What
-comes from one log comes in the order of its ticks, and everybody finds the same event on a tick.
-Where events of transactions belong, `transaction_order` knows."""
+"""Every subscription gets the events of one publisher's session in the order of publishing. Sure
+and best-effort events are ordered separately, because the latter wait for no log. Events of one log
+come in the order of their ticks, and a tick has the same event for every client. The order of
+events of transactions is checked by `transaction_order`."""
 
 from __future__ import annotations
 
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import Event, History
+from motet.audit.records import EventRecord
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("order")
-    last: dict[tuple[int, int, str, str, bool], Event] = {}
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("order")
+    last: dict[tuple[int, int, str, str, bool], EventRecord] = {}
     for delivery in history.deliveries:
         event = delivery.event
         if event is None or event.session is None or event.deal is not None:
@@ -19,37 +20,28 @@ def check(history: History) -> Verdict:
         whose = (event.client, event.session.epoch, event.sure)
         key = (delivery.instance, delivery.handle, *whose)
         before = last.get(key)
-        if before is not None:
-            verdict.expect(
-                before.position <= event.position,
-                "{} came after {} at {:.4f} s for {}",
-                event,
-                before,
-                delivery.at,
-                delivery.operation,
+        if before is not None and not verdict.holds(before.position <= event.position):
+            verdict.violated(
+                f"{event} was delivered after {before} at {delivery.at:.4f} s to "
+                f"{delivery.operation}"
             )
         last[key] = event
     _check_ticks(history, verdict)
     return verdict
 
 
-def _check_ticks(history: History, verdict: Verdict) -> None:
+def _check_ticks(history: History, verdict: CheckResult) -> None:
     last: dict[tuple[int, int, str], int] = {}
-    known: dict[tuple[str, int], Event | None] = {}
+    known: dict[tuple[str, int], EventRecord | None] = {}
     for at, instance, handle, operation, event, _, pubend, tick, _ in history.deliveries:
         if not tick:
             continue
         before = last.get((instance, handle, pubend), 0)
-        verdict.expect(
-            before < tick,
-            "{}, tick {} of {}, came after tick {} at {:.4f} s for {}",
-            event,
-            tick,
-            pubend,
-            before,
-            at,
-            operation,
-        )
+        if not verdict.holds(before < tick):
+            verdict.violated(
+                f"{event}, tick {tick} of {pubend}, was delivered after tick {before} at "
+                f"{at:.4f} s to {operation}"
+            )
         last[instance, handle, pubend] = max(before, tick)
         other = known.setdefault((pubend, tick), event)
         verdict.expect(

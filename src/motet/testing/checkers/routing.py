@@ -1,9 +1,9 @@
 """After quiet, every broker's tables equal those of a one-broker oracle, seen from that broker.
 
-The oracle knows the tree and what the living sessions have in force, and nothing else; it uses
-`overlap` and `covers` of the model, never the index. With covering on, tables are not unique:
-then what was sent over a link must cover what is wanted beyond it, contain nothing that is not,
-and be exactly what the neighbour holds.
+The oracle knows only the tree and what the living sessions have in force; it uses `overlap` and
+`covers` of the model, never the index. With covering on, tables are not unique: then the entries
+sent over a link must cover all that are needed beyond it, include no other, and equal those that
+the neighbour holds.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from motet.broker.core import BrokerCore
+from motet.audit.records import OperationRecord
 from motet.model import Filter, Hop, OpId, covers, overlap
 from motet.protocol.routing.state import Table
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import History, Operation
+from motet.testing.checkers.result import BrokerState, CheckResult
+from motet.testing.history import History
 
 Rows = dict[OpId, Hop]
 
 
-def check(history: History, cores: Mapping[str, BrokerCore]) -> Verdict:
-    return _Check(history, cores).run()
+def check(history: History, cores: Mapping[str, BrokerState]) -> CheckResult:
+    return _RoutingCheck(history, cores).run()
 
 
 @dataclass(slots=True)
-class _Check:
+class _RoutingCheck:
     history: History
-    cores: Mapping[str, BrokerCore]
-    verdict: Verdict = field(default_factory=lambda: Verdict("routing"))
+    cores: Mapping[str, BrokerState]
+    verdict: CheckResult = field(default_factory=lambda: CheckResult("routing"))
     _answers: dict[tuple[bool, Filter, Filter], bool] = field(default_factory=dict)
 
-    def run(self) -> Verdict:
+    def run(self) -> CheckResult:
         in_force = self.history.in_force()
         advertisements = [o for o in in_force if o.kind == "advertise"]
         subscriptions = [o for o in in_force if o.kind == "subscribe"]
@@ -53,11 +53,14 @@ class _Check:
 
     # ── exactly ──────────────────────────────────────────────────────────────────────────
 
-    def _flooded(self, broker: str, advertisements: Iterable[Operation]) -> Rows:
+    def _flooded(self, broker: str, advertisements: Iterable[OperationRecord]) -> Rows:
         return {a.id: self.history.source_at(broker, a.session) for a in advertisements}
 
     def _followed(
-        self, broker: str, subscriptions: Iterable[Operation], advertisements: list[Operation]
+        self,
+        broker: str,
+        subscriptions: Iterable[OperationRecord],
+        advertisements: list[OperationRecord],
     ) -> Rows:
         path = self.history.tree.path
         return {
@@ -74,60 +77,52 @@ class _Check:
     def _same(self, broker: str, table: str, wanted: Rows, found: Rows) -> None:
         for op, hop in wanted.items():
             have = found.get(op)
-            self.verdict.expect(
-                have == hop,
-                "{} of {}: {} should come from {}, not from {}",
-                table,
-                broker,
-                op,
-                hop,
-                have,
-            )
+            if not self.verdict.holds(have == hop):
+                self.verdict.violated(
+                    f"{table} of {broker}: {op} should come from {hop}, not from {have}"
+                )
         for op in found:
             self.verdict.expect(op in wanted, "{} of {}: {} should not be there", table, broker, op)
 
-    def _check_clients(self, broker: str, core: BrokerCore) -> None:
+    def _check_clients(self, broker: str, core: BrokerState) -> None:
         found = core.durable.routing.state.clients
         wanted = {
             (session.client, session.epoch): self.history.source_at(broker, session)
             for session in self.history.living
         }
         for key in dict.fromkeys((*wanted, *found)):
-            self.verdict.expect(
-                wanted.get(key) == found.get(key),
-                "CRT of {}: {} should be at {}, not at {}",
-                broker,
-                "/".join(key),
-                wanted.get(key),
-                found.get(key),
-            )
+            if not self.verdict.holds(wanted.get(key) == found.get(key)):
+                self.verdict.violated(
+                    f"CRT of {broker}: {'/'.join(key)} should be at {wanted.get(key)}, not at "
+                    f"{found.get(key)}"
+                )
 
-    def _check_waits(self, broker: str, core: BrokerCore) -> None:
+    def _check_waits(self, broker: str, core: BrokerState) -> None:
         durable = core.durable
         for wait in durable.routing.state.waits.values():
             self.verdict.expect(False, "{} still waits for echoes of {}", broker, wait.op)
         for name, link in core.links.items():
-            self.verdict.expect(
-                link.up and not link.ledger.outbox,
-                "the link of {} to {} is {} with {} unacknowledged messages",
-                broker,
-                name,
-                link.soft.phase.value,
-                len(link.ledger.outbox),
-            )
-        self.verdict.expect(
+            if not self.verdict.holds(link.up and not link.ledger.outbox):
+                self.verdict.violated(
+                    f"the link of {broker} to {name} is {link.soft.phase.value} with "
+                    f"{len(link.ledger.outbox)} unacknowledged messages"
+                )
+        if not self.verdict.holds(
             sorted((s.client, s.epoch) for s in durable.sessions)
-            == sorted((s.client, s.epoch) for s in self.history.living if s.broker == broker),
-            "the sessions of {} are not those that live there",
-            broker,
-        )
+            == sorted((s.client, s.epoch) for s in self.history.living if s.broker == broker)
+        ):
+            self.verdict.violated(f"the sessions of {broker} are not those of its clients")
 
     # ── by meaning ───────────────────────────────────────────────────────────────────────
 
     def _check_edge(
-        self, near: str, far: str, advertisements: list[Operation], subscriptions: list[Operation]
+        self,
+        near: str,
+        far: str,
+        advertisements: list[OperationRecord],
+        subscriptions: list[OperationRecord],
     ) -> None:
-        """What crosses one edge in one direction."""
+        """Check the entries that cross one edge in one direction."""
         behind = set(self.history.tree.behind(near, far))
         here = [a for a in advertisements if a.session.broker not in behind]
         there = [a for a in advertisements if a.session.broker in behind]
@@ -146,34 +141,28 @@ class _Check:
         for name, wanted, ours, theirs in pairs:
             sent = {entry.id: entry.filter for entry in ours if entry.sent & bit}
             held = {e.id: e.filter for e in theirs.from_source(Hop.broker(near))}
-            self.verdict.expect(
-                sent == held,
-                "{}: {} has told {} of {}, but {} holds {}",
-                name,
-                near,
-                far,
-                _names(sent),
-                far,
-                _names(held),
-            )
+            if not self.verdict.holds(sent == held):
+                self.verdict.violated(
+                    f"{name}: {near} has sent {_names(sent)} to {far}, but {far} has {_names(held)}"
+                )
             if self.history.covering:
                 self._check_meaning(f"{name} from {near} to {far}", wanted, sent)
 
-    def _check_meaning(self, what: str, wanted: list[Operation], sent: dict[OpId, Filter]) -> None:
+    def _check_meaning(
+        self, what: str, wanted: list[OperationRecord], sent: dict[OpId, Filter]
+    ) -> None:
         ids = {operation.id for operation in wanted}
         for op in sent:
             self.verdict.expect(op in ids, "{}: {} is not needed", what, op)
         for operation in wanted:
             assert operation.filter is not None
-            self.verdict.expect(
+            if not self.verdict.holds(
                 operation.id in sent
-                or any(self._covers(wide, operation.filter) for wide in sent.values()),
-                "{}: nothing that was sent covers {}",
-                what,
-                operation,
-            )
+                or any(self._covers(wide, operation.filter) for wide in sent.values())
+            ):
+                self.verdict.violated(f"{what}: no entry that was sent covers {operation}")
 
-    def _check_edges_of_clients(self, in_force: list[Operation]) -> None:
+    def _check_edges_of_clients(self, in_force: list[OperationRecord]) -> None:
         """A client's own broker holds all its operations, covered or not, and no others."""
         for name, core in self.cores.items():
             state = core.durable.routing.state
@@ -189,9 +178,9 @@ class _Check:
                 found = {op: hop for op, hop in _rows(table).items() if not hop.is_broker}
                 self._same(name, f"local {kind}", wanted, found)
 
-    # ── the model's word ─────────────────────────────────────────────────────────────────
+    # ── the model's view ─────────────────────────────────────────────────────────────────
 
-    def _overlap(self, one: Operation, two: Operation) -> bool:
+    def _overlap(self, one: OperationRecord, two: OperationRecord) -> bool:
         assert one.filter is not None
         assert two.filter is not None
         key = (False, one.filter, two.filter)

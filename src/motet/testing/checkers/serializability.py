@@ -1,14 +1,14 @@
-"""Isolated transactions that were committed could have run one after the other.
+"""Committed isolated transactions are equivalent to some serial order.
 
-What a transaction reads is whom its invitations and events reach; what it writes are subscriptions
-that it begins or ends. Of two transactions, one must come before the other if an invitation or
-event of the one met, or did not meet, a subscription that the other has begun or ended. If these
-relations go round in a circle, there is no order.
+A transaction reads the set of subscribers that its invitations and events reach; it writes the
+subscriptions that it begins or ends. One of two transactions must precede the other if its
+invitation or event met, or did not meet, a subscription that the other has begun or ended. If these
+relations form a cycle, there is no order.
 
-An invitation meets clients, each once, however many of their subscriptions it matches. It counts if
-its client had advertised it effectively before the transaction began: then subscriptions that it
-matches were on its way. What reached a client that left, or passed a broker that forgot, shows
-nothing.
+An invitation meets each client once, however many of its subscriptions match. It counts if its
+client had an effective advertisement for it before the transaction began: then matching
+subscriptions were routed to it. A client that left, or a path with a broker that lost its state, is
+no evidence.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from __future__ import annotations
 from itertools import pairwise
 from math import inf
 
+from motet.audit.records import Deal, Deed, EventRecord, OperationRecord
 from motet.testing.checkers import excuses
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.deals import Deal, Deed
-from motet.testing.history import Event, History, Operation
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 Edges = dict[Deal, dict[Deal, str]]
-"""By transaction: those that come after it, each with why."""
+"""By transaction: its successors, each with the reason."""
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("serializability")
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("serializability")
     deals = [d for d in history.deals.values() if d.kind == "isolated" and d.committed]
     edges: Edges = {deal: {} for deal in deals}
     arrived = excuses.arrivals(history)
@@ -39,7 +39,7 @@ def check(history: History) -> Verdict:
     circle = _circle(edges)
     if circle:
         told = "; ".join(f"{a} before {b}: {edges[a][b]}" for a, b in circle)
-        verdict.violations.append(f"there is no order of these: {told}")
+        verdict.violations.append(f"no serial order of these transactions exists: {told}")
     return verdict
 
 
@@ -47,7 +47,7 @@ def _relate(
     history: History,
     deed: Deed,
     writer: Deal,
-    arrived: set[tuple[Event | None, Operation | None]],
+    arrived: set[tuple[EventRecord | None, OperationRecord | None]],
     edges: Edges,
 ) -> None:
     reader = deed.deal
@@ -63,29 +63,29 @@ def _relate(
         if not met and not _should_have_met(operation, reader, begins):
             continue
         first, then = (writer, reader) if met == begins else (reader, writer)
-        verb = "met" if met else "did not meet"
+        verb = "reached" if met else "did not reach"
         edges[first].setdefault(then, f"{deed} {verb} {operation}")
 
 
-def _should_have_met(operation: Operation, reader: Deal, begins: bool) -> bool:
-    """Did it not meet because of this transaction alone? What was taken back since, by whomever,
-    shows nothing, nor what had not begun for sure."""
+def _should_have_met(operation: OperationRecord, reader: Deal, begins: bool) -> bool:
+    """Did it miss the subscription because of this transaction alone? A subscription that has been
+    removed since, or that had not surely begun, is no evidence."""
     if begins:
         return operation.ended_at > reader.answered_at
     return operation.effective_at < reader.at
 
 
-def _ended_by(deal: Deal) -> list[Operation | None]:
+def _ended_by(deal: Deal) -> list[OperationRecord | None]:
     return [each.operation for each in deal.endings()]
 
 
 def _met(
     history: History,
     deed: Deed,
-    operation: Operation,
-    arrived: set[tuple[Event | None, Operation | None]],
+    operation: OperationRecord,
+    arrived: set[tuple[EventRecord | None, OperationRecord | None]],
 ) -> bool | None:
-    """Did an invitation or event reach a subscription? None if that says nothing."""
+    """Did an invitation or event reach a subscription? None if there is no evidence."""
     if operation.filter is None:
         return None
     if deed.kind == "invite":
@@ -104,11 +104,11 @@ def _met(
     return None if forgot else False
 
 
-def _invited(history: History, deed: Deed, operation: Operation) -> bool | None:
+def _invited(history: History, deed: Deed, operation: OperationRecord) -> bool | None:
     assert operation.filter is not None
     session = operation.session
     if (session.client, session.epoch) == (deed.session.client, deed.session.epoch):
-        return None  # nobody invites itself
+        return None  # a client never invites itself
     if deed.answer != "Done" or not operation.filter.matches(deed.attributes):
         return None
     for called in deed.deal.called:
@@ -122,8 +122,8 @@ def _invited(history: History, deed: Deed, operation: Operation) -> bool | None:
     return False
 
 
-def _is_alone(operation: Operation, deed: Deed) -> bool:
-    """No other subscription would have met the same client, before or after."""
+def _is_alone(operation: OperationRecord, deed: Deed) -> bool:
+    """No other subscription of the client matched the invitation at that time."""
     return not any(
         other is not operation
         and other.kind == "subscribe"
@@ -135,14 +135,14 @@ def _is_alone(operation: Operation, deed: Deed) -> bool:
     )
 
 
-def _was_there(operation: Operation, deed: Deed) -> bool:
-    """Its client had a session when the invitation went out, and has it still."""
+def _was_there(operation: OperationRecord, deed: Deed) -> bool:
+    """Its client had a session when the invitation was sent, and still has it."""
     session = operation.session
     return session.opened_at < deed.at and session.ended_at == inf
 
 
 def _circle(edges: Edges) -> list[tuple[Deal, Deal]]:
-    """Some circle, as its edges; empty if there is none."""
+    """The edges of some cycle; empty if there is none."""
     done: set[Deal] = set()
     for start in edges:
         path: list[Deal] = []

@@ -1,24 +1,24 @@
-"""One client id, one session, in the whole overlay: the newest.
+"""One client id has one session in the whole overlay: the newest.
 
-An epoch is issued once and belongs to one client. In the end each id lives in one session. Nobody
-is told that another one took over unless there is a newer one. A broker that must have heard of a
-session gives the next client with that id a newer epoch, unless this one was there before and
-comes back: then it must not take its session back. A broker must have heard as soon as the news
-can have travelled, where nothing was broken on its path and nobody on it has lost its state since.
+An epoch is issued once and belongs to one client. In the end each id has one session. A client is
+told that it was fenced only if there is a newer session. A broker that must know of a session gives
+the next client with that id a newer epoch; a client that was there before and returns must not get
+its old session back. A broker must know of a session as soon as the news can have travelled, if
+nothing on the path was broken and no broker on it has lost its state since.
 """
 
 from __future__ import annotations
 
-from motet.model.epochs import is_newer
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import Fencing, History, Opening
+from motet.model.ids import is_newer
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import Fencing, History, OpeningRecord
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("sessions")
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("sessions")
     _check_owners(history, verdict)
     _check_living(history, verdict)
-    openings: dict[str, list[Opening]] = {}
+    openings: dict[str, list[OpeningRecord]] = {}
     for opening in history.openings:
         openings.setdefault(opening.client, []).append(opening)
     for fencing in history.fencings:
@@ -29,33 +29,27 @@ def check(history: History) -> Verdict:
     return verdict
 
 
-def _check_owners(history: History, verdict: Verdict) -> None:
+def _check_owners(history: History, verdict: CheckResult) -> None:
     owners: dict[str, tuple[str, int]] = {}
     for session in history.sessions:
         owner = (session.client, session.instance)
-        verdict.expect(
-            owners.setdefault(session.epoch, owner) == owner,
-            "epoch {} belongs to {} and to {}",
-            session.epoch,
-            owners[session.epoch],
-            owner,
-        )
+        if not verdict.holds(owners.setdefault(session.epoch, owner) == owner):
+            verdict.violated(
+                f"epoch {session.epoch} belongs to {owners[session.epoch]} and to {owner}"
+            )
 
 
-def _check_living(history: History, verdict: Verdict) -> None:
+def _check_living(history: History, verdict: CheckResult) -> None:
     living: dict[str, str] = {}
     for session in history.living:
-        verdict.expect(
-            living.setdefault(session.client, session.epoch) == session.epoch,
-            "{} lives in {} and in {}",
-            session.client,
-            living[session.client],
-            session.epoch,
-        )
+        if not verdict.holds(living.setdefault(session.client, session.epoch) == session.epoch):
+            verdict.violated(
+                f"{session.client} has two sessions, {living[session.client]} and {session.epoch}"
+            )
 
 
-def _check_fencing(fencing: Fencing, openings: list[Opening], verdict: Verdict) -> None:
-    verdict.expect(
+def _check_fencing(fencing: Fencing, openings: list[OpeningRecord], verdict: CheckResult) -> None:
+    if not verdict.holds(
         any(
             opening.instance != fencing.instance
             and opening.at <= fencing.at
@@ -65,17 +59,16 @@ def _check_fencing(fencing: Fencing, openings: list[Opening], verdict: Verdict) 
                 or (opening.adopted and opening.epoch == fencing.epoch)
             )
             for opening in openings
-        ),
-        "{} (process {}) was fenced out of {} at {:.4f} s, but nobody newer had come",
-        fencing.client,
-        fencing.instance,
-        fencing.epoch,
-        fencing.at,
-    )
+        )
+    ):
+        verdict.violated(
+            f"{fencing.client} (process {fencing.instance}) was fenced out of {fencing.epoch} at "
+            f"{fencing.at:.4f} s, but there was no newer session"
+        )
 
 
 def _check_opening(
-    opening: Opening, openings: list[Opening], history: History, verdict: Verdict
+    opening: OpeningRecord, openings: list[OpeningRecord], history: History, verdict: CheckResult
 ) -> None:
     if opening.adopted:
         return
@@ -84,28 +77,22 @@ def _check_opening(
             continue
         if other.instance == opening.instance or not _must_know(opening, other, history):
             continue
-        verdict.expect(
-            is_newer(opening.epoch, than=other.epoch),
-            "{} opened {} at {:.4f} s, though it must have known of {}",
-            opening.broker,
-            opening.epoch,
-            opening.at,
-            other.epoch,
-        )
-        if opening.resume is not None and other.epoch in opening.present:
-            verdict.expect(
-                is_newer(opening.resume, than=other.epoch),
-                "{} came back to {} with {} at {:.4f} s and took its session back from {}",
-                opening.client,
-                opening.broker,
-                opening.resume,
-                opening.at,
-                other.epoch,
+        if not verdict.holds(is_newer(opening.epoch, than=other.epoch)):
+            verdict.violated(
+                f"{opening.broker} opened {opening.epoch} at {opening.at:.4f} s, although it must "
+                f"have known {other.epoch}"
+            )
+        if opening.resume is None or other.epoch not in opening.present:
+            continue
+        if not verdict.holds(is_newer(opening.resume, than=other.epoch)):
+            verdict.violated(
+                f"{opening.client} reconnected to {opening.broker} with {opening.resume} at "
+                f"{opening.at:.4f} s and was given a session, although {other.epoch} is newer"
             )
 
 
-def _must_know(opening: Opening, other: Opening, history: History) -> bool:
-    """Whether the one broker has heard by now of the session that the other has opened."""
+def _must_know(opening: OpeningRecord, other: OpeningRecord, history: History) -> bool:
+    """Must the first broker know by now of the session that the second has opened?"""
     path = history.tree.path(other.broker, opening.broker)
     latest = other.at + (len(path) + 1) * history.hop_s
     disturbed, amnesia = history.disturbed, history.amnesia

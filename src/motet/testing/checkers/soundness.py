@@ -1,25 +1,26 @@
-"""Nothing is delivered but what was published, was advertised, and matches its subscription.
+"""Only events that were published, were advertised and match the subscription are delivered.
 
-An event lies in the advertised space if its session sent a matching advertisement before it and did
-not send the withdrawal before it: the link from client to broker keeps that order. Where an
-advertisement failed, the broker took it back at a moment that nobody outside can know; then both
-acceptance and refusal are right. So they are for an event that had to be sent again, because its
-broker had lost it, after the withdrawal, which it had not; or whose advertisement was lost with the
-broker, and nobody is left who would ask for it again; or whose advertisement begins or ends with a
-transaction that may have been decided by then. What a transaction publishes is its own business:
-see `atomicity`. A sure event that was answered before a subscription was asked for is none of its
-business, unless it reaches back.
+An event is in the advertised space if its session sent a matching advertisement before it and no
+withdrawal before it: the link from client to broker keeps that order. Both acceptance and refusal
+are right if the advertisement failed, because the time of its removal cannot be known from outside;
+if the event was retransmitted after the withdrawal, because its broker had lost the event; if the
+advertisement was lost with the broker, and no process is left to request it again; or if it begins
+or ends in a transaction that may have been decided by then.
+
+Events of transactions are checked by `atomicity`. A sure event that was accepted before a
+subscription was requested must not reach it, unless the subscription reaches back.
 """
 
 from __future__ import annotations
 
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import Event, History
+from motet.audit.records import EventRecord
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("soundness")
-    spaces: dict[Event, tuple[bool, bool]] = {}
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("soundness")
+    spaces: dict[EventRecord, tuple[bool, bool]] = {}
     for made in history.events:
         if made.session is None:
             continue
@@ -28,47 +29,42 @@ def check(history: History) -> Verdict:
             continue
         surely, maybe = spaces[made] = _advertised(made)
         if made.fate == "refused":
-            verdict.expect(not surely, "{} was refused, though it was advertised", made)
+            verdict.expect(not surely, "{} was refused, although it was advertised", made)
         elif made.fate == "accepted":
-            verdict.expect(maybe, "{} was accepted, though it was never advertised", made)
+            verdict.expect(maybe, "{} was accepted, although it was never advertised", made)
     for delivery in history.deliveries:
         event, operation = delivery.event, delivery.operation
         who = f"client {delivery.instance}"
         if event is None:
-            verdict.expect(False, "{} got an event that nobody published", who)
+            verdict.expect(False, "{} received an event that was never published", who)
         elif operation is None or operation.filter is None:
-            verdict.expect(False, "{} got {} for no subscription of its session", who, event)
+            verdict.expect(False, "{} received {} for no subscription of its session", who, event)
         else:
-            verdict.expect(
-                operation.filter.matches(event.attributes) and delivery.publisher == event.client,
-                "{} was delivered as {}'s for {}",
-                event,
-                delivery.publisher,
-                operation,
-            )
-            verdict.expect(
-                spaces.get(event, (False, False))[1] and event.fate not in ("refused", "void"),
-                "{} was delivered for {}, though it was not advertised, or never published",
-                event,
-                operation,
-            )
+            if not verdict.holds(
+                operation.filter.matches(event.attributes) and delivery.publisher == event.client
+            ):
+                verdict.violated(f"{event} was delivered to {operation} as of {delivery.publisher}")
+            if not verdict.holds(
+                spaces.get(event, (False, False))[1] and event.fate not in ("refused", "void")
+            ):
+                verdict.violated(
+                    f"{event} was delivered to {operation}, although it was not advertised, or "
+                    "never published"
+                )
             if (
                 delivery.tick
                 and not operation.since
                 and event.fate == "accepted"
                 and event.deal is None
-            ):
-                verdict.expect(
-                    event.settled_at >= operation.requested_at,
-                    "{}, published by {:.4f} s, was delivered for {}, which is younger",
-                    event,
-                    event.settled_at,
-                    operation,
+            ) and not verdict.holds(event.settled_at >= operation.requested_at):
+                verdict.violated(
+                    f"{event}, published by {event.settled_at:.4f} s, was delivered to "
+                    f"{operation}, which was requested later"
                 )
     return verdict
 
 
-def _advertised(event: Event) -> tuple[bool, bool]:
+def _advertised(event: EventRecord) -> tuple[bool, bool]:
     """Whether an event lay in its session's space when it was sent: surely, and maybe."""
     surely = maybe = False
     assert event.session is not None

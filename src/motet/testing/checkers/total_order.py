@@ -1,24 +1,25 @@
-"""Sessions in total order see exactly-once events in one order.
+"""Sessions in total order get exactly-once events in one order.
 
-Any two of them see any two events that both get in the same order; and each one's events come in
-the order of their places, tick and pubend, which are the same for everybody. Nothing is excused:
-an event may be missing, and other checkers ask why, but none may be out of order.
+Any two of them get any two common events in the same order, and each gets its events in the order
+of their places, tick and pubend, which are the same for all. Nothing is excused: other checkers
+check for missing events, but no event may be out of order.
 """
 
 from __future__ import annotations
 
 from itertools import combinations, pairwise
 
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.history import Delivery, Event, History, Session
+from motet.audit.records import DeliveryRecord, EventRecord, SessionRecord
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
-Seen = dict[Event, Delivery]
-"""What a session was given, each event once, in the order in which it came."""
+Seen = dict[EventRecord, DeliveryRecord]
+"""The events that a session was given, each once, in order of arrival."""
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("total-order")
-    seen: dict[Session, Seen] = {}
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("total-order")
+    seen: dict[SessionRecord, Seen] = {}
     for delivery in history.deliveries:
         session, event = delivery.session, delivery.event
         if session is not None and session.total_order and event is not None and event.sure:
@@ -30,29 +31,23 @@ def check(history: History) -> Verdict:
     return verdict
 
 
-def _check_places(session: Session, given: Seen, verdict: Verdict) -> None:
+def _check_places(session: SessionRecord, given: Seen, verdict: CheckResult) -> None:
     for (before, first), (event, second) in pairwise(given.items()):
-        verdict.expect(
-            (first.tick, first.pubend) < (second.tick, second.pubend),
-            "{} at {} came after {} at {} to {} in {}",
-            event,
-            (second.tick, second.pubend),
-            before,
-            (first.tick, first.pubend),
-            session.client,
-            session.epoch,
-        )
+        if not verdict.holds((first.tick, first.pubend) < (second.tick, second.pubend)):
+            verdict.violated(
+                f"{event} at {(second.tick, second.pubend)} was delivered after {before} at "
+                f"{(first.tick, first.pubend)} to {session.client} in {session.epoch}"
+            )
 
 
-def _check_pair(one: Session, seen: Seen, other: Session, also: Seen, verdict: Verdict) -> None:
+def _check_pair(
+    one: SessionRecord, seen: Seen, other: SessionRecord, also: Seen, verdict: CheckResult
+) -> None:
     rank = {event: at for at, event in enumerate(also)}
     common = [event for event in seen if event in rank]
     for before, event in pairwise(common):
-        verdict.expect(
-            rank[before] < rank[event],
-            "{} came before {} to {}, and after it to {}",
-            before,
-            event,
-            f"{one.client} in {one.epoch}",
-            f"{other.client} in {other.epoch}",
-        )
+        if not verdict.holds(rank[before] < rank[event]):
+            verdict.violated(
+                f"{before} was delivered before {event} to {one.client} in {one.epoch}, but after "
+                f"it to {other.client} in {other.epoch}"
+            )

@@ -1,21 +1,21 @@
-"""Nothing of a transaction is seen before it is committed, and nothing ever of one that is not.
+"""Nothing of a transaction is visible before it is committed, and nothing of an aborted one ever.
 
-An event that it publishes is delivered only when its coordinator had asked for the commit (or, of a
-plan, everybody had done its part) and its log had the cut. Of what it begins nothing comes before
-that, and of an aborted one nothing at all. Nothing is excused.
+Its events are delivered only after its coordinator has asked for the commit (or, of a plan, every
+client has done its part) and after the log has the cut. The subscriptions that it begins get
+nothing before that, and those of an aborted one nothing at all. Nothing is excused.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-from motet.testing.checkers.verdict import Verdict
-from motet.testing.deals import ABORTED, Deal
-from motet.testing.history import Delivery, History
+from motet.audit.records import ABORTED, Deal, DeliveryRecord
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History
 
 
-def check(history: History) -> Verdict:
-    verdict = Verdict("visibility")
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("visibility")
     cut_at: dict[tuple[str, str], float] = {}
     for cut in history.cuts:
         key = (cut.tx, cut.pubend)
@@ -25,26 +25,20 @@ def check(history: History) -> Verdict:
         if event is not None and event.deal is not None:
             _check(event.deal, delivery, f"{event}", verdict)
             at = cut_at.get((event.deal.id, delivery.pubend), inf)
-            verdict.expect(
-                at <= delivery.at,
-                "{} of {} came at {:.4f} s from {}, which had not cut for it",
-                event,
-                event.deal,
-                delivery.at,
-                delivery.pubend,
-            )
+            if not verdict.holds(at <= delivery.at):
+                verdict.violated(
+                    f"{event} of {event.deal} was delivered at {delivery.at:.4f} s from "
+                    f"{delivery.pubend}, which had not cut for it"
+                )
         if operation is not None and operation.deal is not None:
             _check(operation.deal, delivery, f"{event} for {operation}", verdict)
     return verdict
 
 
-def _check(deal: Deal, delivery: Delivery, what: str, verdict: Verdict) -> None:
-    verdict.expect(
-        deal.ready_at <= delivery.at,
-        "{} came at {:.4f} s, but {} could not be committed before {:.4f} s",
-        what,
-        delivery.at,
-        deal,
-        deal.ready_at,
-    )
-    verdict.expect(deal.outcome != ABORTED, "{} came, but {} was aborted", what, deal)
+def _check(deal: Deal, delivery: DeliveryRecord, what: str, verdict: CheckResult) -> None:
+    if not verdict.holds(deal.ready_at <= delivery.at):
+        verdict.violated(
+            f"{what} was delivered at {delivery.at:.4f} s, but {deal} could not be committed "
+            f"before {deal.ready_at:.4f} s"
+        )
+    verdict.expect(deal.outcome != ABORTED, "{} was delivered, but {} was aborted", what, deal)

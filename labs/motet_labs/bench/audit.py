@@ -1,0 +1,86 @@
+"""The audit of a large clean history: its duration, and the gain of a second core.
+
+Every audit runs in a process of its own, so that none is warmed up by another; starting Spark is
+not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from motet.spark.session import BRIEF
+from motet_labs import processes
+from motet_labs.figures import Figure, Progress, Size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELIVERIES = {Size.LEAST: 1000, Size.SHORT: 1_000_000, Size.LONG: 10_000_000}
+GOAL_S = 180.0
+GOAL_SPEEDUP = 1.6
+ONE_CORE, TWO_CORES = "local[1]", "local[2]"
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "3g",
+    "spark.sql.shuffle.partitions": "16",
+    **BRIEF,
+}
+
+
+def run(size: Size, progress: Progress) -> list[Figure]:
+    deliveries = DELIVERIES[size]
+    took_s: dict[str, float] = {}
+    is_clean = True
+    with processes.folder() as directory:
+        folder = str(Path(directory, "history"))
+        progress(f"making a history of {deliveries:,} deliveries")
+        _in_process("generate", folder, TWO_CORES, deliveries)
+        for master in (ONE_CORE, TWO_CORES):
+            progress(f"judging {deliveries:,} deliveries on {master}")
+            found = _in_process("judge", folder, master)
+            took_s[master] = found["seconds"]
+            is_clean = is_clean and found["clean"] and found["due"] >= deliveries
+    goal_s = GOAL_S if size is Size.LONG else None
+    speedup = took_s[ONE_CORE] / took_s[TWO_CORES]
+    what = f"audit of {deliveries:,} deliveries, {TWO_CORES}"
+    return [
+        Figure(what, took_s[TWO_CORES], "s", goal=goal_s, counts=is_clean),
+        Figure(f"{what} beside {ONE_CORE}",
+               speedup, "times", None, GOAL_SPEEDUP, "at least", counts=is_clean),
+    ]  # fmt: skip
+
+
+def _in_process(what: str, folder: str, master: str, deliveries: int = 0) -> dict[str, Any]:
+    command = processes.command(in_session, what, folder, master, deliveries)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])  # Spark may print something, too
+    assert isinstance(found, dict)
+    return found
+
+
+def in_session(what: str, folder: str, master: str, deliveries: int) -> dict[str, Any]:
+    from motet.spark import session
+
+    spark = session("motet bench", master=master, **CONF)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        return work(spark, what, folder, deliveries)
+    finally:
+        spark.stop()
+
+
+def work(spark: SparkSession, what: str, folder: str, deliveries: int = 0) -> dict[str, Any]:
+    """Generate a history, or judge it."""
+    from motet.spark.audit import audit
+    from motet.spark.audit.generating import Scale, generate
+
+    if what == "generate":
+        generate(spark, folder, Scale(deliveries))
+        return {}
+    found = audit(spark, folder, lambda _: None)
+    due = found.checked["exactly-once"]
+    return {"seconds": found.seconds, "clean": found.is_clean, "due": due}

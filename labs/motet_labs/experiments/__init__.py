@@ -1,0 +1,28 @@
+"""Experiments: the measurements of the papers, repeated on Motet.
+
+What lives here
+    paper5         parameters and results of paper 5: topology, rates, times, figures
+    faults         traffic at a fixed rate, the nacks it causes, and the three fault injections
+    overhead       CPU and latency, best effort against exactly once, for many subscribers
+    exactly_once   the whole experiment, part by part, and its report
+
+    paper1         parameters and results of paper 1
+    dispatching    its scenario, four ways; its clients and brokers; critical paths
+    delaying       links with a delay
+    regular        a stream of regular events, and its rate beside all that
+    transactions   the whole experiment, part by part, and its report
+
+    report         figures beside those of a paper, as JSON and as a page to read
+    plots          the same as pictures; needs matplotlib
+
+May import: everything but `motet.cli`.
+
+Must never: report a figure of a run with lost or duplicate events as if it counted; restart a
+broker that fails on its own; leave a process behind.
+
+Invariants owned here
+    - Best effort and exactly once are measured in turn, in the same overlay.
+    - Every event is accounted for at every subscriber: lost, doubled, out of order.
+
+Test only this room: `pytest tests/integration/test_experiment.py tests/unit/labs/experiments`
+"""

@@ -1,0 +1,156 @@
+"""Records the durable items of a pubend's log in a history as well."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from motet.audit.recording import Recording
+from motet.audit.writing import recent
+from motet.model.ids import TICKS_PER_S
+from motet.protocol.config import BrokerConfig
+from motet.protocol.contract import LogCut, LogItem, LogRun, LogStart
+from motet.runtime.pubend import EventBatch, EventRun, PubendLog, Start, StoredCut
+from motet.runtime.pubend.records import Ticked
+
+log = logging.getLogger("motet.broker")
+
+
+KEYS: Final = {
+    "logged": ("pubend", "tick"),
+    "cuts": ("pubend", "tick"),
+    "starts": ("pubend", "op", "tick"),
+    "deeds": ("tx", "client", "number"),
+}
+"""The columns that identify one of our rows, by table."""
+PARTS: Final = 30
+"""The number of last parts of a table that are read: more seconds than the margin has."""
+MARGIN_TICKS: Final = 10 * TICKS_PER_S
+"""Rows older than the last one by more than this have been recorded, in all tables."""
+
+
+class LogHistory:
+    """Is told of appended and of durable items; an item is recorded only once it is durable."""
+
+    def __init__(self, config: BrokerConfig, name: str, into: Recording) -> None:
+        self._name = name
+        self._into = into
+        self._appended: deque[LogItem] = deque()
+        self._noted = 0
+        self._cut: LogCut | None = None
+        self._known: set[tuple[object, ...]] = set()
+        """The rows that an earlier life has recorded, while we catch up."""
+        self._is_behind = False
+        """While catching up, the time of an item is unknown: 0.0 is recorded."""
+        into.add("brokers", {"broker": config.name, "is_root": config.root == config.name})
+        for neighbour in config.neighbours:
+            if config.name < neighbour:  # of two neighbours, one records the link
+                into.add("links", {"one": config.name, "other": neighbour})
+
+    def catch_up(self, events: PubendLog) -> None:
+        """Record items of the log that an earlier life did not record because it was killed: it
+        writes once a second."""
+        folder, who = self._into.folder, self._into.who
+        known = {table: recent(folder, table, who, PARTS) for table in KEYS}
+        ticks = [row["tick"] for row in known["logged"] + known["cuts"] + known["starts"]
+                 if row["pubend"] == self._name]  # fmt: skip
+        if not ticks:
+            return  # there are no rows yet: the history begins now
+        self._known = {
+            (table, *(row[name] for name in names))
+            for table, names in KEYS.items()
+            for row in known[table]
+        }
+        self._is_behind = True
+        for batch in events.read(max(max(ticks) - MARGIN_TICKS, 1)):
+            for record in batch.records if isinstance(batch, EventBatch) else ():
+                self._note_record(record)
+        self._known, self._is_behind = set(), False
+
+    def _note_record(self, record: Ticked) -> None:
+        if isinstance(record, EventRun):
+            whose = (record.publisher, record.epoch, record.first_sequence)
+            self._note_run(LogRun(record.first_tick, *whose, record.bodies))
+        elif isinstance(record, StoredCut):
+            pubends, last = record.pubends, record.last
+            cut = (record.tick, record.tx, record.number, record.switches, pubends, last)
+            self._note_cut(LogCut(*cut, record.orders))
+        elif isinstance(record, Start) and not record.tentative:
+            self._note_start(LogStart(record.tick, record.op))
+
+    def _add(self, table: str, row: dict[str, Any]) -> None:
+        if (table, *(row[name] for name in KEYS[table])) not in self._known:
+            self._into.add(table, row)
+
+    def appended(self, items: Sequence[LogItem]) -> None:
+        self._appended += items
+
+    def durable(self, count: int) -> None:
+        """The first `count` of all items are durable."""
+        while self._noted < count and self._appended:
+            self._noted += 1
+            item = self._appended.popleft()
+            if isinstance(item, LogRun):
+                self._note_run(item)
+            elif isinstance(item, LogCut):
+                self._note_cut(item)
+            elif not item.tentative:
+                self._note_start(item)
+
+    def _note_run(self, run: LogRun) -> None:
+        """Events of a transaction have no sequence in their session: their tick serves as one."""
+        cut = self._cut
+        for at, body in enumerate(run.bodies):
+            tick = run.first_tick + at
+            row: dict[str, Any] = {
+                "pubend": self._name,
+                "tick": tick,
+                "client": run.publisher,
+                "epoch": run.epoch,
+                "number": run.first_sequence + at,
+                "body": body,
+            }
+            if cut is not None and cut.tick < tick <= cut.last:
+                row |= {"tx": cut.tx, "epoch": "", "number": tick}
+                self._note_deed(cut, run.publisher, tick)
+            self._add("logged", row)
+
+    def _note_deed(self, cut: LogCut, client: str, tick: int) -> None:
+        nth = tick - cut.tick - 1
+        place = cut.orders[nth] if nth < len(cut.orders) else f"{nth:06}"
+        deed = {"tx": cut.tx, "place": place, "kind": "publish", "client": client, "event": tick}
+        self._add("deeds", {**deed, "number": -tick, "at": self._now_s(), "answer": "Done"})
+
+    def _now_s(self) -> float:
+        return 0.0 if self._is_behind else time.time()
+
+    def _note_cut(self, cut: LogCut) -> None:
+        self._cut = cut
+        place = {"pubend": self._name, "tick": cut.tick, "last": cut.last}
+        self._add("cuts", {**place, "tx": cut.tx, "number": cut.number, "at": self._now_s()})
+        for op, tick, ended in cut.switches:
+            if not ended:
+                self._note_start(LogStart(tick, op))
+
+    def _note_start(self, start: LogStart) -> None:
+        row = {"op": str(start.op), "pubend": self._name, "first": start.tick, "tick": start.tick}
+        self._add("starts", row)
+
+    def close(self) -> None:
+        self._into.close()
+
+
+def history_of(
+    config: BrokerConfig, events: PubendLog, into: Recording | None
+) -> LogHistory | None:
+    if into is None:
+        return None
+    made = LogHistory(config, events.pubend, into)
+    try:
+        made.catch_up(events)
+    except (OSError, ValueError) as problem:  # a history is never worth a broker
+        log.error("what an earlier life has not written down is not found: %s", problem)
+    return made

@@ -1,0 +1,433 @@
+"""Topology files: the brokers of an overlay and their links.
+
+    [overlay]
+    name = "demo"
+    [brokers.B1]
+    listen = "127.0.0.1:7701"
+    [brokers.B2]
+    listen = "127.0.0.1:7702"
+    links = ["B1"]
+    mates = { B2a = "127.0.0.1:7712" }
+
+A broker with mates is a cell: one broker to all others, several processes that carry its streams.
+A link is written once, at the broker that dials. All links together form one tree; any other file
+is rejected, and the error names the cycle or the separate parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from motet.broker.folder.journal import DURABILITIES
+from motet.broker.folder.retention import DEFAULT, as_table, retention_of
+from motet.errors import AddressError, MisuseError, TopologyError
+from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
+from motet.protocol.config import LIVENESS, OUTBOX_BOUND, BrokerConfig
+from motet.protocol.delivery.stream import Liveness
+from motet.runtime.inproc import name_in
+from motet.runtime.pubend.retention import Retention as Retention
+from motet.runtime.tcp import address_of, host_and_port
+
+FIRST_PORT = 7701
+MIN_LEASE_S = 0.001
+MAX_LEASE_S = 3600.0
+MAX_OUTBOX_BOUND = 100_000_000
+MIN_LIVENESS_S = 0.001
+MAX_LIVENESS_S = 3600.0
+LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The address of a broker, the neighbours it dials, and its limits for connections."""
+
+    listen: str
+    dial: Mapping[str, str] = field(default_factory=dict)
+    """Neighbour to address; the other neighbours dial us."""
+    hello_s: float = 5.0
+    max_backlog_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class BrokerPlace:
+    """One broker: its address, and the neighbours it dials."""
+
+    name: str
+    listen: str
+    links: tuple[str, ...] = ()
+    retention: Retention | None = None
+    """The broker's own retention, if it differs from that of the overlay."""
+    mates: tuple[tuple[str, str], ...] = ()
+    """Further processes of its cell, each with the address it listens on."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A checked overlay: exactly one tree. `source` is its file, for error messages."""
+
+    name: str
+    brokers: tuple[BrokerPlace, ...]
+    covering: bool = False
+    lease_s: float = 30.0
+    heartbeat_s: float = 2.0
+    durability: str = DURABILITIES[0]
+    outbox_bound: int = OUTBOX_BOUND
+    retention: Retention = DEFAULT
+    source: str = field(default="topology", compare=False)
+    liveness: Liveness = LIVENESS
+    root: str = ""
+    """The broker that decides transactions; by default the first one."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    # ── construction ─────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def load(path: str | Path) -> Topology:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise TopologyError(f"{path}: cannot be read: {problem}") from None
+        return Topology.parse(text, str(path))
+
+    @staticmethod
+    def parse(text: str, source: str = "topology") -> Topology:
+        from motet.broker.overlay.topology_file import (
+            read,  # pydantic is slow to import and rarely needed
+        )
+
+        file = read(text, source)
+        overlay = file.overlay
+        kept = _retention("overlay", overlay.retention, DEFAULT, source)
+        places = tuple(
+            BrokerPlace(
+                name,
+                full_address(place.listen),
+                tuple(place.links),
+                _retention(f"brokers.{name}", place.retention, kept, source)
+                if place.retention
+                else None,
+                tuple((mate, full_address(at)) for mate, at in place.mates.items()),
+            )
+            for name, place in file.brokers.items()
+        )
+        return Topology(
+            overlay.name,
+            places,
+            overlay.covering,
+            overlay.lease_s,
+            overlay.heartbeat_s,
+            overlay.durability,
+            overlay.outbox_bound,
+            kept,
+            source,
+            Liveness(**file.liveness.model_dump()),
+            overlay.root,
+        )
+
+    @staticmethod
+    def default(brokers: int = 3) -> Topology:
+        return Topology.line(brokers)
+
+    @staticmethod
+    def line(brokers: int, **settings: Any) -> Topology:
+        """B1 – B2 – B3 – …"""
+        return _grown("line", brokers, lambda i: i - 1, settings)
+
+    @staticmethod
+    def star(brokers: int, **settings: Any) -> Topology:
+        """B1 in the middle."""
+        return _grown("star", brokers, lambda _: 0, settings)
+
+    @staticmethod
+    def tree(brokers: int, fanout: int = 2, **settings: Any) -> Topology:
+        """B1 at the root, every broker with up to `fanout` below it."""
+        if fanout < 1:
+            raise TopologyError(f"a tree needs a fanout of at least 1, not {fanout}")
+        return _grown("tree", brokers, lambda i: (i - 1) // fanout, settings)
+
+    # ── queries ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(place.name for place in self.brokers)
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Every link once, the dialler first."""
+        return tuple((place.name, other) for place in self.brokers for other in place.links)
+
+    def place(self, name: str) -> BrokerPlace:
+        for place in self.brokers:
+            if place.name == name:
+                return place
+        known = ", ".join(self.names)
+        raise TopologyError(f"{self.source}: has no broker {name!r}; it has {known}")
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """The neighbours in both directions, in the order of the file."""
+        dialled = set(self.place(name).links)
+        diallers = {place.name for place in self.brokers if name in place.links}
+        return tuple(other for other in self.names if other in dialled | diallers)
+
+    @property
+    def processes(self) -> tuple[BrokerPlace, ...]:
+        """All processes: brokers, each followed by its mates."""
+        return tuple(
+            each
+            for place in self.brokers
+            for each in (place, *(BrokerPlace(mate, at) for mate, at in place.mates))
+        )
+
+    def head(self, name: str) -> str:
+        """The broker whose cell a process belongs to."""
+        for place in self.brokers:
+            if name == place.name or name in dict(place.mates):
+                return place.name
+        return self.place(name).name  # raises that there is none
+
+    def config(self, name: str) -> BrokerConfig:
+        head = self.head(name)
+        near = self.neighbours(head)
+        mates = {place.name: tuple(dict(place.mates)) for place in self.brokers if place.mates}
+        return BrokerConfig(
+            name,
+            near,
+            covering=self.covering,
+            lease_s=self.lease_s,
+            heartbeat_s=self.heartbeat_s,
+            outbox_bound=self.outbox_bound,
+            liveness=self.liveness,
+            root=self.decider,
+            head="" if head == name else head,
+            head_at="" if head == name else self.place(head).listen,
+            mates=mates.get(head, ()),
+            cells={other: mates[other] for other in near if other in mates},
+        )
+
+    @property
+    def decider(self) -> str:
+        """The broker that decides transactions; none if there are cells or covering is on."""
+        if self.covering or any(place.mates for place in self.brokers):
+            return ""
+        return self.root or self.brokers[0].name
+
+    def retention_of(self, name: str) -> Retention:
+        """How long a broker keeps the events that are published there."""
+        return self.place(self.head(name)).retention or self.retention
+
+    def wiring(self, name: str) -> Wiring:
+        """Every member of a cell dials every member of the cells that it is linked to, and the
+        members of its own cell that are listed before it."""
+        place = self.place(self.head(name))
+        dial: dict[str, str] = {}
+        for other in place.links:
+            called = self.place(other)
+            dial |= {other: called.listen} | dict(called.mates)
+        listen = place.listen
+        if name != place.name:
+            family = ((place.name, place.listen), *place.mates)
+            at = [member for member, _ in family].index(name)
+            dial = dict(family[:at]) | dial
+            listen = family[at][1]
+        return Wiring(listen, dial)
+
+    def to_toml(self) -> str:
+        """A file that parses to an equal topology."""
+        lines = [
+            "[overlay]",
+            f'name = "{self.name}"',
+            f"covering = {str(self.covering).lower()}",
+            f"lease_s = {self.lease_s!r}",
+            f"heartbeat_s = {self.heartbeat_s!r}",
+            f'durability = "{self.durability}"',
+            f"outbox_bound = {self.outbox_bound}",
+            *([f'root = "{self.root}"'] if self.root else []),
+            f"retention = {as_table(self.retention)}",
+        ]
+        if self.liveness != LIVENESS:
+            lines += ["", "[liveness]"]
+            lines += [f"{name} = {seconds!r}" for name, seconds in self.liveness._asdict().items()]
+        for place in self.brokers:
+            lines += ["", f"[brokers.{place.name}]", f'listen = "{place.listen}"']
+            if place.links:
+                links = ", ".join(f'"{link}"' for link in place.links)
+                lines.append(f"links = [{links}]")
+            if place.mates:
+                mates = ", ".join(f'{mate} = "{at}"' for mate, at in place.mates)
+                lines.append(f"mates = {{ {mates} }}")
+            if place.retention is not None:
+                lines.append(f"retention = {as_table(place.retention)}")
+        return "\n".join(lines) + "\n"
+
+
+def _retention(key: str, table: Any, base: Retention, source: str) -> Retention:
+    try:
+        return retention_of(table, base)
+    except MisuseError as problem:
+        raise TopologyError(f"{source}: {key}.retention: {problem}") from None
+
+
+def full_address(short: str) -> str:
+    """`host:port` means TCP."""
+    return short if "://" in short else f"motet://{short}"
+
+
+def _grown(shape: str, brokers: int, parent: Any, settings: dict[str, Any]) -> Topology:
+    if brokers < 1:
+        raise TopologyError(f"an overlay needs at least one broker, not {brokers}")
+    places = tuple(
+        BrokerPlace(
+            f"B{i + 1}",
+            address_of("127.0.0.1", FIRST_PORT + i),
+            (f"B{parent(i) + 1}",) if i else (),
+        )
+        for i in range(brokers)
+    )
+    return Topology(**{"name": shape, "brokers": places} | settings)
+
+
+# ── checks ───────────────────────────────────────────────────────────────────────────────
+
+
+def _check(topology: Topology) -> None:
+    def refuse(key: str, problem: str) -> TopologyError:
+        return TopologyError(f"{topology.source}: {key}: {problem}")
+
+    if not topology.brokers:
+        raise refuse("brokers", "there is none; add a table [brokers.B1] with its listen address")
+    if not LEGAL_NAME.fullmatch(topology.name):
+        raise refuse("overlay.name", f"{topology.name!r} is not a name; use letters and digits")
+    for key, seconds, least, most in (
+        ("overlay.lease_s", topology.lease_s, MIN_LEASE_S, MAX_LEASE_S),
+        ("overlay.heartbeat_s", topology.heartbeat_s, MIN_HEARTBEAT_S, MAX_HEARTBEAT_S),
+    ):
+        if type(seconds) not in (int, float) or not least <= seconds <= most:
+            raise refuse(key, f"is {seconds!r}; choose from {least:g} to {most:g} seconds")
+    bound = topology.outbox_bound
+    if type(bound) is not int or not 1 <= bound <= MAX_OUTBOX_BOUND:
+        raise refuse(
+            "overlay.outbox_bound", f"is {bound!r}; choose from 1 to {MAX_OUTBOX_BOUND} messages"
+        )
+    if topology.durability not in DURABILITIES:
+        ways = ", ".join(DURABILITIES)
+        raise refuse("overlay.durability", f"is {topology.durability!r}; choose one of {ways}")
+    _check_liveness(topology.liveness, refuse)
+    if topology.root and topology.root not in {place.name for place in topology.brokers}:
+        raise refuse("overlay.root", f"is {topology.root!r}, and no broker has that name")
+    names: set[str] = set()
+    taken: dict[str, str] = {}
+    if topology.covering and any(place.mates for place in topology.brokers):
+        raise refuse("overlay.covering", "is on, but mates carry streams, which need it off")
+    for place in topology.processes:
+        key = f"brokers.{place.name}"
+        if not LEGAL_NAME.fullmatch(place.name):
+            raise refuse(key, "is not a name; use up to 64 letters, digits, '-' and '_'")
+        if place.name in names:
+            raise refuse(key, "is there twice; rename one of them")
+        names.add(place.name)
+        try:
+            address = _checked_address(place.listen)
+        except AddressError as problem:
+            raise refuse(f"{key}.listen", str(problem)) from None
+        if address in taken:
+            raise refuse(f"{key}.listen", f"{address} is taken by {taken[address]}; choose another")
+        taken[address] = place.name
+    _check_links(topology, names, refuse)
+    _check_tree(topology, refuse)
+
+
+def _check_liveness(liveness: Liveness, refuse: Any) -> None:
+    least, most = MIN_LIVENESS_S, MAX_LIVENESS_S
+    for name, seconds in liveness._asdict().items():
+        never = name == "delay_s" and seconds == float("inf")
+        if type(seconds) not in (int, float) or not (never or least <= seconds <= most):
+            other = ", or inf for never" if name == "delay_s" else ""
+            text = f"is {seconds!r}; choose from {least:g} to {most:g} seconds{other}"
+            raise refuse(f"liveness.{name}", text)
+    if liveness.nack_repeat_most_s < liveness.nack_repeat_s:
+        text = f"is {liveness.nack_repeat_most_s!r}; choose at least nack_repeat_s"
+        raise refuse("liveness.nack_repeat_most_s", text)
+
+
+def _checked_address(address: str) -> str:
+    if address.startswith("inproc://"):
+        return f"inproc://{name_in(address)}"
+    host, port = host_and_port(address)
+    if port == 0:
+        raise AddressError("port 0 cannot be dialled by the neighbours; choose one")
+    return address_of(host, port)
+
+
+def _check_links(topology: Topology, names: set[str], refuse: Any) -> None:
+    seen: dict[frozenset[str], str] = {}
+    for place in topology.brokers:
+        key = f"brokers.{place.name}.links"
+        for other in place.links:
+            if other not in names:
+                known = ", ".join(topology.names)
+                raise refuse(key, f"there is no broker {other!r}; known are {known}")
+            if other == place.name:
+                raise refuse(key, f"{other} is linked to itself; remove that")
+            edge = frozenset((place.name, other))
+            if edge in seen:
+                raise refuse(
+                    key,
+                    f"the link {place.name}–{other} is already written at {seen[edge]}; "
+                    "keep it at one of them, the one that dials",
+                )
+            seen[edge] = place.name
+
+
+def _check_tree(topology: Topology, refuse: Any) -> None:
+    near: dict[str, list[str]] = {name: [] for name in topology.names}
+    for dialler, other in topology.edges:
+        way = _way(near, dialler, other)
+        if way:
+            cycle = " – ".join((*way, dialler))
+            raise refuse(
+                f"brokers.{dialler}.links", f"closes the cycle {cycle}; remove one of its links"
+            )
+        near[dialler].append(other)
+        near[other].append(dialler)
+    parts = _parts(near)
+    if len(parts) > 1:
+        shown = " and ".join("{" + ", ".join(part) + "}" for part in parts)
+        raise refuse("brokers", f"the overlay falls into parts: {shown}; link them to one tree")
+
+
+def _way(near: dict[str, list[str]], start: str, end: str) -> Sequence[str]:
+    """The path from start to end, both included; empty if there is none."""
+    came_from: dict[str, str | None] = {start: None}
+    frontier = [start]
+    while frontier and end not in came_from:
+        found = [(here, there) for here in frontier for there in near[here]]
+        frontier = []
+        for here, there in found:
+            if there not in came_from:
+                came_from[there] = here
+                frontier.append(there)
+    if end not in came_from:
+        return ()
+    way: list[str] = []
+    step: str | None = end
+    while step is not None:
+        way.append(step)
+        step = came_from[step]
+    return way[::-1]
+
+
+def _parts(near: dict[str, list[str]]) -> list[list[str]]:
+    parts: list[list[str]] = []
+    left: Iterable[str] = list(near)
+    while left:
+        start = next(iter(left))
+        part = [name for name in left if name == start or _way(near, start, name)]
+        parts.append(part)
+        left = [name for name in left if name not in part]
+    return parts

@@ -1,0 +1,583 @@
+"""The client without `await`, for scripts and threads.
+
+    with motet.connect_sync("motet://127.0.0.1:7701", client_id="alice") as client:
+        client.advertise("process = 'p1'")
+        with client.subscribe("step > 1") as subscription:
+            client.publish({"process": "p1", "step": 2})
+            print(subscription.get(timeout=1.0))
+
+An event loop in a thread of its own does the work; any number of threads may use the client.
+Publications are handed over in bulk and events are taken straight out of the buffer, so the two
+threads meet once per burst, not once per event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import suppress
+from functools import wraps
+from math import inf
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
+
+from msgspec import Raw
+
+from motet.client.checks import check_callable
+from motet.client.client import LEAVE_S, Client, SessionOptions, connect
+from motet.client.driver import ClientSession
+from motet.client.local import LocalOptions, LocalOverlay, local
+from motet.client.plan import Plan
+from motet.client.publications import EventEncoder, Publishable
+from motet.client.registrations import check_callback
+from motet.client.session.machine import DEFAULT_WINDOW
+from motet.client.subscription import Advertisement, Registration, Subscription
+from motet.client.sync.facade import (
+    Facade,
+    Forwarded,
+    Host,
+    LoopThread,
+    blocking,
+    iterate,
+    opening,
+    taking,
+)
+from motet.client.transaction import Invitation, Transaction
+from motet.errors import ClosedError, MotetError
+from motet.model import Event, Filter
+
+if TYPE_CHECKING:
+    from motet.client.local import Topology
+
+log = logging.getLogger("motet.client")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+W = TypeVar("W")
+
+
+class SyncReceipt:
+    """The result of `send`; `wait` returns once the broker has accepted the event."""
+
+    __slots__ = ("_client", "ordinal")
+
+    def __init__(self, client: SyncClient, ordinal: int) -> None:
+        self._client = client
+        self.ordinal = ordinal
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Raises `NotAdvertised` or another refusal; `TimeoutError` if it takes longer."""
+        self._client._settled(self.ordinal, timeout)
+
+    def __repr__(self) -> str:
+        return f"<SyncReceipt {self.ordinal}>"
+
+
+class SyncAdvertisement(Facade[Advertisement]):
+    """The right to publish events within a filter, until `unadvertise`."""
+
+    kind = Forwarded[str]()
+    filter = Forwarded[Filter]()
+    name = Forwarded[str]()
+    active = Forwarded[bool]()
+    claimed = Forwarded[bool]()
+    unadvertise = blocking(Advertisement.unadvertise)
+
+
+class SyncSubscription(Facade[Subscription]):
+    """Iterate over it, or `get` one event at a time, from any thread."""
+
+    kind = Forwarded[str]()
+    filter = Forwarded[Filter]()
+    name = Forwarded[str]()
+    active = Forwarded[bool]()
+    claimed = Forwarded[bool]()
+    unsubscribe = blocking(Subscription.unsubscribe)
+    dropped = Forwarded[int]()
+    lost = Forwarded[int]()
+    buffered = Forwarded[int]()
+    cursors = Forwarded[Mapping[str, int]](on_loop=True)
+
+    def __init__(self, entry: Subscription, host: Host) -> None:
+        super().__init__(entry, host)
+        self._arrival = threading.Condition()
+        self._waiting = 0
+        entry.bell = self._ring
+
+    def _ring(self) -> None:
+        # Read without the lock: a waiting thread counts itself before it looks for an event, so
+        # either it sees the event that has just arrived, or this method sees the thread.
+        if self._waiting:
+            with self._arrival:
+                self._arrival.notify_all()
+
+    def get(self, timeout: float | None = None) -> Event:
+        """The next event; `TimeoutError` if none comes in time, `ClosedError` after the end.
+
+        Asking for it acknowledges all events that any thread took before, unless that is manual.
+        """
+        entry = self._wrapped
+        event = entry.get_nowait()
+        if event is not None:
+            return event
+        self._host.check_process()
+        deadline = inf if timeout is None else time.monotonic() + timeout
+        with self._arrival:
+            self._waiting += 1
+            try:
+                while True:
+                    over = entry.ended
+                    event = entry.get_nowait()
+                    if event is not None:
+                        return event
+                    if over:
+                        raise entry.error or ClosedError("the subscription is over")
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0:
+                        raise TimeoutError(f"no event within {timeout:g} s")
+                    self._arrival.wait(min(left_s, threading.TIMEOUT_MAX))
+            finally:
+                self._waiting -= 1
+
+    def call_back(self, callback: Callable[[Event], object]) -> None:
+        """Start a thread that takes the events from now on and calls `callback`."""
+        threading.Thread(target=_read_for, args=(self, callback), daemon=True).start()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.events()
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Iterate until the end, or until no event has come for `timeout` seconds."""
+        while True:
+            try:
+                yield self.get(timeout)
+            except (ClosedError, TimeoutError):
+                return
+
+
+def _read_for(subscription: SyncSubscription, callback: Callable[[Event], object]) -> None:
+    entry = subscription._wrapped
+    try:
+        for event in subscription:
+            try:
+                callback(event)
+            except Exception as error:
+                entry.callback_errors += 1
+                entry.last_callback_error = error
+                log.exception("the callback of %r failed", subscription)
+    except MotetError as error:
+        log.warning("%r ended: %s", subscription, error)
+
+
+SyncRegistration = SyncAdvertisement | SyncSubscription
+
+
+def facade_of(entry: Registration, host: Host) -> SyncRegistration:
+    """The one facade of a registration; there is only one because it is told of arrivals."""
+    if entry.facade is None:
+        if isinstance(entry, Subscription):
+            entry.facade = SyncSubscription(entry, host)
+        else:
+            assert isinstance(entry, Advertisement)
+            entry.facade = SyncAdvertisement(entry, host)
+    found: SyncRegistration = entry.facade
+    return found
+
+
+def _advertised(entry: Advertisement, owner: Facade[Any]) -> SyncAdvertisement:
+    return cast(SyncAdvertisement, facade_of(entry, owner._host))
+
+
+def _subscribed(entry: Subscription, owner: Facade[Any]) -> SyncSubscription:
+    return cast(SyncSubscription, facade_of(entry, owner._host))
+
+
+def _subscribing(
+    method: Callable[Concatenate[W, P], Awaitable[Subscription]],
+) -> Callable[Concatenate[Facade[W], P], SyncSubscription]:
+    """The same method, blocking; a callback runs in a thread of its own."""
+
+    @wraps(method)
+    def call(self: Facade[W], /, *args: P.args, **kwargs: P.kwargs) -> SyncSubscription:
+        options: dict[str, Any] = dict(kwargs)
+        callback = options.pop("callback", None)
+        check_callback(callback, options.get("on_loss", "count"))
+
+        async def work() -> SyncSubscription:
+            return _subscribed(await method(self._wrapped, *args, **options), self)
+
+        subscription = self._run(work())
+        if callback is not None:
+            subscription.call_back(callback)
+        return subscription
+
+    return call
+
+
+class SyncTransaction(Facade[Transaction]):
+    """The verbs of `Transaction`, from any thread.
+
+    with client.transaction() as tx:
+        tx.invite({"assign": "agent-1", "instance": "x1"})
+        tx.unsubscribe(updates)
+    """
+
+    id = Forwarded[str]()
+    committed = Forwarded[bool | None]()
+    advertise = opening(Transaction.advertise, _advertised)
+    subscribe = _subscribing(Transaction.subscribe)
+    unadvertise = taking(Transaction.unadvertise, SyncAdvertisement, str)
+    unsubscribe = taking(Transaction.unsubscribe, SyncSubscription, str)
+    publish = blocking(Transaction.publish)
+    invite = blocking(Transaction.invite)
+    commit = blocking(Transaction.commit)
+    abort = blocking(Transaction.abort)
+
+
+def _begun(tx: Transaction, owner: Facade[Any]) -> SyncTransaction:
+    return SyncTransaction(tx, owner._host)
+
+
+SyncHandler = Callable[[Invitation, SyncTransaction], object]
+SyncOnStarted = Callable[[SyncSubscription], object]
+SyncOnSession = Callable[["SyncClient"], object]
+
+
+class SyncSession(Facade[ClientSession]):
+    """The state of a client's session."""
+
+    epoch = Forwarded[str]()
+    address = Forwarded[str]()
+    resumed = Forwarded[bool]()
+    published = Forwarded[int]()
+    unsettled = Forwarded[int]()
+    lost_sessions = Forwarded[int]()
+    lost_events = Forwarded[int]()
+    dropped_by_broker = Forwarded[int]()
+    cursors = Forwarded[Mapping[str, int]](on_loop=True)
+
+
+class SyncClient(Facade[Client]):
+    """Made by `connect_sync`. The verbs of `Client`, without `await`."""
+
+    client_id = Forwarded[str]()
+    broker = Forwarded[str]()
+    connected = Forwarded[bool]()
+    closed = Forwarded[bool]()
+    status = blocking(Client.status)
+    advertise = opening(Client.advertise, _advertised)
+    subscribe = _subscribing(Client.subscribe)
+    unadvertise = taking(Client.unadvertise, SyncAdvertisement, str)
+    unsubscribe = taking(Client.unsubscribe, SyncSubscription, str)
+    transaction = opening(Client.transaction, _begun)
+    execute = blocking(Client.execute)
+    explain = taking(Client.explain, SyncTransaction, Plan)
+    outcome = taking(Client.outcome, SyncTransaction, str)
+    flush = blocking(Client.flush)
+
+    def __init__(
+        self,
+        client: Client,
+        thread: LoopThread,
+        *,
+        owns_thread: bool = True,
+        on_session_lost: SyncOnSession | None = None,
+        on_resumed: SyncOnSession | None = None,
+    ) -> None:
+        super().__init__(client, Host(self._in_order, thread.check_process))
+        client._driver.on_session_lost = self._in_thread("on_session_lost", on_session_lost)
+        client._driver.on_resumed = self._in_thread("on_resumed", on_resumed)
+        self._thread = thread
+        self._owns_thread = owns_thread
+        self._encoder = EventEncoder()
+        self._room = threading.Condition()
+        self._queue: list[tuple[Raw, bool]] = []
+        self._made = 0
+        self._pumping: asyncio.Task[None] | None = None
+        self._woken = False
+        self._error: MotetError | None = None
+        self.session = SyncSession(client.session, self._host)
+
+    def _in_thread(
+        self, what: str, callback: SyncOnSession | None
+    ) -> Callable[[], Awaitable[object]] | None:
+        check_callable(what, callback)
+        if callback is None:
+            return None
+        return lambda: asyncio.get_running_loop().run_in_executor(None, callback, self)
+
+    @property
+    def registrations(self) -> tuple[SyncRegistration, ...]:
+        """As `Client.registrations`."""
+        client, host = self._wrapped, self._host
+        return self._tell(lambda: tuple(facade_of(entry, host) for entry in client.registrations))
+
+    @property
+    def advertisements(self) -> tuple[SyncAdvertisement, ...]:
+        return tuple(e for e in self.registrations if isinstance(e, SyncAdvertisement))
+
+    @property
+    def subscriptions(self) -> tuple[SyncSubscription, ...]:
+        """As `Client.subscriptions`."""
+        return tuple(e for e in self.registrations if isinstance(e, SyncSubscription))
+
+    def _in_order(self, work: Coroutine[Any, Any, T], /) -> T:
+        """Run a request after everything that this client published before it."""
+
+        async def after_publications() -> T:
+            if self._pumping is not None:
+                await asyncio.wait({self._pumping})
+            return await work
+
+        try:
+            return self._thread.call(after_publications())
+        finally:
+            work.close()  # if it never ran
+
+    # ── transactions ─────────────────────────────────────────────────────────────────────
+
+    def participate(
+        self,
+        handler: SyncHandler | None = None,
+        *,
+        on_started: SyncOnStarted | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """As `Client.participate`; both callables run in threads of their own, and may block."""
+
+        async def handle(invitation: Invitation, tx: Transaction) -> None:
+            assert handler is not None
+            own = _begun(tx, self)
+            await asyncio.get_running_loop().run_in_executor(None, handler, invitation, own)
+
+        def start(entry: Subscription) -> None:
+            assert on_started is not None
+            own = _subscribed(entry, self)
+            asyncio.get_running_loop().run_in_executor(None, _hand_over, on_started, own)
+
+        self._run(
+            self._wrapped.participate(
+                None if handler is None else handle,
+                on_started=None if on_started is None else start,
+                timeout=timeout,
+            )
+        )
+
+    def started(self) -> Iterator[SyncSubscription]:
+        """As `Client.started`."""
+
+        async def items() -> AsyncIterator[SyncSubscription]:
+            async for entry in self._wrapped.started():
+                yield _subscribed(entry, self)
+
+        with suppress(ClosedError):
+            yield from iterate(self._thread.call, items())
+
+    # ── publications ─────────────────────────────────────────────────────────────────────
+
+    def publish(
+        self,
+        event: Publishable,
+        payload: bytes = b"",
+        *,
+        best_effort: bool | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """As `Client.publish`: waits until the event is durable. `TimeoutError` if that takes
+        longer than `timeout` seconds; the event may still become durable."""
+        self.send(event, payload, best_effort=best_effort).wait(timeout)
+
+    def publish_many(
+        self, events: Iterable[Publishable], *, best_effort: bool | None = None
+    ) -> None:
+        """As `Client.publish_many`."""
+        for receipt in [self.send(event, best_effort=best_effort) for event in events]:
+            receipt.wait()
+
+    def send(
+        self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
+    ) -> SyncReceipt:
+        """As `Client.send`: waits only while too many events are unsettled."""
+        self._thread.check_process()  # before the lock, which the parent may have held
+        body = self._encoder.body(event, payload)
+        sure = self._wrapped._sure if best_effort is None else not best_effort
+        with self._room:
+            while len(self._queue) >= DEFAULT_WINDOW and self._error is None:
+                self._room.wait()
+            self._check_open()
+            self._queue.append((body, sure))
+            self._made = ordinal = self._made + 1
+            asleep, self._woken = not self._woken, True
+        if asleep:
+            self._thread.loop.call_soon_threadsafe(self._wake)
+        return SyncReceipt(self, ordinal)
+
+    def send_many(
+        self, events: Iterable[Publishable], *, best_effort: bool | None = None
+    ) -> SyncReceipt | None:
+        """As `Client.send_many`."""
+        last = None
+        for event in events:
+            last = self.send(event, best_effort=best_effort)
+        return last
+
+    def _settled(self, ordinal: int, timeout: float | None) -> None:
+        ledger = self._wrapped._ledger
+
+        async def reach() -> None:
+            async with asyncio.timeout(timeout):
+                if self._pumping is not None:
+                    await asyncio.wait({self._pumping})
+                if ordinal > self._wrapped._driver.made:
+                    self._check_open()
+                await ledger.reach(ordinal)
+            ledger.check(ordinal)
+
+        self._thread.call(reach())
+
+    def _check_open(self) -> None:
+        if self._error is None and self._wrapped.closed:
+            self._error = self._wrapped._driver.error
+        if self._error is not None:
+            raise self._error
+
+    def _wake(self) -> None:
+        self._pumping = self._thread.loop.create_task(self._pump())
+
+    async def _pump(self) -> None:
+        """On the loop: stage the publications that threads have queued, as the window has room."""
+        driver = self._wrapped._driver
+        try:
+            while True:
+                with self._room:
+                    bodies, self._queue = self._queue, []
+                    self._woken = bool(bodies)
+                    self._room.notify_all()
+                if not bodies:
+                    return
+                for body, sure in bodies:
+                    if not driver.has_room:
+                        await driver.room()
+                    driver.stage(body, sure)
+        except MotetError as error:
+            with self._room:
+                self._error = error
+                self._room.notify_all()
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────
+
+    def acknowledge(self) -> None:
+        """As `Client.acknowledge`."""
+        self._tell(self._wrapped.acknowledge)
+
+    def close(
+        self,
+        *,
+        timeout: float = LEAVE_S,
+        discard_session: bool = False,
+        acknowledge: bool = True,
+    ) -> None:
+        """As `Client.close`."""
+        if not self._thread.running:
+            return
+        try:
+            self._in_order(
+                self._wrapped.close(
+                    timeout=timeout, discard_session=discard_session, acknowledge=acknowledge
+                )
+            )
+        finally:
+            with self._room:
+                self._error = self._error or ClosedError(f"client {self.client_id!r} was closed")
+                self._room.notify_all()
+            if self._owns_thread:
+                self._thread.stop()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close(acknowledge=error is None)
+
+
+def _hand_over(on_started: SyncOnStarted, subscription: SyncSubscription) -> None:
+    try:
+        on_started(subscription)
+    except Exception:
+        log.exception("`on_started` failed for %r", subscription)
+
+
+def connect_sync(
+    *addresses: str,
+    client_id: str | None = None,
+    on_session_lost: SyncOnSession | None = None,
+    on_resumed: SyncOnSession | None = None,
+    **options: Unpack[SessionOptions],
+) -> SyncClient:
+    """Open a session and use it without `await`; options as for `connect`. The callbacks run in
+    threads of their own."""
+
+    async def opened() -> Client:
+        return await connect(*addresses, client_id=client_id, **options)
+
+    client, thread = LoopThread.opened(opened())
+    return SyncClient(client, thread, on_session_lost=on_session_lost, on_resumed=on_resumed)
+
+
+class SyncOverlay(Facade[LocalOverlay]):
+    """`LocalOverlay` for scripts: brokers and clients share one thread in the background."""
+
+    brokers = Forwarded[tuple[str, ...]]()
+
+    def __init__(self, overlay: LocalOverlay, thread: LoopThread) -> None:
+        super().__init__(overlay, thread.host)
+        self._thread = thread
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """As `LocalOverlay.status`."""
+        return self._tell(self._wrapped.status)
+
+    def connect(
+        self,
+        client_id: str | None = None,
+        *,
+        broker: str | None = None,
+        on_session_lost: SyncOnSession | None = None,
+        on_resumed: SyncOnSession | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> SyncClient:
+        """As `LocalOverlay.connect`."""
+
+        async def opened() -> Client:
+            return await self._wrapped.connect(client_id, broker=broker, **options)
+
+        return SyncClient(
+            self._thread.call(opened()),
+            self._thread,
+            owns_thread=False,
+            on_session_lost=on_session_lost,
+            on_resumed=on_resumed,
+        )
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._thread.finish(self._wrapped.close)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def local_sync(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) -> SyncOverlay:
+    """`with motet.local_sync(brokers=3) as overlay:` — `local` without `await`."""
+
+    async def opened() -> LocalOverlay:
+        return await local(brokers, **options)
+
+    return SyncOverlay(*LoopThread.opened(opened()))

@@ -1,0 +1,262 @@
+"""How protocols notify each other: one ordered list of frozen values.
+
+While a fact is applied, each protocol reports its changes (`Changes.append`), and other protocols
+react. The durable half reacts at once, because its reaction is part of the same fact. The soft half
+gets the whole list after the fact was applied. A protocol names no other protocol, only changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from motet.model import OpId
+from motet.protocol.contract import CancelTimer, SetTimer
+
+if TYPE_CHECKING:
+    from motet.protocol.link.messages import ControlMessage
+    from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over
+    from motet.protocol.sinks.state import StagedBlock
+    from motet.protocol.transactions.state import Block
+
+
+# ── of links ─────────────────────────────────────────────────────────────────────────────
+
+
+class NeighbourForgotten(NamedTuple):
+    """Everything that came from a neighbour is void: it is `empty` (it lost its state), or it was
+    away too long and was given up."""
+
+    neighbour: str
+    empty: bool
+
+
+class NeighbourJoined(NamedTuple):
+    """A neighbour starts empty, and its link restarts from scratch."""
+
+    neighbour: str
+
+
+class NeighbourAdmitted(NamedTuple):
+    """A neighbour was added to the overlay."""
+
+    neighbour: str
+
+
+class NeighbourDismissed(NamedTuple):
+    """A neighbour was removed from the overlay; nothing that came from it is in effect."""
+
+    neighbour: str
+
+
+# ── of routing ───────────────────────────────────────────────────────────────────────────
+
+
+class Sent(NamedTuple):
+    """A control message for a neighbour."""
+
+    neighbour: str
+    message: ControlMessage
+
+
+class Completed(NamedTuple):
+    """A local client's operation is effective, or was withdrawn while it waited."""
+
+    op: OpId
+    withdrawn: bool = False
+
+
+class StartMade(NamedTuple):
+    """A subscription starts in our own pubend, and the log must record it. `tentative`: it is part
+    of an undecided transaction."""
+
+    tick: int
+    op: OpId
+    tentative: bool
+
+
+class StartRecalled(NamedTuple):
+    """A start that is in our log is valid again."""
+
+    tick: int
+    op: OpId
+    tentative: bool
+
+
+class StartKnown(NamedTuple):
+    """A subscription of a local client is owed the events of a pubend above this tick."""
+
+    op: OpId
+    pubend: str
+    tick: int
+    tentative: bool = False
+
+
+class SwitchKnown(NamedTuple):
+    """A subscription of a local client begins, or ends, at a cut of this pubend."""
+
+    op: OpId
+    pubend: str
+    tick: int
+    ended: bool
+
+
+class StartLapsed(NamedTuple):
+    """A subscription of a local client is owed no events of this pubend up to this tick."""
+
+    op: OpId
+    pubend: str
+    tick: int
+
+
+class SubscriptionEnded(NamedTuple):
+    """A subscription of a local client has ended."""
+
+    op: OpId
+
+
+class ClientHeard(NamedTuple):
+    """A session of a client lives at another broker."""
+
+    client: str
+    epoch: str
+
+
+class AdvertisementRetired(NamedTuple):
+    """A local client's advertisement is closed to new events and ends when earlier ones arrived."""
+
+    op: OpId
+
+
+class PubendDestroyed(NamedTuple):
+    """The log of this pubend no longer exists."""
+
+    pubend: str
+
+
+class PubendMoved(NamedTuple):
+    """The route to some pubend has changed."""
+
+
+class StartsAwaited(NamedTuple):
+    """The set of starts that a local client in total order waits for has changed."""
+
+    client: str
+
+
+# ── of sessions ──────────────────────────────────────────────────────────────────────────
+
+
+class Answered(NamedTuple):
+    """A request of a local client was answered."""
+
+    client: str
+    reply: Done | Failed
+
+
+class ClientTold(NamedTuple):
+    """A notification for a local client about a transaction."""
+
+    client: str
+    told: Invited | Decided | Over
+
+
+class SessionInterrupted(NamedTuple):
+    """The transactions of a session cannot continue: it ends, or another process adopts it."""
+
+    client: str
+    epoch: str
+
+
+class SessionFenced(NamedTuple):
+    """A session here has ended because its client has a newer one at another broker."""
+
+    client: str
+    newer: str
+
+
+class SessionClosed(NamedTuple):
+    """A session has ended here, for any reason."""
+
+    client: str
+    epoch: str
+
+
+class PublisherGone(NamedTuple):
+    """No process will ask any more what a local client has published in transactions."""
+
+    client: str
+
+
+# ── of transactions and sinks ────────────────────────────────────────────────────────────
+
+
+class BlockMade(NamedTuple):
+    """A cut with its events, or a batch of a sink, must be written to our log."""
+
+    block: Block | StagedBlock
+
+
+class SubscriptionEnding(NamedTuple):
+    """A transaction has ended a subscription of a local client."""
+
+    op: OpId
+
+
+class SubscriptionSettled(NamedTuple):
+    """The decision that began or ended this subscription is in effect everywhere."""
+
+    op: OpId
+
+
+class TransactionMoved(NamedTuple):
+    """A transaction has progressed: state that was kept because of it may be removed."""
+
+
+Change = (
+    NeighbourForgotten
+    | NeighbourJoined
+    | NeighbourAdmitted
+    | NeighbourDismissed
+    | Sent
+    | Completed
+    | StartMade
+    | StartRecalled
+    | StartKnown
+    | SwitchKnown
+    | StartLapsed
+    | SubscriptionEnded
+    | ClientHeard
+    | AdvertisementRetired
+    | PubendDestroyed
+    | PubendMoved
+    | StartsAwaited
+    | Answered
+    | ClientTold
+    | SessionInterrupted
+    | SessionFenced
+    | SessionClosed
+    | PublisherGone
+    | BlockMade
+    | SubscriptionEnding
+    | SubscriptionSettled
+    | TransactionMoved
+    | SetTimer
+    | CancelTimer
+)
+
+C = TypeVar("C", bound=NamedTuple)
+
+
+class Changes(list[Change]):
+    """In the order in which they were made."""
+
+    __slots__ = ()
+
+    def of(self, kind: type[C]) -> list[C]:
+        """The changes of one kind."""
+        return [each for each in self if type(each) is kind]
+
+
+Grouped = Mapping[type, Sequence[Any]]
+"""Changes by kind, each kind in the order in which they were made."""

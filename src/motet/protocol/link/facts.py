@@ -1,0 +1,35 @@
+"""Facts of links: received control, and neighbours that join, are given up or change."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from motet.protocol.link.messages import Control
+
+
+class ControlReceived(Struct, tag="control", array_like=True, frozen=True):
+    neighbour: str
+    control: Control
+    tick: int = 0
+
+
+class NeighbourMet(Struct, tag="met", array_like=True, frozen=True):
+    """A neighbour that starts empty has connected, for the first time or after losing its state."""
+
+    neighbour: str
+    incarnation: int
+
+
+class NeighbourLost(Struct, tag="lost", array_like=True, frozen=True):
+    """A neighbour was away until its outbox exceeded the limit; it is given up."""
+
+    neighbour: str
+
+
+class NeighboursChanged(Struct, tag="neighbours", array_like=True, frozen=True):
+    """The operator changed the overlay: these are all neighbours from now on."""
+
+    neighbours: tuple[str, ...]
+
+
+LinkFact = ControlReceived | NeighbourMet | NeighbourLost | NeighboursChanged

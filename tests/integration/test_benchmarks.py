@@ -1,0 +1,61 @@
+"""Every benchmark runs, with the least effort, so that none can break unnoticed."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from motet.cli.bench import What
+from motet.cli.console import FINE
+from motet.cli.main import run
+from motet_labs.bench import load
+from motet_labs.figures import Size
+from motet_labs.processes import hear_from
+
+WITHOUT_SPARK = [what for what in What if what not in (What.ALL, What.SPARK, What.AUDIT)]
+
+
+@pytest.mark.parametrize("what", WITHOUT_SPARK)
+def test_it_runs_and_every_figure_is_a_number(
+    what: What, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", what, "--least", "--json"]) == FINE
+    told = json.loads(capsys.readouterr().out)
+    assert told["machine"]["cores"] >= 1
+    assert len(told["results"]) >= 3
+    for figure in told["results"]:
+        assert figure["name"]
+        assert math.isfinite(figure["value"]), figure
+        assert figure["floor"] is None or math.isfinite(figure["floor"]), figure
+    values = {figure["name"]: figure["value"] for figure in told["results"]}
+    assert values | EXACT.get(what, {}) == values
+
+
+EXACT = {
+    What.ROUTE: {"events lost, doubled or out of order": 0},
+    What.JOURNAL: {
+        "group commits for one operation, one broker": 1,
+        # There, at the far end, and for the echo: every broker but the last writes twice.
+        "group commits for one operation, line of 3": 5,
+    },
+    What.DELIVERY: {
+        "group commits for one event at low rate": 1,
+        "events lost, doubled or out of order": 0,
+    },
+}
+"""Figures that do not depend on the machine."""
+
+
+def test_the_floor_of_a_ping_is_an_echo() -> None:
+    heard = hear_from(load.echo, 3, 0)
+    assert 0 < heard["p50_us"] <= heard["p99_us"]
+
+
+def test_every_benchmark_has_efforts_of_every_size() -> None:
+    from motet_labs.bench import audit, delivery, journal, logs, match, route, spark, tx
+
+    for module in (delivery, journal, logs, match, route, spark, tx):
+        assert set(module.EFFORTS) == set(Size), module.__name__
+    assert set(audit.DELIVERIES) == set(Size)

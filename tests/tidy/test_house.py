@@ -1,0 +1,60 @@
+"""`make house` counts what it says it counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tools import house, walks
+from tools.source import Source
+
+ONE = """
+from two import Base as Other
+class Own:
+    def a(self): ...
+class Middle(Own):
+    def b(self): ...
+    def _c(self): ...
+class Last(Middle, Other[int]):
+    def a(self): ...
+class Mine(Exception): ...
+class Yours(Mine): ...
+"""
+TWO = """
+class Base:
+    def d(self): ...
+class Own: ...
+"""
+
+
+def test_classes_are_counted_with_what_they_inherit(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(ONE)
+    (tmp_path / "two.py").write_text(TWO.replace("two", f"{tmp_path.name}.two"))
+    (tmp_path / "one.py").write_text(ONE.replace("two", f"{tmp_path.name}.two"))
+    source = Source(tmp_path)
+    one = f"{tmp_path.name}.one"
+    assert source.depth(f"{one}.Own") == 1
+    assert source.depth(f"{one}.Last") == 3
+    assert source.methods(f"{one}.Last") == {"a", "b", "_c", "d"}
+    assert source.public_methods(f"{one}.Last") == {"a", "b", "d"}
+    assert list(source.defined_twice) == ["Own"]
+    assert source.is_error(f"{one}.Yours")
+    assert not source.is_error(f"{one}.Last")
+
+
+def test_the_table_has_a_value_beside_each_goal(capsys: pytest.CaptureFixture[str]) -> None:
+    house.main(["--no-walks", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    values = {row["what"]: row["value"] for row in told["rows"]}
+    assert sum(told["lines"].values()) == values["lines in src"] + values["lines in labs"]
+    house.main(["--no-walks"])
+    assert "files that name BrokerCore" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", walks.WALKS)
+def test_every_walk_goes_through_several_rooms(name: str) -> None:
+    found = walks.measure(name, runs=1)
+    assert found["files"] > found["rooms"] > 3
+    assert found["calls"] > found["room changes"] > 20

@@ -1,0 +1,128 @@
+"""Brokers that take long to start, or do not start, under `motet up`."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from motet.broker.overlay.topology import Topology
+from motet.errors import UnavailableError
+from motet.fleet import process as room
+from motet.fleet.process import BrokerProcess, StartFailed
+from motet.fleet.supervisor import Change, Supervisor
+from tests.waiting import PATIENCE_S
+
+SLOW = f"""#!{sys.executable}
+import json, os, sys, time
+print("B1 reads its journal", file=sys.stderr, flush=True)
+while not os.path.exists({{go!r}}):
+    time.sleep(0.01)
+print(json.dumps({{{{"broker": "B1"}}}}), flush=True)
+sys.stdin.read()
+"""
+"""The program of a broker that recovers for as long as it is not told to go on."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, where each broker is the slow program; the file `go` lets it listen."""
+    program = tmp_path / "slow"
+    program.write_text(SLOW.format(go=str(tmp_path / "go")))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(room, "SLOW_START_S", 0.05)
+    return tmp_path
+
+
+async def test_a_broker_that_recovers_for_long_is_spoken_of_and_not_ended(place: Path) -> None:
+    told: list[str] = []
+    said = asyncio.Semaphore(0)
+
+    def notice(text: str) -> None:
+        told.append(text)
+        said.release()
+
+    child = BrokerProcess("B1", (), place)
+    starting = asyncio.create_task(child.start(None, notice))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not told or "B1 reads its journal" not in told[-1]:
+                await said.acquire()
+            pid = child.pid
+            (place / "go").touch()
+            await starting
+        assert child.pid == pid, "it was never started again"
+        assert told[0].startswith(f"B1 (pid {pid}) does not listen after 0.05 s")
+    finally:
+        await child.stop()
+
+
+async def test_a_process_that_cannot_be_made_is_a_failure_that_is_tried_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(room, "Popen", refuse)
+    with pytest.raises(StartFailed, match=r"B1 cannot be started: .*Too many open files"):
+        await BrokerProcess("B1", (), place).start()
+
+
+class Scene(Supervisor):
+    """Three brokers of which none is a process; what happens to them is written down."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.told: list[str] = []
+        self.done: list[str] = []
+        self.failing: set[str] = set()
+        super().__init__(Topology.line(3, **settings), folder, self.told.append)
+        self.fleet.write_topology()
+        monkeypatch.setattr(
+            BrokerProcess, "start", lambda process, *_: self._do("start", process.name)
+        )
+        monkeypatch.setattr(BrokerProcess, "stop", lambda process: self._do("stop", process.name))
+        monkeypatch.setattr(BrokerProcess, "ended", lambda _: asyncio.Event().wait())
+
+    async def _do(self, what: str, name: str) -> None:
+        self.done.append(f"{what} {name}")
+        if what == "start" and name in self.failing:
+            raise UnavailableError(f"{name}: told to fail")
+
+    async def _until_links_up(self) -> None:
+        self.done.append("links up")
+
+    async def _until_quiet(self, addresses: Any) -> None:
+        assert addresses
+        self.done.append("quiet")
+
+    async def _inform(self, names: Any) -> None:
+        self.done.append(f"inform {' '.join(names)}")
+
+
+@pytest.mark.parametrize(("durability", "waits"), [("fsync", "links up"), ("volatile", "quiet")])
+async def test_a_rolling_restart_waits_for_no_more_than_it_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, waits: str
+) -> None:
+    scene = Scene(tmp_path, monkeypatch, durability=durability)
+    await scene.restart_each()
+    assert scene.done[:3] == ["stop B1", "start B1", waits]
+    assert scene.done.count(waits) == 3
+    await scene.stop()
+
+
+async def test_one_that_does_not_come_back_keeps_nobody_else_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, monkeypatch)
+    scene.failing = {"B3"}
+    await scene._go_back(scene.fleet.topology, Change(("B3", "B2"), (), (), ("B1",)))
+    assert scene.done == ["start B3", "start B2", "inform B1", "links up"]
+    assert scene.told == ["B3 is not back yet: B3: told to fail"]
+    assert set(scene._watchers) == {"B3", "B2"}, "both are watched, so it is tried again"
+    await scene.stop()

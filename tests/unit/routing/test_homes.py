@@ -1,0 +1,78 @@
+"""Where a session lives is looked up: nobody takes it from the epoch once it is announced."""
+
+from __future__ import annotations
+
+from motet.broker.core import records
+from motet.broker.core.durable import Durable
+from motet.broker.core.rebuild import Snapshot, picture, rebuild
+from motet.model import Filter, Hop, OpId
+from motet.protocol.config import BrokerConfig
+from motet.protocol.routing.machine import Routing
+from motet.protocol.routing.messages import Advertise, ClientGone, ClientHere, PubendHere
+from motet.protocol.transactions.state import Marks
+
+ANN = ("ann", "B-1.7")
+SPACE = Filter.parse("x > 0")
+
+
+def advertised(routing: Routing, number: int) -> str:
+    op = OpId(*ANN, number)
+    routing.apply(Advertise(op, SPACE), Hop.broker("B"))
+    entry = routing.state.advertisements.get(op)
+    assert entry is not None
+    return entry.home
+
+
+def test_a_session_lives_where_it_is_announced_until_it_moves() -> None:
+    routing = Routing("A-1", ["B"], Marks())
+    clients = routing.state.clients
+    assert clients.home("ann") is None
+    routing.apply(ClientHere(*ANN), Hop.broker("B"))
+    assert clients.home("ann") == clients.home_of(*ANN) == advertised(routing, 1) == "B"
+    assert clients.moved() == {}
+    routing.state.move(*ANN, "C")
+    assert clients.home("ann") == clients.home_of(*ANN) == advertised(routing, 2) == "C"
+    assert [entry.home for entry in routing.state.advertisements] == ["C", "C"]
+    routing.apply(ClientGone(*ANN), Hop.broker("B"))
+    assert clients.home("ann") is None
+
+
+def test_who_merges_waits_for_the_log_at_the_new_home() -> None:
+    routing = Routing("A-1", ["B"], Marks())
+    for pubend in ("B.1", "C.1"):
+        routing.apply(PubendHere(pubend), Hop.broker("B"))
+    routing.apply(ClientHere(*ANN), Hop.broker("B"))
+    routing.state.move(*ANN, "C")
+    advertised(routing, 1)
+    wish = routing.state.subscriptions.add(OpId("bob", "A-1.1", 1), SPACE, Hop.client("bob"))
+    (advertisement,) = routing.state.advertisements
+    routing.joins.attract(wish, advertisement)
+    assert routing.joins.awaited == {wish.id: {"C.1": 0}}
+
+
+def test_a_snapshot_keeps_the_homes_of_sessions_that_have_moved() -> None:
+    durable = Durable(BrokerConfig("A", ("B",)))
+    routing = durable.routing
+    routing.apply(ClientHere(*ANN), Hop.broker("B"))
+    advertised(routing, 1)
+    unmoved = durable.digest()
+    routing.state.move(*ANN, "C")
+    assert durable.digest() != unmoved
+    payloads = [payload for _, payload in picture(durable)]
+    again = rebuild(None, Snapshot(records.MACHINE_VERSION, payloads), [])
+    assert again.routing.state.clients.home("ann") == "C"
+    assert [entry.home for entry in again.routing.state.advertisements] == ["C"]
+
+
+def test_an_advertisement_keeps_its_home_after_its_session_is_gone() -> None:
+    durable = Durable(BrokerConfig("A", ("B",)))
+    routing = durable.routing
+    routing.apply(ClientHere(*ANN), Hop.broker("B"))
+    advertised(routing, 1)
+    routing.state.move(*ANN, "C")
+    routing.apply(ClientGone(*ANN), Hop.broker("B"))
+    payloads = [payload for _, payload in picture(durable)]
+    again = rebuild(None, Snapshot(records.MACHINE_VERSION, payloads), [])
+    assert [entry.home for entry in again.routing.state.advertisements] == ["C"]
+    assert again.routing.state.clients.moved() == {}
+    assert again.digest() == durable.digest()

@@ -1,0 +1,140 @@
+"""What a session has at one broker can be handed out there and taken in at another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from motet.broker.core import records
+from motet.broker.core.broker import BrokerCore
+from motet.broker.core.durable import Durable
+from motet.model import Filter, Hop, OpId
+from motet.model.filters import from_wire
+from motet.protocol.config import BrokerConfig
+from motet.protocol.contract import Received, Remembered
+from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.link import messages as link
+from motet.protocol.routing import messages as routing
+from motet.protocol.session import messages as session
+from motet.protocol.sinks.durable import DurableSinks
+from tests.unit.broker.test_image import CONFIG, eventful, lived
+
+B, ANN = 1, 9
+FAR = OpId("carol", "B-7", 1)
+SPACE = Filter.parse("x > 1")
+
+
+def lived_through() -> Durable:
+    core = BrokerCore(CONFIG)
+    lived(eventful(), core)
+    return core.durable
+
+
+def merging() -> Durable:
+    """Of a client in total order: a start is known, and another one is expected."""
+    core = BrokerCore(CONFIG)
+    core.recover(0.0, Remembered())
+    hello = session.ClientHello(PROTOCOL_VERSION, "ann", keep_s=60.0, total_order=True)
+    told = (
+        routing.PubendHere("B.1"),
+        routing.PubendHere("Z.1"),
+        routing.Advertise(FAR, SPACE),
+        routing.Advertise(FAR._replace(epoch="Z-7"), SPACE),
+        routing.Started(OpId("ann", "A-100.1", 2), "B.1", 9),
+    )
+    lived(
+        [
+            Received(B, link.LinkHello(PROTOCOL_VERSION, "B", 5, 0, 0)),
+            Received(B, link.Control(1, told[:4])),
+            Received(ANN, hello),
+            Received(ANN, session.AdvertiseRequest(1, Filter.parse("y > 1"), wait=False)),
+            Received(ANN, session.SubscribeRequest(2, SPACE, wait=False, name="xs")),
+            Received(B, link.Control(5, told[4:])),
+        ],
+        core,
+    )
+    starts, joins = core.durable.routing.starts, core.durable.routing.joins
+    assert starts.known and joins.awaited and joins.merging  # noqa: PT018
+    return core.durable
+
+
+def handed_out(durable: Durable, client: str, epoch: str) -> dict[type, Any]:
+    parts = {type(room): room.hand_out(client, epoch) for room in durable.rooms}
+    return {kind: part for kind, part in parts.items() if part is not None}
+
+
+def sent(part: Any) -> Any:
+    payload = records.encode(part)
+    return msgspec.msgpack.decode(payload, type=type(part), dec_hook=from_wire)
+
+
+@pytest.mark.parametrize("past", [lived_through, merging])
+def test_what_is_handed_out_is_there_when_it_was_taken_in(past: Any) -> None:
+    durable = past()
+    before = durable.digest()
+    for each in list(durable.sessions):
+        who = (each.client, each.epoch)
+        parts = handed_out(durable, *who)
+        assert len(parts) > 1
+        other = Durable(BrokerConfig("Z", incarnation=3))
+        for kind, part in parts.items():
+            other.room(kind).take_in(*who, sent(part))
+        assert handed_out(other, *who) == parts
+        assert other.routing.state.clients.home(each.client) == "Z"
+        other.validate()
+        assert (each.client in other.routing.joins.merging) == each.total_order
+    assert durable.digest() == before
+
+
+def test_nobody_hands_out_a_session_that_lives_elsewhere() -> None:
+    durable = lived_through()
+    assert ("carol", "B-7") in durable.routing.state.clients
+    assert handed_out(durable, "carol", "B-7") == {}
+
+
+def test_entries_that_were_known_from_a_neighbour_become_those_of_a_client_of_ours() -> None:
+    durable = merging()
+    (ann,) = durable.sessions
+    parts = handed_out(durable, ann.client, ann.epoch)
+    other = Durable(BrokerConfig("Z", ("A",), incarnation=3))
+    wish = OpId(ann.client, ann.epoch, 2)
+    other.routing.apply(routing.ClientHere(ann.client, ann.epoch, True), Hop.broker("A"))
+    other.routing.apply(routing.Subscribe(wish, SPACE), Hop.broker("A"))
+    for kind, part in parts.items():
+        other.room(kind).take_in(ann.client, ann.epoch, sent(part))
+    assert handed_out(other, ann.client, ann.epoch) == parts
+    other.validate()
+
+
+def test_a_sink_that_moves_counts_no_commit_twice() -> None:
+    durable = lived_through()
+    ann = next(iter(durable.sessions))
+    commit = session.CommitRequest(1, "job", 4, (), SPACE)
+    durable.sinks.commit(OpId(ann.client, ann.epoch, 1), commit, "A.1", 1)
+    part = handed_out(durable, ann.client, ann.epoch)[DurableSinks]
+    other = Durable(BrokerConfig("Z", incarnation=3))
+    assert not other.sinks.is_committed(ann.client, commit)
+    other.room(DurableSinks).take_in(ann.client, ann.epoch, sent(part))
+    assert other.sinks.is_committed(ann.client, commit)
+    assert not other.sinks.is_committed(ann.client, msgspec.structs.replace(commit, epoch=5))
+
+
+def test_a_deadline_stays_with_the_operation_that_it_is_for() -> None:
+    core = BrokerCore(CONFIG)
+    lived(
+        [
+            Received(B, link.LinkHello(PROTOCOL_VERSION, "B", 5, 0, 0)),
+            Received(ANN, session.ClientHello(PROTOCOL_VERSION, "ann")),
+            Received(ANN, session.AdvertiseRequest(1, SPACE)),
+        ],
+        core,
+    )
+    (ann,) = core.durable.sessions
+    assert list(core.durable.requests.deadlines) == [OpId(ann.client, ann.epoch, 1)]
+    other = Durable(BrokerConfig("Z", incarnation=3))
+    for kind, part in handed_out(core.durable, ann.client, ann.epoch).items():
+        other.room(kind).take_in(ann.client, ann.epoch, sent(part))
+    assert other.requests.deadlines == {}
+    other.validate()
