@@ -152,11 +152,11 @@ async def test_a_process_with_a_damaged_folder_says_one_line_and_ends(
     assert await broker.refused() == (1, f"error: {refusal(broker)}\n")
 
 
-def test_a_folder_without_damage_is_whole(
+def test_a_folder_without_damage_is_intact(
     broker: DurableBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["journal", "verify", str(broker.data)]) == 0
-    assert "whole" in capsys.readouterr().out
+    assert "intact" in capsys.readouterr().out
     assert broker.wanted() == set(WANTED)
 
 

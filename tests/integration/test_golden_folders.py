@@ -85,7 +85,7 @@ def test_journal_commands_understand_it(
     folder = str(folders / world / broker)
     wanted = told_of(world)["state"][broker]
     assert run(["journal", "verify", folder]) == 0, capsys.readouterr()
-    assert "whole" in capsys.readouterr().out
+    assert "intact" in capsys.readouterr().out
     assert run(["journal", "inspect", folder, "--json", "--facts", "1000"]) == 0
     found = json.loads(capsys.readouterr().out)
     summed = found["broker"]

@@ -196,7 +196,7 @@ def test_files_with_other_columns_are_put_together_by_name(
         ("y", 1, datetime(1970, 1, 1, tzinfo=UTC)),
         ("x", None, at),
     ]
-    assert plan.remarks == ("times without a zone are taken for UTC: time",)
+    assert plan.remarks == ("times without a zone are interpreted in UTC: time",)
 
 
 KILLED = """
