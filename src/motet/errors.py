@@ -167,6 +167,10 @@ class Aborted(UnavailableError):
     """The transaction was aborted, and has no effect. The text says why."""
 
 
+class TransactionTimedOut(Aborted, TimedOut):
+    """The transaction was aborted because it was not complete within its timeout."""
+
+
 class OutcomeUnknown(TimedOut):
     """The answer to a commit did not arrive: the transaction may be committed or not. Ask
     `client.outcome` when a broker is reachable; the text contains the id."""

@@ -765,6 +765,15 @@ async def test_the_first_address_that_answers_is_taken() -> None:
         await motet.connect()
 
 
+async def test_one_error_names_all_addresses_that_do_not_answer() -> None:
+    addresses = ("motet://127.0.0.1:1", "motet://127.0.0.1:2")
+    with pytest.raises(Disconnected) as raised:
+        await motet.connect(*addresses)
+    text = str(raised.value)
+    assert all(address in text for address in addresses)
+    assert text.count("check that the broker runs") == 1
+
+
 async def test_a_client_whose_broker_is_gone_goes_to_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -794,7 +803,7 @@ async def test_a_durable_client_waits_for_the_broker_that_has_its_session(
         addresses = (overlay.address("B1"), overlay.address("B2"))
         async with motet.connect(*addresses, client_id="d", durable=True) as first:
             assert first.broker == "B1"
-        # Whoever looks for it in another order finds it, too.
+        # The order of the addresses does not matter.
         async with motet.connect(*reversed(addresses), client_id="d", durable=True) as second:
             assert (second.broker, second.session.resumed) == ("B1", True)
             cut(overlay.drivers["B1"], "d")

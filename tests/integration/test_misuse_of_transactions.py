@@ -20,6 +20,7 @@ from motet.errors import (
     NotEffective,
     OutcomeUnknown,
     TransactionOver,
+    TransactionTimedOut,
     UnavailableError,
 )
 from tests.waiting import PATIENCE_S
@@ -159,15 +160,16 @@ async def overdue(client: Client) -> Transaction:
     return tx
 
 
-async def test_who_goes_on_after_the_deadline_hears_why_that_is_in_vain(alice: Client) -> None:
+async def test_operations_after_the_deadline_fail_with_the_reason(alice: Client) -> None:
     tx = await overdue(alice)
     for go_on in (lambda: tx.publish({"process": "p1"}), lambda: tx.subscribe(STREAM), tx.commit):
         with pytest.raises(Aborted, match=r"not complete within 0\.01 s"):
             await go_on()
     await tx.abort("that is harmless")
-    with pytest.raises(Aborted, match="not complete within"):
+    with pytest.raises(TransactionTimedOut, match="not complete within") as raised:
         async with await overdue(alice):
             pass
+    assert isinstance(raised.value, TimeoutError)
     with pytest.raises(Aborted, match="not complete within"):
         async with await overdue(alice) as tx:
             await tx.publish({"process": "p1"})

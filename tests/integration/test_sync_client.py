@@ -21,6 +21,7 @@ from motet.errors import (
     FilterError,
     MisuseError,
     NotAdvertised,
+    NotEffective,
 )
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -114,6 +115,41 @@ def test_a_bad_unsubscribe_may_be_repeated(alice: motet.client.sync.SyncClient) 
     subscription.unsubscribe()
     subscription.unsubscribe()
     assert alice.status(timeout=PATIENCE_S)["tables"]["subscriptions"] == before
+
+
+@pytest.mark.parametrize(
+    ("plain", "facade", "internal"),
+    [
+        (motet.Client, motet.client.sync.SyncClient, set()),
+        (motet.client.LocalOverlay, motet.client.sync.SyncOverlay, {"start"}),
+        (
+            motet.client.Advertisement,
+            motet.client.sync.SyncAdvertisement,
+            {"end", "inherit"},
+        ),
+    ],
+)
+def test_the_synchronous_side_has_all_public_names(
+    plain: type, facade: type, internal: set[str]
+) -> None:
+    names = {name for name in vars(plain) | vars(plain.__base__) if not name.startswith("_")}
+    assert names - internal - set(dir(facade)) == set()
+
+
+def test_the_overlay_stops_and_starts_a_broker() -> None:
+    with motet.local_sync(brokers=2) as overlay, overlay.connect("alice") as alice:
+        overlay.stop_broker("B2")
+        with pytest.raises(NotEffective, match="B2"):
+            alice.advertise("step > 0", timeout=0.1)
+        overlay.start_broker("B2")
+        alice.advertise("step > 0")
+        assert overlay.address("B2").startswith("inproc://")
+        subscription = alice.subscribe("step > 0")
+        receipt = alice.send_nowait({"step": 1})
+        assert receipt is not None
+        receipt.wait(timeout=PATIENCE_S)
+    assert (subscription.ended, subscription.active) == (True, False)
+    assert subscription.error is None  # the application has closed the client
 
 
 def test_what_is_in_force_is_synchronous_too(alice: motet.client.sync.SyncClient) -> None:

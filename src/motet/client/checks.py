@@ -39,7 +39,9 @@ def checked_time(timeout: float) -> float:
 
 def check_callable(what: str, value: object) -> None:
     if value is not None and not callable(value):
-        raise MisuseError(f"{what} must be callable, not a {type(value).__name__}")
+        raise MisuseError(
+            f"{what} must be callable; an object of type {type(value).__name__} is not"
+        )
 
 
 def is_time(value: object) -> bool:

@@ -32,7 +32,7 @@ from motet.client.checks import (
     is_time,
     reach_of,
 )
-from motet.client.driver import SessionDriver
+from motet.client.driver import CHECK_BROKER, SessionDriver
 from motet.client.explanation import Explanation, Sketch
 from motet.client.history import HistoryRecorder
 from motet.client.plan import Plan
@@ -621,7 +621,14 @@ async def connect(
         if on_resumed is not None:
             driver.on_resumed = partial(on_resumed, client)
         return client
-    raise problems[0] if len(problems) == 1 else Disconnected("; ".join(map(str, problems)))
+    raise problems[0] if len(problems) == 1 else _none_reached(problems)
+
+
+def _none_reached(problems: list[MotetError]) -> Disconnected:
+    """One error for all addresses; a `TimeoutError` if no broker answered in time."""
+    texts = [str(problem).removesuffix(f"; {CHECK_BROKER}") for problem in problems]
+    kind = NoAnswer if all(isinstance(p, TimeoutError) for p in problems) else Disconnected
+    return kind(f"{'; '.join(texts)}; {CHECK_BROKER}")
 
 
 # ── checks of arguments ──────────────────────────────────────────────────────────────────
@@ -640,7 +647,7 @@ def _checked_id(client_id: str | None) -> str:
     if client_id is None:
         return f"client-{secrets.token_hex(6)}"
     if not isinstance(client_id, str):
-        raise MisuseError(f"a client id is text, not a {type(client_id).__name__}")
+        raise MisuseError(f"a client id is text, not {type(client_id).__name__}")
     if not 0 < len(client_id) <= MAX_CLIENT_ID_CHARS or not client_id.isprintable():
         raise MisuseError(f"a client id has 1 to {MAX_CLIENT_ID_CHARS} printable characters")
     return client_id
@@ -654,7 +661,7 @@ def _checked_window(window: int) -> int:
 
 def _check_credentials(credentials: bytes) -> None:
     if not isinstance(credentials, bytes):
-        raise MisuseError(f"credentials are bytes, not a {type(credentials).__name__}")
+        raise MisuseError(f"credentials are bytes, not {type(credentials).__name__}")
     if credentials:
         raise NotOffered(
             "brokers of this release do not check credentials, so they would not protect the "

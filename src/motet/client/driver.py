@@ -184,6 +184,10 @@ OFFLINE_BYTES = 16 * 1024 * 1024
 """How many bytes of publications may wait while there is no connection."""
 
 
+CHECK_BROKER = "check that the broker runs: `motet status` shows it, `motet up` starts an overlay"
+"""What to do if no broker answers."""
+
+
 class ClientSession:
     """The state of a client's session."""
 
@@ -233,6 +237,9 @@ class ClientSession:
         """By pubend, the tick up to which the application has acknowledged every event."""
         return MappingProxyType(dict(self._driver.progress.cursors()))
 
+    def __repr__(self) -> str:
+        return f"<ClientSession {self.epoch or 'without an epoch'} at {self.address}>"
+
 
 class SessionDriver:
     def __init__(
@@ -277,7 +284,6 @@ class SessionDriver:
 
     async def begin(self, timeout_s: float) -> None:
         """Connect and wait for the welcome; raise if there is none."""
-        hint = "check that the broker runs: `motet status` shows it, `motet up` starts an overlay"
         try:
             async with asyncio.timeout(timeout_s):
                 await self.dialer.dial()
@@ -285,10 +291,10 @@ class SessionDriver:
         except BaseException as problem:
             await self._give_up()
             if isinstance(problem, Disconnected):
-                raise type(problem)(f"{problem}; {hint}") from None
+                raise type(problem)(f"{problem}; {CHECK_BROKER}") from None
             if isinstance(problem, TimeoutError):
                 text = f"{self.dialer.address} sent no welcome within {timeout_s:g} s"
-                raise NoAnswer(f"{text}; {hint}") from None
+                raise NoAnswer(f"{text}; {CHECK_BROKER}") from None
             raise
         self.dialer.settled = self.machine.durable  # its session has one home
         self.dialer.keep()

@@ -170,7 +170,8 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     data = settings.pop("data", None)
     unknown = settings.keys() - LocalOptions.__annotations__.keys()
     if unknown:
-        raise MisuseError(f"an overlay has no setting {', '.join(sorted(unknown))}")
+        known = ", ".join(LocalOptions.__annotations__)
+        raise MisuseError(f"unknown option {', '.join(sorted(unknown))}; use one of {known}")
     for name in {"lease", "heartbeat"} & settings.keys():
         settings[f"{name}_s"] = settings.pop(name)
     number = next(_overlays)

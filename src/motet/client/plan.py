@@ -61,7 +61,8 @@ class Plan:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
-            raise PlanError(f"cannot read the plan {path}: {problem}") from None
+            why = getattr(problem, "strerror", None) or problem
+            raise PlanError(f"cannot read the plan {path}: {why}") from None
         return parse_plan(text, str(path))
 
     # ── building ─────────────────────────────────────────────────────────────────────────
@@ -198,7 +199,7 @@ class Plan:
             told = Step(step.kind, f"{place:08d}", step.name, step.filter, step.body)
             found.setdefault(step.client, []).append(told)
         if not found:
-            raise PlanError("the plan is empty")
+            raise PlanError("the plan is empty; add a step, for example with `plan.subscribe`")
         return tuple((client, tuple(steps)) for client, steps in found.items())
 
     def explain(self, sketch: Sketch | None = None) -> Explanation:
@@ -206,7 +207,7 @@ class Plan:
         client.explain(plan)` asks it. `PlanError` as when it is executed."""
         steps = [(step.client, step.kind) for step in self.in_order()]
         if not steps:
-            raise PlanError("the plan is empty")
+            raise PlanError("the plan is empty; add a step, for example with `plan.subscribe`")
         return explain_plan(steps, sketch)
 
 

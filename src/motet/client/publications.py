@@ -62,8 +62,8 @@ class EventEncoder:
             return Raw(event.encode())
         if not isinstance(event, Mapping):
             raise MisuseError(
-                f"cannot publish a {type(event).__name__}: give a motet.Event, or a dict of "
-                "attributes and payload=..."
+                f"cannot publish an object of type {type(event).__name__}: give a motet.Event, or "
+                "a dict of attributes and payload=..."
             )
         made = Event(event, payload)
         if len(self._shapes) >= SHAPES_REMEMBERED:

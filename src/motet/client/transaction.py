@@ -30,7 +30,7 @@ from motet.client.explanation import (
 )
 from motet.client.publications import EventEncoder, Publishable
 from motet.client.session.requests import GONE
-from motet.client.session.state import Concluded
+from motet.client.session.state import Concluded, aborted
 from motet.client.subscription import (
     DEFAULT_BUFFER,
     Advertisement,
@@ -216,7 +216,7 @@ class Transaction:
     def _check_lasts(self) -> None:
         """Raise `Aborted`, with the reason, if it was aborted elsewhere or lost its session."""
         if self.outcome.done() and not self.committed and not self._ended_here:
-            raise Aborted(self.outcome.result().reason or "it was aborted")
+            raise aborted(self.outcome.result().reason or "it was aborted")
 
     def _tag(self) -> Tag:
         self._check_lasts()

@@ -27,6 +27,7 @@ from motet.protocol.session.messages import (
     UnadvertiseRequest,
     UnsubscribeRequest,
 )
+from motet.protocol.transactions.messages import Late, parse_reason
 
 State = Literal["offline", "greeting", "open", "ended"]
 
@@ -288,6 +289,13 @@ class SessionState:
         self.state = after
 
 
+def aborted(reason: str) -> errors.Aborted:
+    """The exception for an aborted transaction; a `TimeoutError` if it took too long."""
+    if isinstance(parse_reason(reason), Late):
+        return errors.TransactionTimedOut(reason)
+    return errors.Aborted(reason)
+
+
 def error_of(failure: Failure, operation: str = "", timeout_s: float = 0.0) -> errors.MotetError:
     """The exception to raise for a failure; `UnavailableError` if its name is unknown."""
     kind = getattr(errors, failure.error, None)
@@ -295,6 +303,8 @@ def error_of(failure: Failure, operation: str = "", timeout_s: float = 0.0) -> e
         return errors.NotEffective(operation, failure.missing, timeout_s)
     if kind is errors.EventsLost:  # it is reported in ticks, never by name
         return errors.UnavailableError(failure.text)
+    if kind is errors.Aborted:
+        return aborted(failure.text)
     if isinstance(kind, type) and issubclass(kind, errors.MotetError):
         return kind(failure.text)
     return errors.UnavailableError(f"{failure.error}: {failure.text}")

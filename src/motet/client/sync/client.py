@@ -90,6 +90,8 @@ class SyncAdvertisement(Facade[Advertisement]):
     filter = Forwarded[Filter]()
     name = Forwarded[str]()
     active = Forwarded[bool]()
+    ended = Forwarded[bool]()
+    error = Forwarded[MotetError | None]()
     claimed = Forwarded[bool]()
     unadvertise = blocking(Advertisement.unadvertise)
 
@@ -101,6 +103,8 @@ class SyncSubscription(Facade[Subscription]):
     filter = Forwarded[Filter]()
     name = Forwarded[str]()
     active = Forwarded[bool]()
+    ended = Forwarded[bool]()
+    error = Forwarded[MotetError | None]()
     claimed = Forwarded[bool]()
     unsubscribe = blocking(Subscription.unsubscribe)
     dropped = Forwarded[int]()
@@ -408,11 +412,26 @@ class SyncClient(Facade[Client]):
         self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
     ) -> SyncReceipt:
         """As `Client.send`: waits only while too many events are unsettled."""
+        receipt = self._send(event, payload, best_effort, wait=True)
+        assert receipt is not None
+        return receipt
+
+    def send_nowait(
+        self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
+    ) -> SyncReceipt | None:
+        """As `Client.send_nowait`: returns None instead of waiting."""
+        return self._send(event, payload, best_effort, wait=False)
+
+    def _send(
+        self, event: Publishable, payload: bytes, best_effort: bool | None, *, wait: bool
+    ) -> SyncReceipt | None:
         self._thread.check_process()  # before the lock, which the parent may have held
         body = self._encoder.body(event, payload)
         sure = self._wrapped._sure if best_effort is None else not best_effort
         with self._room:
             while len(self._queue) >= DEFAULT_WINDOW and self._error is None:
+                if not wait:
+                    return None
                 self._room.wait()
             self._check_open()
             self._queue.append((body, sure))
@@ -535,6 +554,8 @@ class SyncOverlay(Facade[LocalOverlay]):
     """`LocalOverlay` for scripts: brokers and clients share one thread in the background."""
 
     brokers = Forwarded[tuple[str, ...]]()
+    start_broker = blocking(LocalOverlay.start_broker)
+    stop_broker = blocking(LocalOverlay.stop_broker)
 
     def __init__(self, overlay: LocalOverlay, thread: LoopThread) -> None:
         super().__init__(overlay, thread.host)
@@ -543,6 +564,10 @@ class SyncOverlay(Facade[LocalOverlay]):
     def status(self) -> dict[str, dict[str, Any]]:
         """As `LocalOverlay.status`."""
         return self._tell(self._wrapped.status)
+
+    def address(self, broker: str) -> str:
+        """As `LocalOverlay.address`."""
+        return self._wrapped.address(broker)
 
     def connect(
         self,
