@@ -140,7 +140,7 @@ async def test_values_of_another_kind_are_counted(overlay: motet.client.LocalOve
         ({"columns": {"n": 7}}, "unknown type 7"),
         ({"columns": ["n", ""]}, "the name of a column is empty"),
         ({"columns": ["n:"]}, "missing after the colon of 'n:'"),
-        ({"filter": 7}, "a int is not a filter"),
+        ({"filter": 7}, "a filter cannot have the type int"),
         ({"columns": ["n:long"]}, "unknown type 'long'"),
         ({"columns": ["tick:int"]}, "attributes.tick"),
         ({"columns": ["n", "n"]}, "same name"),

@@ -92,7 +92,9 @@ def _folder(directory: Path | None) -> Path:
             raise Misuse(f"{directory} is not empty", "--dir takes a new folder for each run")
         (directory / "story.txt").touch()
     except OSError as problem:
-        raise Misuse(f"{directory} cannot be used: {problem}", "--dir DIR") from None
+        raise Misuse(
+            f"{directory} cannot be used: {problem.strerror or problem}", "--dir DIR"
+        ) from None
     return directory.absolute()
 
 

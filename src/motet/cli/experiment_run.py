@@ -45,7 +45,9 @@ def _prepare(directory: Path, plots: bool) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise Misuse(f"{directory} cannot be written: {problem}", "--out DIR") from None
+        raise Misuse(
+            f"{directory} cannot be written: {problem.strerror or problem}", "--out DIR"
+        ) from None
 
 
 def exactly_once(

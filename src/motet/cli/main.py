@@ -85,7 +85,7 @@ def _before_every_command(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Print tracebacks of errors; may stand anywhere.")
+        bool, typer.Option("--debug", help="Print tracebacks of errors; may be given anywhere.")
     ] = False,
 ) -> None:
     del wants_version, debug  # the first acts when it is parsed, `run` handles the second

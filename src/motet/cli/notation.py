@@ -47,7 +47,10 @@ def attributes_of(words: Iterable[str]) -> dict[str, Value]:
         forced = name.endswith(":")
         name = name.removesuffix(":")
         if not separator or not name:
-            raise Misuse(f"{word!r} is not name=value", "for example: symbol=ACME price=12.5")
+            raise Misuse(
+                f"{word!r} is neither the address of a broker nor name=value",
+                "for example: motet pub motet://127.0.0.1:7701 symbol=ACME price=12.5",
+            )
         if name in attributes:
             raise Misuse(f"the attribute {name!r} is given twice")
         attributes[name] = text if forced else value_of(text)

@@ -33,9 +33,9 @@ def reload(directory: Directory = DEFAULT_DIRECTORY, json: Json = False) -> int:
     """Apply a changed topology file to the running overlay.
 
     The file is the one given to `motet up`, otherwise topology.toml in its folder. New brokers are
-    started, removed ones are stopped, and the others are told. Brokers can be added and removed at
-    the leaves; a broker is removed only if it has no clients. An impossible change is refused, and
-    the overlay stays as it was.
+    started, removed ones are stopped, and the others are reconfigured. Brokers can be added and
+    removed at the leaves; a broker is removed only if it has no clients. An impossible change is
+    refused, and the overlay stays as it was.
     """
     return _ask(directory, signal.SIGHUP, json)
 

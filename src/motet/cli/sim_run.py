@@ -335,7 +335,8 @@ class _Journal:
             self.path.open("a").close()
         except OSError as problem:
             raise Misuse(
-                f"findings cannot be written to {self.path}: {problem}", "--findings DIR"
+                f"findings cannot be written to {self.path}: {problem.strerror or problem}",
+                "--findings DIR",
             ) from None
 
     def add(self, result: Result) -> dict[str, Any]:

@@ -63,7 +63,9 @@ def placed(value: object) -> Placed:
         if value.tzinfo is not UTC:
             raise TypeError("an attribute holds a datetime that is not in datetime.UTC")
         return _TIME, value
-    raise TypeError(f"an attribute holds a {type(value).__name__}, which is no value of an event")
+    raise TypeError(
+        f"an attribute has the type {type(value).__name__}, which events do not support"
+    )
 
 
 PAIR: Final = 0x92

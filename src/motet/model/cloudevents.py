@@ -186,7 +186,7 @@ def _parsed(given: Mapping[str, Any] | str | bytes) -> Mapping[str, Any]:
                 f"a CloudEvent is a JSON object, but this is no JSON: {error}"
             ) from None
     if not isinstance(parsed, Mapping) or not all(isinstance(name, str) for name in parsed):
-        raise EventError(f"a CloudEvent is a JSON object, not a {type(parsed).__name__}")
+        raise EventError(f"a CloudEvent is a JSON object, not {type(parsed).__name__}")
     return parsed
 
 
@@ -235,7 +235,7 @@ def _read(name: str, written: object, kind: str) -> Value:
             raise EventError(f"the CloudEvents attribute {name!r} is no {kind}: {error}") from None
     wanted = f"a {kind} as text" if kind else "text, a bool or a number"
     raise EventError(
-        f"the CloudEvents attribute {name!r} must be {wanted}, not a {type(written).__name__}"
+        f"the CloudEvents attribute {name!r} must be {wanted}, not {type(written).__name__}"
     )
 
 

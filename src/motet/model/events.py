@@ -287,7 +287,7 @@ def _bytes(payload: object) -> bytes:
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     raise EventError(
-        f"the payload is a {type(payload).__name__}, not bytes: encode it first, "
+        f"the payload has the type {type(payload).__name__}, not bytes: encode it first, "
         "for example with json.dumps(...).encode()"
     )
 

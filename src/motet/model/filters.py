@@ -461,7 +461,7 @@ def as_filter(given: str | Filter) -> Filter:
     if isinstance(given, str):
         return Filter.parse(given)
     raise FilterError(
-        f'a {type(given).__name__} is not a filter: give text like "step > 1" or '
+        f'a filter cannot have the type {type(given).__name__}: give text like "step > 1" or '
         "an expression like attr('step') > 1"
     )
 
@@ -630,7 +630,7 @@ class Attribute:
 
     def startswith(self, prefix: str) -> Filter:
         if not isinstance(prefix, str):
-            raise FilterError(f"startswith() takes a str, not a {type(prefix).__name__}")
+            raise FilterError(f"startswith() takes a str, not {type(prefix).__name__}")
         _literal(prefix)
         return self._filter(sets.starting_with(str.__str__(prefix)))
 

@@ -125,14 +125,18 @@ def _utc(value: datetime, where: str) -> datetime:
 
 def _advice(value: object) -> str:
     if value is None:
-        return "leave an attribute without a value out"
+        return "omit attributes without a value"
     if isinstance(value, bytes | bytearray | memoryview):
-        return "bytes belong into the payload"
+        return "put bytes into the payload"
     return "use bool, int, float, str or a datetime with a time zone"
 
 
 def _shown(value: object) -> str:
-    shown = repr(value) if isinstance(value, str | bytes | None) else f"a {type(value).__name__}"
+    shown = (
+        repr(value)
+        if isinstance(value, str | bytes | None)
+        else f"an object of type {type(value).__name__}"
+    )
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 

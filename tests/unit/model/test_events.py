@@ -98,9 +98,9 @@ def test_values_become_plain() -> None:
 @pytest.mark.parametrize(
     ("attributes", "says"),
     [
-        ({"a": None}, "'a' is None: leave"),
+        ({"a": None}, "'a' is None: omit"),
         ({"a": b"x"}, "payload"),
-        ({"a": [1]}, "'a' is a list"),
+        ({"a": [1]}, "'a' is an object of type list"),
         ({"a": 2**63}, "'a' is an integer beyond 64 bits"),
         ({"a": -(2**63) - 1}, "64 bits"),
         ({"a": "x\ud800"}, "surrogate at position 1"),

@@ -92,7 +92,8 @@ class Topology:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
-            raise TopologyError(f"{path}: cannot be read: {problem}") from None
+            why = getattr(problem, "strerror", None) or problem
+            raise TopologyError(f"{path}: cannot be read: {why}") from None
         return Topology.parse(text, str(path))
 
     @staticmethod

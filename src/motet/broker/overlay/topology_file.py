@@ -60,7 +60,7 @@ def _explain(problem: ValidationError) -> str:
     for error in problem.errors(include_url=False):
         key = ".".join(str(part) for part in error["loc"]) or "the file"
         if error["type"] == "extra_forbidden":
-            parts.append(f"{key}: is not known here; remove it or mend its spelling")
+            parts.append(f"{key}: is not known here; remove it or correct its spelling")
         elif error["type"] == "missing":
             parts.append(f"{key}: is missing; add it")
         else:
