@@ -2,8 +2,8 @@
 
 Run it: `python examples/consolidation.py`
 
-What everybody does is known beforehand, so it is written down: a plan is executed without a round
-of acknowledgements. It also publishes, in the same transaction, that the instances have moved.
+All operations are known in advance, so they form a plan, which is executed without a round of
+acknowledgements. It also publishes, in the same transaction, that the instances have moved.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def updates_of(instance: str) -> str:
 
 @dataclass
 class Handler:
-    """Whoever handles instances: for each, the numbers of the updates that it has seen."""
+    """A client that handles instances, with the numbers of the updates that it has seen of each."""
 
     client: motet.Client
     seen: dict[str, list[int]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Handler:
 
 
 class Environment:
-    """Updates instances, one after the other, as fast as it is told, until it is stopped."""
+    """Updates instances, one after the other, until it is stopped."""
 
     def __init__(self, client: motet.Client, instances: list[str]) -> None:
         self._client = client
@@ -83,7 +83,7 @@ class Environment:
 
 
 async def until_handled(handlers: list[Handler], steps: dict[str, int]) -> None:
-    """Until everything that was published has been seen by somebody."""
+    """Wait until the handlers have seen everything that was published."""
     async with asyncio.timeout(30):
         while any(
             sum(len(each.seen.get(instance, ())) for each in handlers) < count
