@@ -157,7 +157,7 @@ def test_up_refuses_a_port_in_use_and_leaves_nothing(three: Overlay, tmp_path: P
         assert refused.stdout == ""
         assert refused.stderr.startswith("error: C2 did not start: port")
         assert "in use" in refused.stderr
-        assert "what was made in" in refused.stderr
+        assert "the files created in" in refused.stderr
         left = [path for path in (tmp_path / "deep").rglob("*") if not path.is_dir()]
         assert left == before
         assert (tmp_path / "deep").exists() == bool(before)

@@ -299,7 +299,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
     "logged twice": ("duplicates", _logged_twice),
     "done twice": ("duplicates", _done_twice),
     "invented": ("soundness", _came_too("sub1", "pub1", 999, 142)),
-    "nobody's": ("soundness", _change("deliveries", {"process": "sub1", "tick": 104}, op="")),
+    "unrequested": ("soundness", _change("deliveries", {"process": "sub1", "tick": 104}, op="")),
     "misrouted": ("soundness", _came_too("narrow-minded", "pub1", 12, 143)),
     "unpublished": ("soundness", _change("events", {"client": "pub1", "number": 12}, fate="void")),
     "early": ("soundness", _change("operations", {"op": "sub1/e/1"}, requested_at=30.0)),

@@ -87,7 +87,7 @@ def run(size: Size, progress: Progress) -> list[Figure]:
     progress(f"a snapshot of {effort.subscriptions:,} subscriptions")
     for _ in range(effort.snapshots):
         samples.add(_snapshot(effort))
-    progress("a neighbour that joins anew")
+    progress("a neighbour that joins again")
     rejoining = rejoin(effort.rejoined)
     return [*_figures(samples, effort), *logs.measure_log(size, progress), *rejoining]
 

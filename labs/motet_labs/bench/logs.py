@@ -300,7 +300,7 @@ def _catching_up(pubend: PubendLog, readings: int) -> list[Figure]:
         reader.wait()
     alone, whole, filtered = (pubend.last_tick / min(s) for s in (alone_s, whole_s, filtered_s))
     return [
-        Figure("pubend: reading a sealed backlog, sent to nobody", alone, "events/s"),
+        Figure("pubend: reading a sealed backlog, without sending it", alone, "events/s"),
         Figure("pubend: catching up with a sealed backlog, unfiltered",
                whole, "events/s", goal=LEAST_READ, sense="at least"),
         Figure(f"pubend: catching up with one event in {SHARE} of it (floor: unfiltered)",

@@ -125,7 +125,7 @@ class ChaosRun:
                         await storm.run(self.plan.strikes())
                         await asyncio.Event().wait()  # for the rest of the time
         self.stage = "mending"
-        chronicle.note("the storm is over: everything is mended")
+        chronicle.note("all faults are over and repaired")
         await storm.mend()
 
     @asynccontextmanager
@@ -185,4 +185,4 @@ class ChaosRun:
         self.stage = "stopping"
         self.chronicle.recording = False
         for name in await self._fleet.stop():
-            self.chronicle.history.odd("settles", f"{name} did not stop when it was told to")
+            self.chronicle.history.odd("settles", f"{name} did not stop when it was asked to")

@@ -123,7 +123,7 @@ class Storm:
         self._chronicle.note(f"{broker.name} is back")
 
     async def _pause(self, broker: BrokerProcess, strike: Strike) -> None:
-        self._chronicle.note(f"{broker.name} stands still for {strike.lasts_s:.1f} s")
+        self._chronicle.note(f"{broker.name} is paused for {strike.lasts_s:.1f} s")
         broker.pause()
         await self._while_it_lasts(strike.lasts_s)
         broker.resume()

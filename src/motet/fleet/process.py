@@ -155,9 +155,9 @@ class BrokerProcess:
             if notice is not None:
                 said = self.said.splitlines()
                 notice(
-                    f"{self.name} (pid {self.pid}) does not listen after {limit_s:g} s; reading a "
-                    f"long journal takes long, so it may go on. If it hangs, kill it, and it is "
-                    f"started again. Its last message: {said[-1] if said else 'none'}"
+                    f"{self.name} (pid {self.pid}) does not listen after {limit_s:g} s; it may "
+                    f"still be reading a long journal. If it hangs, kill it: it will be started "
+                    f"again. Its last message: {said[-1] if said else 'none'}"
                 )
             waited_s, limit_s = limit_s, 2 * limit_s
         return self._process.stdout.readline()

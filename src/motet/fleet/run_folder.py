@@ -149,7 +149,7 @@ class Leftovers:
         for folder in self._folders:  # innermost first
             with contextlib.suppress(OSError):
                 folder.rmdir()
-        said = f"everything is stopped, and what was made in {self._directory}/ is removed"
+        said = f"all brokers are stopped, and the files created in {self._directory}/ are removed"
         return said + (f"; kept: {', '.join(kept)}" if kept else "")
 
 

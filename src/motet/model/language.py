@@ -99,7 +99,7 @@ _HINTS: Final = {
     "!": "write '<>' for not equal",
     "*": "there is no arithmetic in filters",
     "+": "there is no arithmetic in filters",
-    "-": "a minus sign must stand before a number",
+    "-": "a minus sign must be followed by a number",
     "/": "there is no arithmetic in filters",
     "%": "there is no arithmetic in filters",
     ";": "a filter is a single expression",

@@ -447,7 +447,7 @@ def like(pattern: str) -> Constraint:
             at += 1
             char = pattern[at : at + 1]
             if char not in ("%", "_", "\\"):
-                raise FilterError("a backslash in a pattern stands only before %, _ or \\")
+                raise FilterError("a backslash in a pattern must be followed by %, _ or \\")
         text.append(char)
         at += 1
     return equal("".join(text))

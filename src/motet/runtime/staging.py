@@ -125,7 +125,7 @@ class Staging:
                     self._synced.add(path.parent)
             except FileNotFoundError:
                 self._places.pop(attempt, None)
-                raise StagingLost(f"{path} has gone") from None
+                raise StagingLost(f"{path} is missing") from None
             except OSError as problem:
                 raise disk_failed(path, problem, "nothing of it was acknowledged") from problem
         self._places.pop(attempt, None)

@@ -81,7 +81,9 @@ def _ticks(name: str, text: str) -> tuple[tuple[str, int], ...]:
 MOST_EVENTS: Final = 1_000_000
 MOST_BYTES: Final = 256 << 20
 """Default limits of one micro-batch: much less than memory, much more than the overhead."""
-ADVICE: Final = "keep them longer (see retention), or set failOnDataLoss to false to go on without"
+ADVICE: Final = (
+    "keep them longer (see retention), or set failOnDataLoss to false to continue without"
+)
 TIMEOUT_S: Final = 60.0
 NOTHING: Final[Sequence[str]] = ()
 

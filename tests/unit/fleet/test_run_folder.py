@@ -23,7 +23,7 @@ async def test_only_what_is_new_goes(tmp_path: Path) -> None:
     (tmp_path / "topology.toml").write_text("")
     said = leftovers.remove(UnavailableError("B1 did not want to"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["B1", "B2.log"]
-    assert said.endswith("is removed")
+    assert said.endswith("are removed")
 
 
 def test_what_the_error_points_at_stays(tmp_path: Path) -> None:

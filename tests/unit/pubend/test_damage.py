@@ -137,7 +137,7 @@ def test_a_file_that_goes_while_the_log_is_open(folder: Path) -> None:
     pubend = opened(folder)
     path = sorted(folder.glob("*.arrow"))[1]
     path.unlink()
-    with pytest.raises(LogCorrupted, match=f"{path.name} is damaged: it has gone"):
+    with pytest.raises(LogCorrupted, match=f"{path.name} is damaged: it is missing"):
         rows(pubend.read(1))
     shut(pubend)
 

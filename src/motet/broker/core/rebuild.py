@@ -119,7 +119,7 @@ def _facts(records: Iterable[tuple[int, bytes]]) -> Iterator[Fact]:
         if kind == FACT:
             yield decode_fact(payload)
         else:
-            raise LogCorrupted(f"a record of kind {kind} stands between the facts")
+            raise LogCorrupted(f"a record of kind {kind} was found among the facts")
 
 
 def picture(durable: Durable) -> Iterator[tuple[int, bytes]]:

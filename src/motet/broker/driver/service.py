@@ -132,7 +132,7 @@ def _opened(
     up to now as lost; but only if the operator accepts that."""
     hosted = core.durable.routing.state.hosted
     if hosted and not (folder / CATALOGUE).exists():
-        problem = f"{folder} is gone, or what is in it, and {hosted} has logged events there"
+        problem = f"{folder} is missing or empty, but {hosted} has logged events there"
         if not accept_loss:
             raise LogCorrupted(f"{problem}; put it back, {_way_out(folder, core)}")
     else:
@@ -148,7 +148,7 @@ def _opened(
     log.warning(
         "%s; all events of %s up to now are lost, and so are all named cursors, if there were any: "
         "set those again that are still needed%s",
-        *(problem, hosted, f". What was there is now in {aside}" if aside else ""),
+        *(problem, hosted, f". The old files are now in {aside}" if aside else ""),
     )
     next_tick = core.durable.routing.starts.next_tick
     return opening(begin_behind=max(next_tick, int(clock.now() * TICKS_PER_S)))

@@ -54,9 +54,9 @@ class Sinks:
             return Objection(
                 "SinkTaken",
                 f"the sink {client} belongs to query {sink.query}, whose last epoch is "
-                f"{sink.epoch}. This is query {query}: is its checkpoint a new one? What that one "
-                "has written would be written again. Give it the old checkpoint, or another sink; "
-                'or, if this one is to go on instead, option("onNewQuery", "takeover")',
+                f"{sink.epoch}. This is query {query}, probably with a new checkpoint; it would "
+                "write the same rows again. Give it the old checkpoint, or another sink; or, to "
+                'continue with this query instead, set option("onNewQuery", "takeover")',
             )
         return None
 

@@ -117,7 +117,7 @@ MOVES: Moves[RootPhase, RootEvent] = Moves(
             RootEvent.WITHDRAW: RootPhase.DECIDED,
             RootEvent.QUERY: WILL_HEAR,
             RootEvent.TIMEOUT: RootPhase.DECIDED,
-            RootEvent.ANSWER: Ignored("nobody validates what is not submitted"),
+            RootEvent.ANSWER: Ignored("it is not submitted, so it is not being validated"),
             RootEvent.DECIDE: RootPhase.DECIDED,
         },
         RootPhase.GATHERING: {
@@ -127,7 +127,7 @@ MOVES: Moves[RootPhase, RootEvent] = Moves(
             RootEvent.WITHDRAW: RootPhase.DECIDED,
             RootEvent.QUERY: WILL_HEAR,
             RootEvent.TIMEOUT: RootPhase.DECIDED,
-            RootEvent.ANSWER: Ignored("nobody validates what is not submitted"),
+            RootEvent.ANSWER: Ignored("it is not submitted, so it is not being validated"),
             RootEvent.DECIDE: RootPhase.DECIDED,
         },
         RootPhase.QUEUED: {

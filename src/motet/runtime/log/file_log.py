@@ -492,7 +492,7 @@ class FileLog:
     def _trimmed(self, asked: int, first: int) -> LogTrimmed:
         return LogTrimmed(
             f"{self.directory}: record {asked} was trimmed, the oldest one kept is {first}; "
-            f"go on from there, or from a snapshot"
+            "continue from there, or from a snapshot"
         )
 
     def _records(self, segments: tuple[LogSegment, ...], first: int, last: int) -> Iterator[Record]:
@@ -506,7 +506,7 @@ class FileLog:
             except FileNotFoundError:
                 begins = Mark.read(self.directory / BEGINS)
                 if begins is None or begins.sequence <= segment.first:
-                    raise LogCorrupted(f"{segment.path} has gone; {WAY_OUT}") from None
+                    raise LogCorrupted(f"{segment.path} is missing; {WAY_OUT}") from None
                 raise self._trimmed(max(first, segment.first), begins.sequence) from None
             try:
                 yield from _records_of(segment, descriptor, first, until)

@@ -301,7 +301,7 @@ class _Opening:
         if (end.sequence, end.chain) != (after.first, after.header.chain):
             raise LogCorrupted(
                 f"{before.path} ends before record {end.sequence} at offset {end.offset}, but "
-                f"{after.path.name} goes on with record {after.first}; {WAY_OUT}"
+                f"{after.path.name} continues with record {after.first}; {WAY_OUT}"
             )
         self._mend(before, end, torn_bytes)
         if self.writable:

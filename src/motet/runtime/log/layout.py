@@ -285,7 +285,7 @@ def walk(descriptor: int, place: LogPlace, end: int) -> Iterator[ScannedBatch]:
             yield ScannedBatch(found, kind, payloads, LogPlace(offset, sequence, chain))
         if kind == SEAL:
             if offset < end:
-                raise Broken(LogPlace(offset, sequence, chain), "it stands behind the seal")
+                raise Broken(LogPlace(offset, sequence, chain), "it follows the seal")
             return
 
 

@@ -178,7 +178,7 @@ class FileShelf:
             yield
         except FileNotFoundError as error:
             if part in self.sealed:
-                raise damaged(Path(error.filename), "it has gone") from None
+                raise damaged(Path(error.filename), "it is missing") from None
             raise
 
     def _index(self, part: SealedPart) -> Index:

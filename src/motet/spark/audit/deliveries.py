@@ -360,7 +360,7 @@ class DeliveryAudit:
             violations(self._invented(came), say, "invented",
                        "process %s received %s%s for %s, which was never published",
                        "process", told, PLACE, "op"),
-            violations(known.where("f is null"), say, "nobody's",
+            violations(known.where("f is null"), say, "unrequested",
                        "process %s received %s%s for no subscription of its session",
                        "process", told, PLACE),
             violations(ours.where("not array_contains(filters, f)"), say, "misrouted",
