@@ -57,7 +57,7 @@ async def test_all_events_of_a_transaction_come_in_a_row_and_in_plan_order() -> 
             assert block == list(range(block[0], block[0] + 6)), "something came between"
 
 
-async def test_who_reads_one_half_gets_it_without_the_other() -> None:
+async def test_a_reader_of_one_half_gets_it_without_the_other() -> None:
     async with motet.local(brokers=3) as overlay:
         clients = await publishers(overlay)
         reader = await overlay.connect("reader", broker="B3")

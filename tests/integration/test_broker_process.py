@@ -192,7 +192,7 @@ async def test_a_hostile_neighbour_does_not_end_the_broker() -> None:
         await serves(broker)
 
 
-async def test_a_consumer_that_stops_reading_is_visible_and_harms_nobody() -> None:
+async def test_a_consumer_that_stops_reading_is_visible_and_harms_no_other_client() -> None:
     async with BrokerProcess(bound_bytes=1024 * 1024) as broker:
         publisher = await broker.publisher()
         slow = await broker.subscriber("slow")

@@ -110,7 +110,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overlay]:
 # ── up, status ───────────────────────────────────────────────────────────────────────────
 
 
-def test_up_says_who_is_where(three: Overlay) -> None:
+def test_up_prints_the_address_of_each_broker(three: Overlay) -> None:
     assert three.ready["ready"] is True
     assert [b["broker"] for b in three.ready["brokers"]] == ["B1", "B2", "B3"]
     assert [b["links"] for b in three.ready["brokers"]] == [["B2"], ["B1", "B3"], ["B2"]]
@@ -272,7 +272,7 @@ def test_a_broker_by_itself_and_its_port_in_use() -> None:
     assert broker.returncode == 0
 
 
-def test_a_broker_ends_with_whoever_started_it() -> None:
+def test_a_broker_ends_with_the_process_that_started_it() -> None:
     command = [*MOTET, "broker", "--name", "B1", "--listen", "127.0.0.1:0"]
     command += ["--durability", "volatile", "--while-stdin"]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)

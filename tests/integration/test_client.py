@@ -228,7 +228,7 @@ async def test_status_comes_from_the_broker() -> None:
 # ── bad use ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_nobody_there() -> None:
+async def test_no_broker_answers() -> None:
     started = time.monotonic()
     with pytest.raises(Disconnected, match=r"motet://127.0.0.1:1\b.*motet up"):
         await motet.connect("motet://127.0.0.1:1", connect_timeout=4 * PATIENCE_S)
@@ -262,7 +262,7 @@ async def test_bad_options(options: dict[str, object]) -> None:
         await motet.connect("motet://127.0.0.1:1", **options)  # type: ignore[arg-type]
 
 
-async def test_credentials_that_nobody_would_check_are_refused() -> None:
+async def test_credentials_are_refused_until_brokers_check_them() -> None:
     with pytest.raises(NotOffered, match="do not check credentials"):
         await motet.connect("motet://127.0.0.1:1", credentials=b"secret")
 
@@ -337,7 +337,7 @@ async def test_a_bad_end_leaves_everything_in_force(options: dict[str, object]) 
         assert (tables["subscriptions"], tables["advertisements"]) == (0, 0)
 
 
-async def test_who_is_cancelled_before_its_turn_may_unsubscribe_again() -> None:
+async def test_a_call_cancelled_before_its_turn_may_unsubscribe_again() -> None:
     async with motet.local(1) as overlay, overlay.connect("alice") as alice:
         subscription = await alice.subscribe("step > 0")
         slots = alice._driver.answers.slots
@@ -446,7 +446,7 @@ async def test_a_cancelled_subscribe_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("verb", ["subscribe", "advertise"])
-async def test_who_is_cancelled_at_any_moment_leaves_nothing_behind(verb: str) -> None:
+async def test_a_call_cancelled_at_any_moment_leaves_nothing_behind(verb: str) -> None:
     async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
         cancelled = 0
         for turns in range(200):
@@ -468,7 +468,7 @@ async def test_who_is_cancelled_at_any_moment_leaves_nothing_behind(verb: str) -
 
 
 @pytest.mark.parametrize("verb", ["subscribe", "advertise"])
-async def test_who_is_cancelled_while_the_answer_lies_ready_leaves_nothing_behind(
+async def test_a_call_cancelled_while_its_answer_is_ready_leaves_nothing_behind(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
@@ -511,7 +511,7 @@ async def test_what_cannot_be_sent_harms_no_other_request(monkeypatch: pytest.Mo
         assert await steps(subscription, 1) == [1]
 
 
-async def test_who_is_cancelled_offline_makes_room_for_others() -> None:
+async def test_a_call_cancelled_offline_makes_room_for_others() -> None:
     async with broker() as driver:
         alice = await motet.connect(driver.address, client_id="alice")
     await eventually(lambda: not alice.connected)
@@ -875,7 +875,7 @@ async def test_a_slow_iterator_loses_the_newest_and_counts() -> None:
         assert await steps(slow, 100) == list(range(1, 101))
 
 
-async def test_large_payloads_pass_and_stall_nobody() -> None:
+async def test_large_payloads_pass_and_stall_no_other_client() -> None:
     async with (
         broker() as driver,
         motet.connect(driver.address, client_id="alice") as alice,

@@ -69,7 +69,7 @@ async def test_the_next_process_goes_on_where_the_last_one_stopped() -> None:
             assert await steps(orders, 16) == list(range(5, 21))
 
 
-async def test_a_name_stands_for_one_filter() -> None:
+async def test_a_name_belongs_to_one_filter() -> None:
     async with motet.local(1) as overlay:
         async with overlay.connect("c", durable=True) as client:
             await client.subscribe(SPACE, name="orders")
@@ -183,7 +183,7 @@ async def test_a_new_process_fences_the_old_one_and_keeps_the_session() -> None:
             assert await steps(await new.subscribe(SPACE), 1) == [3]
 
 
-async def test_nobody_ends_a_durable_session_by_accident() -> None:
+async def test_a_durable_session_cannot_be_ended_by_accident() -> None:
     async with motet.local(2) as overlay:
         async with overlay.connect("c", broker="B1", durable=True) as client:
             await client.subscribe(SPACE)
@@ -201,7 +201,7 @@ async def test_nobody_ends_a_durable_session_by_accident() -> None:
             assert client.registrations == ()
 
 
-async def test_a_session_that_is_kept_too_long_for_nobody_is_gone() -> None:
+async def test_a_session_without_a_process_expires() -> None:
     async with motet.local(1) as overlay:
         driver = overlay.drivers["B1"]
         async with overlay.connect("c", durable=True, keep=0.05) as client:

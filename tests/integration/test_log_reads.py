@@ -158,7 +158,7 @@ async def test_what_cannot_be_asked(
         await read(overlay.address("B1"), **options)
 
 
-async def test_who_keeps_no_log_says_so() -> None:
+async def test_a_broker_without_a_log_says_so() -> None:
     async with motet.local(brokers=1) as overlay:
         address = overlay.address("B1")
         for options in ({}, {"pubend": "B1.1"}):

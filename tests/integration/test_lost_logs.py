@@ -90,7 +90,7 @@ async def test_a_publisher_that_stays_goes_on_behind_its_last_number(tmp_path: P
         assert await sequences(broker) == [(epoch, number) for number in (31, 32, 33)]
 
 
-async def test_if_nobody_knows_how_far_a_publisher_was_its_session_is_a_new_one(
+async def test_a_publisher_whose_progress_is_unknown_gets_a_new_session(
     tmp_path: Path,
 ) -> None:
     async with DurableBroker(tmp_path) as broker:
@@ -168,7 +168,7 @@ async def test_a_subscriber_hears_of_the_loss_although_its_publisher_has_left(
         assert "named cursors" in first.said
 
 
-async def test_whoever_has_left_is_known_to_have_left(tmp_path: Path) -> None:
+async def test_a_client_that_has_left_is_known_to_have_left(tmp_path: Path) -> None:
     async with DurableBroker(tmp_path) as broker:
         for _ in range(10):
             async with feed(broker):

@@ -81,7 +81,7 @@ async def test_a_refused_unadvertise_changes_nothing(alice: Client, commits: boo
     assert entry not in alice.registrations
 
 
-async def test_a_refusal_that_nobody_waits_for_changes_nothing(alice: Client) -> None:
+async def test_a_refusal_that_no_request_waits_for_changes_nothing(alice: Client) -> None:
     tx = await alice.transaction()
     entry = await tx.subscribe(STREAM)
     taking = asyncio.ensure_future(alice.unsubscribe(entry))
@@ -145,7 +145,7 @@ async def test_long_reasons_are_cut(overlay: LocalOverlay, alice: Client) -> Non
 
 
 @pytest.mark.parametrize("wrong", [{"handler": 3}, {"on_started": 3}])
-async def test_who_takes_part_gives_functions(alice: Client, wrong: Any) -> None:
+async def test_handlers_must_be_callable(alice: Client, wrong: Any) -> None:
     with pytest.raises(MisuseError, match="must be callable"):
         await alice.participate(**wrong)
 
@@ -205,7 +205,7 @@ async def test_a_block_that_raises_does_not_wait_long_for_the_abort(
     await asyncio.wait_for(tx.__aexit__(ValueError, mine, None), PATIENCE_S)
 
 
-async def test_who_tries_again_with_the_same_key_has_the_first_one(alice: Client) -> None:
+async def test_a_second_transaction_with_the_same_key_gets_the_first(alice: Client) -> None:
     seen = await alice.subscribe(STREAM)
     names = []
     for number in range(3):
@@ -223,7 +223,7 @@ async def test_who_tries_again_with_the_same_key_has_the_first_one(alice: Client
     assert [(await asyncio.wait_for(anext(seen), PATIENCE_S))["n"] for _ in range(2)] == [0, 3]
 
 
-async def test_who_is_invited_twice_hears_the_end_twice(
+async def test_a_client_invited_twice_hears_the_end_twice(
     overlay: LocalOverlay, alice: Client
 ) -> None:
     handles: list[Transaction] = []
@@ -245,7 +245,7 @@ async def test_who_is_invited_twice_hears_the_end_twice(
 # ── plans ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_executes_a_plan_needs_no_consent_and_others_are_told_how(
+async def test_the_coordinator_of_a_plan_needs_no_consent_and_others_learn_how_to_consent(
     overlay: LocalOverlay, alice: Client
 ) -> None:
     plan = Plan()

@@ -256,7 +256,7 @@ class Broker:
                 await asyncio.sleep(0.02)
 
 
-async def test_a_restored_backup_is_refused_and_joins_anew_without_its_folder(
+async def test_a_restored_backup_is_refused_and_joins_again_without_its_folder(
     tmp_path: Path,
 ) -> None:
     ports = free_ports(2)

@@ -151,7 +151,7 @@ async def test_brokers_without_files_offer_no_sinks() -> None:
             await commit(url, SINK, QUERY, 0, [StagedPart(0, "a", 1, 1, 1)])
 
 
-async def test_two_who_write_into_one_sink_at_once(tmp_path: Path) -> None:
+async def test_two_queries_write_into_one_sink_at_once(tmp_path: Path) -> None:
     """Each fences the other off, and asks again; all batches are there, once."""
     async with DurableBroker(tmp_path) as home:
         jobs = [f"job-{number}" for number in range(4)]

@@ -322,7 +322,7 @@ def test_keyboard_interrupt_ends_a_waiting_get(bob: motet.client.sync.SyncClient
     assert bob.status()["broker"] == "B2"
 
 
-def test_nobody_there() -> None:
+def test_no_broker_answers() -> None:
     threads = threading.active_count()
     with pytest.raises(Disconnected, match="motet up"):
         motet.connect_sync("motet://127.0.0.1:1")

@@ -63,7 +63,7 @@ def test_a_hand_over(
     assert repr(tx).startswith("<SyncTransaction alice/")
 
 
-def test_a_plan_and_who_takes_over(
+def test_a_plan_hands_a_stream_over(
     alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient
 ) -> None:
     began: list[motet.client.sync.SyncSubscription] = []

@@ -41,7 +41,7 @@ def in_publisher_order(seen: list[Seen], names: tuple[str, ...], count: int) -> 
     )
 
 
-async def test_everybody_sees_one_sequence_though_a_broker_is_killed(tmp_path: Path) -> None:
+async def test_all_clients_see_one_sequence_although_a_broker_is_killed(tmp_path: Path) -> None:
     each = 400
     names = ("p1", "p2", "p3")
     async with line(tmp_path, 3, "--heartbeat", "0.5") as brokers, AsyncExitStack() as stack:
@@ -71,7 +71,7 @@ async def test_everybody_sees_one_sequence_though_a_broker_is_killed(tmp_path: P
     assert all(other == seen[0] for other in seen)
 
 
-async def test_a_broker_that_is_down_stops_them_and_status_says_whom_they_wait_for(
+async def test_a_broker_that_is_down_stops_them_and_status_names_it(
     tmp_path: Path,
 ) -> None:
     async with motet.local(3, data=tmp_path, heartbeat=0.5) as overlay:
@@ -113,7 +113,7 @@ async def test_a_publisher_that_comes_later_takes_its_place(tmp_path: Path) -> N
         assert seen[0] == seen[1] == seen[2]
 
 
-async def test_who_sees_an_event_and_answers_it_is_seen_to_answer_it() -> None:
+async def test_an_answer_is_ordered_after_the_event_that_it_answers() -> None:
     async with motet.local(3) as overlay:
         alice = await overlay.connect("alice", broker="B1")
         bob = await overlay.connect("bob", broker="B3", order="total")

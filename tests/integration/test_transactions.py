@@ -296,7 +296,7 @@ async def test_a_participant_that_refuses(stage: Stage) -> None:
     assert await stage.alice.outcome(tx.id) == "aborted"
 
 
-async def test_who_takes_part_in_nothing_says_so(stage: Stage) -> None:
+async def test_a_client_that_does_not_participate_is_named(stage: Stage) -> None:
     plan = Plan()
     plan.subscribe("bob", STREAM)
     with pytest.raises(Aborted, match="bob does not take part in plans"):
@@ -307,7 +307,7 @@ async def test_who_takes_part_in_nothing_says_so(stage: Stage) -> None:
         await tx.abort()
 
 
-async def test_nobody_was_reached(stage: Stage) -> None:
+async def test_an_invitation_that_reaches_no_client(stage: Stage) -> None:
     async with stage.alice.transaction() as tx:
         assert await tx.invite({"process": "p1"}) == 0
         with pytest.raises(MisuseError, match="cannot publish"):
@@ -345,7 +345,7 @@ async def test_operations_after_the_end(stage: Stage) -> None:
     assert await stage.alice.outcome(tx.id) == "committed"
 
 
-async def test_who_is_invited_does_not_end_it(stage: Stage) -> None:
+async def test_an_invited_client_cannot_end_it(stage: Stage) -> None:
     said: list[str] = []
 
     async def meddle(_: Invitation, tx: Transaction) -> None:
@@ -379,7 +379,7 @@ async def test_a_participants_handle_ends_with_the_invitation(stage: Stage) -> N
         await kept[0].publish({"process": "p1"})
 
 
-async def test_somebody_elses_transaction(stage: Stage) -> None:
+async def test_a_transaction_of_another_client(stage: Stage) -> None:
     alice, bob = stage.alice, stage.bob
     carol = await stage.overlay.connect("carol", broker="B1")
     async with alice.transaction(isolation="none") as tx:

@@ -194,7 +194,7 @@ def test_2_4_a_merge_passes_silence_only_if_all_inputs_are_silent_and_asks_those
 # ── 3.1: propagation ─────────────────────────────────────────────────────────────────────
 
 
-def test_3_1_first_time_silence_is_sent_only_to_whom_is_curious() -> None:
+def test_3_1_first_time_silence_is_sent_only_to_curious_brokers() -> None:
     # given a neighbour that asked for ticks in the future, and one that did not
     rig = Rig({"t": ["n"], "u": ["m"], "v": []}, ["n", "m"])
     rig.host()
@@ -210,7 +210,7 @@ def test_3_1_first_time_silence_is_sent_only_to_whom_is_curious() -> None:
     assert knowledge(out, "m") == []
 
 
-def test_3_1_retransmissions_go_only_where_somebody_is_curious_and_only_that_part() -> None:
+def test_3_1_retransmissions_go_only_to_curious_brokers_and_only_that_part() -> None:
     # given two neighbours that missed the same ticks; one of them asks for a part
     rig = Rig({"t": ["n", "m"]}, ["up", "n", "m"], "up")
     rig.receive("n", Nack(P, ((10, 15),)))
@@ -233,7 +233,7 @@ def test_3_1_first_time_knowledge_is_not_delayed_by_a_gap() -> None:
     assert [(f.span.since, f.span.upto) for f in knowledge(out, "n")] == [(20, 30)]
 
 
-def test_3_1_an_ack_is_one_timestamp_and_nacks_are_satisfied_by_the_first_who_knows() -> None:
+def test_3_1_an_ack_is_one_timestamp_and_the_first_broker_that_knows_satisfies_a_nack() -> None:
     # given an intermediate broker that remembers
     rig = Rig({"t": ["n"]}, ["up", "n"], "up")
     rig.told(span(1, 30, 5, 25))

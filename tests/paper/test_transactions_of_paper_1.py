@@ -347,7 +347,7 @@ def test_4_2_transactions_without_conflict_both_commit() -> None:
     assert len(done) == 3  # c3 has part in both
 
 
-def test_4_2_without_isolation_nobody_is_asked() -> None:
+def test_4_2_without_isolation_no_broker_validates() -> None:
     """D-TX_NI: no initialization, no conflict detection."""
     play = stream()
     assert play.run("begin c1 T1 none") == ["A > c1: 2 is effective: c1/2"]

@@ -128,7 +128,7 @@ def test_looking_writes_nothing(tmp_path: Path) -> None:
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
 
 
-def test_looking_while_somebody_writes(tmp_path: Path) -> None:
+def test_reading_while_another_process_writes(tmp_path: Path) -> None:
     """Every look finds a gapless stretch that goes at least to what was durable before it."""
     log = open_log(tmp_path / "log", 2000)
     is_done = threading.Event()

@@ -21,7 +21,7 @@ NUMBERS = st.integers(0, 10**MOST_DIGITS - 1)
 
 
 @given(NAMES, NUMBERS, NUMBERS)
-def test_an_epoch_tells_who_issued_it_and_when(broker: str, life: int, number: int) -> None:
+def test_an_epoch_contains_its_issuer_and_its_order(broker: str, life: int, number: int) -> None:
     epoch = make_epoch(broker, life, number)
     assert (issuer_of(epoch), life_of(epoch), number_of(epoch)) == (broker, life, number)
 

@@ -129,7 +129,7 @@ def test_errors_point_at_their_cause(text: str, column: int, says: str) -> None:
     assert (caught.value.text, caught.value.column) == (text, column)
 
 
-def test_the_caret_stands_below_the_cause() -> None:
+def test_the_caret_is_below_the_cause() -> None:
     with pytest.raises(FilterError) as caught:
         Filter.parse("x = 1\n\tand y ~ 2")
     assert str(caught.value).splitlines()[1:] == ["   and y ~ 2", "         ^"]

@@ -172,7 +172,7 @@ def test_bytes_return_the_same_filter_and_are_kept(given_filter: Filter) -> None
 
 @settings(max_examples=100, deadline=None)
 @given(filters())
-def test_own_bytes_are_read_when_somebody_asks(given_filter: Filter) -> None:
+def test_own_bytes_are_decoded_on_access(given_filter: Filter) -> None:
     data = given_filter.to_bytes()
     ways: list[Callable[[Filter], object]] = [
         lambda f: f.clauses, str, hash, lambda f: f == given_filter, lambda f: f & given_filter,

@@ -469,7 +469,7 @@ async def test_idle_connections_get_beats_and_silent_ones_are_closed() -> None:
         assert 2 in bench.core.closed
 
 
-async def test_who_says_no_hello_is_closed_but_may_ask_for_the_status() -> None:
+async def test_a_peer_without_a_hello_is_closed_but_may_ask_for_the_status() -> None:
     async with Bench(heartbeat_s=0.04, hello_s=0.06) as bench:
         mute, asking = bench.dial_in(), bench.dial_in()
 
@@ -706,7 +706,7 @@ async def test_a_status_that_fails_is_a_failure_of_ours() -> None:
         await bench.driver.finished()
 
 
-async def test_everybody_is_told_when_the_broker_stops() -> None:
+async def test_all_peers_are_notified_when_the_broker_stops() -> None:
     bench = Bench()
     await bench.driver.start()
     one = bench.dial_in()

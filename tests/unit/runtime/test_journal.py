@@ -118,7 +118,7 @@ def test_abandoning_hands_nothing_over() -> None:
     asyncio.run(story())
 
 
-def test_a_log_that_takes_nothing_is_told_to_whoever_watches() -> None:
+def test_watchers_hear_of_a_log_that_accepts_nothing() -> None:
     async def story() -> None:
         log, failures = FakeLog(), list[Exception]()
         journal = await _watched(log, failures)

@@ -114,7 +114,7 @@ def test_events_are_counted_however_they_are_delivered() -> None:
     assert traffic.events_out == 2 + 2 + 2 + 1 + 1
 
 
-async def test_a_group_that_is_durable_touches_only_those_who_wait() -> None:
+async def test_a_durable_group_touches_only_waiting_connections() -> None:
     released: list[int] = []
 
     async with Bench(journal=SlowJournal()) as bench:

@@ -71,7 +71,7 @@ async def test_a_removed_neighbour_is_called_no_more() -> None:
         assert running.dialled == ["B", "C"]
 
 
-async def test_a_changed_address_is_called_anew() -> None:
+async def test_a_changed_address_is_dialled_again() -> None:
     async with Running(B="fake://b") as running:
         running.reconfigure(B="fake://elsewhere")
         await running.calls(2)

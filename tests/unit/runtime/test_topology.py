@@ -147,7 +147,7 @@ def test_inproc_addresses() -> None:
     assert Topology.parse(text).wiring("B").dial == {"A": "inproc://A"}
 
 
-def test_how_patient_brokers_are_stands_in_the_file() -> None:
+def test_the_file_sets_the_liveness_times() -> None:
     topology = Topology.parse("[liveness]\ngap_s = 0.05\ndelay_s = inf\n" + EXAMPLE)
     assert topology.config("B1").liveness == Liveness(gap_s=0.05)
 

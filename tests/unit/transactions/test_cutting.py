@@ -143,7 +143,7 @@ def test_cuts_are_made_in_the_order_of_the_decisions() -> None:
     assert cut(broker_a, "erik/E-1.1/9", 101).switches == (Switch(there, 101, False),)
 
 
-def test_who_comes_before_the_cut_starts_tentatively() -> None:
+def test_a_subscription_that_arrives_before_the_cut_starts_tentatively() -> None:
     """Else it would be given what is published before the cut."""
     broker_a = publisher()
     broker_a.arrives("dora", "D")
@@ -160,7 +160,7 @@ def test_who_comes_before_the_cut_starts_tentatively() -> None:
     assert not broker_a.marks.uncut
 
 
-def test_nobody_waits_for_who_has_gone() -> None:
+def test_a_client_that_has_left_is_not_waited_for() -> None:
     broker_a = publisher()
     tx = "dora/D-1.1/9"
     broker_a.hears(Decide(tx, 1, True, "", (Begun(op("dora", 1, "D"), SPACE, "1"),)), "B")
@@ -318,7 +318,7 @@ def test_an_isolated_one_reads_what_was_committed_when_it_began(broker_a: Broker
     assert reached(broker_a, "erik/E-1.1/77", 3, isolated=False) == {"carl", "dora"}
 
 
-def test_an_invitation_that_the_decision_has_overtaken_reaches_nobody(broker_a: BrokerA) -> None:
+def test_an_invitation_that_the_decision_has_overtaken_reaches_no_client(broker_a: BrokerA) -> None:
     """Whatever it was to read is not remembered any more."""
     broker_a.subscribes(op("bob", 1))
     broker_a.hears(Opening("erik/E-1.1/1"), "B")
@@ -386,7 +386,7 @@ def test_what_has_changed_does_not(broker_a: BrokerA, change: str) -> None:
     assert "run it again" in objection(broker_a, "erik/E-1.1/1")
 
 
-def test_the_past_is_remembered_while_somebody_reads_it(broker_a: BrokerA) -> None:
+def test_the_past_is_remembered_while_a_transaction_reads_it(broker_a: BrokerA) -> None:
     bob, carl = op("bob", 1), op("carl", 1)
 
     def goes(wish: OpId) -> None:

@@ -77,7 +77,7 @@ def test_the_root_hears_again_what_it_has_told() -> None:
     assert list(broker_a.machine.decisions.state.active[T1].missing) == ["C"]
 
 
-def test_it_is_settled_when_everybody_has_echoed() -> None:
+def test_it_is_settled_when_all_brokers_have_echoed() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1)
     broker_a.hears(Echoed(T1, "decide"), "B")
@@ -105,7 +105,7 @@ def test_a_broker_that_is_not_the_root_passes_it_on_and_echoes_last() -> None:
     assert not broker_a.machine.decisions.state.active
 
 
-def test_who_was_given_up_is_told_when_it_is_back_and_who_left_is_not_waited_for() -> None:
+def test_a_given_up_neighbour_is_notified_on_return_and_a_removed_one_is_not_waited_for() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1)
     broker_a.hears(Echoed(T1, "decide"), "C")
@@ -261,7 +261,7 @@ def test_meanwhile_nothing_is_decided_that_could_change_what_was_read() -> None:
     assert decided(broker_a) == [(T1, 2, True), (T2, 3, True)]
 
 
-def test_who_waits_goes_on_when_the_other_is_withdrawn() -> None:
+def test_a_waiting_transaction_continues_when_the_other_is_withdrawn() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
     broker_a.submits(T2, part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")]))

@@ -34,7 +34,7 @@ def effective(broker_a: BrokerA) -> bool:
     return ("D", Effective(TX)) in broker_a.letters()
 
 
-def test_the_root_waits_for_those_who_have_part_in_it() -> None:
+def test_the_root_waits_for_brokers_of_participants() -> None:
     broker_a = BrokerA()
     broker_a.submits(TX, replace(part("dora"), broker="D"))
     broker_a.hears(Echoed(TX, "effective"), "C")
@@ -48,7 +48,7 @@ def test_the_root_waits_for_those_who_have_part_in_it() -> None:
     assert broker_a.to("C")[-1] == Settle(TX)
 
 
-def test_the_root_waits_for_those_who_advertise_what_begins_or_ends() -> None:
+def test_the_root_waits_for_advertisers_of_what_begins_or_ends() -> None:
     for changes in ({"begun": [Begun(WISH, SPACE, "1")]}, {"ended": [Ended(WISH, SPACE, "1")]}):
         broker_a = BrokerA()
         broker_a.advertises(op("erik", 1, "E"))
@@ -58,7 +58,7 @@ def test_the_root_waits_for_those_who_advertise_what_begins_or_ends() -> None:
         assert effective(broker_a)
 
 
-def test_nobody_waits_for_an_advertisement_that_does_not_overlap() -> None:
+def test_an_advertisement_that_does_not_overlap_is_not_waited_for() -> None:
     broker_a = BrokerA()
     broker_a.advertises(op("erik", 1, "E"), ELSEWHERE)
     broker_a.submits(TX, part("dora", begun=[Begun(WISH, SPACE, "1")]))
@@ -72,7 +72,7 @@ def test_an_echo_of_all_says_more() -> None:
     assert effective(broker_a)
 
 
-def test_everybody_may_be_concerned_by_who_cannot_be_found() -> None:
+def test_a_client_that_cannot_be_found_may_concern_all_brokers() -> None:
     broker_a = BrokerA()
     broker_a.submits(TX, replace(part("dora"), broker="Z"))
     broker_a.hears(Echoed(TX, "effective"), "B")
@@ -81,7 +81,7 @@ def test_everybody_may_be_concerned_by_who_cannot_be_found() -> None:
     assert effective(broker_a)
 
 
-def test_a_broker_says_it_before_those_have_echoed_whom_it_does_not_concern() -> None:
+def test_a_broker_does_not_wait_for_echoes_of_unconcerned_brokers() -> None:
     broker_a = BrokerA(root="C")
     broker_a.hears(Decide(TX, 1, True, brokers=("A",)), "C")
     assert broker_a.to("C") == [Echoed(TX, "effective")]
@@ -89,7 +89,7 @@ def test_a_broker_says_it_before_those_have_echoed_whom_it_does_not_concern() ->
     assert broker_a.to("C") == [Echoed(TX, "decide")]
 
 
-def test_a_broker_waits_for_those_behind_it_whom_it_concerns() -> None:
+def test_a_broker_waits_for_concerned_brokers_behind_it() -> None:
     broker_a = BrokerA(root="C")
     broker_a.hears(Decide(TX, 1, True, brokers=("E",)), "C")
     assert broker_a.to("C") == []
@@ -97,7 +97,7 @@ def test_a_broker_waits_for_those_behind_it_whom_it_concerns() -> None:
     assert broker_a.to("C") == [Echoed(TX, "effective")]
 
 
-def test_who_is_not_concerned_only_echoes() -> None:
+def test_an_unconcerned_broker_only_echoes() -> None:
     broker_a = BrokerA(root="C")
     broker_a.hears(Decide(TX, 1, True, brokers=("C",)), "C")
     assert broker_a.to("C") == []
@@ -114,7 +114,7 @@ def test_it_is_said_again_when_the_decision_is_told_again() -> None:
     assert broker_a.to("C") == [Echoed(TX, "effective")]
 
 
-def test_a_neighbour_whose_link_begins_anew_is_waited_for_again() -> None:
+def test_a_neighbour_whose_link_restarts_is_waited_for_again() -> None:
     broker_a = BrokerA()
     broker_a.submits(TX, replace(part("dora"), broker="D"))
     broker_a.machine.join("C")
@@ -124,7 +124,7 @@ def test_a_neighbour_whose_link_begins_anew_is_waited_for_again() -> None:
     assert effective(broker_a)
 
 
-def test_nobody_waits_for_who_is_no_neighbour_any_more() -> None:
+def test_a_former_neighbour_is_not_waited_for() -> None:
     broker_a = BrokerA()
     broker_a.submits(TX, replace(part("dora"), broker="D"))
     broker_a.machine.dismiss("B")

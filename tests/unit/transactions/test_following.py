@@ -78,14 +78,14 @@ def refusal(broker_a: BrokerA) -> str:
 # ── consent ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_consents_is_answered_at_once() -> None:
+def test_a_consent_is_answered_at_once() -> None:
     broker_a = at_home(willing=False)
     broker_a.consents("bob")
     assert broker_a.answer_to(op("bob", 1)) == Done(1)
     assert broker_a.session("bob").willing
 
 
-def test_nothing_is_done_for_who_has_not_consented() -> None:
+def test_nothing_is_done_for_a_client_without_consent() -> None:
     broker_a = at_home(willing=False)
     broker_a.gets(plan(SUBSCRIBE))
     told = "bob does not take part in plans; use client.participate(), or motet sub"
@@ -94,7 +94,7 @@ def test_nothing_is_done_for_who_has_not_consented() -> None:
     assert not broker_a.machine.participant.state.locals
 
 
-def test_who_executes_a_plan_has_consented_to_it() -> None:
+def test_the_coordinator_of_a_plan_has_consented_to_it() -> None:
     broker_a = at_home(willing=False)
     broker_a.asks(op("bob", 3), ExecuteRequest(3, (("bob", (SUBSCRIBE, PUBLISH)),)))
     ((broker, letter),) = broker_a.letters()
@@ -104,13 +104,13 @@ def test_who_executes_a_plan_has_consented_to_it() -> None:
     assert broker_a.told == []
 
 
-def test_who_is_not_here_has_no_part() -> None:
+def test_a_client_of_another_broker_has_no_part() -> None:
     broker_a = BrokerA(root="B")
     broker_a.gets(plan(SUBSCRIBE))
     assert refusal(broker_a) == "bob is not connected to A"
 
 
-def test_a_part_of_who_is_away_is_done_and_is_told_when_it_comes_back() -> None:
+def test_the_part_of_an_absent_client_is_done_and_reported_when_it_reconnects() -> None:
     broker_a = at_home()
     session = broker_a.session("bob")
     session.left_at = 0.0
@@ -153,7 +153,7 @@ def test_what_is_added_has_numbers_that_no_request_has() -> None:
     assert [each.op.sequence for each in contribution(broker_a).begun] == [GRANTED + 3]
 
 
-def test_nobody_waits_for_a_subscription_but_for_what_an_advertisement_attracts() -> None:
+def test_a_plan_waits_for_attracted_subscriptions_but_not_for_new_ones() -> None:
     broker_a = engaged(ADVERTISE)
     assert broker_a.letters() == []
     broker_a.machine.effective(FIRST, failed=False)
@@ -262,7 +262,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_left(
     assert not broker_a.machine.participant.state.locals
 
 
-def test_who_reads_in_total_order_begins_nothing_in_a_plan() -> None:
+def test_a_client_in_total_order_begins_nothing_in_a_plan() -> None:
     broker_a = at_home()
     broker_a.routing.joins.merging["bob"] = None
     broker_a.gets(plan(SUBSCRIBE))

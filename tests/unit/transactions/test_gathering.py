@@ -31,7 +31,7 @@ def engaged(client: str, cast: tuple[str, ...] = ("dora", "erik"), key: str = ""
     return Engaged(PLAN, done, 10.0, cast, key)
 
 
-def test_a_plan_is_given_to_everybody_at_once_with_the_whole_cast() -> None:
+def test_a_plan_is_sent_to_all_participants_at_once_with_the_whole_cast() -> None:
     broker_a = BrokerA()
     for client, broker in (("alice", "A"), ("dora", "D"), ("erik", "E")):
         broker_a.arrives(client, broker)
@@ -45,7 +45,7 @@ def test_a_plan_is_given_to_everybody_at_once_with_the_whole_cast() -> None:
     assert broker_a.outcome(PLAN) == "expired"  # the root has not heard of it
 
 
-def test_a_plan_that_somebody_refuses_is_aborted_with_its_words() -> None:
+def test_a_plan_that_a_participant_refuses_is_aborted_with_its_reason() -> None:
     broker_a = BrokerA()
     broker_a.arrives("alice")
     broker_a.arrives("dora", "D")
@@ -115,7 +115,7 @@ def test_a_plan_whose_parts_do_not_come_is_given_up_with_the_names_of_those() ->
     assert not broker_a.machine.decider.state.gatherings
 
 
-def test_who_executes_it_gives_it_up_first_and_the_root_knows_who_is_missing() -> None:
+def test_the_coordinator_gives_up_first_and_the_root_knows_the_missing_clients() -> None:
     broker_a = BrokerA()
     broker_a.gets(engaged("erik"))
     broker_a.gets(Withdraw(PLAN, "A", Late.after(10.0).text))

@@ -44,7 +44,7 @@ def broker_of_clients(*clients: str, root: str = "B") -> BrokerA:
 # ── who may do what ──────────────────────────────────────────────────────────────────────
 
 
-def test_only_who_takes_part_may_act() -> None:
+def test_only_participants_may_act() -> None:
     broker_a = broker_of_clients("alice", "carl")
     broker_a.advertises(op("carl", 1))
     broker_a.begins(ALICE)
@@ -151,7 +151,7 @@ def test_an_invitation_goes_where_its_event_would_and_replies_nest() -> None:
     assert not broker_a.machine.invitations.state.asked
 
 
-def test_nobody_invites_itself_and_nobody_may_be_there() -> None:
+def test_a_client_does_not_invite_itself_and_an_invitation_may_reach_no_client() -> None:
     broker_a = broker_of_clients("alice")
     broker_a.subscribes(op("alice", 9))
     broker_a.begins(ALICE)
@@ -169,7 +169,7 @@ def test_an_invitation_lies_inside_what_was_advertised() -> None:
     assert broker_a.told == []
 
 
-def test_a_refusal_reaches_who_has_invited() -> None:
+def test_a_refusal_reaches_the_inviting_client() -> None:
     broker_a = broker_of_clients("alice", "bob")
     broker_a.subscribes(op("bob", 1))
     broker_a.begins(ALICE)
@@ -183,7 +183,7 @@ def test_a_refusal_reaches_who_has_invited() -> None:
     assert ("B", Withdraw(TX, "A", text)) in broker_a.letters()
 
 
-def test_who_comes_back_is_asked_again_until_it_has_answered() -> None:
+def test_a_client_that_reconnects_is_asked_again_until_it_has_answered() -> None:
     broker_a = broker_of_clients("alice", "bob")
     broker_a.subscribes(op("bob", 1))
     broker_a.begins(ALICE)
@@ -266,7 +266,7 @@ def test_whose_session_ends_takes_its_transactions_with_it() -> None:
     assert broker_a.letters() == []  # once
 
 
-def test_who_did_nothing_in_it_may_go() -> None:
+def test_a_participant_without_operations_may_leave() -> None:
     broker_a = broker_of_clients("alice", "bob")
     broker_a.subscribes(op("bob", 1))
     broker_a.begins(ALICE)
@@ -277,7 +277,7 @@ def test_who_did_nothing_in_it_may_go() -> None:
     assert broker_a.letters() == []
 
 
-def test_time_runs_out_and_says_for_whom() -> None:
+def test_a_timeout_names_the_missing_clients() -> None:
     broker_a = broker_of_clients("alice", "bob")
     broker_a.subscribes(op("bob", 1))
     broker_a.subscribes(op("dora", 1, "D"))
