@@ -57,16 +57,15 @@ def run(size: Size, progress: Progress) -> list[Figure]:
 def _in_process(what: str, folder: str, master: str, deliveries: int = 0) -> dict[str, Any]:
     command = processes.command(in_session, what, folder, master, deliveries)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])  # Spark may print something, too
+    found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found
 
 
 def in_session(what: str, folder: str, master: str, deliveries: int) -> dict[str, Any]:
-    from motet.spark import session
+    from motet.spark.quiet import quiet_session
 
-    spark = session("motet bench", master=master, **CONF)
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = quiet_session("motet bench", Path(f"{folder}.log"), master=master, **CONF)
     try:
         return work(spark, what, folder, deliveries)
     finally:

@@ -76,16 +76,15 @@ def run(size: Size, progress: Progress, events: int | None = None) -> list[Figur
     effort = EFFORTS[size]
     if events is not None:
         effort = effort._replace(events=events)
-    from motet.spark import session
+    from motet.spark.quiet import quiet_session
 
     progress(f"starting Spark on {MASTER}")
-    spark = session("motet bench", master=MASTER, **CONF)
-    try:
-        spark.sparkContext.setLogLevel("ERROR")
-        with processes.folder() as folder:
+    with processes.folder() as folder:
+        spark = quiet_session("motet bench", folder / "spark.log", master=MASTER, **CONF)
+        try:
             return measure(spark, folder, effort, progress)
-    finally:
-        spark.stop()
+        finally:
+            spark.stop()
 
 
 def measure(

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from motet.audit.verdicts import Audit
 from motet.pictures import check as check_pictures
-from motet.spark.failures import brief, hush
+from motet.spark.failures import brief
+from motet.spark.quiet import quiet_session
 from motet.spark.session import (
     ONE_COMPILER,
-    jvm_output_into,
     prepare_scratch,
     register,
     require_java,
     require_pyspark,
-    session,
 )
 
 if TYPE_CHECKING:
@@ -73,10 +72,10 @@ class Pipeline:
         self.folder.mkdir(parents=True, exist_ok=True)
         prepare_scratch()
         warehouse = {"spark.sql.warehouse.dir": str(self.folder / "warehouse")}
-        with jvm_output_into(self.folder / "spark.log"):
-            made = session("motet demo", master=self.master, **CONF, **warehouse)
-        hush(made, "ERROR")  # into the file
-        self._spark = made
+        log = self.folder / "spark.log"
+        self._spark = quiet_session(
+            "motet demo", log, master=self.master, level="ERROR", **CONF, **warehouse
+        )
 
     def stop(self) -> None:
         with ExitStack() as stack:  # each, even if another one fails

@@ -63,13 +63,14 @@ def bench(
     """
     if events is not None and (what is not What.SPARK or events < 1):
         raise Misuse("--events applies only to `motet bench spark`, and must be at least 1")
+    from motet.spark.quiet import own_stderr
     from motet_labs import figures
     from motet_labs.figures import Figure, Size
 
     size = Size.LEAST if least else Size.SHORT if short else Size.LONG
     chosen = [kind for kind in MODULES if what in (What.ALL, kind)]
     results: list[Figure] = []
-    with err().status("") as line:
+    with own_stderr(), err().status("") as line:  # Spark's output is kept away from descriptor 2
         for kind in chosen:
             # Imported when called: the other commands start faster without them.
             module = import_module(f"motet_labs.bench.{MODULES[kind]}")

@@ -23,7 +23,7 @@ from motet.cli.interrupt import ANEW, interruptible
 from motet.cli.pipeline import BAR_COLUMNS, chosen, plainly
 from motet.runtime.loop import run
 from motet.spark.output_folder import filling
-from motet.spark.session import own_stderr
+from motet.spark.quiet import own_stderr
 from motet_labs.demo import promises, report
 from motet_labs.demo.pipeline import check_log, check_machine
 from motet_labs.demo.promises import promises_of

@@ -33,11 +33,11 @@ from motet.cli.console import (
 from motet.cli.interrupt import ANEW, GOES_ON, interruptible, until_enough
 from motet.cli.options import Json, group
 from motet.pictures import check as check_pictures
-from motet.spark.failures import brief, end_of_jvm, hush, is_foreign
+from motet.spark.failures import brief, end_of_jvm, is_foreign
 from motet.spark.output_folder import check_free
+from motet.spark.quiet import hush, own_stderr, quiet_session
 from motet.spark.session import (
     BRIEF,
-    jvm_output_into,
     prepare_scratch,
     require_java,
     require_pyspark,
@@ -137,24 +137,12 @@ def started(name: str, master: str | None, alone: Mapping[str, str] | None = Non
         made = session(f"motet {name}", master=where, **conf)
         made.sparkContext.setLogLevel("ERROR")
         return made
-    with ExitStack() as stack:
+    with own_stderr(), err().status("Spark starts"):
         if folder is not None:
-            stack.enter_context(_printing_into(folder / "spark.log"))
-        stack.enter_context(err().status("Spark starts"))
+            return quiet_session(f"motet {name}", folder / "spark.log", master=where, **conf)
         made = session(f"motet {name}", master=where, **conf)
     hush(made)
     return made
-
-
-@contextmanager
-def _printing_into(log: Path) -> Iterator[None]:
-    """Let Spark print into a file, which is shown if Spark does not start."""
-    try:
-        with jvm_output_into(log):
-            yield
-    except Exception:
-        remark(log.read_text(encoding="utf-8", errors="replace").rstrip())
-        raise
 
 
 def plainly(job: Callable[..., int]) -> Callable[..., int]:

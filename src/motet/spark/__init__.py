@@ -5,6 +5,7 @@
 
 Lives here
     session     a Spark session that knows Motet; what to install if something is missing; `scan`
+    quiet       sessions whose processes print into a file
     output_folder   output folders that are valid only when complete
     daemon      the daemon of Spark's Python workers, with Motet loaded
     failures    errors that came through Spark, shortened to their cause

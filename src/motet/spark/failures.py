@@ -11,15 +11,11 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from motet import errors
 from motet.errors import MisuseError, MotetError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _OURS: Final = re.compile(r"motet\.(?:errors|spark\.failures)\.(\w+): (.*)")
 _FILE: Final = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?reading file (\S+?)\.\s")
@@ -112,19 +108,6 @@ def cause_in(text: str) -> str:
 
 def _tidy(line: str) -> str:
     return _STATE.sub("", _CLASS.sub("", line)).rstrip("; ")
-
-
-def hush(spark: SparkSession, level: str = "OFF") -> None:
-    """Silence Spark's own reports of errors: they are raised anyway, and Spark would print them
-    again at length in several places. `level` is the log level of the JVM."""
-    from pyspark.logger import PySparkLogger
-
-    spark.sparkContext.setLogLevel(level)
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        PySparkLogger.getLogger(name).disabled = True
-    server = getattr(spark.sparkContext, "_accumulatorServer", None)
-    if server is not None:
-        server.handle_error = lambda *_: None  # called if the JVM ends first
 
 
 def end_of_jvm() -> MotetError | None:

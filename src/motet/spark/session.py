@@ -17,8 +17,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -197,44 +196,3 @@ def _close() -> None:
         except subprocess.TimeoutExpired:
             process.kill()
     remove_scratch()
-
-
-# ── Spark's output ───────────────────────────────────────────────────────────────────────
-
-
-# The JVM and its Python workers inherit the descriptors of the process that starts the JVM.
-
-
-@contextmanager
-def jvm_output_into(file: Path) -> Iterator[None]:
-    """Processes started within the block print into this file as long as they live. The output of
-    this process is unaffected."""
-    with file.open("ab") as log, own_stderr():
-        sys.stdout.flush()
-        before = {number: os.dup(number) for number in (1, 2)}
-        for number in before:
-            os.dup2(log.fileno(), number)
-        try:
-            yield
-        finally:
-            for number, kept in before.items():
-                os.dup2(kept, number)
-                os.close(kept)
-
-
-@contextmanager
-def own_stderr() -> Iterator[None]:
-    """`sys.stderr` uses another descriptor than 2 within the block."""
-    before = sys.stderr
-    before.flush()
-    try:
-        number = os.dup(before.fileno())
-    except OSError:  # a test captures stderr without a descriptor
-        yield
-        return
-    with os.fdopen(number, "w", encoding="utf-8", errors="replace") as own:
-        sys.stderr = own
-        try:
-            yield
-        finally:
-            sys.stderr = before
