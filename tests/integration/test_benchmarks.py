@@ -7,11 +7,11 @@ import math
 
 import pytest
 
-from motet.cli.bench import What
-from motet.cli.console import FINE
+from motet.cli.bench import MODULES, What
+from motet.cli.console import FAILED, FINE
 from motet.cli.main import run
 from motet_labs.bench import load
-from motet_labs.figures import Size
+from motet_labs.figures import Figure, Progress, Size
 from motet_labs.processes import hear_from
 
 WITHOUT_SPARK = [what for what in What if what not in (What.ALL, What.SPARK, What.AUDIT)]
@@ -46,6 +46,44 @@ EXACT = {
     },
 }
 """Figures that do not depend on the machine."""
+
+
+def test_all_benchmarks_are_one_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make bench`, with figures that nobody has measured: each benchmark runs above."""
+    ran: list[tuple[str, Size]] = []
+    lossy = ""
+
+    def stub(module: str) -> None:
+        def measure(size: Size, progress: Progress) -> list[Figure]:
+            progress("measuring")
+            ran.append((module, size))
+            name = f"figure of {module}"
+            return [Figure(name, 1234.5, "events/s", 2469.0, 1e6, counts=module != lossy)]
+
+        monkeypatch.setattr(f"motet_labs.bench.{module}.run", measure)
+
+    modules = list(MODULES.values())
+    for module in modules:
+        stub(module)
+    assert run(["bench", "all", "--short"]) == FINE
+    assert ran == [(module, Size.SHORT) for module in modules]
+    told, remarks = capsys.readouterr()
+    head, *rows = told.splitlines()
+    assert head.split() == ["figure", "value", "floor", "ratio", "goal", "unit", "holds"]
+    for row, module in zip(rows, modules, strict=False):
+        words = f"figure of {module} 1,234 2,469 0.50 ≤ 1,000,000 events/s yes"
+        assert row.split() == words.split()
+    assert "cores; CPython" in rows[-1]
+    assert remarks == ""
+
+    lossy = "tx"
+    assert run(["bench", "--json"]) == FAILED
+    assert ran[len(modules) :] == [(module, Size.LONG) for module in modules]
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [each["name"] for each in results] == [f"figure of {module}" for module in modules]
+    assert [each["holds"] for each in results] == [module != "tx" for module in modules]
 
 
 def test_the_floor_of_a_ping_is_an_echo() -> None:

@@ -16,7 +16,7 @@ import motet
 from motet.audit.verdicts import Audit
 from motet.cli.console import FAILED, FINE, MISUSE
 from motet.cli.main import run
-from motet.cli.pipeline import pipeline
+from motet.cli.pipeline import WorkloadKind, pipeline
 from motet.spark.archive import Manifest
 from tests.spark.ground import Lent, Pair
 
@@ -67,6 +67,18 @@ def test_from_a_workload_to_insight(
     assert proof["differences"] == {"missing": told["rows"]}
     assert run(["pipeline", *keep, "--prove"]) == FAILED
     assert f"DIFFERS: {told['rows']:,} events are missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", WorkloadKind)
+def test_every_kind_of_workload_is_generated(
+    kind: WorkloadKind, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    few = ("--topics", "12", "--sites", "2", "--agents", "2", "--processes", "1")
+    assert run(["pipeline", "workload", kind, "3", "--out", out, *few, "--json"]) == FINE
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kind"], told["size"], told["folder"]) == (kind, 3, out)
+    assert spark.read.parquet(out).count() == told["rows"] > 0
 
 
 def test_histories_of_the_simulator_are_audited(
