@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import struct
 import sys
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from motet.fleet.process import BrokerProcess
 from motet.model import Filter, encode_event
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
 from motet.protocol.session.messages import (
@@ -30,82 +30,51 @@ from tests.waiting import PATIENCE_S
 
 F = TypeVar("F")
 
-PROGRAM = """
+SMALL_BACKLOG = """
 import sys
-from motet.protocol.config import BrokerConfig
-from motet.broker.core.broker import BrokerCore
-from motet.broker.driver.driver import BrokerDriver
-from motet.broker.overlay.topology import Wiring
-from motet.broker.driver.service import serve
-from motet.errors import MotetError
-from motet.runtime.loop import run
-
-name, neighbours, listen, bound = sys.argv[1:]
-config = BrokerConfig(name, tuple(filter(None, neighbours.split(","))), incarnation=1)
-wiring = Wiring(listen, max_backlog_bytes=int(bound))
-
-
-async def work():
-    driver = BrokerDriver(BrokerCore(config), wiring)
-    return await serve(driver, ready=lambda driver: print(driver.address, flush=True))
-
-
-try:
-    status = run(work())
-except MotetError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
-sys.exit(status)
+from functools import partial
+from motet.cli import broker
+from motet.cli.main import main
+broker.Wiring = partial(broker.Wiring, max_backlog_bytes=int(sys.argv.pop(1)))
+main()
 """
+"""The program of a broker that holds few bytes for a client that does not read."""
 
 
 def body(**attributes: object) -> msgspec.Raw:
     return msgspec.Raw(encode_event(attributes, b"payload"))  # type: ignore[arg-type]
 
 
-class BrokerProcess:
+class RawBroker(BrokerProcess):
+    """A volatile broker that is spoken to with raw frames. `async with` starts it."""
+
     def __init__(
         self,
+        folder: Path,
         *,
-        neighbours: str = "",
+        neighbour: str = "",
         listen: str = "motet://127.0.0.1:0",
-        bound_bytes: int = 64 * 1024 * 1024,
+        backlog_bytes: int | None = None,
     ) -> None:
-        self._arguments = ("B1", neighbours, listen, str(bound_bytes))
-        self._wait = not neighbours  # they are not there, so nothing gets effective
-        self.process: asyncio.subprocess.Process
-        self.address = ""
+        small = (sys.executable, "-c", SMALL_BACKLOG, str(backlog_bytes))
+        options = ["--listen", listen, "--durability", "volatile"]
+        super().__init__(
+            "B1",
+            [*options, "--link", neighbour] if neighbour else options,
+            folder,
+            program=() if backlog_bytes is None else small,
+        )
+        self._wait = not neighbour  # it is not there, so nothing gets effective
         self._speakers: list[Speaker] = []
 
-    async def __aenter__(self) -> BrokerProcess:
-        pipe = asyncio.subprocess.PIPE
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", PROGRAM, *self._arguments, stdout=pipe, stderr=pipe
-        )
-        assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)
-        self.address = line.decode().strip()
+    async def __aenter__(self) -> RawBroker:
+        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for speaker in self._speakers:
             speaker.close()
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.process.communicate()
-
-    @property
-    def alive(self) -> bool:
-        os.kill(self.process.pid, 0)
-        return self.process.returncode is None
-
-    async def stopped(self) -> tuple[int, str]:
-        """Exit status and what it wrote to standard error."""
-        _, errors = await asyncio.wait_for(self.process.communicate(), PATIENCE_S)
-        assert self.process.returncode is not None
-        return self.process.returncode, errors.decode()
-
-    def terminate(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
+        self.end()
 
     async def speaker(self) -> Speaker:
         speaker = Speaker(*await asyncio.open_connection(*host_and_port(self.address)))

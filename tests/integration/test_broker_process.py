@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +17,7 @@ from motet.broker.core.broker import BrokerCore
 from motet.broker.driver import service
 from motet.broker.driver.driver import BrokerDriver
 from motet.broker.overlay.topology import Wiring
+from motet.fleet.process import StartFailed
 from motet.model import Filter
 from motet.protocol.config import BrokerConfig
 from motet.protocol.frames import PROTOCOL_VERSION
@@ -35,18 +38,18 @@ from motet.protocol.session.messages import (
 from motet.runtime.codec import encode
 from motet.runtime.tcp import host_and_port
 from motet.runtime.transport import MAX_FRAME_BYTES
-from tests.integration.speaker import BrokerProcess, Speaker, body
+from tests.integration.speaker import RawBroker, Speaker, body
 from tests.waiting import PATIENCE_S
 
 
 @pytest_asyncio.fixture
-async def broker() -> AsyncIterator[BrokerProcess]:
-    async with BrokerProcess() as broker:
+async def broker(tmp_path: Path) -> AsyncIterator[RawBroker]:
+    async with RawBroker(tmp_path) as broker:
         yield broker
-        assert broker.alive
+        assert broker.running
 
 
-async def serves(broker: BrokerProcess, suffix: str = "") -> None:
+async def serves(broker: RawBroker, suffix: str = "") -> None:
     """The broker still does its work for others."""
     publisher = await broker.publisher(f"good-p{suffix}")
     subscriber = await broker.subscriber(f"good-s{suffix}", "x > 1")
@@ -60,12 +63,12 @@ async def serves(broker: BrokerProcess, suffix: str = "") -> None:
         assert (await client.last_word()).error == ""
 
 
-async def test_hello_advertise_subscribe_publish_deliver(broker: BrokerProcess) -> None:
+async def test_hello_advertise_subscribe_publish_deliver(broker: RawBroker) -> None:
     await serves(broker)
     asking = await broker.speaker()
     state = (await asking.status()).state
     assert state["broker"] == "B1"
-    assert state["process"]["pid"] == broker.process.pid
+    assert state["process"]["pid"] == broker.pid
     assert state["process"]["address"] == broker.address
     assert state["traffic"]["events_in"] == 2
     assert state["traffic"]["events_out"] == 1
@@ -73,7 +76,7 @@ async def test_hello_advertise_subscribe_publish_deliver(broker: BrokerProcess) 
 
 
 async def test_each_kind_of_bad_frame_gets_its_name_and_the_broker_goes_on(
-    broker: BrokerProcess,
+    broker: RawBroker,
 ) -> None:
     hello = encode(ClientHello(PROTOCOL_VERSION, "bad"))
     version = encode(ClientHello(99, "bad"))
@@ -113,7 +116,7 @@ async def last_word(speaker: Speaker) -> Goodnight:
     return frame
 
 
-async def test_oversized_and_truncated_frames(broker: BrokerProcess) -> None:
+async def test_oversized_and_truncated_frames(broker: RawBroker) -> None:
     large = await broker.speaker()
     large.writer.write(struct.pack(">I", MAX_FRAME_BYTES + 1) + bytes(100_000))
     goodnight = await large.last_word()
@@ -129,7 +132,7 @@ async def test_oversized_and_truncated_frames(broker: BrokerProcess) -> None:
 
 
 async def test_events_outside_the_advertised_space_are_refused_by_name(
-    broker: BrokerProcess,
+    broker: RawBroker,
 ) -> None:
     publisher = await broker.publisher(space="x > 10")
     publisher.publish(body(x=11), body(x=1), body(y="no x"), msgspec.Raw(b"\xc0"))
@@ -140,7 +143,7 @@ async def test_events_outside_the_advertised_space_are_refused_by_name(
     publisher.close()
 
 
-async def test_a_second_client_of_the_same_id_takes_over(broker: BrokerProcess) -> None:
+async def test_a_second_client_of_the_same_id_takes_over(broker: RawBroker) -> None:
     first = await broker.client("same")
     second = await broker.client("same")
     assert (await first.last_word()).error == "Fenced"
@@ -148,7 +151,7 @@ async def test_a_second_client_of_the_same_id_takes_over(broker: BrokerProcess) 
     await serves(broker)
 
 
-async def test_a_hostile_client_does_not_end_the_broker(broker: BrokerProcess) -> None:
+async def test_a_hostile_client_does_not_end_the_broker(broker: RawBroker) -> None:
     """Valid hellos, then frames with every kind of damage."""
     chance = random.Random(7)
     odd = [
@@ -177,8 +180,8 @@ async def test_a_hostile_client_does_not_end_the_broker(broker: BrokerProcess) -
     await serves(broker)
 
 
-async def test_a_hostile_neighbour_does_not_end_the_broker() -> None:
-    async with BrokerProcess(neighbours="B2") as broker:
+async def test_a_hostile_neighbour_does_not_end_the_broker(tmp_path: Path) -> None:
+    async with RawBroker(tmp_path, neighbour="B2") as broker:
         subscriber = await broker.subscriber("s", "x > 1 or name = 'a' or x is null")
         for value in ([1], {"a": 1}, None, 2**64 - 1, b"bytes", float("nan")):
             neighbour = await broker.speaker()
@@ -192,8 +195,10 @@ async def test_a_hostile_neighbour_does_not_end_the_broker() -> None:
         await serves(broker)
 
 
-async def test_a_consumer_that_stops_reading_is_visible_and_harms_no_other_client() -> None:
-    async with BrokerProcess(bound_bytes=1024 * 1024) as broker:
+async def test_a_consumer_that_stops_reading_is_visible_and_harms_no_other_client(
+    tmp_path: Path,
+) -> None:
+    async with RawBroker(tmp_path, backlog_bytes=1024 * 1024) as broker:
         publisher = await broker.publisher()
         slow = await broker.subscriber("slow")
         fast = await broker.subscriber("fast")
@@ -221,22 +226,26 @@ async def test_a_consumer_that_stops_reading_is_visible_and_harms_no_other_clien
             client.close()
 
 
-async def test_a_port_in_use_is_a_named_error(broker: BrokerProcess) -> None:
-    async with BrokerProcess(listen=broker.address) as second:
-        status, errors = await second.stopped()
-    assert status != 0
-    assert "AddressError" in errors
-    assert "in use" in errors
-    assert "Traceback" not in errors
+async def test_a_port_in_use_is_a_named_error(broker: RawBroker, tmp_path: Path) -> None:
+    second = RawBroker(tmp_path / "second", listen=broker.address)
+    second.log.parent.mkdir()
+    with pytest.raises(StartFailed, match="in use") as failed:
+        await second.start()
+    second.end()
+    assert "addresses look like" in failed.value.hint
+    assert failed.value.is_misuse
+    assert "Traceback" not in second.said
 
 
-async def test_a_signal_stops_the_broker_in_an_orderly_way() -> None:
-    async with BrokerProcess() as broker:
+async def test_a_signal_stops_the_broker_in_an_orderly_way(tmp_path: Path) -> None:
+    async with RawBroker(tmp_path) as broker:
         client = await broker.client("c")
-        broker.terminate()
+        broker.signal(signal.SIGTERM)
         assert (await client.last_word()).error == "Disconnected"
-        status, errors = await broker.stopped()
-        assert (status, errors) == (0, "")
+        async with asyncio.timeout(PATIENCE_S):
+            await broker.ended()
+        assert (broker.exit_status, broker.complaint) == (0, "")
+        assert "Traceback" not in broker.said
 
 
 async def test_a_broken_core_ends_serve_with_a_status(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ import motet
 from motet.broker.overlay.topology import BrokerPlace, Topology
 from motet.client.channel import ask
 from motet.fleet.process import free_ports
-from tests.integration.test_cli import MOTET, line
-from tests.waiting import PATIENCE_S
+from tests.integration.durable_broker import MOTET, DurableBroker
+from tests.integration.test_cli import line
+from tests.waiting import PATIENCE_S, eventually
 
 
 class Told:
@@ -212,83 +213,44 @@ async def test_there_must_be_an_overlay(tmp_path: Path) -> None:
 # ── a restored backup ────────────────────────────────────────────────────────────────────
 
 
-class Broker:
-    """One broker process with a folder of its own."""
+async def linked(broker: DurableBroker) -> None:
+    """Wait until its links are up and its neighbours have everything."""
 
-    def __init__(self, name: str, port: int, link: str, folder: Path) -> None:
-        self.url = f"motet://127.0.0.1:{port}"
-        self.folder = folder / name
-        self._arguments = (
-            *("broker", "--name", name, "--listen", self.url, "--link", link),
-            *("--heartbeat", "0.5", "--data", str(self.folder), "--json", "--while-stdin"),
-        )
+    async def settled() -> bool:
+        links = (await broker.status())["links"].values()
+        return all(link["phase"] == "up" and not link["unacknowledged"] for link in links)
 
-    async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            *MOTET,
-            *self._arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
-            assert json.loads(await self.process.stdout.readline())["address"] == self.url
-
-    async def ended(self) -> Told:
-        """How it ends by itself."""
-        async with asyncio.timeout(PATIENCE_S):
-            out, err = await self.process.communicate()
-        assert self.process.returncode is not None
-        return Told(self.process.returncode, out.decode(), err.decode())
-
-    async def stop(self) -> None:
-        if self.process.returncode is None:
-            self.process.terminate()
-            await self.ended()
-
-    async def linked(self) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while any(
-                link["phase"] != "up" or link["unacknowledged"]
-                for link in (await ask(self.url))["links"].values()
-            ):
-                await asyncio.sleep(0.02)
+    await eventually(settled)
 
 
 async def test_a_restored_backup_is_refused_and_joins_again_without_its_folder(
     tmp_path: Path,
 ) -> None:
-    ports = free_ports(2)
-    one = Broker("B1", ports[0], "B2", tmp_path)
-    two = Broker("B2", ports[1], f"B1={one.url}", tmp_path)
-    await one.start()
-    await two.start()
-    try:
-        async with motet.connect(one.url, client_id="alice") as alice:
+    quick = ("--heartbeat", "0.5")
+    one = DurableBroker(tmp_path, "B1", "--link", "B2", *quick)
+    two = DurableBroker(tmp_path, "B2", "--link", f"B1={one.address}", *quick)
+    async with one, two:
+        async with motet.connect(one.address, client_id="alice") as alice:
             await alice.advertise("n >= 0")
         await one.stop()
-        shutil.copytree(one.folder, tmp_path / "backup")
+        shutil.copytree(one.data, tmp_path / "backup")
         await one.start()
-        async with motet.connect(one.url, client_id="bob") as bob:
+        async with motet.connect(one.address, client_id="bob") as bob:
             await bob.advertise("m >= 0")
-        await one.linked()
+        await linked(one)
         await one.stop()
 
-        shutil.move(one.folder, tmp_path / "newer")
-        shutil.move(tmp_path / "backup", one.folder)
+        shutil.move(one.data, tmp_path / "newer")
+        shutil.move(tmp_path / "backup", one.data)
         await one.start()
-        told = await one.ended()
-        assert told.status == 1
-        assert "B1 runs on an older copy of its state" in told.err
-        assert "stop B1, move its data folder away, and start it without" in told.err
-        assert two.process.returncode is None
+        status, said = await one.end_seen()
+        assert status == 1
+        assert "B1 runs on an older copy of its state" in said
+        assert "stop B1, move its data folder away, and start it without" in said
+        assert two.running
 
-        shutil.move(one.folder, tmp_path / "stale")
+        shutil.move(one.data, tmp_path / "stale")
         await one.start()
-        await one.linked()
-        async with motet.connect(one.url, client_id="alice") as alice:
+        await linked(one)
+        async with motet.connect(one.address, client_id="alice") as alice:
             await alice.advertise("n >= 0")
-    finally:
-        await one.stop()
-        await two.stop()

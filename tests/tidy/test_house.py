@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,18 @@ def test_every_walk_goes_through_several_rooms(name: str) -> None:
     found = walks.measure(name, runs=1)
     assert found["files"] > found["rooms"] > 3
     assert found["calls"] > found["room changes"] > 20
+
+
+def test_no_test_has_its_own_class_of_broker_processes() -> None:
+    """`motet.fleet` starts them. The writer of golden files stays as the old release was."""
+    tests = Path(__file__).parents[1]
+    fleet = {each.name for each in Source().classes.values() if "motet.fleet" in each.module}
+    assert "BrokerProcess" in fleet
+    for path in tests.rglob("*.py"):
+        if path.parent.name != "golden" and path != Path(__file__):
+            text = path.read_text()
+            again = fleet & set(re.findall(r"^class (\w+)", text, re.MULTILINE))
+            assert not again, f"{path} defines {again} again"
+            # The tests of the command line test this option itself.
+            starts = "--while-stdin" in text and path.name != "test_cli.py"
+            assert not starts, f"{path} starts brokers itself"
