@@ -52,7 +52,8 @@ class Walk:
     """`with walk:` counts what happens inside; it can be entered several times."""
 
     def __init__(self) -> None:
-        self._calls: list[CodeType] = []
+        self.calls: list[CodeType] = []
+        """In their order; comprehensions and generator expressions, too."""
         self._prefix = f"{PACKAGE}/"
 
     def __enter__(self) -> Walk:
@@ -65,7 +66,7 @@ class Walk:
     def _called(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(self._prefix):
-            self._calls.append(code)
+            self.calls.append(code)
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Walk on until a condition is true; looking does not count."""
@@ -75,7 +76,7 @@ class Walk:
                     await asyncio.sleep(POLL_S)
 
     def figures(self) -> dict[str, int]:
-        calls = [code for code in self._calls if code.co_name not in UNCOUNTED]
+        calls = [code for code in self.calls if code.co_name not in UNCOUNTED]
         rooms = [room_of(Path(code.co_filename).relative_to(PACKAGE)) for code in calls]
         return {
             "calls": len(calls),

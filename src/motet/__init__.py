@@ -26,7 +26,7 @@ from motet.client import (
     connect,
     local,
 )
-from motet.client.logs.reader import open_log, open_log_sync, read, read_sync
+from motet.client.logs import open_log, open_log_sync, read, read_sync
 from motet.client.sync import connect_sync, local_sync
 from motet.errors import MotetError
 from motet.model import Event, Filter, attr

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+from motet.protocol.transactions import machine
+from motet.protocol.transactions.machine import Transactions
 from tools import house, walks
 from tools.source import Source
 
@@ -59,6 +62,14 @@ def test_every_walk_goes_through_several_rooms(name: str) -> None:
     found = walks.measure(name, runs=1)
     assert found["files"] > found["rooms"] > 3
     assert found["calls"] > found["room changes"] > 20
+
+
+def test_a_subscription_outside_a_transaction_meets_the_transaction_machine_once() -> None:
+    walk = walks.Walk()
+    asyncio.run(walks.subscribe(walk))
+    methods = {f"{Transactions.__name__}.{name}" for name in vars(Transactions) if name[0] != "_"}
+    met = [code.co_qualname for code in walk.calls if code.co_filename == machine.__file__]
+    assert [name for name in met if name in methods] == ["Transactions.admit"]
 
 
 def test_no_test_has_its_own_class_of_broker_processes() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src" / "motet"
+ROOT = Path(__file__).parents[2]
+SRC, LABS = ROOT / "src" / "motet", ROOT / "labs" / "motet_labs"
 
 IMPURE = {"asyncio", "socket", "time", "random", "os", "threading", "subprocess", "uuid", "secrets"}
 """What a pure room must never import."""
@@ -85,3 +87,24 @@ def test_nothing_imports_testing() -> None:
     for path in FILES:
         if room(path) not in {"testing", "cli", "chaos"}:
             assert not any(name.startswith("motet.testing") for name in imported(path)), path
+
+
+API = ("motet.client", "motet.client.sync", "motet.client.logs")
+"""The packages that an application imports; their `__all__` has the names."""
+LOG_MODULES = tuple(f"motet.client.logs.{name}" for name in ("reader", "query", "stage"))
+"""What the card of `motet.client.logs` describes, for programs such as Spark that read logs and
+write into sinks in parts."""
+ON_THE_API = [*(SRC / "spark").rglob("*.py"), *(LABS / "demo").rglob("*.py")]
+
+
+@pytest.mark.parametrize("path", ON_THE_API, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_spark_and_the_demo_use_the_public_client(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("motet.client") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("motet.client."):
+            assert node.module in (*API, *LOG_MODULES), f"{node.module} is internal to the client"
+            module = import_module(node.module)
+            public = getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])
+            for alias in node.names:
+                assert alias.name in public, f"{node.module}.{alias.name} is not public"

@@ -20,10 +20,15 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from motet.client.client import Client, Order, connect
-from motet.client.plan import Plan
-from motet.client.subscription import Subscription
-from motet.client.transaction import Invitation, Outcome, Transaction
+from motet.client import (
+    Client,
+    Invitation,
+    Outcome,
+    Plan,
+    Subscription,
+    Transaction,
+    connect,
+)
 from motet.errors import Aborted, MisuseError, MotetError, UnavailableError
 from motet.model import Event, Value
 from motet_labs.demo.overlay import Overlay
@@ -143,9 +148,12 @@ class DemoClients:
 
     async def _enter(self) -> None:
         for name, home in HOMES.items():
-            order: Order = "total" if name in WATCHERS else "publisher"
-            address = self.overlay.addresses[home]
-            opening = connect(address, client_id=name, order=order, history=self._history)
+            opening = connect(
+                self.overlay.addresses[home],
+                client_id=name,
+                order="total" if name in WATCHERS else "publisher",
+                history=self._history,
+            )
             self.clients[name] = await self._stack.enter_async_context(opening)
         for name in HANDLERS:
             handler = CaseHandler(self.clients[name], self.lots, self.heard.stretches)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from motet.broker.overlay.topology import BrokerPlace, Topology
-from motet.client.channel import ask
-from motet.errors import MotetError, UnavailableError
+from motet.errors import UnavailableError
 from motet.fleet.process import free_addresses
 from motet.fleet.supervisor import Supervisor
 
@@ -38,14 +37,15 @@ class Overlay:
         self.file = fleet.file
         self.addresses = fleet.addresses
         self.pids = {name: process.pid for name, process in fleet.processes.items()}
+        self._fleet = fleet
 
     async def is_back(self, broker: str) -> bool:
         """Whether the broker answers, as another process than at the start, with all its links."""
         try:
-            state = await ask(self.addresses[broker])
-        except MotetError:
+            state = (await self._fleet.statuses()).get(broker)
+        except UnavailableError:  # it has ended, and is not started yet
             return False
-        if state["process"]["pid"] == self.pids[broker]:
+        if state is None or state["process"]["pid"] == self.pids[broker]:
             return False
         return all(link["phase"] == "up" for link in state["links"].values())
 

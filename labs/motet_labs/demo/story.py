@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from motet.audit.recording import VARIABLE
-from motet.client.client import connect
-from motet.client.logs.reader import open_log
+from motet.client import connect
+from motet.client.logs import open_log
 from motet.errors import UnavailableError
 from motet_labs.demo import overlay
 from motet_labs.demo.clients import DemoClients, Dispatcher, EventSeen, HandOvers, Heard

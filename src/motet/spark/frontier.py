@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
-from motet.client.logs.query import REST, LogStep
+from motet.client.logs import REST, LogStep
 from motet.model.ids import NO_LIMIT
 from motet.spark.options import Vector
 

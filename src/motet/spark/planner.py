@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from motet.client.logs.query import REST, LogOutline
-from motet.client.logs.reader import SyncLogReader, open_log_sync
+from motet.client.logs import REST, LogOutline, SyncLogReader, open_log_sync
 from motet.errors import EventsLost, MisuseError, UnavailableError
 from motet.model import Filter
 from motet.model.ids import NO_LIMIT

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from motet.client.logs.query import LogBatch, LogOutline, LogStep
-from motet.client.logs.reader import open_log_sync
+from motet.client.logs import LogBatch, LogOutline, LogStep, open_log_sync
 from motet.errors import EventsLost, MisuseError
 from motet.model import Filter
 from motet.spark.columns import Columns, Transactions

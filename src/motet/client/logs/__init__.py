@@ -17,3 +17,26 @@ and delays no broker and no client. A request is retried only if it is idempoten
 Test only this room: `pytest tests/unit/client/test_reading.py tests/integration/test_log_reads.py
 tests/integration/test_sinks.py`
 """
+
+from motet.client.logs.query import REST, LogBatch, LogOutline, LogStep
+from motet.client.logs.reader import (
+    LogReader,
+    SyncLogReader,
+    open_log,
+    open_log_sync,
+    read,
+    read_sync,
+)
+
+__all__ = [
+    "REST",
+    "LogBatch",
+    "LogOutline",
+    "LogReader",
+    "LogStep",
+    "SyncLogReader",
+    "open_log",
+    "open_log_sync",
+    "read",
+    "read_sync",
+]

@@ -28,7 +28,16 @@ from motet.protocol.reading.messages import (
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["REST", "LogBatch", "LogOutline", "LogQuery", "LogStep", "OnLoss", "Place"]
+__all__ = [
+    "ATTRIBUTE",
+    "REST",
+    "LogBatch",
+    "LogOutline",
+    "LogQuery",
+    "LogStep",
+    "OnLoss",
+    "Place",
+]
 
 
 ATTRIBUTE: Final = "attributes."

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from motet.client.client import Client, connect
+from motet.client import Client, connect
 from motet.errors import EventError, MisuseError, NotAdvertised, UnavailableError
 from motet.model.events import Event
 from motet.model.filters import Filter
