@@ -217,6 +217,8 @@ async def test_mistakes_are_named_where_they_are_made() -> None:
     async with motet.local(1) as overlay:
         for wrong, complaint in (
             ({"durable": True, "keep": 0}, "keep"),
+            ({"keep": 60}, "add `durable=True`, or omit `keep`"),
+            ({"durable": False, "keep": 7 * 86_400.0}, "add `durable=True`"),
             ({"cursors": {"B1.1": "7"}}, "cursor of B1.1"),
             ({"cursors": 7}, "cursors map"),
             ({"acknowledge": "never"}, "acknowledge"),

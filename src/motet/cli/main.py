@@ -117,7 +117,7 @@ def _explain(error: Exception) -> int:
     if explain is not None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "motet"
-        problem = explain().strip() or "the command is incomplete"
+        problem = explain().strip().replace(": Value error, ", ": ") or "the command is incomplete"
         console.complain(problem.rstrip("."), f"`{command} --help` shows its usage")
         return console.MISUSE
     console.complain(f"{type(error).__name__}: {error}", "--debug prints the traceback")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from motet.broker.overlay.topology import Topology
 from motet.cli.console import Misuse, remark
+from motet.fleet.fleet import TOPOLOGY
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Url = Annotated[
@@ -39,7 +41,14 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 def used_topology() -> Path:
     """The topology of the overlay that `motet up` started in this folder."""
-    return DEFAULT_DIRECTORY / "topology.toml"
+    return DEFAULT_DIRECTORY / TOPOLOGY
+
+
+def status_command(directory: Path) -> str:
+    """The command that shows the overlay of a folder: without a file it looks in run/ only."""
+    if directory == DEFAULT_DIRECTORY:
+        return "motet status"
+    return f"motet status {shlex.quote(str(directory / TOPOLOGY))}"
 
 
 def all_addresses(targets: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import typer
 
 from motet.broker.overlay.topology import Topology
 from motet.cli.console import FINE, CommandFailed, out, say, say_json, table
-from motet.cli.options import DEFAULT_DIRECTORY, Json, group
+from motet.cli.options import DEFAULT_DIRECTORY, Json, group, status_command
 from motet.client.channel import ask_all
 from motet.errors import MotetError
 from motet.fleet.fleet import TOPOLOGY
@@ -55,7 +55,8 @@ def _ask(directory: Path, number: signal.Signals, json: bool) -> int:
     os.kill(before["pid"], number)
     after = _next_generation(directory, before)
     if after["error"]:
-        raise CommandFailed(after["error"], "`motet status` shows the overlay as it is now")
+        hint = f"`{status_command(directory)}` shows the overlay as it is now"
+        raise CommandFailed(after["error"], hint)
     _show(directory, after, json)
     return FINE
 

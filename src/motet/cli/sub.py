@@ -15,8 +15,8 @@ from motet.cli import notation
 from motet.cli.console import FINE, CommandFailed, Misuse, remark, say, say_json
 from motet.cli.interrupt import until_interrupted
 from motet.cli.options import Json, Url, entry_broker, split_word
-from motet.client.checks import Since, check_past
-from motet.client.client import KEEP_S, AwaitableContext, Client, as_order, connect
+from motet.client.checks import KEEP_S, Since, check_past
+from motet.client.client import AwaitableContext, Client, as_order, connect
 from motet.client.subscription import Subscription
 from motet.model import Event, Filter, as_filter
 from motet.runtime.loop import run
@@ -37,11 +37,14 @@ def sub(
         bool, typer.Option("--durable", help="Continue the durable session of --client.")
     ] = False,
     keep: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0.0, metavar="SECONDS", help="How long the broker keeps the durable session."
+            min=0.0,
+            metavar="SECONDS",
+            help="With --durable: how long the broker keeps the session.",
+            show_default=f"{KEEP_S:.0f}, a week",
         ),
-    ] = KEEP_S,
+    ] = None,
     forget: Annotated[
         bool, typer.Option("--forget", help="With --durable: delete the session at the end.")
     ] = False,
@@ -89,10 +92,11 @@ def sub(
     url, text = split_word(url, wanted, "FILTER")
     if durable and not client:
         raise Misuse("--durable needs the id of the client", "add --client ID")
-    if forget and not durable:
-        raise Misuse(
-            "--forget applies only to a durable session", "add --durable, or omit --forget"
-        )
+    for option, given in (("--forget", forget), ("--keep", keep is not None)):
+        if given and not durable:
+            raise Misuse(
+                f"{option} applies only to a durable session", f"add --durable, or omit {option}"
+            )
     client_id = client or f"sub-{os.getpid()}"
     filter, time, known = as_filter(text), _time(since), as_order(order)
 

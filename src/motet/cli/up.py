@@ -13,7 +13,7 @@ import typer
 
 from motet.broker.overlay.topology import Topology
 from motet.cli.console import FINE, Misuse, out, remark, say, say_json, table
-from motet.cli.options import DEFAULT_DIRECTORY, Json
+from motet.cli.options import DEFAULT_DIRECTORY, Json, status_command
 from motet.errors import MotetError
 from motet.fleet.process import StartFailed
 from motet.fleet.run_folder import Leftovers, RunFolder
@@ -209,5 +209,5 @@ def _show(supervisor: Supervisor, json: bool) -> None:
     say(f"all links are up; topology and logs are in {fleet.directory}/")
     say(f"  motet sub {topology.brokers[0].listen} \"symbol = 'ACME' and price > 10\"")
     say(f"  motet pub {last} symbol=ACME price=12.5")
-    say("  motet status")
+    say(f"  {status_command(fleet.directory)}")
     say("Ctrl-C stops the overlay")

@@ -18,6 +18,8 @@ MAX_TX_CHARS = 1024
 SHOWN_CHARS = 60
 Since = str | datetime | Mapping[str, int]
 MAX_NAME_CHARS = 1024
+KEEP_S = 7 * 86_400.0
+"""How long a durable session is kept by default."""
 CLOCKS_DIFFER = timedelta(seconds=1)
 """An event has its broker's time, and that clock may be a little ahead of ours."""
 
@@ -48,14 +50,20 @@ def is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def checked_keep(durable: bool, keep: float, client_id: str | None) -> float:
+def checked_keep(durable: bool, keep: float | None, client_id: str | None) -> float:
     """How long a session is to be kept; 0 if it is not durable."""
     if not durable:
+        if keep is not None:
+            raise MisuseError(
+                "`keep` applies only to a durable session; add `durable=True`, or omit `keep`"
+            )
         return 0.0
     if client_id is None:
         raise MisuseError(
             "a durable client needs a `client_id`, with which its next process finds the session"
         )
+    if keep is None:
+        return KEEP_S
     if not is_time(keep) or not 0 < keep <= MAX_KEEP_S:
         raise MisuseError(f"`keep` is above 0 and at most {MAX_KEEP_S:g} seconds, not {keep!r}")
     return float(keep)

@@ -508,10 +508,6 @@ Order = Literal["publisher", "total"]
 Acknowledge = Literal["auto", "manual"]
 ORDERS: dict[str, Order] = {"publisher": "publisher", "total": "total"}
 
-KEEP_S = 7 * 86_400.0
-"""How long a durable session is kept by default."""
-
-
 OnSession = Callable[[Client], object]
 """A plain or async function that is called with the client."""
 
@@ -525,7 +521,7 @@ class SessionOptions(TypedDict, total=False):
     best_effort: bool
     order: Order
     durable: bool
-    keep: float
+    keep: float | None
     cursors: Mapping[str, int] | None
     acknowledge: Acknowledge
     history: str | Path | None
@@ -548,7 +544,7 @@ async def connect(
     best_effort: bool = False,
     order: Order = "publisher",
     durable: bool = False,
-    keep: float = KEEP_S,
+    keep: float | None = None,
     cursors: Mapping[str, int] | None = None,
     acknowledge: Acknowledge = "auto",
     on_session_lost: OnSession | None = None,
@@ -573,12 +569,12 @@ async def connect(
     order. That takes a round trip longer, and stops while a broker with events for the client is
     down.
 
-    With `durable`, the session outlives this process: for `keep` seconds after its end the broker
-    keeps its subscriptions and their events for the next process that connects as a durable client
-    with the same id. `cursors` are the positions, by pubend, that the application has stored
-    itself: no event at or below them is delivered again. An event counts as processed when the
-    application asks for the next one; with `acknowledge="manual"`, when it calls `event.ack()`, or
-    `client.acknowledge()` for all that it has taken.
+    With `durable`, the session outlives this process: for `keep` seconds after its end (by default
+    a week) the broker keeps its subscriptions and their events for the next process that connects
+    as a durable client with the same id. `cursors` are the positions, by pubend, that the
+    application has stored itself: no event at or below them is delivered again. An event counts as
+    processed when the application asks for the next one; with `acknowledge="manual"`, when it calls
+    `event.ack()`, or `client.acknowledge()` for all that it has taken.
 
     `history` is a folder in which the client records what it does and receives, for
     `motet pipeline audit`; the default is the environment variable MOTET_HISTORY, if set.

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from motet.broker.overlay.topology import Topology
 from motet.cli.console import MISUSE, Misuse
 from motet.cli.main import run
 from motet.cli.options import all_addresses, entry_broker, only_broker, split_address, split_word
+from motet.fleet.supervisor import Supervisor
 
+up = import_module("motet.cli.up")
 URL = "motet://127.0.0.1:7901"
 ONE = '[brokers.B1]\nlisten = "127.0.0.1:7901"\n'
 TWO = f'{ONE}[brokers.B2]\nlisten = "127.0.0.1:7902"\nlinks = ["B1"]\n'
@@ -99,3 +104,19 @@ def test_words_behind_an_address() -> None:
     for first in (None, URL):
         with pytest.raises(Misuse, match="FILTER is missing"):
             split_word(first, None, "FILTER")
+
+
+@pytest.mark.parametrize("where", ["run", "the other run"])
+def test_motet_up_prints_the_command_that_shows_its_overlay(
+    where: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    supervisor = Supervisor(Topology.parse(TWO), Path(where), lambda _: None)
+    Path(where).mkdir()
+    supervisor.fleet.file.write_text(TWO)
+    up._show(supervisor, json=False)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "motet status" in line)
+    assert all_addresses(shlex.split(line)[2:]) == {"B1": URL, "B2": "motet://127.0.0.1:7902"}
