@@ -9,6 +9,8 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,6 +202,36 @@ async def test_the_window_holds_publishers_back() -> None:
         await alice.send_many({"step": step} for step in range(1, 500))
         await alice.flush()
         assert alice.session.unsettled == 0
+
+
+async def test_publish_waits_no_longer_than_its_timeout(tmp_path: Path) -> None:
+    async with (
+        motet.local(1, data=tmp_path) as overlay,
+        overlay.connect("alice", window=2) as alice,
+    ):
+        await alice.advertise("step > 0")
+        await alice.publish({"step": 1}, timeout=PATIENCE_S)
+        with pytest.raises(NotAdvertised):
+            await alice.publish({"step": 0}, timeout=PATIENCE_S)
+        with pytest.raises(MisuseError, match="number of seconds"):
+            await alice.publish({"step": 1}, timeout=-1)
+        await overlay.stop_broker("B1")
+        for step in (2, 3):
+            with pytest.raises(NoAnswer, match=r"not accepted within 0.01 s; it may still"):
+                await alice.publish({"step": step}, timeout=0.01)
+        with pytest.raises(TimeoutError, match=r"not sent within 0.01 s"):
+            await alice.publish({"step": 4}, timeout=0.01)
+        await overlay.start_broker("B1")
+        async with asyncio.timeout(PATIENCE_S):
+            await alice.publish({"step": 5}, timeout=PATIENCE_S)
+        steps = [row["step"] async for row in logged(overlay.address("B1"))]
+        assert steps == [1, 2, 3, 5]
+
+
+async def logged(url: str) -> AsyncIterator[dict[str, Any]]:
+    async for batch in motet.read(url, columns=["step"]):
+        for row in batch.rows():
+            yield row
 
 
 async def test_publishers_from_many_tasks() -> None:

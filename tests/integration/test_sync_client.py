@@ -20,6 +20,7 @@ from motet.errors import (
     Fenced,
     FilterError,
     MisuseError,
+    NoAnswer,
     NotAdvertised,
     NotEffective,
 )
@@ -91,6 +92,27 @@ def test_refusals(alice: motet.client.sync.SyncClient) -> None:
         alice.send("text")  # type: ignore[arg-type]
     with pytest.raises(MisuseError):
         alice.subscribe("step > 1", callback=7)  # type: ignore[arg-type]
+
+
+def test_publish_waits_no_longer_than_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.client.sync.client.DEFAULT_WINDOW", 2)
+    with motet.local_sync(1) as overlay, overlay.connect("alice", window=1) as alice:
+        alice.advertise("step > 0")
+        alice.publish({"step": 1}, timeout=PATIENCE_S)
+        overlay.stop_broker("B1")
+        receipt = alice.send({"step": 2})
+        with pytest.raises(NoAnswer, match=r"not accepted within 0.01 s; it may still"):
+            receipt.wait(timeout=0.01)
+        for step in range(3, 6):
+            with pytest.raises(TimeoutError, match=r"not accepted within 0.01 s"):
+                alice.publish({"step": step}, timeout=0.01)
+        with pytest.raises(NoAnswer, match=r"not sent within 0.01 s"):
+            alice.publish({"step": 6}, timeout=0.01)
+        with pytest.raises(MisuseError, match="number of seconds"):
+            alice.publish({"step": 7}, timeout=-1)
+        with pytest.raises(NoAnswer, match="4 publications were not settled"):
+            alice.flush(timeout=0.01)
+        alice.close(timeout=0.01)
 
 
 def test_each_verb_takes_its_own_kind(alice: motet.client.sync.SyncClient) -> None:

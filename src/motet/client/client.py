@@ -36,7 +36,7 @@ from motet.client.driver import CHECK_BROKER, SessionDriver
 from motet.client.explanation import Explanation, Sketch
 from motet.client.history import HistoryRecorder
 from motet.client.plan import Plan
-from motet.client.publications import EventEncoder, Publishable, Receipt
+from motet.client.publications import EventEncoder, Publishable, Receipt, not_accepted, not_settled
 from motet.client.session.machine import DEFAULT_WINDOW, ClientMachine
 from motet.client.session.state import Failure, error_of
 from motet.client.subscription import (
@@ -382,7 +382,12 @@ class Client:
     # ── publications ─────────────────────────────────────────────────────────────────────
 
     async def publish(
-        self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
+        self,
+        event: Publishable,
+        payload: bytes = b"",
+        *,
+        best_effort: bool | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Publish an event (an `Event`, or a dict of attributes), and wait until it is durable.
 
@@ -391,9 +396,22 @@ class Client:
         `best_effort` no broker logs it, and it returns when the broker has accepted the event:
         this costs less, but a crash or a slow subscriber may lose the event.
 
-        To publish many events, do not wait for each: use `send` or `publish_many`.
+        It raises `NoAnswer`, a `TimeoutError`, if that takes longer than `timeout` seconds; the
+        text says whether the event may still become durable. To publish many events, do not wait
+        for each: use `send` or `publish_many`.
         """
-        await (await self.send(event, payload, best_effort=best_effort))
+        if timeout is None:
+            await (await self.send(event, payload, best_effort=best_effort))
+            return
+        receipt: Receipt | None = None
+        try:
+            async with asyncio.timeout(checked_time(timeout)):
+                receipt = await self.send(event, payload, best_effort=best_effort)
+                await receipt
+        except TimeoutError as problem:
+            if isinstance(problem, MotetError):
+                raise
+            raise not_accepted(timeout, sent=receipt is not None) from None
 
     async def publish_many(
         self, events: Iterable[Publishable], *, best_effort: bool | None = None
@@ -450,10 +468,7 @@ class Client:
                 async with asyncio.timeout(timeout):
                     await self._ledger.reach(made)
             except TimeoutError:
-                raise NoAnswer(
-                    f"{made - self._ledger.settled} publications were not settled within "
-                    f"{timeout:g} s"
-                ) from None
+                raise not_settled(made - self._ledger.settled, timeout or 0.0) from None
         count, failed, first = self._ledger.take_failures(made)
         if first is not None:
             text = f"{failed} of {count} publications failed; the first one: {first.text}"

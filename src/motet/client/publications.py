@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Raw
 
 from motet.client.session.state import Failure, Settled, error_of
-from motet.errors import MisuseError, UnavailableError
+from motet.errors import MisuseError, NoAnswer, UnavailableError
 from motet.model import Event, Value, encode_event
 
 PLAIN: Final = frozenset({bool, float, str})
@@ -147,6 +147,21 @@ class ReceiptBook:
 
 def _last(exceptions: Exceptions) -> int:
     return exceptions.last
+
+
+def not_settled(count: int, timeout_s: float) -> NoAnswer:
+    return NoAnswer(f"{count} publications were not settled within {timeout_s:g} s")
+
+
+def not_accepted(timeout_s: float, *, sent: bool) -> NoAnswer:
+    """The error of a publication that was not settled in time."""
+    within = f"within {timeout_s:g} s"
+    if sent:
+        return NoAnswer(
+            f"the event was not accepted {within}; it may still become durable, and `flush()` "
+            "waits for it"
+        )
+    return NoAnswer(f"the event was not sent {within}: too many publications are unsettled")
 
 
 class Receipt:

@@ -8,16 +8,19 @@ import pytest
 
 import motet
 import motet.client
+import motet.client.logs
 import motet.client.sync
 import motet.cloudevents
 from motet import errors
+
+MODULES = [motet, motet.client, motet.client.sync, motet.client.logs, motet.cloudevents]
 
 
 def test_the_top_level_has_few_names() -> None:
     assert 10 <= len(motet.__all__) <= 20
 
 
-@pytest.mark.parametrize("module", [motet, motet.client, motet.client.sync, motet.cloudevents])
+@pytest.mark.parametrize("module", MODULES)
 def test_what_is_promised_exists(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert len(names) == len(set(names))

@@ -33,12 +33,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from msgspec import Raw
 
-from motet.client.checks import check_callable
+from motet.client.checks import check_callable, checked_time
 from motet.client.client import LEAVE_S, Client, SessionOptions, connect
 from motet.client.driver import ClientSession
 from motet.client.local import LocalOptions, LocalOverlay, local
 from motet.client.plan import Plan
-from motet.client.publications import EventEncoder, Publishable
+from motet.client.publications import EventEncoder, Publishable, not_accepted, not_settled
 from motet.client.registrations import check_callback
 from motet.client.session.machine import DEFAULT_WINDOW
 from motet.client.subscription import Advertisement, Registration, Subscription
@@ -76,8 +76,10 @@ class SyncReceipt:
         self.ordinal = ordinal
 
     def wait(self, timeout: float | None = None) -> None:
-        """Raises `NotAdvertised` or another refusal; `TimeoutError` if it takes longer."""
-        self._client._settled(self.ordinal, timeout)
+        """Raises `NotAdvertised` or another refusal; `NoAnswer`, a `TimeoutError`, if it takes
+        longer."""
+        if not self._client._settled(self.ordinal, timeout):
+            raise not_accepted(timeout or 0.0, sent=True)
 
     def __repr__(self) -> str:
         return f"<SyncReceipt {self.ordinal}>"
@@ -287,7 +289,6 @@ class SyncClient(Facade[Client]):
     execute = blocking(Client.execute)
     explain = taking(Client.explain, SyncTransaction, Plan)
     outcome = taking(Client.outcome, SyncTransaction, str)
-    flush = blocking(Client.flush)
 
     def __init__(
         self,
@@ -335,12 +336,13 @@ class SyncClient(Facade[Client]):
         """As `Client.subscriptions`."""
         return tuple(e for e in self.registrations if isinstance(e, SyncSubscription))
 
-    def _in_order(self, work: Coroutine[Any, Any, T], /) -> T:
-        """Run a request after everything that this client published before it."""
+    def _in_order(self, work: Coroutine[Any, Any, T], /, patience_s: float | None = None) -> T:
+        """Run a request after everything that this client published before it, or, with
+        `patience_s`, after that time."""
 
         async def after_publications() -> T:
             if self._pumping is not None:
-                await asyncio.wait({self._pumping})
+                await asyncio.wait({self._pumping}, timeout=patience_s)
             return await work
 
         try:
@@ -397,9 +399,14 @@ class SyncClient(Facade[Client]):
         best_effort: bool | None = None,
         timeout: float | None = None,
     ) -> None:
-        """As `Client.publish`: waits until the event is durable. `TimeoutError` if that takes
-        longer than `timeout` seconds; the event may still become durable."""
-        self.send(event, payload, best_effort=best_effort).wait(timeout)
+        """As `Client.publish`: waits until the event is durable."""
+        if timeout is None:
+            self.send(event, payload, best_effort=best_effort).wait()
+            return
+        until = time.monotonic() + checked_time(timeout)
+        receipt = self._send(event, payload, best_effort, until)
+        if receipt is None or not self._settled(receipt.ordinal, until - time.monotonic()):
+            raise not_accepted(timeout, sent=receipt is not None)
 
     def publish_many(
         self, events: Iterable[Publishable], *, best_effort: bool | None = None
@@ -412,7 +419,7 @@ class SyncClient(Facade[Client]):
         self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
     ) -> SyncReceipt:
         """As `Client.send`: waits only while too many events are unsettled."""
-        receipt = self._send(event, payload, best_effort, wait=True)
+        receipt = self._send(event, payload, best_effort, None)
         assert receipt is not None
         return receipt
 
@@ -420,19 +427,25 @@ class SyncClient(Facade[Client]):
         self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
     ) -> SyncReceipt | None:
         """As `Client.send_nowait`: returns None instead of waiting."""
-        return self._send(event, payload, best_effort, wait=False)
+        return self._send(event, payload, best_effort, 0.0)
 
     def _send(
-        self, event: Publishable, payload: bytes, best_effort: bool | None, *, wait: bool
+        self,
+        event: Publishable,
+        payload: bytes,
+        best_effort: bool | None,
+        until: float | None,
     ) -> SyncReceipt | None:
+        """None if there is no room before the time `until`."""
         self._thread.check_process()  # before the lock, which the parent may have held
         body = self._encoder.body(event, payload)
         sure = self._wrapped._sure if best_effort is None else not best_effort
         with self._room:
             while len(self._queue) >= DEFAULT_WINDOW and self._error is None:
-                if not wait:
+                left_s = None if until is None else until - time.monotonic()
+                if left_s is not None and left_s <= 0:
                     return None
-                self._room.wait()
+                self._room.wait(left_s)
             self._check_open()
             self._queue.append((body, sure))
             self._made = ordinal = self._made + 1
@@ -450,19 +463,38 @@ class SyncClient(Facade[Client]):
             last = self.send(event, best_effort=best_effort)
         return last
 
-    def _settled(self, ordinal: int, timeout: float | None) -> None:
+    def flush(self, timeout: float | None = None) -> None:
+        """As `Client.flush`."""
+        made = self._made
+        if not self._settled(made, timeout, check=False):
+            raise not_settled(made - self._wrapped._ledger.settled, timeout or 0.0)
+        self._in_order(self._wrapped.flush())
+
+    def _settled(self, ordinal: int, timeout: float | None, *, check: bool = True) -> bool:
+        """Wait until a publication is settled, and `check` that it was not refused. False: it took
+        too long."""
         ledger = self._wrapped._ledger
 
         async def reach() -> None:
-            async with asyncio.timeout(timeout):
-                if self._pumping is not None:
-                    await asyncio.wait({self._pumping})
-                if ordinal > self._wrapped._driver.made:
-                    self._check_open()
-                await ledger.reach(ordinal)
-            ledger.check(ordinal)
+            if self._pumping is not None:
+                await asyncio.wait({self._pumping})
+            if ordinal > self._wrapped._driver.made:
+                self._check_open()
+            await ledger.reach(ordinal)
 
-        self._thread.call(reach())
+        async def is_settled() -> bool:
+            try:
+                async with asyncio.timeout(timeout):
+                    await reach()
+            except TimeoutError as problem:
+                if isinstance(problem, MotetError):
+                    raise
+                return False
+            if check:
+                ledger.check(ordinal)
+            return True
+
+        return self._thread.call(is_settled())
 
     def _check_open(self) -> None:
         if self._error is None and self._wrapped.closed:
@@ -513,7 +545,8 @@ class SyncClient(Facade[Client]):
             self._in_order(
                 self._wrapped.close(
                     timeout=timeout, discard_session=discard_session, acknowledge=acknowledge
-                )
+                ),
+                patience_s=timeout,
             )
         finally:
             with self._room:
