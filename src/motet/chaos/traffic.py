@@ -57,8 +57,7 @@ class FrailDriver(SessionDriver):
         """As SIGKILL would: no goodbye, no answer, no reconnect."""
         self.error = ClosedError("this client was killed")
         self.dialer.stop()
-        for entry in self.registrations.entries.values():
-            entry.end(None)
+        self.registrations.end_all(None)
         self.drop()
 
 

@@ -376,7 +376,7 @@ class Client:
         driver.check_open()
         for entry in driver.registrations.entries.values():
             if isinstance(entry, Subscription) and entry.claimed:
-                entry.acknowledge()
+                entry._acknowledge()
         driver.progress.tell()
 
     # ── publications ─────────────────────────────────────────────────────────────────────

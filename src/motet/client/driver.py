@@ -343,10 +343,9 @@ class SessionDriver:
         self._relief.set()
         self.dialer.stop()
         ended_by_choice = isinstance(error, ClosedError)
-        for entry in list(self.registrations.entries.values()):
-            if self.machine.durable and isinstance(entry, Subscription):
-                entry.put_back()
-            entry.end(None if ended_by_choice else error)
+        self.registrations.end_all(
+            None if ended_by_choice else error, put_back=self.machine.durable
+        )
         self.registrations.entries.clear()
         # If a durable session stays, the broker closes once it has stored the client's position:
         # acknowledged events must not be delivered again, whichever process dies next.

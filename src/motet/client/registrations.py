@@ -135,7 +135,7 @@ class Registrations:
         except BaseException:
             if self.entries.get(entry.handle) is entry:
                 del self.entries[entry.handle]
-            entry.end(None)
+            entry._end(None)
             raise
 
     def _is_left(self, entry: Registration) -> bool:
@@ -153,7 +153,7 @@ class Registrations:
                 f"{what}: one of this name is in effect with the filter {left.filter}; cancel it "
                 "by its name first, or use another name"
             )
-        entry.inherit(left)
+        entry._inherit(left)
         if isinstance(entry, Subscription):
             self._driver.progress.busy(entry)
         return True
@@ -215,15 +215,22 @@ class Registrations:
             entry.leaving = False
             refused = news.failure is not None and news.failure.error == InTransaction.__name__
             if not refused:
-                entry.end(None)
+                entry._end(None)
                 self.entries.pop(entry.handle, None)
 
     def over(self, handle: int, error: MotetError | None) -> Registration | None:
         """A registration has ended; returns it, if it is known."""
         entry = self.entries.pop(handle, None)
         if entry is not None:
-            entry.end(error)
+            entry._end(error)
         return entry
+
+    def end_all(self, error: MotetError | None, *, put_back: bool = False) -> None:
+        """The session has ended. With `put_back`, a later process gets the unread events."""
+        for entry in list(self.entries.values()):
+            if put_back and isinstance(entry, Subscription):
+                entry._put_back()
+            entry._end(error)
 
     # ── in a transaction ─────────────────────────────────────────────────────────────────
 
@@ -295,7 +302,7 @@ class Arrivals:
             for handle in handles:
                 entry = entries.get(handle)
                 if isinstance(entry, Subscription):
-                    entry.arrive(publication)
+                    entry._arrive(publication)
         if news.dropped:
             log.warning("the broker dropped %d events that were not read in time", news.dropped)
             self.dropped_by_broker += news.dropped
@@ -313,7 +320,7 @@ class Arrivals:
     def _bring(self, handle: int, pubend: str, ticks: list[int], batch: list[Publication]) -> None:
         entry = self._entries.get(handle)
         if isinstance(entry, Subscription):
-            entry.bring(pubend, ticks, batch)
+            entry._bring(pubend, ticks, batch)
             self._progress.busy(entry)
 
     def missed(self, news: Missed) -> None:
@@ -328,7 +335,7 @@ class Arrivals:
             self._early.append(news)
         for entry in self._entries.values():
             if isinstance(entry, Subscription):
-                entry.miss(news.pubend, news.first, news.last)
+                entry._miss(news.pubend, news.first, news.last)
                 self._progress.busy(entry)
         if not self._progress.armed:
             self._progress.arm()
@@ -339,7 +346,7 @@ class Arrivals:
             self._early.clear()
         elif isinstance(entry, Subscription):
             for news in self._early:
-                entry.miss(news.pubend, news.first, news.last)
+                entry._miss(news.pubend, news.first, news.last)
                 self._progress.busy(entry)
 
 

@@ -54,7 +54,7 @@ class Registration:
         """The transaction that ends it, or has ended it."""
         self.leaving = False
         """Its removal was requested; it stays in force if an undecided transaction holds it."""
-        self.facade: Any = None
+        self._facade: Any = None
         """Its synchronous facade, if there is one."""
         self._withdraw = withdraw
         self._error: MotetError | None = None
@@ -77,12 +77,12 @@ class Registration:
     async def _take_back(self, wait: str, timeout: float) -> None:
         await self._withdraw(self, wait, timeout)
 
-    def inherit(self, left: Registration) -> None:
+    def _inherit(self, left: Registration) -> None:
         """For the client: replace the registration that an earlier process has left."""
         left.claimed = True
         self.handle = left.handle
 
-    def end(self, error: MotetError | None) -> None:
+    def _end(self, error: MotetError | None) -> None:
         """For the client: it has ended, by choice or by `error`."""
         if not self._over:
             self._over = True
@@ -209,7 +209,7 @@ class Progress:
     def cursors_of(self, subscription: Subscription) -> dict[str, int]:
         """The same as `cursors`, for one subscription."""
         now = dict(self._machine.streams.received)
-        for pubend, upto in subscription.owed().items():
+        for pubend, upto in subscription._owed().items():
             now[pubend] = min(now.get(pubend, upto), upto)
         return now
 
@@ -217,7 +217,7 @@ class Progress:
         """By pubend, the tick up to which the application has acknowledged everything."""
         now = dict(self._machine.streams.received)
         for subscription in list(self._busy):
-            owed = subscription.owed()
+            owed = subscription._owed()
             if not owed:
                 del self._busy[subscription]
             for pubend, upto in owed.items():
@@ -286,11 +286,12 @@ class Subscription(Registration, AsyncIterator[Event]):
         self._on_loss = on_loss
         self._progress = progress
         self._wakers: list[Callable[[], None]] = []
-        self.bell: Callable[[], None] | None = None
+        self._bell: Callable[[], None] | None = None
         """Called on the loop's thread after every arrival and at the end."""
         self._breath = BREATH
         self._callback = callback
         self._calling: asyncio.Task[None] | None = None
+        """The task that passes events to the callback, if there is one."""
         if callback is not None:
             self._calling = asyncio.get_running_loop().create_task(self._call(callback))
 
@@ -357,19 +358,19 @@ class Subscription(Registration, AsyncIterator[Event]):
             self._progress.arm_from_any_thread()
         return None if item is None else self._event(item)
 
-    # ── for the client ───────────────────────────────────────────────────────────────────
+    # ── for other modules of the client ──────────────────────────────────────────────────
 
-    def arrive(self, publication: Publication) -> None:
+    def _arrive(self, publication: Publication) -> None:
         buffer = self._buffer
         if len(buffer) < self._capacity:
             buffer.append(publication)
             self._arrivals += 1
-            if self._wakers or self.bell is not None:
+            if self._wakers or self._bell is not None:
                 self._wake()
         else:
-            self.lose(1)
+            self._lose(1)
 
-    def bring(self, pubend: str, ticks: list[int], batch: list[Publication]) -> None:
+    def _bring(self, pubend: str, ticks: list[int], batch: list[Publication]) -> None:
         """Exactly-once events, in order. They may exceed the buffer's capacity: the broker's window
         limits unacknowledged events."""
         if self._after and (after := self._after.pop(pubend, 0)):
@@ -383,7 +384,7 @@ class Subscription(Registration, AsyncIterator[Event]):
         self._buffer.extend(zip(repeat(pubend), ticks, batch))
         self._wake()
 
-    def miss(self, pubend: str, first: int, last: int) -> None:
+    def _miss(self, pubend: str, first: int, last: int) -> None:
         """Exactly-once events are lost, after all that have arrived."""
         self.lost += 1
         if self._on_loss == "raise":
@@ -398,7 +399,7 @@ class Subscription(Registration, AsyncIterator[Event]):
             batches = self._batches[pubend] = deque()
         batches.append((self._arrivals, ticks))
 
-    def owed(self) -> dict[str, int]:
+    def _owed(self) -> dict[str, int]:
         """By pubend with unacknowledged events: the tick before the first of them."""
         if self._over:  # the application may still read the rest, but need not acknowledge it
             self._batches.clear()
@@ -447,58 +448,53 @@ class Subscription(Registration, AsyncIterator[Event]):
         if not self._progress.armed:
             self._progress.arm_from_any_thread()
 
-    def acknowledge(self) -> None:
+    def _acknowledge(self) -> None:
         """Acknowledge everything that the application has taken."""
         if self._callback is None:  # else its callback may be running
             self._in_hand = 0
         self._acknowledged = self._arrivals - len(self._buffer) - self._in_hand
 
-    def put_back(self) -> None:
+    def _put_back(self) -> None:
         """Drop unread exactly-once events: they will come again, to the client's next process."""
         self._batches.clear()
         kept = [item for item in self._buffer if isinstance(item, Publication)]
         self._buffer.clear()
         self._buffer.extend(kept)
 
-    def inherit(self, left: Registration) -> None:
+    def _inherit(self, left: Registration) -> None:
         """Take over the buffered events, with losses in their place. Losses that are only to be
         counted are in `left.lost` already."""
-        super().inherit(left)
+        super()._inherit(left)
         assert isinstance(left, Subscription)
         self.lost, self.dropped = left.lost, left.dropped
         while left._buffer:
             item = left._buffer.popleft()
             if isinstance(item, Publication):
-                self.arrive(item)
+                self._arrive(item)
             elif isinstance(item, EventsLost):
                 self.lost -= 1
-                self.miss(item.pubend, item.first, item.last)
+                self._miss(item.pubend, item.first, item.last)
             else:
-                self.bring(item[0], [item[1]], [item[2]])
+                self._bring(item[0], [item[1]], [item[2]])
         left._batches.clear()
 
-    def lose(self, count: int) -> None:
+    def _lose(self, count: int) -> None:
         if not self.dropped:
             log.warning("%r does not read fast enough; its newest events are dropped", self)
         self.dropped += count
 
-    def end(self, error: MotetError | None) -> None:
-        super().end(error)
+    def _end(self, error: MotetError | None) -> None:
+        super()._end(error)
         if self._batches and not self._progress.armed:
             self._progress.arm()
         self._wake()
-
-    @property
-    def calling(self) -> asyncio.Task[None] | None:
-        """The task that passes events to the callback, if there is one."""
-        return self._calling
 
     def _wake(self) -> None:
         wakers, self._wakers = self._wakers, []
         for waker in wakers:
             waker()
-        if self.bell is not None:
-            self.bell()
+        if self._bell is not None:
+            self._bell()
 
     async def _next_arrival(self) -> None:
         self._breath = BREATH
@@ -563,7 +559,7 @@ class Subscription(Registration, AsyncIterator[Event]):
 async def finish(entries: Iterable[Registration]) -> None:
     """Let callbacks process what is buffered; cancel all that take too long, at the same time."""
     me = asyncio.current_task()  # a callback that ends its subscription cannot await itself
-    callings = (entry.calling for entry in entries if isinstance(entry, Subscription))
+    callings = (entry._calling for entry in entries if isinstance(entry, Subscription))
     others = {calling for calling in callings if calling is not None and calling is not me}
     if others:
         _, late = await asyncio.wait(others, timeout=FINISH_BOUND_S)

@@ -41,3 +41,15 @@ def test_errors_are_all_in_one_module() -> None:
     for _, kind in inspect.getmembers(errors, inspect.isclass):
         if issubclass(kind, errors.MotetError):
             assert kind.__module__ == "motet.errors"
+
+
+def test_handles_show_an_application_only_its_own_methods() -> None:
+    """Those for other modules of the client begin with an underscore."""
+    common = {"active", "ended", "error", "kind"}
+    assert public(motet.client.Advertisement) == common | {"unadvertise"}
+    own = {"buffered", "cursors", "get_nowait", "unsubscribe"}
+    assert public(motet.client.Subscription) == common | own | {"ack"}  # for `event.ack()`
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}

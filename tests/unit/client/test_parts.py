@@ -154,18 +154,18 @@ async def test_a_full_buffer_drops_the_newest_and_says_so_once(
     subscription = Subscription(EVERYTHING, _nothing, progress=idle(), buffer=3)
     with caplog.at_level(logging.WARNING, "motet.client"):
         for step in range(5):
-            subscription.arrive(_publication(step))
+            subscription._arrive(_publication(step))
     assert (subscription.buffered, subscription.dropped) == (3, 2)
     assert len(caplog.records) == 1
-    subscription.end(None)
+    subscription._end(None)
     assert [event["step"] async for event in subscription] == [0, 1, 2]
 
 
 async def test_an_iterator_that_never_waits_lets_the_loop_breathe() -> None:
     subscription = Subscription(EVERYTHING, _nothing, progress=idle())
     for step in range(2000):
-        subscription.arrive(_publication(step))
-    subscription.end(None)
+        subscription._arrive(_publication(step))
+    subscription._end(None)
     turns = 0
 
     async def other() -> None:
@@ -182,8 +182,8 @@ async def test_an_iterator_that_never_waits_lets_the_loop_breathe() -> None:
 
 async def test_iteration_raises_what_ended_the_session() -> None:
     subscription = Subscription(EVERYTHING, _nothing, progress=idle())
-    subscription.arrive(_publication(1))
-    subscription.end(Fenced("another one"))
+    subscription._arrive(_publication(1))
+    subscription._end(Fenced("another one"))
     assert (await anext(subscription))["step"] == 1
     with pytest.raises(Fenced):
         await anext(subscription)
@@ -195,8 +195,8 @@ async def test_two_readers_share_and_a_cancelled_one_harms_nobody() -> None:
     await asyncio.sleep(0)
     readers[0].cancel()
     await asyncio.sleep(0)
-    subscription.arrive(_publication(1))
-    subscription.arrive(_publication(2))
+    subscription._arrive(_publication(1))
+    subscription._arrive(_publication(2))
     assert {(await reader)["step"] for reader in readers[1:]} == {1, 2}
 
 
@@ -224,8 +224,8 @@ async def test_a_callback_that_awaits_something_cancelled_has_failed_and_goes_on
 
     subscription = Subscription(EVERYTHING, _nothing, progress=idle(), callback=on_event)
     for step in range(3):
-        subscription.arrive(_publication(step))
-    subscription.end(None)
+        subscription._arrive(_publication(step))
+    subscription._end(None)
     await finish([subscription])
     assert seen == [0, 1, 2]
     assert subscription.callback_errors == 1
@@ -239,10 +239,10 @@ async def test_stuck_callbacks_are_stopped_together(monkeypatch: pytest.MonkeyPa
         for _ in range(9)
     ]
     for subscription in stuck:
-        subscription.arrive(_publication(1))
+        subscription._arrive(_publication(1))
     began = time.monotonic()
     await finish(stuck)
     assert time.monotonic() - began < 1.0
     await asyncio.sleep(0.01)
-    assert all(s.calling is not None and s.calling.cancelled() for s in stuck)
+    assert all(s._calling is not None and s._calling.cancelled() for s in stuck)
     assert all(s.callback_errors == 0 for s in stuck)

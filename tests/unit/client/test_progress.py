@@ -151,9 +151,9 @@ async def test_pubends_and_best_effort_events_do_not_disturb_each_other() -> Non
     scene = Scene()
     subscription = scene.subscribe()
     best_effort = publications([100])[0]
-    subscription.arrive(best_effort)
+    subscription._arrive(best_effort)
     scene.deliver(3, 4)
-    subscription.arrive(best_effort)
+    subscription._arrive(best_effort)
     scene.deliver(1, pubend="q")
     scene.deliver(6)
     expected = [
@@ -172,7 +172,7 @@ async def test_events_know_their_place() -> None:
     scene = Scene()
     subscription = scene.subscribe()
     scene.deliver(7)
-    subscription.arrive(publications([1])[0])
+    subscription._arrive(publications([1])[0])
     sure, best_effort = await anext(subscription), await anext(subscription)
     assert (sure.pubend, sure.tick, sure.sequence) == ("p", 7, 7)
     assert (best_effort.pubend, best_effort.tick) == (None, None)
@@ -184,7 +184,7 @@ async def test_a_subscription_that_is_over_holds_nothing_back() -> None:
     scene.deliver(3, 4)
     assert [await step(other), await step(other), other.get_nowait()] == [3, 4, None]
     assert scene.processed() == {"p": 2}
-    subscription.end(None)
+    subscription._end(None)
     assert scene.processed() == {"p": 4}
     assert await step(subscription) == 3  # what is buffered can still be read
 
@@ -224,13 +224,13 @@ def test_positions_are_those_of_a_plain_model(moves: list[tuple[str, int]]) -> N
     for move, which in moves:
         tick += 1
         if move == "b":
-            entries[which].arrive(publications([tick])[0])
+            entries[which]._arrive(publications([tick])[0])
             waiting[which].append(("", tick))
         elif move in "pq":
             ticks = [tick, tick + 1]
             tick += 1
             for each in range(which, 3):
-                entries[each].bring(move, ticks, publications(ticks))
+                entries[each]._bring(move, ticks, publications(ticks))
                 waiting[each] += [(move, tick) for tick in ticks]
         else:
             count = 1 if move == "t" else len(waiting[which]) + 1
@@ -244,7 +244,7 @@ def test_positions_are_those_of_a_plain_model(moves: list[tuple[str, int]]) -> N
             for pubend, owed in reversed(in_hand[each] + waiting[each]):
                 first[pubend] = owed - 1
             first.pop("", None)
-            assert entry.owed() == first
+            assert entry._owed() == first
 
 
 # ── telling ──────────────────────────────────────────────────────────────────────────────
@@ -296,7 +296,7 @@ async def test_a_callback_is_done_with_an_event_when_it_returns() -> None:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert scene.processed() == {"p": 5}
-    subscription.end(None)
+    subscription._end(None)
     await finish([subscription])
 
 
@@ -320,7 +320,7 @@ async def test_readers_in_threads_are_never_ahead_of_themselves() -> None:
     thread = threading.Thread(target=read)
     thread.start()
     while not over.is_set():
-        owed = subscription.owed().get("p")
+        owed = subscription._owed().get("p")
         if owed is not None and owed > in_hand:
             early.append(owed)
         await asyncio.sleep(0)

@@ -118,7 +118,7 @@ class SyncSubscription(Facade[Subscription]):
         super().__init__(entry, host)
         self._arrival = threading.Condition()
         self._waiting = 0
-        entry.bell = self._ring
+        entry._bell = self._ring
 
     def _ring(self) -> None:
         # Read without the lock: a waiting thread counts itself before it looks for an event, so
@@ -190,13 +190,13 @@ SyncRegistration = SyncAdvertisement | SyncSubscription
 
 def facade_of(entry: Registration, host: Host) -> SyncRegistration:
     """The one facade of a registration; there is only one because it is told of arrivals."""
-    if entry.facade is None:
+    if entry._facade is None:
         if isinstance(entry, Subscription):
-            entry.facade = SyncSubscription(entry, host)
+            entry._facade = SyncSubscription(entry, host)
         else:
             assert isinstance(entry, Advertisement)
-            entry.facade = SyncAdvertisement(entry, host)
-    found: SyncRegistration = entry.facade
+            entry._facade = SyncAdvertisement(entry, host)
+    found: SyncRegistration = entry._facade
     return found
 
 
