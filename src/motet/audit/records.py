@@ -127,8 +127,9 @@ class SessionRecord:
     """Of a durable session: its publications, by number."""
     total_order: bool = False
     forgotten: list[OperationRecord] = field(default_factory=list)
-    """Of a durable session: requested by a process that is gone, and lost with its broker before
-    it was durable. Events that were published under it may be durable."""
+    """Operations that may have been in force: requested in a durable session by a process that is
+    gone, and lost with its broker before they were durable; or advertised by a plan whose decision
+    the client has never read. Events that were published under them may be durable."""
 
     def end(self, at: float) -> None:
         """It ends, or could have, and with it everything that it has in force."""

@@ -251,9 +251,27 @@ def finish(history: History) -> None:
             if event is not None and not event.fate:
                 event.fate = _fate(deal, deed)
                 event.settled_at = deal.answered_at
+        if deal.outcome != ABORTED:
+            _note_unheard(history, deal)
     for event in history.events:
         if event.staged and not event.fate:
             event.fate = "void"  # it was never requested
+
+
+def _note_unheard(history: History, deal: Deal) -> None:
+    """A plan has advertised for a client that left without reading the decision. The broker has
+    accepted what the client published in this space, although the client did not know of it."""
+    heard = {deed.order for deed in deal.deeds if deed.planned and deed.operation is not None}
+    for client, steps in deal.steps.items():
+        spaces = [s.filter for s in steps if s.kind == "advertise" and s.order not in heard]
+        for session in history.sessions if spaces else ():
+            lived_then = session.opened_at <= deal.answered_at and deal.at <= session.ended_at
+            if session.client != client or not lived_then:
+                continue
+            for space in spaces:
+                number = -1 - len(session.forgotten)  # its own is unknown
+                asked = (number, 0, "advertise", space, None, False, 0.0, 0, deal.at)
+                session.forgotten.append(OperationRecord(session, *asked, deal=deal))
 
 
 def _fate(deal: Deal, deed: Deed) -> str:

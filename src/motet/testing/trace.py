@@ -108,8 +108,8 @@ class Trace:
         self, at: float, name: str, given: Input, out: Output, peers: dict[int, str]
     ) -> None:
         assert self.story is not None
-        if isinstance(given, Received) and isinstance(given.frame, ControlAck):
-            return  # there are too many of them, and they change nothing
+        if isinstance(given, Received) and isinstance(given.frame, ControlAck) and not out.persist:
+            return  # there are too many of them, and most change nothing
         self.story.append(f"{at:9.4f}  {name}: {_came_in(given, peers)}")
         if out.persist:
             kinds = ", ".join(type(fact.body).__name__ for fact in out.persist)

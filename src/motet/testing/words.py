@@ -19,6 +19,8 @@ def tell(frame: object) -> str:
     match frame:
         case link.Control(first, messages):
             return f"#{first} " + "; ".join(tell(message) for message in messages)
+        case link.ControlAck(received):
+            return f"acknowledgement up to #{received}"
         case link.LinkHello(_, _, incarnation, known, received):
             return f"hello, life {incarnation}, I know your life {known} up to #{received}"
         case link.Publications(_, after, batch):

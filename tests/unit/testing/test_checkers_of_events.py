@@ -6,8 +6,19 @@ from typing import NamedTuple
 
 import pytest
 
-from motet.audit.records import EventRecord, OperationRecord, SessionRecord
+from motet.audit.records import (
+    ABORTED,
+    COMMITTED,
+    Deal,
+    EventRecord,
+    OperationRecord,
+    OutcomeHeard,
+    SessionRecord,
+)
+from motet.model import Filter
+from motet.protocol.transactions.messages import Step
 from motet.testing.checkers import completeness, duplicates, order, soundness
+from motet.testing.history import finish
 from tests.unit.testing.past import Past
 
 
@@ -199,3 +210,24 @@ def test_a_failed_advertisement_allows_both(shop: Shop) -> None:
     assert not soundness.check(shop.past.history).violations
     shop.event.fate = "refused"
     assert not soundness.check(shop.past.history).violations
+
+
+@pytest.mark.parametrize("outcome", [COMMITTED, ABORTED])
+def test_an_event_that_a_plan_has_advertised_for_a_client_that_left_before_it_heard(
+    shop: Shop, outcome: str
+) -> None:
+    past, seller = shop.past, shop.seller
+    plan = Deal("buyer/C-2/2", "static", shop.buyer, 2.0, answered_at=3.0)
+    step = Step("advertise", "00000001", "price < 0", Filter.parse("price < 0"))
+    plan.steps = {"seller": (step,)}
+    plan.told = [OutcomeHeard(3.0, 2.0, "buyer", outcome)]
+    past.history.deals[plan.id] = plan
+    past.deliver(shop.wish, past.publish(seller, 4.0, fate="", price=-1))
+    seller.end(5.0)
+    later = past.session("seller", "A")
+    later.opened_at = 6.0
+    finish(past.history)
+    found = soundness.check(past.history).violations
+    assert len(found) == (1 if outcome == ABORTED else 0)
+    assert len(seller.forgotten) == (0 if outcome == ABORTED else 1)
+    assert later.forgotten == []

@@ -23,6 +23,7 @@ from motet.protocol.transactions.messages import (
     Contribution,
     Decide,
     Echoed,
+    Ended,
     Invite,
     Reply,
     Withdraw,
@@ -85,6 +86,21 @@ def test_what_is_part_of_an_open_transaction_belongs_to_it() -> None:
     found = broker_a.admits(op("alice", 6), UnsubscribeRequest(6, 1, tag=Tag(first, "2")))
     assert isinstance(found, Objection)
     assert found[0] == "NoSuchOperation"
+
+
+def test_what_one_transaction_has_ended_no_other_one_ends() -> None:
+    broker_a = broker_of_clients("alice")
+    broker_a.subscribes(op("alice", 1))
+    tx = broker_a.begins(op("alice", 2))
+    ended = (Ended(op("alice", 1), SPACE, "1"),)
+    broker_a.hears(Decide("dora/D-1.1/1", 1, True, "", ended=ended))
+    found = broker_a.admits(op("alice", 3), UnsubscribeRequest(3, 1, tag=Tag(tx, "1")))
+    assert isinstance(found, Objection)
+    assert found == (
+        "NoSuchOperation",
+        "operation 1 of alice is not in force: another transaction has ended it",
+    )
+    assert broker_a.admits(op("alice", 4), UnsubscribeRequest(4, 1)) is True  # it wants no more
 
 
 def test_a_client_in_total_order_subscribes_in_no_transaction() -> None:

@@ -356,6 +356,19 @@ class Streams(SoftRoom):
         promised = self._shared.durable.routing.starts.next_tick
         return max(self.last_tick + 1, promised, int(now * TICKS_PER_S))
 
+    def _write(self, starts: Sequence[StartMade], cuts: Sequence[BlockMade], out: Output) -> None:
+        """Log what one fact has made, in the order of ticks: a cut that settles its transaction
+        releases requests that waited for it, and these may start subscriptions above the cut."""
+        made: list[StartMade | BlockMade] = [*starts, *cuts]
+        if starts and cuts:
+            made.sort(key=_tick_of)
+        for each in made:
+            if isinstance(each, StartMade):
+                self._write_start(each.tick, each.op, each.tentative, out)
+            else:
+                self.unlogged.wait_for(self._confirm(out))
+                self._write_block(each.block, out)
+
     def _write_start(self, tick: int, op: OpId, tentative: bool, out: Output) -> None:
         """The journal has the start; the log shows it to readers of the stream."""
         self.last_tick = max(self.last_tick, tick)
@@ -494,13 +507,8 @@ class Streams(SoftRoom):
 
     def changed(self, changes: Grouped, out: Output, now: float) -> None:
         """Apply the changes that a fact has made to subscriptions and pubends."""
-        if StartMade in changes:
-            for made in changes[StartMade]:
-                self._write_start(made.tick, made.op, made.tentative, out)
-        if BlockMade in changes:
-            for cut in changes[BlockMade]:
-                self.unlogged.wait_for(self._confirm(out))
-                self._write_block(cut.block, out)
+        if StartMade in changes or BlockMade in changes:
+            self._write(changes.get(StartMade, ()), changes.get(BlockMade, ()), out)
         if StartRecalled in changes:
             records = (StartRecord(*each) for each in changes[StartRecalled])
             self.machine.recall(self.pubend, records)
@@ -654,3 +662,7 @@ class Streams(SoftRoom):
     def _advance(self, upto: int, out: Output, now: float) -> None:
         self._pass(upto, out, now)
         self._run(out, now, self.machine.advance, self.pubend, upto)
+
+
+def _tick_of(made: StartMade | BlockMade) -> int:
+    return made.tick if isinstance(made, StartMade) else made.block.tick

@@ -266,10 +266,13 @@ class Participant:
         """Why an operation cannot be removed in this transaction, or, if `tx` is empty, outside of
         any."""
         holder = self.holder(target)
-        if not holder:
-            return None
         number, client = target.sequence, target.client
         called = called or f"operation {number}"
+        if not holder:
+            if not tx or not self._has_ended(target):
+                return None
+            text = f"{called} of {client} is not in force: another transaction has ended it"
+            return Objection("NoSuchOperation", text)
         if holder == tx and tx in self.state.locals:
             part = self.state.locals[holder].parts[client]
             if number not in part.ended and number not in part.unadvertised:
@@ -281,6 +284,12 @@ class Participant:
             f"{called} of {client} is part of transaction {holder}, which is "
             "not decided: wait for it, or do it in that transaction",
         )
+
+    def _has_ended(self, target: OpId) -> bool:
+        """Whether a decided transaction has ended a subscription, which stays until its client has
+        received what it is owed. A second end would be another place in the same streams."""
+        entry = self._tables.subscriptions.get(target)
+        return entry is not None and entry.ended
 
     def unordered(self, client: str) -> Problem:
         """A client in total order merges all pubends, and would need more than one cut."""

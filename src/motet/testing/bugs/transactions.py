@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from motet.broker.core.durable import Durable
 from motet.protocol.delivery.clients import Clients
+from motet.protocol.delivery.soft import Streams
 from motet.protocol.routing.messages import Subscribe
 from motet.protocol.routing.obligations import Emitter
 from motet.protocol.routing.soft import Router
@@ -122,6 +123,18 @@ def copies_do_not_know_that_they_have_ended() -> list[Patch]:
         return replace(found, ended=False) if isinstance(found, Subscribe) else found
 
     return [Patch(Emitter, "send", innocent), Patch(Decisions, "normalised", ignorant)]
+
+
+@bug("invariants", "replay", hop_s=(0.02, 0.2), deal_s=0.02, narrow=True, first=15)
+def starts_are_logged_before_the_cut_that_they_follow() -> list[Patch]:
+    """Starts above a cut of the same fact are logged before the cut."""
+    original = Streams._write
+
+    def careless(self: Any, starts: Any, cuts: Any, out: Any) -> None:
+        original(self, starts, (), out)
+        original(self, (), cuts, out)
+
+    return [Patch(Streams, "_write", careless)]
 
 
 @bug("transaction-order", first=1)
