@@ -11,6 +11,9 @@ class ControlReceived(Struct, tag="control", array_like=True, frozen=True):
     neighbour: str
     control: Control
     tick: int = 0
+    rechecks: bool = False
+    """A neighbour that is asked again for an echo is asked under a new name, and earlier echoes do
+    not count. Journals of older releases lack this field, and are replayed accordingly."""
 
 
 class NeighbourMet(Struct, tag="met", array_like=True, frozen=True):

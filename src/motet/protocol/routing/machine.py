@@ -473,7 +473,10 @@ class Routing:
             return None
         table.remove(entry)
         self.marks.unwatch(target)
-        wait = self.state.waits.pop(target, None)
+        waits = self.state.waits
+        for recheck in list(waits.rechecks.get(target, ())):
+            del waits[recheck]
+        wait = waits.pop(target, None)
         if wait is not None and not wait.requester.is_broker:
             self._out.changes.append(Completed(target, withdrawn=True))
         return entry
