@@ -88,6 +88,9 @@ PINNED = [
     # An echo that was sent before its subscription was withdrawn, and came again, counted as the
     # echo of the probe behind it.
     ("crash", 337462025),
+    # The start of a subscription in total order was lost with a broker on the way; the subscription
+    # started anew, above events that were published meanwhile.
+    ("delivery", 914473912),
 ]
 
 

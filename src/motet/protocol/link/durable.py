@@ -83,16 +83,19 @@ class DurableLinks(DurableRoom):
         source = Hop.broker(fact.neighbour)
         self._routing.starts.advance(fact.tick)
         self._routing.obligations.rechecks = fact.rechecks
+        self._routing.joins.recalls = fact.recalls
         for message in fresh:
             self._bus.route(message, source)
 
     def _neighbour_met(self, fact: NeighbourMet) -> None:
+        self._routing.joins.recalls = fact.recalls
         self._bus.emit(NeighbourForgotten(fact.neighbour, empty=True))
         self._bus.settle()
         self.ledgers[fact.neighbour].restart(fact.incarnation)
         self._bus.emit(NeighbourJoined(fact.neighbour))
 
     def _neighbour_lost(self, fact: NeighbourLost) -> None:
+        self._routing.joins.recalls = fact.recalls
         self._bus.emit(NeighbourForgotten(fact.neighbour, empty=False))
         self._bus.settle()
         self.lives += 1

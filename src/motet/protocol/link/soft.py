@@ -228,7 +228,9 @@ class SoftLinks(SoftRoom):
         if peer is None:
             self._bind_link(connection, link, out)
         if stranger:
-            self._shared.journal(NeighbourMet(hello.broker, hello.incarnation), out, now)
+            self._shared.journal(
+                NeighbourMet(hello.broker, hello.incarnation, recalls=True), out, now
+            )
             link.begin_again()
         link.move("hello")  # only now may control leave: it follows our own hello
         if not hello.heard:
@@ -248,7 +250,7 @@ class SoftLinks(SoftRoom):
             return
         if link.ledger.fresh(control):
             tick = self._streams.next_tick(now)
-            fact = ControlReceived(peer.name, control, tick, rechecks=True)
+            fact = ControlReceived(peer.name, control, tick, rechecks=True, recalls=True)
             self._shared.journal(fact, out, now)
         link.acknowledge(out)
 
@@ -306,7 +308,7 @@ class SoftLinks(SoftRoom):
         state = self._shared.durable.routing.state
         to_join = len(state.clients) + len(state.advertisements) + len(state.subscriptions)
         if link.kept > to_join:
-            self._shared.journal(NeighbourLost(neighbour), out, now)
+            self._shared.journal(NeighbourLost(neighbour, recalls=True), out, now)
             link.begin_again()
 
     def objection_to(self, neighbours: tuple[str, ...]) -> str:

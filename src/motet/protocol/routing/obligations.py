@@ -61,10 +61,22 @@ class LostStarts(Protocol):
     def whole(self, neighbour: str) -> None: ...
 
 
+class AwaitedStarts(Protocol):
+    def whole(self) -> None: ...
+
+
 class Obligations:
-    def __init__(self, life: str, state: RoutingState, starts: LostStarts, out: Emitter) -> None:
+    def __init__(
+        self,
+        life: str,
+        state: RoutingState,
+        starts: LostStarts,
+        joins: AwaitedStarts,
+        out: Emitter,
+    ) -> None:
         """`life` names this broker and its incarnation, for its own operations."""
         self._starts = starts
+        self._joins = joins
         self._life = life
         self._state = state
         self._out = out
@@ -218,6 +230,7 @@ class Obligations:
         bit = state.bits.bit(source)
         state.complete |= bit
         self._starts.whole(source.name)
+        self._joins.whole()
         self.declare()
         for wait in [w for w in state.waits.values() if w.missing & bit and w.what == "subscribe"]:
             self._reconsider(wait, source.name, bit)
