@@ -84,8 +84,8 @@ class SimulatedClient:
         self.recorder = SimulatedRecorder(self)
         self.opened = ""
         """The epoch of the last session that a broker opened for this client."""
-        self.outdone_at = inf
-        """Since when a newer client has our id: our session may end at any time."""
+        self._replaced_at = inf
+        self._adopted_at = inf
         self._inbox: list[tuple[End, Frame | None]] = []
         self.dealer: Dealer | None = None
         self._trouble = cluster.history.disturbed[instance]
@@ -97,6 +97,11 @@ class SimulatedClient:
     @property
     def session(self) -> SessionRecord | None:
         return self.recorder.session
+
+    @property
+    def outdone_at(self) -> float:
+        """Since when a newer client has our id: our session may end at any time."""
+        return min(self._replaced_at, self._adopted_at)
 
     @property
     def operations(self) -> dict[int, OperationRecord]:
@@ -306,15 +311,27 @@ class SimulatedClient:
     def begins(self, epoch: str) -> None:
         """A broker opens a session for us, as the newest client with our id."""
         self.opened = epoch
-        self.outdone_at = inf
+        self._replaced_at = self._adopted_at = inf
+
+    def resumes(self) -> None:
+        """A broker continues our session with us. If another process had adopted it, the broker
+        died before that was durable: no process was told."""
+        self._adopted_at = inf
 
     def outdone(self, at: float, *, adopted: bool = False) -> None:
-        """A newer client has our id, or another process has adopted our session."""
-        self.outdone_at = min(self.outdone_at, at)
+        """A newer client has our id, or another process adopts our session."""
         self._trouble.begin(at)
-        if not adopted:
+        if adopted:
+            self._adopted_at = min(self._adopted_at, at)
+        else:
+            self._replaced_at = min(self._replaced_at, at)
             self.recorder.end_session(at)
-        elif self.session is not None and self.process is not None:
+
+    def detach(self) -> None:
+        """If another process has adopted our session, that process alone continues its record. Call
+        this as soon as either process knows, but not before: see `resumes`."""
+        if self._adopted_at < inf and self.session is not None and self.process is not None:
+            at = self._adopted_at
             self.recorder.session = self.process.detached(self.session, at)
 
     # ── carrying out and recording effects ───────────────────────────────────────────────

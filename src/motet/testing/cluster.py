@@ -389,10 +389,13 @@ class Cluster:
         """A broker has heard a hello. If it opened a session, the newest session with this client
         id remains, and all others may end from this instant on."""
         soft = broker.core.clients.get(hello.client) if broker.core is not None else None
-        if soft is None or soft.connection != connection or soft.epoch == hello.resume:
+        if soft is None or soft.connection != connection:
             return
         newcomer, now = broker.ends[connection].peer.owner, self.agenda.now
         assert isinstance(newcomer, SimulatedClient)
+        if soft.epoch == hello.resume:
+            newcomer.resumes()
+            return
         if self.lasting.adopted(newcomer, soft.epoch, broker.name):
             return
         namesakes = [c for c in self.clients if c.name == hello.client and c is not newcomer]

@@ -119,6 +119,9 @@ class Process:
             self._history.sessions.append(session)
         certain = session.ended_at == inf
         session.ended_at = inf  # if it had ended, its broker died before the end was durable
+        for other in self._client.cluster.clients:
+            if other is not self._client and other.session is session:
+                other.detach()
         self._reconcile(session, frame, certain)
         known = session.numbered.items()
         self._left = {n: e for n, e in known if not e.fate and e.instance != self._client.instance}

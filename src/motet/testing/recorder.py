@@ -59,6 +59,10 @@ class SimulatedRecorder(Recorder):
 
     # ── sessions ─────────────────────────────────────────────────────────────────────────
 
+    def end_session(self, at: float) -> None:
+        self._client.detach()
+        super().end_session(at)
+
     def _welcomed(self, frame: Welcome) -> None:
         """Called before anything of the new session is recorded."""
         client, history, name = self._client, self._history, self._client.name

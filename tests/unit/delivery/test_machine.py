@@ -255,6 +255,19 @@ def test_a_neighbour_that_is_gone_is_not_waited_for() -> None:
     assert acks(*rig.wait(1)) == [9]
 
 
+def test_a_merge_does_not_wait_for_ever_for_a_start_at_a_pubend_without_a_path() -> None:
+    rig = edge()
+    rig.attach("c", total_order=True)
+    rig.start("c", 3)
+    rig.do(lambda m, o: m.clients.awaits("c", ["Q.1"], o))
+    assert given(rig.told(span(4, 9, 6)), "c") == []
+    rig.do(lambda m, o: m.unreachable("Q.1", o))
+    assert not any(given(out, "c") for out in rig.wait(29))
+    assert [tick for out in rig.wait(2) for tick in given(out, "c")] == [6]
+    rig.do(lambda m, o: m.clients.awaits("c", ["Q.1"], o))
+    assert given(rig.told(span(10, 12, 11)), "c") == [11]
+
+
 # ── at the edge ──────────────────────────────────────────────────────────────────────────
 
 

@@ -7,6 +7,7 @@ from motet.protocol.changes import Changes, Sent, StartKnown, StartMade, StartsA
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,
+    Complete,
     Join,
     PubendHere,
     RoutingMessage,
@@ -84,13 +85,77 @@ def test_nobody_waits_for_a_start_where_nobody_advertises_any_more() -> None:
     broker.tell(Advertise(OFFER, SPACE), RIGHT)
     broker.tell(Advertise(second, SPACE), RIGHT)
     broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
-    assert not broker.tell(Unadvertise(OFFER), RIGHT).of(StartsAwaited)
-    assert [each.client for each in broker.tell(Unadvertise(second), RIGHT).of(StartsAwaited)] == [
-        "bob"
-    ]
+    assert not broker.tell(Unadvertise(OFFER, upto=150), RIGHT).of(StartsAwaited)
+    effects = broker.tell(Unadvertise(second, upto=150), RIGHT)
+    assert [each.client for each in effects.of(StartsAwaited)] == ["bob"]
     assert broker.routing.joins.awaited == {WISH: {}}
     broker.tell(Unsubscribe(WISH), BOB)
     assert broker.routing.joins.awaited == {}
+
+
+def test_a_start_stays_awaited_while_its_advertisement_is_lost_on_the_way() -> None:
+    broker = Broker()
+    broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    broker.tell(Complete(False), RIGHT)
+    assert not broker.tell(Unadvertise(OFFER), RIGHT).of(StartsAwaited)
+    broker.routing.starts.advance(500)
+    effects = broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    assert broker.sent(effects, "R") == [Subscribe(WISH, SPACE, above=100)]
+    assert broker.routing.joins.awaited == {WISH: {"Z.1": 100}}
+
+
+def test_an_advertisement_that_does_not_come_again_is_not_waited_for() -> None:
+    broker = Broker()
+    broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    broker.tell(Complete(False), RIGHT)
+    broker.tell(Unadvertise(OFFER), RIGHT)
+    effects = broker.tell(Complete(True), RIGHT)
+    assert [each.client for each in effects.of(StartsAwaited)] == ["bob"]
+    assert broker.routing.joins.awaited == {WISH: {}}
+
+
+def test_a_log_that_was_lost_with_its_broker_is_not_waited_for() -> None:
+    broker = Broker()
+    broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    broker.tell(Unadvertise(OFFER), RIGHT)
+    effects = broker.tell(PubendHere("Z.2"), RIGHT)
+    assert [each.client for each in effects.of(StartsAwaited)] == ["bob"]
+    assert broker.routing.joins.awaited == {WISH: {}}
+
+
+def test_a_subscription_that_has_started_on_the_way_names_no_tick() -> None:
+    broker = Broker()
+    broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    broker.tell(Started(WISH, "Z.1", 101), RIGHT)
+    broker.tell(Complete(False), RIGHT)
+    broker.tell(Unadvertise(OFFER), RIGHT)
+    effects = broker.tell(Advertise(OTHER, SPACE), RIGHT)
+    above = broker.routing.starts.next_tick
+    assert broker.sent(effects, "R") == [Subscribe(WISH, SPACE), Join(WISH, "Y.1", above)]
+
+
+def test_facts_of_older_journals_do_not_wait_for_what_is_lost() -> None:
+    broker = Broker()
+    broker.routing.joins.recalls = False
+    broker.tell(Advertise(OFFER, SPACE), RIGHT)
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    assert broker.tell(Unadvertise(OFFER), RIGHT).of(StartsAwaited)
+    assert broker.routing.joins.awaited == {WISH: {}}
+
+
+def test_a_lost_start_stands_if_it_is_high_enough() -> None:
+    for above, tick in ((50, 100), (100, 101)):
+        broker = Broker()
+        wish = OpId("lea", "L-1.1", 1)
+        broker.tell(Advertise(OpId("carol", "M-1.2", 1), SPACE), CAROL)
+        broker.tell(Subscribe(wish, SPACE), LEFT)
+        broker.tell(Unsubscribe(wish, lost=True), LEFT)
+        effects = broker.tell(Subscribe(wish, SPACE, above=above), LEFT)
+        assert Started(wish, "M.1", tick) in broker.sent(effects, "L")
 
 
 def test_a_pubend_that_is_heard_of_after_its_advertisement_is_joined_then() -> None:

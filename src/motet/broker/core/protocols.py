@@ -48,7 +48,7 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
         get_args(LinkFact),
         (
             DurableLinks,
-            lambda d: DurableLinks(d, d.config.neighbours, d.config.incarnation, d.routing.starts),
+            lambda d: DurableLinks(d, d.config.neighbours, d.config.incarnation, d.routing),
         ),
         (SoftLinks, lambda b: SoftLinks(b.shared, b.room(Streams), b.inquiries)),
     ),

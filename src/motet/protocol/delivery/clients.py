@@ -358,7 +358,8 @@ class Clients:
         reader = self._readers.get(client)
         if reader is None or reader.merge is None:
             return
-        before, reader.awaited = reader.awaited, dict.fromkeys(pubends)
+        reachable = (pubend for pubend in pubends if not self._stream(pubend).alone)
+        before, reader.awaited = reader.awaited, dict.fromkeys(reachable)
         for pubend, position in list(reader.positions.items()):
             if position.unheard and pubend in before and pubend not in reader.awaited:
                 self._forget(self._stream(pubend), reader, position, out)
@@ -389,6 +390,11 @@ class Clients:
             reader = self._readers[client]
             if reader.merge is not None:
                 reader.merge.finish(stream.pubend)
+                self._release(client, reader, out)
+        for client, reader in self._readers.items():
+            if reader.merge is not None and stream.pubend in reader.awaited:
+                del reader.awaited[stream.pubend]
+                reader.merge.expect_only(reader.expected())
                 self._release(client, reader, out)
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────

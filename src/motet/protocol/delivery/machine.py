@@ -262,6 +262,7 @@ class DeliveryMachine:
 
     def unreachable(self, pubend: str, out: Effects) -> None:
         """The routing tables have lost the path to a pubend. It may come back."""
+        self._stream(pubend)
         at = out.now + self._liveness.gone_s
         out.timers.append(SetTimer(("delivery", "gone", pubend), at))
 

@@ -572,7 +572,8 @@ class Streams(SoftRoom):
     def _look_for_pubends(self, effects: Effects) -> None:
         """Find streams without a source, even if control never reported a start there."""
         known = self._shared.durable.routing.state.pubends
-        for pubend in self.machine.pubends():
+        awaited = (p for c in self.total_order.clients for p in self.total_order.awaited(c))
+        for pubend in dict.fromkeys((*self.machine.pubends(), *awaited)):
             if self._is_destroyed(pubend):
                 self.machine.destroyed(pubend, effects)
             elif pubend not in known:

@@ -24,13 +24,13 @@ from motet.protocol.link.facts import (
 )
 from motet.protocol.link.machine import Ledger, LedgersImage, OutboxImage
 from motet.protocol.room import Bus, DurableRoom, Handler
-from motet.protocol.routing.starts import Starts
+from motet.protocol.routing.machine import Routing
 
 
 class DurableLinks(DurableRoom):
-    def __init__(self, bus: Bus, neighbours: tuple[str, ...], life: int, starts: Starts) -> None:
+    def __init__(self, bus: Bus, neighbours: tuple[str, ...], life: int, routing: Routing) -> None:
         self._bus = bus
-        self._starts = starts
+        self._routing = routing
         self.lives = life
         """The highest life that any of our links has had. None is reused, not even for a neighbour
         that was removed and added again."""
@@ -81,17 +81,21 @@ class DurableLinks(DurableRoom):
     def _control_received(self, fact: ControlReceived) -> None:
         fresh = self.ledgers[fact.neighbour].take(fact.control)
         source = Hop.broker(fact.neighbour)
-        self._starts.advance(fact.tick)
+        self._routing.starts.advance(fact.tick)
+        self._routing.obligations.rechecks = fact.rechecks
+        self._routing.joins.recalls = fact.recalls
         for message in fresh:
             self._bus.route(message, source)
 
     def _neighbour_met(self, fact: NeighbourMet) -> None:
+        self._routing.joins.recalls = fact.recalls
         self._bus.emit(NeighbourForgotten(fact.neighbour, empty=True))
         self._bus.settle()
         self.ledgers[fact.neighbour].restart(fact.incarnation)
         self._bus.emit(NeighbourJoined(fact.neighbour))
 
     def _neighbour_lost(self, fact: NeighbourLost) -> None:
+        self._routing.joins.recalls = fact.recalls
         self._bus.emit(NeighbourForgotten(fact.neighbour, empty=False))
         self._bus.settle()
         self.lives += 1

@@ -11,6 +11,12 @@ class ControlReceived(Struct, tag="control", array_like=True, frozen=True):
     neighbour: str
     control: Control
     tick: int = 0
+    rechecks: bool = False
+    """A neighbour that is asked again for an echo is asked under a new name, and earlier echoes do
+    not count. Journals of older releases lack this field, and are replayed accordingly."""
+    recalls: bool = False
+    """For a client in total order, a start that a broker on the way has lost is recalled, and an
+    awaited one stays awaited. Journals of older releases lack this field, too."""
 
 
 class NeighbourMet(Struct, tag="met", array_like=True, frozen=True):
@@ -18,12 +24,16 @@ class NeighbourMet(Struct, tag="met", array_like=True, frozen=True):
 
     neighbour: str
     incarnation: int
+    recalls: bool = False
+    """See `ControlReceived`."""
 
 
 class NeighbourLost(Struct, tag="lost", array_like=True, frozen=True):
     """A neighbour was away until its outbox exceeded the limit; it is given up."""
 
     neighbour: str
+    recalls: bool = False
+    """See `ControlReceived`."""
 
 
 class NeighboursChanged(Struct, tag="neighbours", array_like=True, frozen=True):

@@ -26,7 +26,7 @@ from motet.protocol.link.facts import (
 from motet.protocol.link.machine import Link
 from motet.protocol.link.messages import Control, ControlAck, Inquire, LinkHello, Waiting
 from motet.protocol.room import Peer, SoftRoom
-from motet.protocol.routing.state import RoutingState
+from motet.protocol.routing.state import RECHECK, RoutingState
 from motet.protocol.shared import SharedState
 
 SHOWN_CLIENTS = 3
@@ -71,6 +71,9 @@ class Inquiries:
         self._report(Waiting(op, self._config.name, waiting), neighbour, out)
 
     def answered(self, answer: Waiting, out: Output) -> None:
+        wait = self._state.waits.get(answer.op)
+        if wait is not None and wait.what == RECHECK and wait.target is not None:
+            answer = replace(answer, op=wait.target)
         if answer.op in self._own:
             self._own[answer.op][answer.broker] = answer.neighbours
         elif answer.op in self._asked_by:
@@ -84,11 +87,15 @@ class Inquiries:
 
     def _ask(self, op: OpId, out: Output) -> tuple[str, ...]:
         """Pass the inquiry on; returns the neighbours that we wait for."""
-        names = tuple(self._state.bits.names(self._state.missing(self._state.waits[op])))
+        state = self._state
+        names = tuple(state.bits.names(state.missing(state.waits[op])))
+        again = {
+            state.waits[each].requester.name: each for each in state.waits.rechecks.get(op, ())
+        }
         for name in names:
             link = self._links[name]
             if link.up:
-                out.send.append((link.soft.connection, Inquire(op)))
+                out.send.append((link.soft.connection, Inquire(again.get(name, op))))
         return names
 
     def _report(self, answer: Waiting, neighbour: str, out: Output) -> None:
@@ -221,7 +228,9 @@ class SoftLinks(SoftRoom):
         if peer is None:
             self._bind_link(connection, link, out)
         if stranger:
-            self._shared.journal(NeighbourMet(hello.broker, hello.incarnation), out, now)
+            self._shared.journal(
+                NeighbourMet(hello.broker, hello.incarnation, recalls=True), out, now
+            )
             link.begin_again()
         link.move("hello")  # only now may control leave: it follows our own hello
         if not hello.heard:
@@ -241,7 +250,8 @@ class SoftLinks(SoftRoom):
             return
         if link.ledger.fresh(control):
             tick = self._streams.next_tick(now)
-            self._shared.journal(ControlReceived(peer.name, control, tick), out, now)
+            fact = ControlReceived(peer.name, control, tick, rechecks=True, recalls=True)
+            self._shared.journal(fact, out, now)
         link.acknowledge(out)
 
     def _control_ack(
@@ -298,7 +308,7 @@ class SoftLinks(SoftRoom):
         state = self._shared.durable.routing.state
         to_join = len(state.clients) + len(state.advertisements) + len(state.subscriptions)
         if link.kept > to_join:
-            self._shared.journal(NeighbourLost(neighbour), out, now)
+            self._shared.journal(NeighbourLost(neighbour, recalls=True), out, now)
             link.begin_again()
 
     def objection_to(self, neighbours: tuple[str, ...]) -> str:

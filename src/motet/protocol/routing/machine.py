@@ -64,7 +64,7 @@ class Routing:
         self.marks = marks
         self.starts = Starts(state, marks, out)
         self.joins = Joins(state, self.starts, out)
-        self.obligations = Obligations(life, state, self.starts, out)
+        self.obligations = Obligations(life, state, self.starts, self.joins, out)
         self.name = life.rpartition("-")[0]
         self.covering = covering
         self.ignored = 0
@@ -217,6 +217,7 @@ class Routing:
             else:
                 self.obligations.discharge(wait, bit)
         state.bits.dismiss(neighbour)
+        self.joins.whole()
         self.obligations.declare()
         return self._out.take()
 
@@ -256,9 +257,15 @@ class Routing:
             if subscription.source == advertisement.source:
                 continue
             merges = self.joins.merges(subscription)
-            above = self.joins.attract(subscription, advertisement) if merges else 0
+            asked = self.joins.attract(subscription, advertisement) if merges else None
             if not subscription.sent & bit:
-                self._pass_on(subscription, neighbour, echo=False, above=above)
+                if asked is None or self.joins.may_recall(asked, advertisement.source):
+                    self._pass_on(subscription, neighbour, echo=False)
+                else:
+                    self._pass_on(subscription, neighbour, echo=False, above=asked.above)
+                    asked = None
+            if asked is not None:
+                self._out.send(neighbour, asked)
 
     def _unadvertise(self, message: Unadvertise, source: Hop) -> None:
         state = self.state
@@ -267,7 +274,7 @@ class Routing:
             self.obligations.echo(message.op, source)
             return
         if source.is_broker:
-            self.joins.expect_less(entry)
+            self.joins.expect_less(entry, message.upto)
             if self.starts.known:
                 self.starts.lift(entry, message.upto)
             self._withdraw_unsupported(entry)
@@ -415,6 +422,7 @@ class Routing:
             if source == HERE:
                 state.hosted = pubend
             self.starts.destroyed(pubend)
+            self.joins.destroyed(pubend)
             self._out.flood(self._path_to(pubend), source)
         if self.joins.merging and source.is_broker:  # its advertisers may be known already
             broker = broker_of_pubend(pubend)
@@ -473,7 +481,10 @@ class Routing:
             return None
         table.remove(entry)
         self.marks.unwatch(target)
-        wait = self.state.waits.pop(target, None)
+        waits = self.state.waits
+        for recheck in list(waits.rechecks.get(target, ())):
+            del waits[recheck]
+        wait = waits.pop(target, None)
         if wait is not None and not wait.requester.is_broker:
             self._out.changes.append(Completed(target, withdrawn=True))
         return entry

@@ -23,7 +23,14 @@ from motet.protocol.routing.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from motet.protocol.routing.state import PROBES, HopBits, RoutingState, Wait, Withdrawal
+from motet.protocol.routing.state import (
+    PROBES,
+    RECHECK,
+    HopBits,
+    RoutingState,
+    Wait,
+    Withdrawal,
+)
 
 NOTHING = Filter()
 """The filter of a probe that only follows advertisements."""
@@ -54,20 +61,39 @@ class LostStarts(Protocol):
     def whole(self, neighbour: str) -> None: ...
 
 
+class AwaitedStarts(Protocol):
+    def whole(self) -> None: ...
+
+
 class Obligations:
-    def __init__(self, life: str, state: RoutingState, starts: LostStarts, out: Emitter) -> None:
+    def __init__(
+        self,
+        life: str,
+        state: RoutingState,
+        starts: LostStarts,
+        joins: AwaitedStarts,
+        out: Emitter,
+    ) -> None:
         """`life` names this broker and its incarnation, for its own operations."""
         self._starts = starts
+        self._joins = joins
         self._life = life
         self._state = state
         self._out = out
+        self.rechecks = True
+        """Neighbours are asked again under a new name; see `ControlReceived.rechecks`."""
 
     # ── echoes ───────────────────────────────────────────────────────────────────────────
 
     def echoed(self, message: Echo, source: Hop) -> None:
-        wait = self._state.waits.get(message.op)
-        if wait is not None:  # else it was withdrawn or abandoned meanwhile
-            self.discharge(wait, self._state.bits.bit(source))
+        state = self._state
+        wait = state.waits.get(message.op)
+        if wait is None:  # it was withdrawn or abandoned meanwhile
+            return
+        bit = state.bits.bit(source)
+        late = not state.complete & bit or state.waits.rechecked(wait.op, bit)
+        if not (late and wait.what == "subscribe" and self.rechecks):
+            self.discharge(wait, bit)  # else the echo that counts follows: see `_reconsider`
 
     def expect(
         self,
@@ -116,6 +142,8 @@ class Obligations:
             self._withdrawn(wait)
         elif wait.what == "restore":
             self._whole(wait.requester)
+        elif wait.what == RECHECK:
+            self._rechecked(wait)
         elif wait.what not in PROBES:
             self.echo(wait.op, wait.requester)
 
@@ -202,6 +230,7 @@ class Obligations:
         bit = state.bits.bit(source)
         state.complete |= bit
         self._starts.whole(source.name)
+        self._joins.whole()
         self.declare()
         for wait in [w for w in state.waits.values() if w.missing & bit and w.what == "subscribe"]:
             self._reconsider(wait, source.name, bit)
@@ -209,20 +238,35 @@ class Obligations:
     def doubt(self, hop: Hop) -> None:
         """State behind this neighbour was lost: its echoes may no longer be valid, so subscriptions
         that still wait for other neighbours wait for it again."""
-        bit = self._state.bits.bit(hop)
-        for wait in self._state.waits.values():
+        waits, bit = self._state.waits, self._state.bits.bit(hop)
+        for wait in list(waits.values()):
             if wait.what == "subscribe" and wait.requester != hop:
                 wait.missing |= bit
+            elif wait.what == RECHECK and wait.requester == hop:
+                del waits[wait.op]
 
     def _reconsider(self, wait: Wait, neighbour: str, bit: int) -> None:
         """A neighbour that a subscription waited for is now complete. If there is an advertiser
-        behind it, a probe follows the attracted subscription and brings the echo."""
-        entry = self._state.subscriptions.get(wait.op)
+        behind it, a probe follows the attracted subscription and brings the echo. The probe has a
+        name of its own: if the subscription was withdrawn and came again, an earlier echo may be on
+        its way, which the neighbour sent before it heard of either."""
+        state = self._state
+        entry = state.subscriptions.get(wait.op)
         wanted = entry.filter if entry is not None else wait.probe
-        if wanted is not None and self._state.advertisements.overlapping_hops(wanted) & bit:
-            self._out.send(neighbour, Subscribe(wait.op, wanted, echo=True, probe=True))
-        else:
+        if wanted is None or not state.advertisements.overlapping_hops(wanted) & bit:
             self.discharge(wait, bit)
+            return
+        op = wait.op
+        if self.rechecks:
+            op = self._name()
+            state.waits[op] = Wait(op, RECHECK, Hop.broker(neighbour), bit, target=wait.op)
+        self._out.send(neighbour, Subscribe(op, wanted, echo=True, probe=True))
+
+    def _rechecked(self, recheck: Wait) -> None:
+        assert recheck.target is not None
+        wait = self._state.waits.get(recheck.target)
+        if wait is not None:
+            self.discharge(wait, self._state.bits.bit(recheck.requester))
 
     def declare(self) -> None:
         """Tell every met neighbour whether everything behind us is known, whenever that changes."""

@@ -338,6 +338,8 @@ class Joins:
         """Local clients in total order."""
         self.awaited: dict[OpId, dict[str, int]] = {}
         """Of their subscriptions: the pubends that will start them, each above a tick."""
+        self.recalls = True
+        """Whether the loss of a broker on the way voids starts: see `ControlReceived.recalls`."""
 
     # ── at the subscriber's broker ───────────────────────────────────────────────────────
 
@@ -364,13 +366,34 @@ class Joins:
         found = [each for each in self._tables.pubends if broker_of_pubend(each) == broker]
         return found[-1] if found else ""
 
-    def attract(self, subscription: Entry, advertisement: Entry) -> int:
-        """The tick above which the subscription must start there; 0 if no start is expected."""
-        tables, above = self._tables, self._starts.next_tick
+    def attract(self, subscription: Entry, advertisement: Entry) -> Join | None:
+        """The start to ask for, if one is expected now, or is still expected although a broker on
+        the way has lost the advertisement: it may have been made, or not."""
+        above = self._starts.next_tick
         pubend = self._expect_start(subscription, advertisement, above)
-        if pubend and subscription.sent & tables.bits.bit(advertisement.source):
-            self._out.send(advertisement.source.name, Join(subscription.id, pubend, above))
-        return above if pubend else 0
+        if not pubend and self.recalls and not self._rests(subscription, advertisement):
+            awaited = self.awaited[subscription.id]
+            pubend = self._pubend_of(advertisement.home)
+            if pubend not in awaited:
+                return None
+            above = awaited[pubend]
+            self._out.changes.append(StartsAwaited(subscription.id.client))
+        return Join(subscription.id, pubend, above) if pubend else None
+
+    def may_recall(self, asked: Join, source: Hop) -> bool:
+        """Whether other pubends in this direction may have started the subscription before: they
+        recall that start unless the subscription itself names a tick."""
+        known, awaited = self._starts.known.get(asked.op, {}), self.awaited.get(asked.op, {})
+        where = self._tables.pubends
+        others = (p for p in (*known, *awaited) if p != asked.pubend)
+        return self.recalls and any(where.get(pubend) == source for pubend in others)
+
+    def _rests(self, subscription: Entry, gone: Entry) -> bool:
+        """Does another advertisement of the same broker attract the subscription?"""
+        return any(
+            other.home == gone.home and other is not gone
+            for other in self._tables.advertisements.overlapping(subscription.filter)
+        )
 
     def started(self, message: Started, source: Hop) -> None:
         """For a local client in total order, only the requested start counts."""
@@ -386,19 +409,49 @@ class Joins:
             self._out.changes.append(StartsAwaited(message.op.client))
             self._starts.started(message)
 
-    def expect_less(self, gone: Entry) -> None:
-        """An advertisement is gone: starts that only it would have caused are not expected."""
-        tables, broker = self._tables, gone.home
-        for subscription in tables.subscriptions.overlapping(gone.filter) if self.awaited else ():
+    def expect_less(self, gone: Entry, upto: int) -> None:
+        """An advertisement is gone: starts that only it would have caused are not expected. Without
+        a tick it was lost on the way: it may come again, and events may be owed already."""
+        if not self.awaited or (self.recalls and not upto):
+            return
+        for subscription in self._tables.subscriptions.overlapping(gone.filter):
             awaited = self.awaited.get(subscription.id, {})
-            of_it = [pubend for pubend in awaited if broker_of_pubend(pubend) == broker]
-            if of_it and not any(
-                other.home == broker
-                for other in tables.advertisements.overlapping(subscription.filter)
-            ):
-                for pubend in of_it:
-                    del awaited[pubend]
-                self._out.changes.append(StartsAwaited(subscription.id.client))
+            of_it = [pubend for pubend in awaited if broker_of_pubend(pubend) == gone.home]
+            if of_it and not self._rests(subscription, gone):
+                self._forgo(subscription.id, of_it)
+
+    def _forgo(self, op: OpId, pubends: list[str]) -> None:
+        for pubend in pubends:
+            del self.awaited[op][pubend]
+        self._out.changes.append(StartsAwaited(op.client))
+
+    def destroyed(self, successor: str) -> None:
+        """A broker has lost its log: its former pubend starts nothing any more."""
+        broker = broker_of_pubend(successor)
+        for op, awaited in self.awaited.items():
+            former = [p for p in awaited if p != successor and broker_of_pubend(p) == broker]
+            if former:
+                self._forgo(op, former)
+
+    def whole(self) -> None:
+        """A neighbour is complete, or no longer a neighbour: an advertisement that was lost there
+        and has not come again is gone, and so are the starts that only it would have caused."""
+        tables = self._tables
+        everything = not tables.bits.all_neighbours & ~tables.complete
+        for op, awaited in self.awaited.items():
+            entry = tables.subscriptions.get(op)
+            if entry is None or not awaited:
+                continue
+            homes = {other.home for other in tables.advertisements.overlapping(entry.filter)}
+            gone = [p for p in awaited if broker_of_pubend(p) not in homes]
+            hops = {p: tables.pubends.get(p) for p in gone}
+            over = [
+                pubend
+                for pubend, hop in hops.items()
+                if everything or (hop is not None and tables.bits.bit(hop) & tables.complete)
+            ]
+            if over:
+                self._forgo(op, over)
 
     # ── on the way, and at the pubend's broker ───────────────────────────────────────────
 
@@ -420,9 +473,12 @@ class Joins:
             self.start_above(entry, message.above)
 
     def start_above(self, entry: Entry, above: int) -> None:
-        """Start it if a local client advertises; `above` is ignored if beyond `FARTHEST`."""
+        """Start it if a local client advertises; `above` is ignored if beyond `FARTHEST`. A start
+        that a broker on the way has lost stands if it is above: events after it are owed, and were
+        perhaps published when all advertisements and subscriptions were effective."""
         starts = self._starts
-        if above:
+        lost, _ = starts.lost.get(entry.id, (0, ""))
+        if above and not (self.recalls and lost > above):
             starts.lost.pop(entry.id, None)
         if 0 < above < starts.next_tick + FARTHEST:
             starts.advance(above + 1)

@@ -63,21 +63,38 @@ class Wait(Struct):
 
 PROBES = ("restore", "reassure")
 """Waits of our own: until they are over, the routes are not known for certain."""
+RECHECK = "recheck"
+"""A wait of our own: a neighbour is asked again for the echo of its target, a subscription."""
 
 
 class Waits(dict[OpId, Wait]):
     """Counts its probes, because every event checks for them."""
 
-    probes = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.probes = 0
+        self.rechecks: dict[OpId, dict[OpId, None]] = {}
+        """By target."""
 
     def __setitem__(self, op: OpId, wait: Wait) -> None:
         self.pop(op, None)
         super().__setitem__(op, wait)
         self.probes += wait.what in PROBES
+        if wait.what == RECHECK and wait.target is not None:
+            self.rechecks.setdefault(wait.target, {})[op] = None
 
     def __delitem__(self, op: OpId) -> None:
-        self.probes -= self[op].what in PROBES
+        wait = self[op]
+        self.probes -= wait.what in PROBES
+        if wait.what == RECHECK and wait.target is not None:
+            del self.rechecks[wait.target][op]
+            if not self.rechecks[wait.target]:
+                del self.rechecks[wait.target]
         super().__delitem__(op)
+
+    def rechecked(self, op: OpId, bit: int) -> bool:
+        """Whether this neighbour was asked again for the echo of an operation."""
+        return any(self[each].missing & bit for each in self.rechecks.get(op, ()))
 
     def pop(self, op: OpId, default: Any = None) -> Any:
         if op not in self:

@@ -1,0 +1,77 @@
+"""A broker may die before the adoption of a durable session is durable: then it never happened."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from motet.model import Filter
+from motet.testing import durable_clients
+from motet.testing.bugs.catalogue import patched
+from motet.testing.cluster import Cluster
+from motet.testing.faults import profile
+from motet.testing.simulation import CHECKERS, _surroundings
+
+WANTED, TOO = Filter.parse("level >= 0"), Filter.parse("topic = 'a'")
+
+
+class Undone:
+    """A second process adopts a session, its broker's disk fails, the first process resumes and
+    subscribes; then the second one adopts the session again."""
+
+    def __init__(self) -> None:
+        menu = replace(profile("calm"), sure=True)
+        needs = {"durable": 1.0, "keep_s": 60.0, "kept_events": None, "total_order": 0.0}
+        clusters = (Cluster(seed, menu, needs=needs) for seed in range(100))
+        self.cluster = next(each for each in clusters if len(each.tree.brokers) == 2)
+
+    def chaos(self) -> None:
+        cluster, agenda = self.cluster, self.cluster.agenda
+        here, there = cluster.tree.brokers
+        for each in cluster.brokers.values():
+            each.start(remember=False)
+        broker = cluster.brokers[here]
+        publisher = cluster.arrive("", there)
+        self.older = cluster.arrive("", here)
+        publisher.ask("advertise", WANTED, wait=True, timeout_s=10.0)
+        self.older.ask("subscribe", WANTED, wait=True, timeout_s=10.0)
+        agenda.run(1.0)
+        written = broker.log.copy()
+        broker.fail_disk()
+        self.newer = cluster.arrive(self.older.name, here)
+        agenda.run(1.4)
+        assert broker.core is None
+        broker.log.restore(written)  # the disk took nothing of the adoption
+        self.newer.stop_reading(entirely=True)  # the older process is the first to come back
+        broker.start(remember=True)
+        cluster.history.disturbed[here].end(agenda.now)
+        agenda.run(2.0)
+        self.older.ask("subscribe", TOO, wait=True, timeout_s=10.0)
+        agenda.run(2.5)
+        self.newer.read_again(entirely=True)
+        agenda.run(4.0)
+        cluster.acting = False
+
+
+def test_what_is_done_after_an_undone_adoption_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(durable_clients, "CARELESS", 0.0)
+    monkeypatch.setattr(durable_clients, "OWN", 0.0)
+    undone = Undone()
+    cluster = undone.cluster
+    cluster.chaos = undone.chaos  # type: ignore[method-assign]
+    with patched(_surroundings(cluster)):
+        cluster.run()
+    older, newer, history = undone.older, undone.newer, cluster.history
+    openings = [each for each in history.openings if each.client == older.name]
+    assert [each.instance for each in openings if each.adopted] == [newer.instance] * 2
+    assert older.over
+    assert newer.session is not None
+    assert newer.open
+    standing = [each.filter for each in history.in_force() if each.session is newer.session]
+    assert standing == [WANTED, TOO]
+    assert not history.oddities
+    for checker in CHECKERS:
+        verdict = checker.check(history)
+        assert not verdict.violations, verdict.violations
