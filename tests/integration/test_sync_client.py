@@ -184,7 +184,7 @@ def test_what_is_in_force_is_synchronous_too(alice: motet.client.sync.SyncClient
     (found,) = (
         each for each in alice.registrations if isinstance(each, motet.client.sync.SyncSubscription)
     )
-    assert found.get(timeout=5.0)["step"] == 2
+    assert found.get(timeout=PATIENCE_S)["step"] == 2
     assert found.unsubscribe() is None  # and no coroutine that nobody awaits
     assert found not in alice.registrations
 
@@ -270,7 +270,7 @@ with motet.local_sync(1) as overlay:
             lambda: client.publish(event),
             lambda: client.subscribe("step > 0"),
             lambda: client.flush(),
-            lambda: subscription.get(timeout=60.0),
+            lambda: subscription.get(timeout=100.0),
             lambda: subscription.unsubscribe(),
         ):
             try:
@@ -281,7 +281,7 @@ with motet.local_sync(1) as overlay:
         os._exit(said)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     client.publish({"step": 2})
-    print(subscription.get(timeout=60.0)["step"])
+    print(subscription.get(timeout=100.0)["step"])
 """
 
 

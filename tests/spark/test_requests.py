@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
@@ -12,6 +11,7 @@ import motet
 from motet.client.channel import RequestChannel
 from motet.spark.source import MotetSource
 from tests.spark.ground import Desk, Pair
+from tests.waiting import wait_until
 
 BROKERS = 2
 
@@ -32,13 +32,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def wait_for(desk: Desk, events: int) -> None:
     """Until so many are in the logs: those of a transaction come a little later elsewhere."""
-    until_s = time.monotonic() + 60
-    while time.monotonic() < until_s:
+
+    def arrived() -> int:
         logs = [motet.read_sync(url, filter=desk.filter) for url in desk.urls.split(",")]
-        if sum(len(batch) for log in logs for batch in log) >= events:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{events} events did not arrive")
+        return sum(len(batch) for log in logs for batch in log)
+
+    wait_until(lambda: arrived() >= events)
 
 
 @pytest.mark.parametrize("cursor", ["", "nightly"])

@@ -62,7 +62,8 @@ Heartbeat = Annotated[
         min=MIN_HEARTBEAT_S,
         max=MAX_HEARTBEAT_S,
         metavar="SECONDS",
-        help="Interval of heartbeats; a peer that is silent for three of them is considered dead.",
+        help="Interval of heartbeats; a peer that is silent for three of them, and at least a "
+        "second, is considered dead.",
         show_default="2",
     ),
 ]

@@ -28,7 +28,8 @@ class BrokerConfig(Struct, frozen=True):
     """Maximum number of control messages kept for an absent neighbour, or as many as joining takes
     if that is more. Beyond it, the neighbour is given up and must join again."""
     heartbeat_s: float = 2.0
-    """Interval of heartbeats. A connection is dead after three intervals of silence."""
+    """Interval of heartbeats. A connection is dead after three intervals of silence, and at
+    least one second."""
     inquiry_s: float = 0.25
     """How long reports of missing brokers are collected before an operation fails."""
     head: str = ""

@@ -21,6 +21,7 @@ from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session import messages as session
 from motet.runtime.log import FileLog
+from tests.waiting import eventually
 
 CONFIG = BrokerConfig("A", ("B",))
 
@@ -128,9 +129,7 @@ def test_a_snapshot_is_taken_when_the_journal_has_grown(tmp_path: Path) -> None:
         keeper = Compaction(tmp_path, opened.journal, opened.core.acknowledged, least_bytes=1000)
         task = asyncio.create_task(keeper.run())
         live(opened, 1, 40)
-        async with asyncio.timeout(30):
-            while not recovery.snapshots(tmp_path):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: bool(recovery.snapshots(tmp_path)))
         task.cancel()
         await asyncio.wait({task})
         await opened.journal.close()

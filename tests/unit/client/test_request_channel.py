@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
 import pytest
@@ -31,18 +31,21 @@ class Silent:
     """A broker that accepts connections and never answers."""
 
     def __init__(self) -> None:
+        self.started = False
         self._served: list[asyncio.Future[None]] = []
 
     async def start(self, host: str, port: int) -> str:
+        self.started = True
         self._server = await asyncio.start_server(self._serve, host, port)
         return "motet://{}:{}".format(*self._server.sockets[0].getsockname())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._served.append(asyncio.get_running_loop().create_future())
+        served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._served.append(served)
         await reader.read(-1)
         writer.close()
         await writer.wait_closed()
-        self._served[-1].set_result(None)
+        served.set_result(None)
 
     async def stop(self) -> None:
         """When its peers have gone."""
@@ -50,24 +53,27 @@ class Silent:
         await asyncio.gather(*self._served)
 
 
-async def test_waiting_for_a_broker_and_for_its_answer_share_one_budget() -> None:
-    """The broker starts late, and then it does not answer."""
+async def test_waiting_for_a_broker_and_for_its_answer_share_one_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker starts late, and then it does not answer. It is given what is left then."""
     host, port = free_address()
     broker = Silent()
-    begin = time.monotonic()
+    clock = Clock(monkeypatch)
 
-    async def late() -> None:
-        await asyncio.sleep(BUDGET_S * 0.7)
-        await broker.start(host, port)
+    async def start_late() -> None:
+        if clock.now_s >= BUDGET_S / 2 and not broker.started:
+            await broker.start(host, port)
 
-    starting = asyncio.ensure_future(late())
+    clock.on_sleep = start_late
     async with open_log(f"motet://{host}:{port}", timeout=BUDGET_S, wait=True) as log:
-        with pytest.raises(Disconnected, match=r"did not answer within .* \(tried for 2 s\)"):
+        with pytest.raises(Disconnected, match=r"did not answer within .*\(tried for 2 s\)") as end:
             await log.describe()
-    took_s = time.monotonic() - begin
-    await starting
     await broker.stop()
-    assert BUDGET_S * 0.9 < took_s < BUDGET_S * 1.6
+    waited = re.search(r"did not answer within (\S+) s", str(end.value))
+    assert waited is not None
+    assert float(waited[1]) < redial.FIRST_S, "the last attempt has what is left of the budget"
+    assert clock.now_s < BUDGET_S
 
 
 @pytest.mark.parametrize("repeat", ["never", "reconnect"])
@@ -95,12 +101,15 @@ class Clock:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
         self.waits: list[float] = []
+        self.on_sleep: Callable[[], Awaitable[None]] | None = None
         patch.setattr(redial, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         patch.setattr(redial, "asyncio", SimpleNamespace(sleep=self._sleep))
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
         self.now_s += seconds
+        if self.on_sleep is not None:
+            await self.on_sleep()
 
 
 def always(kind: type[MotetError]) -> Callable[[MotetError], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from math import inf, nan
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import example, given, settings
@@ -169,9 +169,9 @@ def test_limits(text: str) -> None:
     ],
 )
 def test_large_filters_are_read_quickly(text: str) -> None:
-    start = perf_counter()
+    start = process_time()
     parsed = Filter.parse(text)
-    assert perf_counter() - start < 2
+    assert process_time() - start < 2
     assert Filter.parse(str(parsed)) == parsed
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import msgspec
 import pytest
 
-from motet.broker.driver.driver import behind_the_rest
+from motet.broker.driver.driver import SHORTEST_S, BrokerDriver, behind_the_rest
 from motet.broker.driver.pubend import VolatilePubend
 from motet.errors import InvariantError, ProtocolError
 from motet.model import Filter, OpId
@@ -48,6 +50,7 @@ from motet.protocol.session.messages import (
 )
 from motet.runtime.clock import SteadyClock
 from motet.runtime.codec import encode
+from motet.runtime.redial import FIRST_S
 from motet.runtime.transport import MAX_FRAME_BYTES
 from tests.unit.runtime.fakes import Bench, SlowJournal
 from tests.waiting import PATIENCE_S, eventually
@@ -469,6 +472,27 @@ async def test_idle_connections_get_beats_and_silent_ones_are_closed() -> None:
         assert 2 in bench.core.closed
 
 
+async def test_silence_is_at_least_a_second_in_which_the_broker_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here 40 ticks of 25 ms. However late a tick comes, it counts once: who cannot tick cannot
+    read either."""
+
+    async def never(_: BrokerDriver) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(BrokerDriver, "_ticking", never)
+    async with Bench(heartbeat_s=0.1) as bench:
+        silent = bench.dial_in()
+        silent.hear(HELLO)
+        for tick in range(41):
+            assert not silent.closings
+            bench.driver._tick(1000.0 * tick)
+        assert not silent.closings
+        bench.driver._tick(42_000.0)
+        assert silent.goodnight == Goodnight("Disconnected", "nothing was heard for 1 s")
+
+
 async def test_a_peer_without_a_hello_is_closed_but_may_ask_for_the_status() -> None:
     async with Bench(heartbeat_s=0.04, hello_s=0.06) as bench:
         mute, asking = bench.dial_in(), bench.dial_in()
@@ -654,10 +678,18 @@ async def test_neighbours_are_dialled_again_and_again() -> None:
 
 async def test_a_neighbour_that_is_not_there_is_tried_with_patience() -> None:
     bench = Bench(dial={"B2": "fake://B2"})
-    bench.transport.answers = lambda _: False
+    tried_at: list[float] = []
+
+    def refuse(_: str) -> bool:
+        tried_at.append(time.monotonic())
+        return False
+
+    bench.transport.answers = refuse
     async with bench:
-        await asyncio.sleep(0.2)
-        assert 2 <= bench.transport.tries <= 8
+        await eventually(lambda: len(tried_at) >= 4)
+        pauses = [later - sooner for sooner, later in pairwise(tried_at)]
+        for number, pause_s in enumerate(pauses):
+            assert pause_s >= 0.5 * FIRST_S * 2**number - SHORTEST_S
         bench.transport.answers = lambda _: True
         await eventually(lambda: bool(bench.transport.dialled))
 

@@ -114,7 +114,7 @@ class Contact:
         self._read = read
         self._lost = lost
         self._received_bytes = 0
-        self._heard_at = now
+        self._silent_ticks = 0
         self._frames_out = 0
         self._spoke_at = now
 
@@ -155,17 +155,21 @@ class Contact:
 
     # ── heartbeats ───────────────────────────────────────────────────────────────────────
 
-    def problem(self, now: float, hello_s: float, silence_s: float) -> MotetError | None:
-        """Why this connection cannot continue, or None. Any byte counts as a sign of life."""
+    def problem(
+        self, now: float, hello_s: float, silence_s: float, ticks: int
+    ) -> MotetError | None:
+        """Why this connection cannot continue, or None. Called in each tick of the driver;
+        `silence_s` are so many `ticks`. Any byte counts as a sign of life. Counts ticks, not
+        seconds: a broker that did not get to run, for whatever reason, could not read either."""
         if self.outbox.ended:
             return None
         received_bytes = self.connection.received_bytes
-        if received_bytes != self._received_bytes:
-            self._received_bytes = received_bytes
-            self._heard_at = now
+        silent = received_bytes == self._received_bytes
+        self._received_bytes = received_bytes
+        self._silent_ticks = self._silent_ticks + 1 if silent else 0
         if not self.greeted and now - self.since > hello_s:
             return ProtocolError(f"no hello within {hello_s:g} s")
-        if now - self._heard_at > silence_s:
+        if self._silent_ticks > ticks:
             return Disconnected(f"nothing was heard for {silence_s:g} s")
         if self.kind != "broker" and self.outbox.drowning:
             return SlowConsumer(

@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
+from math import ceil
 from typing import Any, Protocol
 
 from msgspec.structs import asdict
@@ -67,6 +68,8 @@ log = logging.getLogger("motet.broker")
 
 SILENT_BEATS = 3
 """A connection is dead after this many heartbeats of silence."""
+SHORTEST_SILENCE_S = 1.0
+"""A lower limit for short heartbeats: a busy machine may be late by several of them."""
 STATUSES_PER_TURN = 8
 TICKS_PER_BEAT = 4
 LISTED = 1000
@@ -573,8 +576,10 @@ class BrokerDriver:
     def _tick(self, now: float) -> None:
         self.traffic.sample(now)
         heartbeat_s = self.core.config.heartbeat_s
+        silence_s = max(SHORTEST_SILENCE_S, SILENT_BEATS * heartbeat_s)
+        ticks = ceil(silence_s / (heartbeat_s / TICKS_PER_BEAT))
         for contact in list(self.contacts.values()):
-            problem = contact.problem(now, self.wiring.hello_s, SILENT_BEATS * heartbeat_s)
+            problem = contact.problem(now, self.wiring.hello_s, silence_s, ticks)
             if problem is not None:
                 self.expel(contact, problem)
             elif contact.idle(now, heartbeat_s):

@@ -27,6 +27,7 @@ from motet_labs.experiments.transactions import (
     TransactionsReport,
 )
 from motet_labs.processes import command
+from tests.waiting import PATIENCE_S
 
 MACHINE = {"cpu": "one", "cores": 1, "python": "3", "loop": "a loop", "load_average": [0.5]}
 
@@ -179,7 +180,7 @@ class TestDelaying:
                 with socket.create_connection(("127.0.0.1", through)) as near:
                     far, _ = listening.accept()
                     with far:
-                        far.settimeout(5)
+                        far.settimeout(PATIENCE_S)
                         began = time.monotonic()
                         near.sendall(b"one")
                         near.sendall(b"two")
@@ -190,6 +191,6 @@ class TestDelaying:
                         took_s = time.monotonic() - began
                 assert hop.stdin is not None
                 hop.stdin.close()
-                assert hop.wait(5) == 0
+                assert hop.wait(PATIENCE_S) == 0
         assert heard == b"onetwo"
         assert took_s >= delay_s
