@@ -23,8 +23,8 @@ from motet.errors import (
     NotInvited,
     NotOffered,
     PlanError,
+    TimedOut,
     TransactionOver,
-    UnavailableError,
     UnknownClient,
 )
 from motet.protocol.transactions.messages import MOST_OPERATIONS
@@ -523,7 +523,7 @@ async def test_a_transaction_waits_for_a_way_to_the_root() -> None:
             await overlay.stop_broker(name)
         await overlay.start_broker("B2")
         async with overlay.connect("bob", broker="B2") as bob:
-            with pytest.raises(UnavailableError, match=r"no way to the root B1 .* within 0\.1 s"):
+            with pytest.raises(TimedOut, match=r"no way to the root B1 .* within 0\.1 s"):
                 await bob.transaction(timeout=0.1)
             begun = asyncio.ensure_future(bob.transaction(timeout=4 * PATIENCE_S))
             outcome = asyncio.ensure_future(bob.outcome("bob/B2-1.1/99", timeout=4 * PATIENCE_S))

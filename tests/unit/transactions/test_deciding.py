@@ -404,10 +404,22 @@ def test_without_a_way_to_the_root_in_time_a_request_fails() -> None:
     broker_a.machine.overdue(text_of(Unanswered(op("alice", 1))))
     broker_a.carry_out()
     error, text = broker_a.error(op("alice", 1))
-    assert error == "UnavailableError"
+    assert error == "TimedOut"
     assert "no way to the root Z of the overlay within 10 s, so nothing was begun" in text
     assert "motet status" in text
     assert list(broker_a.machine.root_requests.state.waiting) == [op("bob", 1), op("carl", 1)]
+
+
+def test_a_root_that_does_not_answer_in_time_is_a_timeout() -> None:
+    broker_a = far_from_the_root()
+    broker_a.routing.apply(PubendHere("Z.1"), Hop.broker("C"))
+    broker_a.machine.root_requests.reroute()
+    broker_a.carry_out()
+    broker_a.machine.overdue(text_of(Unanswered(op("carl", 1))))
+    broker_a.carry_out()
+    error, text = broker_a.error(op("carl", 1))
+    assert error == "TimedOut"
+    assert text == "the root Z did not answer within 30 s; ask again"
 
 
 def test_what_waits_for_the_root_is_in_progress_and_ends_with_its_session() -> None:

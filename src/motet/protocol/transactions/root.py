@@ -500,11 +500,11 @@ class RootRequests:
             text = f"{name} found no way to the root {root} of the overlay within "
             text += f"{waited_s:g} s, so nothing was begun: check with `motet "
             text += f"status` that {root} runs and that the links to it are up, then try again"
-            self._out.fail(op, "UnavailableError", text)
+            self._out.fail(op, "TimedOut", text)
         elif waited_s is not None:
             del self.state.questions[str(op)]
             text = f"the root {root} did not answer within {waited_s:g} s; ask again"
-            self._out.fail(op, "UnavailableError", text)
+            self._out.fail(op, "TimedOut", text)
 
     def left(self, client: str, epoch: str) -> None:
         """A local session has ended."""
