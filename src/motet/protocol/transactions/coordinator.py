@@ -61,7 +61,8 @@ class CoordinatorEvent(Move):
     ABORT = "an abort"
     TIMEOUT = "its timeout"
     EXCESS = "too much to submit"
-    DECISION = "a decision"
+    COMMITTED = "the decision to commit"
+    ABORTED = "the decision to abort"
     EFFECT = "its effect at all affected brokers"
     SETTLE = "its effect everywhere"
     LEAVE = "the end of its coordinator's session"
@@ -77,7 +78,8 @@ MOVES: Moves[CoordinatorPhase, CoordinatorEvent] = Moves(
             CoordinatorEvent.COMMIT: Forbidden("TransactionOver"),
             CoordinatorEvent.ABORT: Forbidden("TransactionOver"),
             CoordinatorEvent.TIMEOUT: Ignored("it was reported"),
-            CoordinatorEvent.DECISION: Ignored("no client of ours began it"),
+            CoordinatorEvent.COMMITTED: Ignored("no client of ours began it"),
+            CoordinatorEvent.ABORTED: Ignored("no client of ours began it"),
             CoordinatorEvent.EFFECT: Ignored("it was reported"),
             CoordinatorEvent.SETTLE: Ignored("it was reported, or no client of ours began it"),
             CoordinatorEvent.LEAVE: Ignored("no client of ours began it"),
@@ -86,7 +88,8 @@ MOVES: Moves[CoordinatorPhase, CoordinatorEvent] = Moves(
             CoordinatorEvent.COMMIT: Forbidden("TransactionOver"),
             CoordinatorEvent.ABORT: Forbidden("TransactionOver"),
             CoordinatorEvent.TIMEOUT: CoordinatorPhase.PLANNED,
-            CoordinatorEvent.DECISION: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.COMMITTED: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.ABORTED: CoordinatorPhase.REPORTED,
             CoordinatorEvent.EFFECT: Ignored("it is not decided here yet"),
             CoordinatorEvent.SETTLE: ASKED_FOR,
             CoordinatorEvent.LEAVE: Ignored("its parts are done without its coordinator"),
@@ -96,7 +99,8 @@ MOVES: Moves[CoordinatorPhase, CoordinatorEvent] = Moves(
             CoordinatorEvent.COMMIT: CoordinatorPhase.SUBMITTED,
             CoordinatorEvent.ABORT: CoordinatorPhase.ENDING,
             CoordinatorEvent.TIMEOUT: CoordinatorPhase.OPEN,
-            CoordinatorEvent.DECISION: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.COMMITTED: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.ABORTED: CoordinatorPhase.REPORTED,
             CoordinatorEvent.EFFECT: Ignored("it is not decided here yet"),
             CoordinatorEvent.SETTLE: ASKED_FOR,
             CoordinatorEvent.LEAVE: CoordinatorPhase.OPEN,
@@ -106,7 +110,8 @@ MOVES: Moves[CoordinatorPhase, CoordinatorEvent] = Moves(
             CoordinatorEvent.COMMIT: Forbidden("TransactionOver"),
             CoordinatorEvent.ABORT: Forbidden("TransactionOver"),
             CoordinatorEvent.TIMEOUT: CoordinatorPhase.ENDING,
-            CoordinatorEvent.DECISION: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.COMMITTED: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.ABORTED: CoordinatorPhase.REPORTED,
             CoordinatorEvent.EFFECT: Ignored("it is not decided here yet"),
             CoordinatorEvent.SETTLE: ASKED_FOR,
             CoordinatorEvent.LEAVE: CoordinatorPhase.ENDING,
@@ -117,7 +122,8 @@ MOVES: Moves[CoordinatorPhase, CoordinatorEvent] = Moves(
             CoordinatorEvent.ABORT: Forbidden("TransactionOver"),
             CoordinatorEvent.TIMEOUT: CoordinatorPhase.SUBMITTED,
             CoordinatorEvent.EXCESS: CoordinatorPhase.ENDING,
-            CoordinatorEvent.DECISION: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.COMMITTED: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.ABORTED: CoordinatorPhase.REPORTED,
             CoordinatorEvent.EFFECT: Ignored("it is not decided here yet"),
             CoordinatorEvent.SETTLE: ASKED_FOR,
             CoordinatorEvent.LEAVE: Ignored("the root decides it without its coordinator"),
@@ -127,7 +133,8 @@ MOVES: Moves[CoordinatorPhase, CoordinatorEvent] = Moves(
             CoordinatorEvent.COMMIT: Forbidden("TransactionOver"),
             CoordinatorEvent.ABORT: Forbidden("TransactionOver"),
             CoordinatorEvent.TIMEOUT: CoordinatorPhase.REPORTED,
-            CoordinatorEvent.DECISION: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.COMMITTED: CoordinatorPhase.DECIDED,
+            CoordinatorEvent.ABORTED: CoordinatorPhase.REPORTED,
             CoordinatorEvent.EFFECT: CoordinatorPhase.REPORTED,
             CoordinatorEvent.SETTLE: CoordinatorPhase.REPORTED,
             CoordinatorEvent.LEAVE: Ignored("it is decided"),
@@ -241,6 +248,7 @@ class Coordinator:
         if refused:
             self._out.fail(op, refused, f"transaction {tx} is already ending")
             return
+        MOVES.next(self.phase(tx), event, tx)
         coordination.request = op.sequence
         if reason is not None:
             self.give_up(local, reason)
@@ -296,17 +304,16 @@ class Coordinator:
         """A commit must be in effect at all concerned brokers within the timeout."""
         tx = decide.tx
         coordination = self.state.coordinations.get(tx)
-        if (
-            MOVES.next(self.phase(tx), CoordinatorEvent.DECISION, tx) is None
-            or coordination is None
-        ):
+        event = CoordinatorEvent.COMMITTED if decide.committed else CoordinatorEvent.ABORTED
+        after = MOVES.next(self.phase(tx), event, tx)
+        if after is None or coordination is None:
             return
         coordination.outcome = COMMITTED if decide.committed else ABORTED
         coordination.reason = decide.reason
-        if decide.committed:
-            self._out.set_timer(Overdue(tx), self._out.now + timeout_s)
-        else:
+        if after is CoordinatorPhase.REPORTED:
             self._report(coordination)
+        else:
+            self._out.set_timer(Overdue(tx), self._out.now + timeout_s)
 
     def effective(self, letter: Effective) -> None:
         self._conclude(letter.tx, CoordinatorEvent.EFFECT)

@@ -8,7 +8,7 @@ for these. When all brokers have echoed, the root floods `Settle`, and all forge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -102,6 +102,8 @@ class Decisions:
     _coordinator: Coordinator
     _cutter: Cutter
     state: DecisionState = field(default_factory=DecisionState, init=False)
+    on_settled: Callable[[str], None] | None = field(default=None, init=False)
+    """At the root: called with each transaction whose decision is about to be forgotten."""
 
     def is_active(self, tx: str) -> bool:
         return tx in self.state.active
@@ -140,8 +142,10 @@ class Decisions:
         decision.concerned = {name: None for name in others if name in concerned}
         # No report is due to `source` if the decision concerns no broker here or behind us.
         here = self._courier.name in concerned or not source
-        decision.reported = not message.committed or not (here or decision.concerned)
         self.state.active[tx] = decision
+        if not message.committed or not (here or decision.concerned):
+            MOVES.next(self.phase(tx), DecisionEvent.EFFECT, tx)
+            decision.reported = True
         self._conclude(message)
         if message.committed:
             self._cutter.touch(message)
@@ -261,6 +265,8 @@ class Decisions:
             known.settled = True
             return
         if MOVES.next(self.phase(tx), DecisionEvent.SETTLE, tx) is not None:
+            if self.on_settled is not None:
+                self.on_settled(tx)
             del self.state.active[tx]
         self._release(tx)
         if known is not None and known.decide.committed:
@@ -296,6 +302,7 @@ class Decisions:
             for client, part in local.parts.items()
             for number in (*part.begun, *part.advertised)
         ]
+        MOVES.next(self.phase(local.tx), DecisionEvent.TOLD, local.tx)
         decision = self.state.active[local.tx] = Decision(decide, "", late=True)
         self._conclude(decide)
         self._out.effects.routes += added

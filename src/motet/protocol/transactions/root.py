@@ -86,6 +86,7 @@ class RootPhase(Move):
 class RootEvent(Move):
     OPEN = "its opening"
     PART = "a part of its plan"
+    COMPLETE = "the last missing part of its plan"
     SUBMIT = "its submission"
     WITHDRAW = "its withdrawal"
     QUERY = "a question about it"
@@ -93,6 +94,8 @@ class RootEvent(Move):
     VALIDATE = "its validation"
     ANSWER = "the answer to its validation"
     DECIDE = "its decision"
+    SETTLE = "its effect everywhere"
+    EXPIRE = "the end of its retention"
 
 
 WILL_HEAR = Ignored("the asking broker receives the decision anyway")
@@ -109,6 +112,7 @@ MOVES: Moves[RootPhase, RootEvent] = Moves(
             RootEvent.TIMEOUT: Ignored("it was decided, and forgotten"),
             RootEvent.ANSWER: Ignored("it was decided, and forgotten"),
             RootEvent.DECIDE: RootPhase.DECIDED,
+            RootEvent.SETTLE: Ignored("its outcome was forgotten before"),
         },
         RootPhase.OPENED: {
             RootEvent.OPEN: RootPhase.OPENED,
@@ -123,6 +127,7 @@ MOVES: Moves[RootPhase, RootEvent] = Moves(
         RootPhase.GATHERING: {
             RootEvent.OPEN: Ignored("a plan is not opened"),
             RootEvent.PART: RootPhase.GATHERING,
+            RootEvent.COMPLETE: RootPhase.QUEUED,
             RootEvent.SUBMIT: Ignored("its parts submit it"),
             RootEvent.WITHDRAW: RootPhase.DECIDED,
             RootEvent.QUERY: WILL_HEAR,
@@ -160,6 +165,8 @@ MOVES: Moves[RootPhase, RootEvent] = Moves(
             RootEvent.TIMEOUT: Ignored("it is decided"),
             RootEvent.ANSWER: Ignored("it is decided"),
             RootEvent.DECIDE: Ignored("it is decided"),
+            RootEvent.SETTLE: RootPhase.SETTLED,
+            RootEvent.EXPIRE: RootPhase.UNKNOWN,
         },
         RootPhase.SETTLED: {
             RootEvent.OPEN: Ignored("a withdrawal has overtaken it"),
@@ -171,6 +178,7 @@ MOVES: Moves[RootPhase, RootEvent] = Moves(
             RootEvent.TIMEOUT: Ignored("it is decided"),
             RootEvent.ANSWER: Ignored("it is decided"),
             RootEvent.DECIDE: Ignored("it is decided"),
+            RootEvent.EXPIRE: RootPhase.UNKNOWN,
         },
     },
 )
@@ -184,6 +192,10 @@ class Root:
     _participant: Participant
     _decisions: Decisions
     state: RootState = field(default_factory=RootState, init=False)
+
+    def __post_init__(self) -> None:
+        if self._courier.is_root:
+            self._decisions.on_settled = self._settled
 
     def phase(self, tx: str) -> RootPhase:
         state = self.state
@@ -231,27 +243,31 @@ class Root:
                 self._watch(tx)
         gathering.contributions[letter.contribution.client] = letter.contribution
         if not gathering.missing:
+            MOVES.next(self.phase(tx), RootEvent.COMPLETE, tx)
             del state.gatherings[tx]
             if self._participant.get(tx) is None:
                 self._unwatch(tx)
             done = tuple(gathering.contributions.values())
-            self.submitted(Submit(tx, done, gathering.key))
+            self._enqueue(Submit(tx, done, gathering.key))
 
     def submitted(self, letter: Submit) -> None:
         tx = letter.tx
         after = MOVES.next(self.phase(tx), RootEvent.SUBMIT, tx)
         if after is RootPhase.SETTLED:
             self._tell(tx, self._courier.home_of(tx))
-        if after is not RootPhase.QUEUED:
-            return
+        if after is RootPhase.QUEUED:
+            self._enqueue(letter)
+
+    def _enqueue(self, letter: Submit) -> None:
+        tx = letter.tx
+        self.state.queue.append(Submission(tx, letter.contributions, letter.key, letter.isolated))
         excess = _too_many_events(letter.contributions) or too_large(letter.contributions)
         reason = self._same(tx, letter.key) or (Because(excess) if excess else None)
-        if reason is not None:
+        if reason is None:
+            self._review()
+        else:
+            MOVES.next(self.phase(tx), RootEvent.DECIDE, tx)
             self._abort(tx, reason)
-            return
-        told = Submission(tx, letter.contributions, letter.key, letter.isolated)
-        self.state.queue.append(told)
-        self._review()
 
     def withdrawn(self, letter: Withdraw) -> None:
         tx = letter.tx
@@ -260,7 +276,6 @@ class Root:
             self._tell(tx, letter.broker)
         if after is not RootPhase.DECIDED:
             return
-        self._unqueue(tx)
         reason = parse_reason(letter.reason)
         gathering = self.state.gatherings.get(tx)
         if gathering is not None and isinstance(reason, Late):
@@ -301,18 +316,19 @@ class Root:
         """A plan is incomplete, or an isolated transaction was not submitted, in time; or a broker
         does not answer its validation, which delays all transactions that wait for it."""
         before = self.phase(tx)
+        if before is not RootPhase.GATHERING and tx not in self.state.opened:
+            return  # its timer was cancelled
         after = MOVES.next(before, RootEvent.TIMEOUT, tx)
+        if after is None:
+            return
         if before is RootPhase.GATHERING:
             text = f"{', '.join(self.state.gatherings[tx].missing)} did not answer"
             self._abort(tx, Because(text))
-        elif after is None or tx not in self.state.opened:
-            return
         elif before is RootPhase.OPENED:
             self._abort(tx, Because("its coordinator did not answer"))
         elif before is RootPhase.QUEUED:
             self._watch(tx)
         else:
-            self._unqueue(tx)
             missing = ", ".join(self._courier.waiting_for(PREPARE, tx))
             text = f"its reads cannot be validated: {missing}, or a broker behind"
             self._abort(tx, Because(f"{text}, does not answer"))
@@ -333,7 +349,7 @@ class Root:
                 asking.append(each)
                 self._validate(each)
             else:
-                self.state.queue.remove(each)
+                MOVES.next(self.phase(each.tx), RootEvent.DECIDE, each.tx)
                 self._commit(each)
 
     def _validate(self, each: Submission) -> None:
@@ -353,7 +369,6 @@ class Root:
             return
         found = self._queued(tx)
         if found is not None and MOVES.next(self.phase(tx), RootEvent.ANSWER, tx) is not None:
-            self.state.queue.remove(found)
             if flood.objection:
                 self._abort(tx, Because(flood.objection))
             else:
@@ -394,7 +409,7 @@ class Root:
 
     def _announce(self, message: Decide, outcome: TxOutcome) -> None:
         tx, state = message.tx, self.state
-        MOVES.next(self.phase(tx), RootEvent.DECIDE, tx)
+        self._unqueue(tx)
         state.remember(tx, outcome)
         watched = state.opened.pop(tx, None) is not None
         if watched | (state.gatherings.pop(tx, None) is not None):
@@ -408,7 +423,12 @@ class Root:
             first = next(iter(outcomes))
             if len(outcomes) <= MOST_OUTCOMES and outcomes[first].at > self._out.now - KEPT_S:
                 return
+            MOVES.next(self.phase(first), RootEvent.EXPIRE, first)
             self.state.forget(first)
+
+    def _settled(self, tx: str) -> None:
+        """The decision is in effect everywhere."""
+        MOVES.next(self.phase(tx), RootEvent.SETTLE, tx)
 
     def decided(self, message: Decide, source: Hop) -> None:
         """A neighbour reports a decision. The root has made it itself, but may have lost it with
@@ -416,7 +436,6 @@ class Root:
         if not self._courier.is_root:
             self._decisions.decide(message, source.name)
         elif MOVES.next(self.phase(message.tx), RootEvent.DECIDE, message.tx) is not None:
-            self._unqueue(message.tx)
             told = TxOutcome(message.number, message.committed, message.reason, self._out.now)
             self._announce(message, told)
 
