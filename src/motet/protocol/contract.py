@@ -20,6 +20,7 @@ from motet.protocol.frames import Frame
 if TYPE_CHECKING:
     from motet.protocol.delivery.spans import Span
     from motet.protocol.delivery.stream import ReadWanted
+    from motet.protocol.room import Objection
     from motet.protocol.session.messages import CommitRequest
     from motet.protocol.sinks.state import StagedBlock
 
@@ -80,10 +81,10 @@ class Persisted(NamedTuple):
 
 
 class StagingChecked(NamedTuple):
-    """The rows of a commit are staged and complete, or `refused` has an error and its text."""
+    """The rows of a commit are staged and complete, or the commit is refused."""
 
     ticket: int
-    refused: tuple[str, str] = ("", "")
+    refused: Objection | None = None
 
 
 class RowsRead(NamedTuple):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from motet import errors
+from motet.errors import MotetError
 from motet.model import Hop
 from motet.protocol.changes import Change, Changes, Grouped
 
@@ -25,6 +27,11 @@ class Objection(NamedTuple):
 
     error: str
     text: str
+
+    def exception(self) -> MotetError:
+        """For those who raise it."""
+        kind: type[MotetError] = getattr(errors, self.error)
+        return kind(self.text)
 
 
 class Peer(NamedTuple):

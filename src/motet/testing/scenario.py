@@ -202,8 +202,8 @@ class Scenario:
         left, right = text.split("-")
         near = tuple(name for name in self.brokers[left].links if name != right)
         objection = self.brokers[left].objection_to(near)
-        if objection:
-            self.lines.append(f"{left} refuses: {objection}")
+        if objection is not None:
+            self.lines.append(f"{left} refuses: {objection.text}")
             return
         self._step(left, Reconfigured(near))
         self._edges.remove((left, right))

@@ -157,8 +157,10 @@ def _came_in(given: Input, peers: dict[int, str]) -> str:
             return f"its pubend was read from {want.since} to {want.upto}"
         case Persisted(upto):
             return f"has reserved its ticks up to {upto}"
-        case StagingChecked(_, (error, text)):
-            return f"cannot commit what is staged: {error}: {text}" if error else "all is staged"
+        case StagingChecked(_, refused):
+            if refused is None:
+                return "all is staged"
+            return f"cannot commit what is staged: {refused.error}: {refused.text}"
         case RowsRead(tx, at, bodies):
             return f"has read rows {at} to {at + len(bodies) - 1} of {tx}"
 

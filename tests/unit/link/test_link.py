@@ -103,9 +103,11 @@ def test_a_neighbour_on_an_older_copy_of_its_state_is_turned_away(
     hello: LinkHello, why: str
 ) -> None:
     objection = known_to_have(1).objection(hello)
-    assert re.search(why, objection)
-    assert "B runs on an older copy of its state" in objection
-    assert "stop B, move its data folder away, and start it without" in objection
+    assert objection is not None
+    assert objection.error == "StaleState"
+    assert re.search(why, objection.text)
+    assert "B runs on an older copy of its state" in objection.text
+    assert "stop B, move its data folder away, and start it without" in objection.text
 
 
 @pytest.mark.parametrize(
@@ -143,13 +145,13 @@ def test_what_was_numbered_but_never_left_cannot_be_there() -> None:
     ids=["as acknowledged", "all of it", "met us, we forgot", "gave us up", "lost its state"],
 )
 def test_a_neighbour_that_can_go_on_or_begin_anew_is_let_in(hello: LinkHello) -> None:
-    assert known_to_have(1).objection(hello) == ""
+    assert known_to_have(1).objection(hello) is None
 
 
 @pytest.mark.parametrize("known", [0, 6])
 def test_who_crashed_before_it_wrote_down_that_we_met_is_let_in(known: int) -> None:
     hello = LinkHello(1, "B", 5, known=known, received=0)
-    assert known_to_have(0).objection(hello) == ""
+    assert known_to_have(0).objection(hello) is None
 
 
 def test_a_neighbour_that_is_given_up_is_never_met_in_our_next_life() -> None:

@@ -12,6 +12,7 @@ from motet.broker.overlay.topology import Wiring
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Closed, Fact, Input, Output, Received, Remembered
 from motet.protocol.frames import Frame
+from motet.protocol.room import Objection
 from motet.protocol.session.messages import Goodnight
 from motet.runtime.codec import decode, encode
 from motet.runtime.transport import Accept, Connection, Handler, Listening
@@ -113,7 +114,7 @@ class FakeCore:
         self.config = BrokerConfig("fake", heartbeat_s=heartbeat_s)
         self.inputs: list[Input] = []
         self.answer: Answer = answer or (lambda _: Output())
-        self.objection = ""
+        self.objection: Objection | None = None
         self.done_upto = 0
 
     def recover(self, now: float, remembered: Remembered | None = None) -> Output:
@@ -128,7 +129,7 @@ class FakeCore:
         self.inputs.append(given)
         return self.answer(given)
 
-    def objection_to(self, neighbours: tuple[str, ...]) -> str:
+    def objection_to(self, neighbours: tuple[str, ...]) -> Objection | None:
         del neighbours
         return self.objection
 

@@ -17,6 +17,7 @@ from motet.protocol.contract import Dialled, Reconfigured
 from motet.protocol.delivery.stream import Liveness
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import LinkHello
+from motet.protocol.room import Objection
 from motet.protocol.session.messages import Goodnight
 from tests.unit.runtime.fakes import FakeConnection, FakeCore, FakeTransport
 from tests.waiting import PATIENCE_S
@@ -81,7 +82,7 @@ async def test_a_changed_address_is_dialled_again() -> None:
 
 async def test_what_the_core_objects_to_changes_nothing() -> None:
     async with Running(B="fake://b") as running:
-        running.core.objection = "B still has 3 clients behind it"
+        running.core.objection = Objection("MisuseError", "B still has 3 clients behind it")
         with pytest.raises(MisuseError, match="3 clients"):
             running.reconfigure()
         assert running.driver.wiring.dial == {"B": "fake://b"}

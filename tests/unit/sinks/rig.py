@@ -37,6 +37,7 @@ from motet.protocol.contract import (
 )
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.room import Objection
 from motet.protocol.session.messages import (
     AdvertiseRequest,
     ClientHello,
@@ -138,12 +139,12 @@ class Rig:
         for wish in out.staged:
             match wish:
                 case CheckStaged(ticket, client, request):
-                    refused = ("", "")
+                    refused = None
                     batch = Batch(client, request.job, request.epoch or 0)
                     try:
                         self.staging.check(batch, request.parts)
                     except StagingLost as problem:
-                        refused = ("StagingLost", str(problem))
+                        refused = Objection("StagingLost", str(problem))
                     self._queue.append(StagingChecked(ticket, refused))
                 case ReadStaged(block, at):
                     bodies = self.staging.rows(block, at)

@@ -37,7 +37,7 @@ from motet.protocol.delivery.soft import Streams
 from motet.protocol.frames import Frame
 from motet.protocol.link.machine import Link
 from motet.protocol.link.soft import Inquiries, SoftLinks
-from motet.protocol.room import LISTED, SoftRoom
+from motet.protocol.room import LISTED, Objection, SoftRoom
 from motet.protocol.routing.soft import Router
 from motet.protocol.session.soft import SoftSessions
 from motet.protocol.shared import ClientSoft, Counts, SharedState
@@ -227,8 +227,8 @@ class BrokerCore:
     def counts(self) -> Counts:
         return self.shared.counts
 
-    def objection_to(self, neighbours: tuple[str, ...]) -> str:
-        """Why these cannot become the neighbours; empty if they can."""
+    def objection_to(self, neighbours: tuple[str, ...]) -> Objection | None:
+        """Why these cannot become the neighbours."""
         return self.neighbours.objection_to(neighbours)
 
     def acknowledged(self) -> dict[str, int]:

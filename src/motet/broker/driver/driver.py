@@ -58,6 +58,7 @@ from motet.protocol.contract import (
 )
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Beat, Frame
+from motet.protocol.room import Objection
 from motet.protocol.session.messages import Goodnight, Status, StatusRequest
 from motet.protocol.traits import TRAITS
 from motet.runtime.clock import SteadyClock
@@ -124,7 +125,7 @@ class Core(Protocol):
 
     def withheld(self) -> int: ...
 
-    def objection_to(self, neighbours: tuple[str, ...]) -> str: ...
+    def objection_to(self, neighbours: tuple[str, ...]) -> Objection | None: ...
 
     def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]: ...
 
@@ -323,8 +324,8 @@ class BrokerDriver:
                     f"{asked[what]!r} while it runs; stop it and start it again"
                 )
         objection = self.core.objection_to(config.neighbours)
-        if objection:
-            raise MisuseError(objection)
+        if objection is not None:
+            raise objection.exception()
         self._turn(Reconfigured(config.neighbours))
         self.wiring = dataclasses.replace(self.wiring, dial=wiring.dial)
         for neighbour in self._dialling.aim(wiring.dial):

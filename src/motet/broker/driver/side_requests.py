@@ -73,6 +73,7 @@ from motet.protocol.reading.messages import (
     Refused,
     Wanted,
 )
+from motet.protocol.room import Objection
 from motet.protocol.session.messages import CommitRequest
 from motet.protocol.sinks.messages import (
     MAX_STAGING_CHARS,
@@ -458,7 +459,7 @@ class Stagings:
         config: BrokerConfig,
         folder: Path | None = None,
         needed: Callable[[], set[Batch]] = set,
-        objection: Callable[[str], str] = lambda _: "",
+        objection: Callable[[str], Objection | None] = lambda _: None,
     ) -> None:
         self._config = config
         self._staging = Staging(folder) if folder is not None else None
@@ -494,9 +495,9 @@ class Stagings:
         if isinstance(request, SealRequest):
             part = await self._do(staging.seal, request.attempt, request.pieces)
             return Sealed(request.number, part)
-        objection = self._objection(request.attempt.sink) if request.index == 0 else ""
-        if objection:
-            raise MisuseError(objection)
+        objection = self._objection(request.attempt.sink) if request.index == 0 else None
+        if objection is not None:
+            raise objection.exception()
         await self._do(self._add, staging, request)
         return RowsStaged(request.number)
 
@@ -539,20 +540,19 @@ class Stagings:
         batch = Batch(wish.client, request.job, request.epoch or 0)
         self._checking.append(batch)
         try:
-            refused = await self._problem(batch, request)
-            self._turn(StagingChecked(wish.ticket, refused))
+            self._turn(StagingChecked(wish.ticket, await self._refusal(batch, request)))
         finally:  # from here on the core says whether it is needed
             self._checking.remove(batch)
 
-    async def _problem(self, batch: Batch, request: CommitRequest) -> tuple[str, str]:
-        """Why a batch cannot be committed: the error's name and text; both are empty if it can."""
+    async def _refusal(self, batch: Batch, request: CommitRequest) -> Objection | None:
+        """Why a batch cannot be committed."""
         try:
             if self._staging is None:
                 raise NotOffered(f"{self._config.name} does not support sinks: it keeps no files")
             await self._do(self._staging.check, batch, request.parts)
         except UnavailableError as problem:
-            return (type(problem).__name__, str(problem)[:LONGEST_TEXT])
-        return ("", "")
+            return Objection(type(problem).__name__, str(problem)[:LONGEST_TEXT])
+        return None
 
     # ── life cycle ───────────────────────────────────────────────────────────────────────
 
@@ -602,9 +602,9 @@ class Gauge:
         matches = self._index.hops_encoded
         for body in bodies:
             if not matches(body) or len(memoryview(body)) > MAX_EVENT_BYTES:
-                raise self._objection(advertised, body)
+                raise self._unfit(advertised, body)
 
-    def _objection(self, advertised: Filter, body: Raw) -> MotetError:
+    def _unfit(self, advertised: Filter, body: Raw) -> MotetError:
         try:
             attributes, _ = decode_body(body)
             check_attributes(attributes)

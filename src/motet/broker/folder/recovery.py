@@ -120,10 +120,10 @@ def _opened(
 def _take_neighbours(core: Core, neighbours: tuple[str, ...], journal: LoggedJournal) -> None:
     """The overlay may have changed while the broker was down."""
     objection = core.objection_to(neighbours)
-    if objection:
+    if objection is not None:
         raise MisuseError(
             f"{core.config.name} cannot start with the neighbours {', '.join(neighbours) or '–'}: "
-            f"{objection}; start it with the neighbours it had before"
+            f"{objection.text}; start it with the neighbours it had before"
         )
     changes = core.step(Reconfigured(neighbours), core.durable.now)
     if changes.persist:

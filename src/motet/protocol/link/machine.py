@@ -29,6 +29,7 @@ from motet.protocol.link.messages import (
     Publications,
 )
 from motet.protocol.publication import Publication
+from motet.protocol.room import Objection
 from motet.protocol.routing.messages import Complete, Subscribe
 
 CONTROL_CHUNK = 512
@@ -282,7 +283,7 @@ class Link:
         if not heard:
             self._set_alarm(out, now)
 
-    def objection(self, hello: LinkHello) -> str:
+    def objection(self, hello: LinkHello) -> Objection | None:
         """Why the neighbour is refused, if its hello shows that it runs on an older copy of its
         state; raises `StaleState` if we do.
 
@@ -306,17 +307,19 @@ class Link:
                 f"only {sent}: {way_out(self._broker)}"
             )
         if hello.incarnation < record.incarnation:
-            return (
+            return Objection(
+                "StaleState",
                 f"{self._broker} knows {them} in life {record.incarnation}, but it comes in life "
-                f"{hello.incarnation}: {way_out(them)}"
+                f"{hello.incarnation}: {way_out(them)}",
             )
         gone = self.ledger.confirmed
         if hello.incarnation == record.incarnation and remembered < gone:
-            return (
+            return Objection(
+                "StaleState",
                 f"{them} has acknowledged {gone} control messages of {self._broker}, but has "
-                f"only {remembered}: {way_out(them)}"
+                f"only {remembered}: {way_out(them)}",
             )
-        return ""
+        return None
 
     def _remembered(self, hello: LinkHello) -> int:
         """How many of our messages of this life the neighbour has."""

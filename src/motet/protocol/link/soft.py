@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from motet.errors import MisuseError, ProtocolError, StaleState, UnknownBroker, VersionError
+from motet.errors import ProtocolError, UnknownBroker, VersionError
 from motet.model import OpId
 from motet.protocol.changes import Grouped, Sent
 from motet.protocol.config import BrokerConfig
@@ -25,7 +25,7 @@ from motet.protocol.link.facts import (
 )
 from motet.protocol.link.machine import Link
 from motet.protocol.link.messages import Control, ControlAck, Inquire, LinkHello, Waiting
-from motet.protocol.room import Peer, SoftRoom
+from motet.protocol.room import Objection, Peer, SoftRoom
 from motet.protocol.routing.state import RECHECK, RoutingState
 from motet.protocol.shared import SharedState
 
@@ -220,10 +220,10 @@ class SoftLinks(SoftRoom):
         stranger = link.ledger.record.incarnation != hello.incarnation
         if known_here and stranger:
             raise ProtocolError(f"{hello.broker} changed its life while connected")
-        objection = "" if known_here else link.objection(hello)
-        if objection:
-            self._shared.expel(connection, StaleState(objection), out, now)
-            link.refuse(objection)
+        objection = None if known_here else link.objection(hello)
+        if objection is not None:
+            self._shared.expel(connection, objection.exception(), out, now)
+            link.refuse(objection.text)
             return
         if peer is None:
             self._bind_link(connection, link, out)
@@ -311,10 +311,10 @@ class SoftLinks(SoftRoom):
             self._shared.journal(NeighbourLost(neighbour, recalls=True), out, now)
             link.begin_again()
 
-    def objection_to(self, neighbours: tuple[str, ...]) -> str:
-        """Why these cannot become the neighbours; empty if they can."""
+    def objection_to(self, neighbours: tuple[str, ...]) -> Objection | None:
+        """Why these cannot become the neighbours."""
         if self._shared.name in neighbours:
-            return f"{self._shared.name} cannot be its own neighbour"
+            return Objection("MisuseError", f"{self._shared.name} cannot be its own neighbour")
         for name in self._shared.links:
             if name in neighbours:
                 continue
@@ -323,19 +323,21 @@ class SoftLinks(SoftRoom):
                 shown = ", ".join(clients[:SHOWN_CLIENTS])
                 more = ", …" if len(clients) > SHOWN_CLIENTS else ""
                 have = f"{len(clients)} client" + "s" * (len(clients) > 1)
-                return f"{name} still has {have} behind it: {shown}{more}; disconnect them first"
+                text = f"{name} still has {have} behind it: {shown}{more}; disconnect them first"
+                return Objection("MisuseError", text)
             if advertisements or subscriptions:
-                return (
+                return Objection(
+                    "MisuseError",
                     f"{advertisements} advertisements and {subscriptions} subscriptions from "
-                    f"{name} are still in force; wait until they are removed"
+                    f"{name} are still in force; wait until they are removed",
                 )
-        return ""
+        return None
 
     def _reconfigured(self, news: Reconfigured, out: Output, now: float) -> None:
         neighbours = news.neighbours
         objection = self.objection_to(neighbours)
-        if objection:
-            raise MisuseError(objection)
+        if objection is not None:
+            raise objection.exception()
         if set(neighbours) == set(self._shared.links):
             return
         removed = [name for name in self._shared.links if name not in neighbours]

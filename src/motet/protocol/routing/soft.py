@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from motet.errors import EventError, InvariantError, MotetError, NotAdvertised, ProtocolError
+from motet.errors import InvariantError, MotetError, ProtocolError
 from motet.model import Hop, Value, check_attributes, decode_attributes, decode_body
 from motet.model.limits import LAST_SEQUENCE, MAX_EVENT_BYTES
 from motet.protocol.contract import Output
@@ -20,7 +20,7 @@ from motet.protocol.delivery.interest import Way
 from motet.protocol.link.machine import Link
 from motet.protocol.link.messages import Publications
 from motet.protocol.publication import Publication
-from motet.protocol.room import LISTED, Peer, SoftRoom
+from motet.protocol.room import LISTED, Objection, Peer, SoftRoom
 from motet.protocol.routing.machine import Routing
 from motet.protocol.session.messages import Deliver, Delivery, Publish, Published, Refusal
 
@@ -90,9 +90,8 @@ class Router:
             if mask is not None and mask & own and len(memoryview(body)) <= MAX_EVENT_BYTES:
                 accepted.append(body)
             else:
-                error = self._objection(client, body)
-                text = _short(str(error), LONGEST_REFUSAL)
-                refused.append(Refusal(sequence, type(error).__name__, text))
+                error, text = self._objection(client, body)
+                refused.append(Refusal(sequence, error, _short(text, LONGEST_REFUSAL)))
         self.refused += len(refused)
         return accepted, tuple(refused)
 
@@ -216,17 +215,18 @@ class Router:
                 found.setdefault(entry.source.name, []).append(entry.id.sequence)
         return found
 
-    def _objection(self, client: str, body: Raw) -> MotetError:
+    def _objection(self, client: str, body: Raw) -> Objection:
         """Why an event was refused."""
         try:
             attributes, _ = decode_body(body)
             check_attributes(attributes)
         except MotetError as error:
-            return error
+            return Objection(type(error).__name__, str(error))
         size = len(memoryview(body))
         if size > MAX_EVENT_BYTES:
-            return EventError(f"an event has at most {MAX_EVENT_BYTES} bytes, this one {size}")
-        return NotAdvertised(self._outside(client, attributes))
+            text = f"an event has at most {MAX_EVENT_BYTES} bytes, this one {size}"
+            return Objection("EventError", text)
+        return Objection("NotAdvertised", self._outside(client, attributes))
 
     def _outside(self, client: str, attributes: dict[str, Value]) -> str:
         """Short for any event and filters, because it is sent back and remembered."""

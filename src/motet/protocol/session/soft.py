@@ -11,12 +11,8 @@ from itertools import islice
 from typing import Any, get_args
 
 from motet.errors import (
-    ClientElsewhere,
     InvariantError,
-    MisuseError,
-    MotetError,
     ProtocolError,
-    SessionIsDurable,
     StaleState,
     VersionError,
 )
@@ -204,7 +200,7 @@ class SoftSessions(SoftRoom):
         session = sessions.get(hello.client)
         objection = self._objection_to(hello, session)
         if objection is not None:
-            self._shared.expel(connection, objection, out, now)
+            self._shared.expel(connection, objection.exception(), out, now)
             return
         newer = self._shared.durable.requests.newer_than(hello.client, hello.resume, hello.instance)
         if newer is not None:
@@ -249,7 +245,7 @@ class SoftSessions(SoftRoom):
         if not 0 <= hello.keep_s <= MAX_KEEP_S:
             raise ProtocolError(f"a session is kept for at most {MAX_KEEP_S:g} s")
 
-    def _objection_to(self, hello: ClientHello, session: Session | None) -> MotetError | None:
+    def _objection_to(self, hello: ClientHello, session: Session | None) -> Objection | None:
         """Why a client is refused its session: it would end or take over a durable one, or resume
         one in another order, which does not fit the events already delivered."""
         who = hello.client
@@ -258,24 +254,27 @@ class SoftSessions(SoftRoom):
         )
         if session is not None and goes_on and session.total_order != hello.total_order:
             had, asked = ("total", "publisher") if session.total_order else ("publisher", "total")
-            return MisuseError(
+            return Objection(
+                "MisuseError",
                 f"session {session.epoch} of {who!r} has the order {had!r} and cannot continue "
-                f"with {asked!r}: connect with `order={had!r}`, or as another client"
+                f"with {asked!r}: connect with `order={had!r}`, or as another client",
             )
         if session is not None and session.durable:
             if not hello.keep_s and hello.resume != session.epoch:
-                return SessionIsDurable(
+                return Objection(
+                    "SessionIsDurable",
                     f"{who!r} has a durable session at {self._shared.name}: connect with "
                     "`durable=True` to continue it, close it with `discard_session=True` to end "
-                    "it, or use another client id"
+                    "it, or use another client id",
                 )
             return None
         clients = self._shared.durable.routing.state.clients
         newest = clients.newest(who) if hello.resume is None else None
         if newest is not None and (who, newest) in clients.durable:
-            return ClientElsewhere(
+            return Objection(
+                "ClientElsewhere",
                 f"the durable session of {who!r} is at {clients.home(who)}: connect there, "
-                "or close it there with `discard_session=True` first"
+                "or close it there with `discard_session=True` first",
             )
         return None
 

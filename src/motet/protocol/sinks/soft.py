@@ -111,7 +111,7 @@ class SoftSinks(SoftRoom):
             return Objection("NotAdvertised", text)
         return None
 
-    def objection_to(self, name: str) -> str:
+    def objection_to(self, name: str) -> Objection | None:
         """Why a sink may not have this name: a client has it. The first commit would fence the
         client, and the sink would get the client's events."""
         durable, hop = self._shared.durable, Hop.client(name)
@@ -121,16 +121,19 @@ class SoftSinks(SoftRoom):
             clients = durable.routing.state.clients
             home = clients.home(name)
             if home is None or home == self._shared.name:
-                return ""
+                return None
             if (name, clients.newest(name)) in clients.durable:
-                return ""  # perhaps a sink whose home is there; its commit will tell
-            return f"{name!r} is a client, connected to {home}; {advice}"
+                return None  # perhaps a sink whose home is there; its commit will tell
+            text = f"{name!r} is a client, connected to {home}; {advice}"
+            return Objection("MisuseError", text)
         if not session.durable:
-            return f"{name!r} is a client, connected to {self._shared.name}; {advice}"
+            text = f"{name!r} is a client, connected to {self._shared.name}; {advice}"
+            return Objection("MisuseError", text)
         others = [each for each in session.names.values() if each != SINK]
         if others or durable.routing.state.subscriptions.from_source(hop):
-            return f"{name!r} is a durable client of {self._shared.name}; {advice}"
-        return ""
+            text = f"{name!r} is a durable client of {self._shared.name}; {advice}"
+            return Objection("MisuseError", text)
+        return None
 
     def checked(self, news: StagingChecked, out: Output, now: float) -> None:
         """The check is finished: take the requests that waited for it."""
@@ -139,13 +142,12 @@ class SoftSinks(SoftRoom):
         if key is None:
             return
         check = self._checks.pop(key)
-        objection = Objection(*news.refused) if news.refused[0] else None
         for request in check.held:
             session = self._shared.durable.sessions.current(*key)
             if session is None or session.instance != check.instance:
                 return
             if request is check.held[0]:
-                self._sessions.take(session, request, out, now, objection)
+                self._sessions.take(session, request, out, now, news.refused)
             elif not self.holds(session, request, out):
                 self._sessions.take(session, request, out, now)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from motet.model import OpId
+from motet.protocol.room import Objection
 from motet.protocol.routing.state import RoutingState
 from motet.protocol.session.messages import BeginRequest, Done, EndRequest, ExecuteRequest
 from motet.protocol.transactions.courier import Courier, Outgoing, Overdue
@@ -229,9 +230,13 @@ class Coordinator:
         coordination = self.state.coordinations.get(tx)
         return coordination is not None and op_of(tx)[:2] == op[:2] and coordination.kind != STATIC
 
-    def objection(self, tx: str) -> str:
-        """Why the coordinator may not do anything more in it; empty if it may."""
-        return MOVES.refusal(self.phase(tx), CoordinatorEvent.OPERATION, tx)
+    def objection(self, tx: str) -> Objection | None:
+        """Why the coordinator may not do anything more in it."""
+        return self._refusal(tx, CoordinatorEvent.OPERATION)
+
+    def _refusal(self, tx: str, event: CoordinatorEvent) -> Objection | None:
+        error = MOVES.refusal(self.phase(tx), event, tx)
+        return Objection(error, f"transaction {tx} is already ending") if error else None
 
     def end(self, op: OpId, request: EndRequest) -> None:
         """Commit or abort a transaction that a local client began."""
@@ -244,9 +249,9 @@ class Coordinator:
             return
         reason = self._abort_reason(op, request, local)
         event = CoordinatorEvent.COMMIT if reason is None else CoordinatorEvent.ABORT
-        refused = MOVES.refusal(self.phase(tx), event, tx)
-        if refused:
-            self._out.fail(op, refused, f"transaction {tx} is already ending")
+        problem = self._refusal(tx, event)
+        if problem is not None:
+            self._out.fail(op, *problem)
             return
         MOVES.next(self.phase(tx), event, tx)
         coordination.request = op.sequence

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from msgspec import Raw
 
 from motet.model import Filter, OpId, Value, decode_attributes, overlap
+from motet.protocol.room import Objection
 from motet.protocol.routing.messages import Switched
 from motet.protocol.routing.starts import HERE, Starts
 from motet.protocol.routing.state import Entry, RoutingState
@@ -111,7 +112,8 @@ class TxTables:
         return self._courier.ask(message, source)
 
     def check(self, message: Prepare, source: str) -> Flood | None:
-        return self._courier.ask(message, source, self.objection(message.tx))
+        found = self.objection(message.tx)
+        return self._courier.ask(message, source, "" if found is None else found.text)
 
     def readable(self, invite: Invite, attributes: dict[str, Value]) -> list[Entry]:
         """The subscriptions that an invitation matches: of its own transaction, or committed when
@@ -130,17 +132,19 @@ class TxTables:
             marks.watched = oldest is not None
             marks.ghosts = [] if oldest is None else [g for g in marks.ghosts if g[1] > oldest]
 
-    def objection(self, tx: str) -> str:
-        """Why an isolated transaction fails validation here; empty if it does not."""
+    def objection(self, tx: str) -> Objection | None:
+        """Why an isolated transaction fails validation here."""
         if tx not in self.state.bases:
-            return f"{self._courier.name} does not know it, or no longer; run it again"
+            text = f"{self._courier.name} does not know it, or no longer; run it again"
+            return Objection("Aborted", text)
         for read in self.state.reads.get(tx, ()):
             if self._hops_now(tx, read) != read.hops:
-                return (
+                return Objection(
+                    "Aborted",
                     f"one of its invitations would reach others at {self._courier.name} by now, "
-                    "because subscriptions have changed since: run it again"
+                    "because subscriptions have changed since: run it again",
                 )
-        return ""
+        return None
 
     def _matching(self, attributes: dict[str, Value], base: int | None) -> list[Entry]:
         found = self._tables.subscriptions.matching(attributes)

@@ -298,14 +298,14 @@ class Transactions:
             text = f"transaction {tx} is over, or {op.client} was never invited to it"
             return Objection(error, f"{text}: operations belong into one that is open")
         if self.coordinator.coordinates(op, tx):
-            error = self.coordinator.objection(tx)
-            text = f"transaction {tx} is already ending"
+            problem = self.coordinator.objection(tx)
         else:
             phase = self.participant.phase(local, self.invitations.open_one(local, op))
             error = PART_MOVES.refusal(phase, PartEvent.OPERATION, tx)
             text = f"{op.client} has no part in transaction {tx}: it must be invited first"
-        if error:
-            return Objection(error, text)
+            problem = Objection(error, text) if error else None
+        if problem is not None:
+            return problem
         part = local.parts.get(op.client, ClientPart(""))
         if part.version and part.epoch != op.epoch:
             text = f"transaction {tx} is being aborted, because an earlier session of {op.client}"

@@ -182,7 +182,7 @@ def the_root_forgets_in_a_restart() -> list[Patch]:
 @bug("serializability", **RIVALS)
 def nobody_looks_at_what_was_read() -> list[Patch]:
     """Isolated transactions are committed even if what they have read has changed."""
-    return [Patch(TxTables, "objection", lambda *_: "")]
+    return [Patch(TxTables, "objection", lambda *_: None)]
 
 
 @bug("serializability", **RIVALS, first=94)

@@ -52,7 +52,7 @@ from motet.protocol.delivery.stream import Effects
 from motet.protocol.frames import Frame
 from motet.protocol.link.machine import LinkRecord
 from motet.protocol.link.messages import LinkHello
-from motet.protocol.room import Peer
+from motet.protocol.room import Objection, Peer
 from motet.protocol.routing.soft import Router
 from motet.protocol.session.messages import ClientHello
 
@@ -318,10 +318,10 @@ class MateCore:
     def done_with(self) -> int:
         return 0
 
-    def objection_to(self, neighbours: tuple[str, ...]) -> str:
+    def objection_to(self, neighbours: tuple[str, ...]) -> Objection | None:
         """A mate takes its neighbours from its head."""
         del neighbours
-        return ""
+        return None
 
     def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]:
         del clients  # a mate has none
