@@ -31,6 +31,8 @@ SMALL_BYTES: Final = 64 * 1024
 class Traits(NamedTuple):
     senders: tuple[str, ...]
     """Peers that may send it to a broker; empty: only brokers send it, to clients and readers."""
+    mate_senders: tuple[str, ...]
+    """Peers that may send it to a mate of a cell."""
     soft: bool | Callable[[Any], bool]
     """It reveals no durable state, so it waits for no facts except those of its own step."""
     hello: Callable[[Any], tuple[str, str]] | None
@@ -50,6 +52,7 @@ TRAITS: Final[dict[type, Traits]] = {}
 def frame(
     *,
     senders: tuple[str, ...] = (),
+    mate_senders: tuple[str, ...] = (),
     soft: bool | Callable[[Any], bool] = False,
     hello: Callable[[Any], tuple[str, str]] | None = None,
     versioned: bool = False,
@@ -59,7 +62,7 @@ def frame(
     """Declare a struct as a frame of the wire."""
 
     def declare(kind: type[S]) -> type[S]:
-        TRAITS[kind] = Traits(senders, soft, hello, versioned, events, most_bytes)
+        TRAITS[kind] = Traits(senders, mate_senders, soft, hello, versioned, events, most_bytes)
         return kind
 
     return declare

@@ -22,6 +22,7 @@ MATE: Final = ("mate",)
 
 @frame(
     senders=(*STRANGER, *MEMBER, *MATE),
+    mate_senders=(*STRANGER, *MEMBER, *MATE),
     hello=lambda hello: ("broker", hello.member),
     versioned=True,
 )
@@ -34,7 +35,7 @@ class MemberHello(Struct, tag="member", array_like=True, frozen=True):
     heard: bool = False
 
 
-@frame(senders=(*MEMBER, *MATE, *BROKER), soft=True)
+@frame(senders=(*MEMBER, *MATE, *BROKER), mate_senders=(*MEMBER, *MATE), soft=True)
 class Standing(Struct, tag="standing", array_like=True, frozen=True):
     """A hint. `edge`: the head of the sender's cell has clients, so frames for the cell should go
     to the head. `reaches`: the neighbouring cells of which the sender reaches a member."""
@@ -45,6 +46,7 @@ class Standing(Struct, tag="standing", array_like=True, frozen=True):
 
 @frame(
     senders=(*MEMBER, *BROKER),
+    mate_senders=MEMBER,
     soft=lambda said: is_soft(said.frame),
     events=lambda said: events_of(said.frame),
 )
@@ -68,7 +70,7 @@ class Said(Struct, tag="said", array_like=True, frozen=True):
     to: str = ""
 
 
-@frame(senders=MATE, events=lambda frame: events_of(frame.said.frame))
+@frame(senders=MATE, mate_senders=MATE, events=lambda frame: events_of(frame.said.frame))
 class Sideways(Struct, tag="sideways", array_like=True, frozen=True):
     """To another member of the cell: send this, once, to a neighbour that I do not reach."""
 
@@ -76,7 +78,7 @@ class Sideways(Struct, tag="sideways", array_like=True, frozen=True):
     said: Said
 
 
-@frame(senders=MATE, events=lambda frame: events_of(frame.said.frame))
+@frame(senders=MATE, mate_senders=MATE, events=lambda frame: events_of(frame.said.frame))
 class Inward(Struct, tag="inward", array_like=True, frozen=True):
     """To another member of the cell: a frame of a neighbour that does not reach you."""
 
@@ -84,7 +86,7 @@ class Inward(Struct, tag="inward", array_like=True, frozen=True):
     said: Said
 
 
-@frame(senders=MATE)
+@frame(senders=MATE, mate_senders=MATE)
 class Shared(Struct, tag="shared", array_like=True, frozen=True):
     """To another member of the cell: a neighbour has acknowledged, for all of its subscriptions up
     to `told` in this pair of lives."""
@@ -96,7 +98,7 @@ class Shared(Struct, tag="shared", array_like=True, frozen=True):
     frame: AckUp
 
 
-@frame(senders=MATE)
+@frame(senders=MATE, mate_senders=MATE)
 class ImagePart(Struct, tag="image", array_like=True, frozen=True):
     """From the head: part `at` of `count` of its durable state after fact `number`."""
 
@@ -106,7 +108,7 @@ class ImagePart(Struct, tag="image", array_like=True, frozen=True):
     payload: bytes
 
 
-@frame(senders=MATE)
+@frame(senders=MATE, mate_senders=MATE)
 class Facts(Struct, tag="facts", array_like=True, frozen=True):
     """From the head: facts numbered from `first`. Up to `confirmed`, the head has waited for this
     mate: nothing that rests on these facts left the head before the mate had them."""

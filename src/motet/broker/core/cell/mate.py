@@ -11,7 +11,7 @@ that is (`motet.protocol.cell.belief`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -55,6 +55,7 @@ from motet.protocol.link.messages import LinkHello
 from motet.protocol.room import Objection, Peer
 from motet.protocol.routing.soft import Router
 from motet.protocol.session.messages import ClientHello
+from motet.protocol.traits import TRAITS
 
 
 class MateInterests(Interests):
@@ -183,14 +184,15 @@ class MateCore:
         if isinstance(frame, ClientHello | LinkHello):
             out.close.append(Close(connection, NoClientsHere.__name__, self.config.not_here()))
             return
+        peer = self.peers.get(connection)
+        found = "nobody" if peer is None else peer.kind
+        if found not in TRAITS[type(frame)].mate_senders:
+            raise ProtocolError(f"{type(frame).__name__} from {found} on this connection")
         if type(frame) is MemberHello:
             name = self.bundle.hello(connection, frame, out, now)
             self.peers[connection] = self.bundle.peer(name)
             return
-        peer = self.peers.get(connection)
-        found = "nobody" if peer is None else peer.kind
-        if peer is None or found not in SENDERS.get(type(frame), ()):
-            raise ProtocolError(f"{type(frame).__name__} from {found} on this connection")
+        assert peer is not None
         match frame:
             case ImagePart():
                 self._image(connection, peer, frame, out, now)
@@ -357,12 +359,3 @@ class MateCore:
         if self.now_of is not None:
             self.now_of.durable.validate()
             self.now_of.machine.validate()
-
-
-OWN: Final = ("mate",)
-SENDERS: Final[dict[type, tuple[str, ...]]] = {
-    **dict.fromkeys((ImagePart, Facts, Inward, Sideways, Shared), OWN),
-    Standing: ("mate", "member"),
-    Said: ("member",),
-}
-"""The kinds of peers from which a mate accepts each frame."""
