@@ -2,7 +2,9 @@
 
 While a fact is applied, each protocol reports its changes (`Changes.append`), and other protocols
 react. The durable half reacts at once, because its reaction is part of the same fact. The soft half
-gets the whole list after the fact was applied. A protocol names no other protocol, only changes.
+gets the whole list after the fact was applied. So a protocol does not name those that react. It may
+import messages, facts and state of some others, and call those that it is composed with:
+`tools/rooms.py` lists them.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Broker:
         self.routing.found("M.1")
         for pubend in ("Z.1", "Y.1"):
             self.tell(PubendHere(pubend), RIGHT)
-        self.routing.joins.merging["bob"] = None
+        self.routing.joins.enter("bob")
         self.routing.starts.next_tick = tick
 
     def tell(self, message: RoutingMessage, source: Hop) -> Changes:

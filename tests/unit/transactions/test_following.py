@@ -264,7 +264,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_left(
 
 def test_a_client_in_total_order_begins_nothing_in_a_plan() -> None:
     broker_a = at_home()
-    broker_a.routing.joins.merging["bob"] = None
+    broker_a.routing.joins.enter("bob")
     broker_a.gets(plan(SUBSCRIBE))
     why = refusal(broker_a)
     assert why.startswith("bob: NotOffered: ")

@@ -105,7 +105,7 @@ def test_what_one_transaction_has_ended_no_other_one_ends() -> None:
 
 def test_a_client_in_total_order_subscribes_in_no_transaction() -> None:
     broker_a = broker_of_clients("alice")
-    broker_a.routing.joins.merging["alice"] = None
+    broker_a.routing.joins.enter("alice")
     broker_a.begins(ALICE)
     found = broker_a.admits(op("alice", 2), SubscribeRequest(2, SPACE, tag=Tag(TX, "1")))
     assert isinstance(found, Objection)

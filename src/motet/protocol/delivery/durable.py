@@ -82,7 +82,7 @@ class DurableDelivery(DurableRoom):
         self.floors.pop(destroyed.pubend, None)
 
     def _session_closed(self, closed: SessionClosed) -> None:
-        self._routing.joins.merging.pop(closed.client, None)
+        self._routing.joins.leave(closed.client)
         self._forget_publisher(closed.client)
 
     def _forget_publisher(self, client: str) -> None:
@@ -104,14 +104,13 @@ class DurableDelivery(DurableRoom):
             session.uncounted = session.advertised and session.left_at is None
 
     def _advertisement_over(self, fact: AdvertisementOver) -> None:
-        state = self._routing.state
-        op = state.retired[fact.target]
+        op = self._routing.state.retired[fact.target]
         self._bus.carry(self._routing.let_go(fact.target, fact.upto))
         self._forget_publisher(fact.target.client)
         if op is not None and op in self._deadlines:
             # If the events took half of the timeout, brokers are not blamed for the rest of it.
             at, timeout_s = self._deadlines[op]
-            state.waits[op].retired = at - self._bus.now < timeout_s / 2
+            self._routing.excuse(op, late=at - self._bus.now < timeout_s / 2)
 
     def _ticks_reserved(self, fact: TicksReserved) -> None:
         self.reserved = max(self.reserved, fact.upto)

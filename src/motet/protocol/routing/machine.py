@@ -100,6 +100,10 @@ class Routing:
         self._pubend_here(PubendHere(pubend), HERE)
         return self._out.take()
 
+    def excuse(self, op: OpId, *, late: bool) -> None:
+        """A removal was `late` if it spent most of its timeout waiting for earlier events."""
+        self.state.waits[op].retired = late
+
     def let_go(self, target: OpId, upto: int) -> Changes:
         """All events published under a retired advertisement have arrived: see `Unadvertise`."""
         state = self.state

@@ -140,6 +140,35 @@ class Starts:
             if entry.end:
                 self.lost_ends[entry.id] = entry.end
 
+    def cut(self, entry: Entry, tick: int, *, ended: bool) -> None:
+        """A transaction begins, or ends, a subscription after this tick of our own pubend."""
+        if ended:
+            entry.end = tick
+        else:
+            entry.start = tick
+
+    def end_lost(self, op: OpId, tick: int) -> None:
+        """A transaction has ended a lost subscription at this tick of our own pubend."""
+        self.lost_ends[op] = tick
+
+    def restart_lost(self, op: OpId, tick: int) -> None:
+        """A lost subscription begins with a transaction, at this tick of our own pubend."""
+        _, neighbour = self.lost[op]
+        self.lost[op] = (tick, neighbour)
+
+    def settle_end(self, op: OpId) -> None:
+        """The end is known everywhere: forget it, unless the subscription may still come again."""
+        if op not in self.lost:
+            self.lost_ends.pop(op, None)
+
+    def suspend(self, op: OpId) -> None:
+        """It is over for its client; its removal waits for a transaction."""
+        self.forsaken[op] = None
+
+    def resume(self, op: OpId) -> None:
+        """The removal of a suspended subscription is carried out now."""
+        self.forsaken.pop(op, None)
+
     def whole(self, neighbour: str) -> None:
         """A neighbour is complete: a subscription that was lost there does not come again."""
         for op in [op for op, (_, name) in self.lost.items() if name == neighbour]:
@@ -340,6 +369,14 @@ class Joins:
         """Of their subscriptions: the pubends that will start them, each above a tick."""
         self.recalls = True
         """Whether the loss of a broker on the way voids starts: see `ControlReceived.recalls`."""
+
+    def enter(self, client: str) -> None:
+        """A local client in total order has a session."""
+        self.merging[client] = None
+
+    def leave(self, client: str) -> None:
+        """The session of a local client has ended."""
+        self.merging.pop(client, None)
 
     # ── at the subscriber's broker ───────────────────────────────────────────────────────
 

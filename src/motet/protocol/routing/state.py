@@ -410,7 +410,9 @@ class ClientTable(MutableMapping[tuple[str, str], Hop]):
 
 
 class RoutingState:
-    """The tables of one broker. Changed only by `Routing`, while a journaled fact is applied."""
+    """The tables of one broker. They change only while a journaled fact is applied: in methods of
+    `Routing` and its parts, which other protocols may call; and in the `Marks` of transactions,
+    which set `tx`, `version`, `ended` and `ended_at` of an entry."""
 
     def __init__(self, neighbours: Sequence[str]) -> None:
         self.bits = HopBits(neighbours)

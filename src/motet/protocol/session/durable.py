@@ -140,7 +140,7 @@ class DurableSessions(DurableRoom):
         for session in part.rows:
             self._sessions.restore(session)
             if session.total_order:
-                self._routing.joins.merging[session.client] = None
+                self._routing.joins.enter(session.client)
 
     def _take_deadlines(self, part: DeadlinesImage) -> None:
         self.deadlines.update((op, (at, timeout_s)) for op, at, timeout_s in part.rows)
@@ -200,7 +200,7 @@ class DurableSessions(DurableRoom):
         session = self._sessions.open(fact.client, fact.instance, fact.resume, fact.total_order)
         session.keep_s = fact.keep_s
         if session.total_order:
-            self._routing.joins.merging[session.client] = None
+            self._routing.joins.enter(session.client)
         here = ClientHere(session.client, session.epoch, session.durable)
         self._bus.route(here, Hop.client(session.client))
 

@@ -183,20 +183,14 @@ class TxTables:
         for begun in decide.begun:
             entry = tables.subscriptions.get(begun.op)
             if entry is not None:
-                self._put_in_force(entry)
+                marks.put_in_force(entry)
         for ended in decide.ended:
             entry = tables.subscriptions.get(ended.op)
             if entry is not None:
-                marks.version += 1
-                entry.ended, entry.ended_at = True, marks.version
-                marks.watch(entry)
+                marks.end(entry)
         for entry in list(marks.undecided.values()):
             if entry.tx == decide.tx:
-                self._put_in_force(entry)
-
-    def _put_in_force(self, entry: Entry) -> None:
-        entry.tx = ""
-        self.marks.subscribed(entry)
+                marks.put_in_force(entry)
 
     def await_cut(self, decide: Decide) -> None:
         self.marks.uncut |= dict.fromkeys(each.op for each in decide.begun)
@@ -211,20 +205,19 @@ class TxTables:
     def settle(self, decide: Decide) -> None:
         """Forget the ends of lost subscriptions that will not come again."""
         for ended in decide.ended:
-            if ended.op not in self.starts.lost:
-                self.starts.lost_ends.pop(ended.op, None)
+            self.starts.settle_end(ended.op)
 
     # ── requests that wait ───────────────────────────────────────────────────────────────
 
     def hold(self, held: Held) -> None:
         """The subscription is over for its client, but stays until the request is released."""
         if held.forsaken is not None:
-            self.starts.forsaken[held.forsaken] = None
+            self.starts.suspend(held.forsaken)
 
     def release(self, held: Held) -> None:
         """The request that removes this subscription is carried out now."""
         if held.forsaken is not None:
-            self.starts.forsaken.pop(held.forsaken, None)
+            self.starts.resume(held.forsaken)
 
 
 def hops_of(neighbours: dict[str, None], clients: dict[str, None]) -> tuple[str, ...]:
@@ -358,21 +351,16 @@ class Cutter:
         """Begin or end a subscription at a tick of ours. Returns whether the cut announces that:
         the start of a lost subscription is announced when it comes again."""
         entry = self._tables.subscriptions.get(each.op)
-        ends = isinstance(each, Ended)
+        starts, ends = self._versions.starts, isinstance(each, Ended)
         if entry is not None and entry.start:
-            if ends:
-                entry.end = at
-            else:
-                entry.start = at
+            starts.cut(entry, at, ended=ends)
             return True
-        starts = self._versions.starts
         is_lost = each.op in starts.lost
         if isinstance(each, Ended) and (is_lost or self._is_missing(each)):
-            starts.lost_ends[each.op] = at
+            starts.end_lost(each.op, at)
             return True
         if is_lost:
-            _, neighbour = starts.lost[each.op]
-            starts.lost[each.op] = (at, neighbour)
+            starts.restart_lost(each.op, at)
         return False
 
     # ── logged ───────────────────────────────────────────────────────────────────────────

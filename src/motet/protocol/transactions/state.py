@@ -359,6 +359,17 @@ class Marks:
         self.undecided.pop(op, None)
         self.unsettled.pop(op, None)
 
+    def put_in_force(self, entry: Entry) -> None:
+        """The transaction that it is part of was committed."""
+        entry.tx = ""
+        self.subscribed(entry)
+
+    def end(self, entry: Entry) -> None:
+        """A committed transaction ends this subscription."""
+        self.version += 1
+        entry.ended, entry.ended_at = True, self.version
+        self.watch(entry)
+
     def subscribed(self, entry: Entry) -> None:
         self.version += 1
         entry.version = self.version
