@@ -222,7 +222,7 @@ def test_a_wrong_line_is_named_and_what_came_before_is_published(three: Overlay)
 def test_an_event_outside_the_advertised_space_is_refused(three: Overlay) -> None:
     refused = motet("pub", three.urls[0], "symbol=ACME", "--advertise", "symbol = 'OTHER'")
     assert refused.returncode == 2
-    assert "lies outside" in refused.stderr
+    assert "advertise it first" in refused.stderr
     assert "hint: " in refused.stderr
     assert "Traceback" not in refused.stderr
 

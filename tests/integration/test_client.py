@@ -180,7 +180,7 @@ async def test_unadvertise_takes_the_right_away() -> None:
         async with alice.advertise("step > 0") as advertisement:
             await alice.publish({"step": 1})
         assert not advertisement.active
-        with pytest.raises(NotAdvertised, match="alice advertised nothing"):
+        with pytest.raises(NotAdvertised, match="alice has not advertised the event"):
             await alice.publish({"step": 1})
 
 

@@ -112,7 +112,7 @@ class Process:
         session = self.application.sessions.get(frame.epoch)
         if session is None:  # the welcome to the earlier process was lost
             if frame.requests or frame.standing or frame.taken:
-                self._odd(f"{frame.epoch} has requests, but nobody was ever in it")
+                self._odd(f"{frame.epoch} has requests, but no process was ever in it")
             client, now = self._client, self._client.cluster.agenda.now
             session = SessionRecord(client.name, client.instance, frame.epoch, frame.broker, now)
             self.opened(session)
@@ -141,7 +141,7 @@ class Process:
             stood = certain and operation.answer == DONE and operation.ended_at == inf
             stood = stood and operation.deal is None  # else its outcome may be unknown
             if stood and sequence not in standing:
-                self._odd(f"{operation} does not stand any more")
+                self._odd(f"{operation} is no longer in force")
             operation.gone = operation.dealt or sequence not in standing
             if not operation.gone:
                 operation.ended_at, operation.ended_position = self._marked_at(operation), ENDLESS

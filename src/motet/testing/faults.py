@@ -407,7 +407,7 @@ class Mishaps:
         mate, cluster = self._some_mate(), self._cluster
         if mate is None:
             return False
-        self._note(f"{mate.name}, a mate, stands still")
+        self._note(f"{mate.name}, a mate, is paused")
         mate.pause()
         pause_s = cluster.random.uniform(*PAUSE_S)
         if pause_s > SILENCE_S:
@@ -518,7 +518,7 @@ class Mishaps:
         if client is None:
             return False
         cluster = self._cluster
-        self._note(f"{client.name} {'stands still' if entirely else 'stops reading'}")
+        self._note(f"{client.name} {'is paused' if entirely else 'stops reading'}")
         client.stop_reading(entirely=entirely)
         pause_s = cluster.random.uniform(*PAUSE_S)
         if entirely and pause_s > SILENCE_S:

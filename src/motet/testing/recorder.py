@@ -139,7 +139,7 @@ class SimulatedRecorder(Recorder):
         name = op_of(tx).client
         namesakes = (each for each in self._cluster.clients if each.name == name)
         if not any(each.process is not None for each in namesakes):
-            self.odd("atomicity", f"{self.title} is invited to {tx}: nobody began it")
+            self.odd("atomicity", f"{self.title} is invited to {tx}: no client began it")
         # else one of two processes has begun it in the other's name
 
     def _invites(self, deed: Deed) -> None:

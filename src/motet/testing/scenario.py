@@ -407,7 +407,7 @@ class Scenario:
         for (client, epoch), hop in state.clients.items():
             self.lines.append(f"{client} in {epoch} from {hop_of(hop)}")
         if not self.lines:
-            self.lines.append("nobody")
+            self.lines.append("no client")
 
 
 # ── texts ────────────────────────────────────────────────────────────────────────────────
@@ -565,7 +565,7 @@ def _open(stage: Scenario, broker: str) -> None:
     for local in machine.participant.state.locals.values():
         parts = [f"{client} with {part.version}" for client, part in local.parts.items()]
         waiting = [f"{each.client} invited" for each in local.invitations]
-        stage.lines.append(f"{tx_of(local.tx)} open: {', '.join(parts + waiting) or 'nobody'}")
+        stage.lines.append(f"{tx_of(local.tx)} open: {', '.join(parts + waiting) or 'no client'}")
     for tx, coordination in machine.coordinator.state.coordinations.items():
         stage.lines.append(f"{tx_of(tx)} coordinated here" + ", submitted" * coordination.submitted)
     for asked in machine.invitations.state.asked.values():

@@ -29,7 +29,7 @@ def tell(frame: object) -> str:
         case link.Inquire(op):
             return f"who is missing for {op_of(op)}?"
         case link.Waiting(op, broker, names):
-            return f"for {op_of(op)} {broker} waits for {', '.join(names) or 'nobody'}"
+            return f"for {op_of(op)} {broker} waits for {', '.join(names) or 'no broker'}"
         case routing.Advertise() | routing.Subscribe():
             verb = "adv" if isinstance(frame, routing.Advertise) else "sub"
             return f"{verb} {op_of(frame.id)} ({frame.filter}){_marks_of(frame)}"
@@ -53,8 +53,8 @@ def tell(frame: object) -> str:
         case routing.Complete(whole):
             return "that is all" if whole else "there is more to come"
         case session.Welcome(_, epoch, resumed):
-            stands = "".join(f", {each.sequence} ({each.filter}) stands" for each in frame.standing)
-            return f"welcome {'back ' if resumed else ''}in {epoch}{stands}"
+            entries = (f", {each.sequence} ({each.filter}) in force" for each in frame.standing)
+            return f"welcome {'back ' if resumed else ''}in {epoch}{''.join(entries)}"
         case session.Done(sequence, value):
             return f"{sequence} is effective" + (f": {_value_of(value)}" if value else "")
         case session.Failed(sequence, error, text, missing):
@@ -74,7 +74,7 @@ def tell(frame: object) -> str:
 def _tell_request(frame: object) -> str:
     match frame:
         case session.ClientHello(_, client, resume):
-            return f"hello, I am {client}" + (f" and go on with {resume}" if resume else "")
+            return f"hello, I am {client}" + (f" and resume {resume}" if resume else "")
         case session.AdvertiseRequest(sequence, filter) | session.SubscribeRequest(
             sequence, filter
         ):
@@ -82,9 +82,9 @@ def _tell_request(frame: object) -> str:
             patience = f"within {frame.timeout_s:g} s" if frame.wait else "here"
             return f"{sequence}: {verb} ({filter}) {patience}"
         case session.UnadvertiseRequest(sequence, target):
-            return f"{sequence}: take back advertisement {target}"
+            return f"{sequence}: remove advertisement {target}"
         case session.UnsubscribeRequest(sequence, target):
-            return f"{sequence}: take back subscription {target}"
+            return f"{sequence}: remove subscription {target}"
         case session.Publish(first, bodies):
             shown = ", ".join(event_of(body) for body in bodies)
             return f"publish {shown} from number {first} on"
@@ -179,7 +179,7 @@ def _tell_letter(body: transactions.LetterBody) -> str:
         case transactions.Open(tx):
             return f"open {tx_of(tx)}"
         case transactions.Submit(tx, contributions, key, isolated):
-            done = "; ".join(map(_part_of, contributions)) or "nobody did anything"
+            done = "; ".join(map(_part_of, contributions)) or "no contributions"
             marks = ", isolated" * isolated + (key and f", key {key}")
             return f"commit {tx_of(tx)}{marks}: {done}"
         case transactions.Withdraw(tx, broker, reason):

@@ -322,7 +322,7 @@ def test_an_invitation_that_the_decision_has_overtaken_reaches_no_client(broker_
     """Whatever it was to read is not remembered any more."""
     broker_a.subscribes(op("bob", 1))
     broker_a.hears(Opening("erik/E-1.1/1"), "B")
-    broker_a.hears(Decide("erik/E-1.1/1", 1, False, "erik has gone"), "B")
+    broker_a.hears(Decide("erik/E-1.1/1", 1, False, "the session of erik has ended"), "B")
     broker_a.to("C")
     assert reached(broker_a, "erik/E-1.1/1", 2) == set()
     assert broker_a.to("C") == [Reply(op("erik", 2, "E"), (), refusal="the transaction is over")]

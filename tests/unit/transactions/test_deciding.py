@@ -126,7 +126,7 @@ def test_a_given_up_neighbour_is_notified_on_return_and_a_removed_one_is_not_wai
 
 def test_an_abort_before_the_commit_leaves_a_tombstone() -> None:
     broker_a = BrokerA()
-    broker_a.gets(Withdraw(T1, "D", "dora has gone"))
+    broker_a.gets(Withdraw(T1, "D", "the session of dora has ended"))
     assert decided(broker_a) == [(T1, 1, False)]
     broker_a.submits(T1)
     assert decided(broker_a) == []
@@ -172,7 +172,7 @@ def test_of_all_with_the_same_key_one_is_committed() -> None:
 def test_a_key_of_what_was_aborted_is_free() -> None:
     broker_a = BrokerA()
     broker_a.gets(Submit(T1, (part("dora", invited=[body(x=1)]),), "k", True))
-    broker_a.gets(Withdraw(T1, "D", "dora has gone"))
+    broker_a.gets(Withdraw(T1, "D", "the session of dora has ended"))
     broker_a.submits(T2, key="k")
     assert (T2, 2, True) in decided(broker_a)
 
@@ -265,7 +265,7 @@ def test_a_waiting_transaction_continues_when_the_other_is_withdrawn() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
     broker_a.submits(T2, part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")]))
-    broker_a.gets(Withdraw(T1, "D", "dora has gone"))
+    broker_a.gets(Withdraw(T1, "D", "the session of dora has ended"))
     assert decided(broker_a) == [(T1, 1, False), (T2, 2, True)]
     broker_a.hears(Echoed(T1, "prepare"), "B")  # late
     assert decided(broker_a) == []

@@ -238,7 +238,7 @@ def test_a_plan_that_waits_is_refused_when_its_client_goes() -> None:
     broker_a, plan = waiting()
     broker_a.machine.left("alice", "A-1.1")
     broker_a.carry_out()
-    assert ("B", Withdraw(plan.tx, "A", "alice has gone")) in broker_a.letters()
+    assert ("B", Withdraw(plan.tx, "A", "the session of alice has ended")) in broker_a.letters()
     broker_a.hears(Settle(TX_OF_ALICE))
     assert not broker_a.released
 

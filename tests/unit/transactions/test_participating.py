@@ -275,8 +275,8 @@ def test_whose_session_ends_takes_its_transactions_with_it() -> None:
     broker_a.adds(op("bob", 2), TX, order="00000001/bob/00000001")
     broker_a.machine.left("bob", "A-1.1")
     broker_a.carry_out()
-    assert broker_a.letters() == [("B", Withdraw(TX, "A", "bob has gone"))]
-    assert broker_a.error(op("alice", 2)) == ("InvitationRefused", "bob has gone")
+    assert broker_a.letters() == [("B", Withdraw(TX, "A", "the session of bob has ended"))]
+    assert broker_a.error(op("alice", 2)) == ("InvitationRefused", "the session of bob has ended")
     broker_a.machine.left("bob", "A-1.1")
     broker_a.carry_out()
     assert broker_a.letters() == []  # once

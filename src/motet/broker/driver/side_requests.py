@@ -614,6 +614,6 @@ class Gauge:
         if size > MAX_EVENT_BYTES:
             return EventError(f"an event has at most {MAX_EVENT_BYTES} bytes, this one {size}")
         return NotAdvertised(
-            f"the sink advertises {str(advertised)[:200]}; a row with {str(attributes)[:200]} lies "
-            "outside"
+            f"the sink has not advertised a row with {str(attributes)[:200]}, but only "
+            f"{str(advertised)[:200]}: advertise it first"
         )

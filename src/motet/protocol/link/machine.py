@@ -429,5 +429,5 @@ def way_out(broker: str) -> str:
     return (
         f"{broker} runs on an older copy of its state (a restored backup, or a clock that was set "
         f"back while it had none); stop {broker}, move its data folder away, and start it "
-        "without: it joins anew, and its clients reconnect"
+        "without: it joins the overlay again, and its clients reconnect"
     )

@@ -236,7 +236,8 @@ class Router:
         shown = [f"{name}={_short(repr(v), 40)}" for name, v in list(attributes.items())[:8]]
         rest = ", …" if len(attributes) > 8 else ""
         event = "{" + ", ".join(shown) + rest + "}"
-        return f"{client} advertised {space or 'nothing'}{more}; the event {event} lies outside"
+        known = f", but only {space}{more}" if own else ""
+        return f"{client} has not advertised the event {event}{known}: advertise it first"
 
     def validate(self) -> None:
         for mask in self.plans:

@@ -293,6 +293,7 @@ class DurableSessions(DurableRoom):
     def _completed(self, completed: Completed) -> None:
         op = completed.op
         if completed.withdrawn:
+            # The text is kept with the session, and a golden journal has it.
             text = f"operation {op.sequence} was taken back before it was effective"
             self.answer(op, Failed(op.sequence, "Withdrawn", text))
         elif self._parts.touched and self._parts.postpone(op):

@@ -190,7 +190,7 @@ class Transactions:
 
     def left(self, client: str, epoch: str) -> None:
         """A local session has ended: transactions that need it are given up."""
-        reason = f"{client} has gone"
+        reason = f"the session of {client} has ended"
         for local in list(self.participant.state.locals.values()):
             invited = [e for e in local.invitations if (e.client, e.epoch) == (client, epoch)]
             if (
@@ -296,7 +296,7 @@ class Transactions:
         if local is None:
             error = PART_MOVES.refusal(PartPhase.CONCLUDED, PartEvent.OPERATION, tx)
             text = f"transaction {tx} is over, or {op.client} was never invited to it"
-            return Objection(error, f"{text}: operations belong into one that is open")
+            return Objection(error, f"{text}: use a transaction that is open")
         if self.coordinator.coordinates(op, tx):
             problem = self.coordinator.objection(tx)
         else:

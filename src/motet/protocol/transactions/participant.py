@@ -277,7 +277,7 @@ class Participant:
             part = self.state.locals[holder].parts[client]
             if number not in part.ended and number not in part.unadvertised:
                 return None
-            text = f"{called} of {client} was taken back in {holder} before"
+            text = f"{called} of {client} was already removed in transaction {holder}"
             return Objection("NoSuchOperation", text)
         return Objection(
             "InTransaction",

@@ -229,7 +229,7 @@ class MateCore:
 
     def _start_over(self, connection: int, out: Output, now: float) -> None:
         """A part is missing or duplicate, or facts are missing: start over on a new connection."""
-        out.close.append(Close(connection, "", "begins anew with the state of its head"))
+        out.close.append(Close(connection, "", "starts over with the state of its head"))
         self._closed(connection, out, now)
 
     def _facts(self, connection: int, facts: Facts, out: Output, now: float) -> None:
