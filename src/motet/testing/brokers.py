@@ -17,6 +17,7 @@ from motet.broker.core.rebuild import Snapshot, core_of, founding, picture, rebu
 from motet.broker.core.records import FOUNDED, MACHINE_VERSION, encode
 from motet.broker.driver.pubend import LettingGo
 from motet.broker.folder.journal import LoggedJournal
+from motet.errors import InvariantError
 from motet.model import OpId, Value
 from motet.model.ids import LAST_TICK
 from motet.protocol.cell.messages import Sideways
@@ -405,7 +406,10 @@ class SimulatedBroker(SimulatedProcess):
         self.pubend.acknowledged(self._letting_go.upto(core.done_with()))
         history.lost_upto[name] = self.pubend.lost_upto
         history.trimmed_upto[name] = self.pubend.floor
-        self.pubend.append(items)
+        try:
+            self.pubend.append(items)
+        except InvariantError as problem:
+            self.cluster.broken(self.name, "its log", problem)
         for item in items:
             if isinstance(item, LogStart):
                 history.starts[item.op, name] = LAST_TICK if item.tentative else item.tick

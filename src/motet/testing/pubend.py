@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 
 from motet.broker.driver.pubend import cut_record
-from motet.protocol.contract import LogCut, LogItem, LogStart, Remembered
+from motet.errors import InvariantError
+from motet.protocol.contract import LogCut, LogItem, LogRun, LogStart, Remembered
 from motet.protocol.delivery.spans import Record, Span, StartRecord
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.publication import Publication
@@ -42,6 +43,7 @@ class SimulatedPubend:
         """The last tick that was dropped although its events were still owed."""
         self._kept_events = kept_events
         self._events = 0
+        self._last_tick = 0
         self._before = 0
         """The number of records from earlier lives."""
         self._decoded: dict[int, EventRun | Start | StoredCut] = {}
@@ -54,7 +56,9 @@ class SimulatedPubend:
         """A life begins; `durable` is called with the number of its records that are durable."""
         self._before = self.log.appended
         self._decoded.clear()
-        self._events = sum(_count(each) for each in self._records())
+        records = self._records()
+        self._events = sum(_count(each) for each in records)
+        self._last_tick = max((_last(each) for each in records), default=self.floor)
         self.log.watch(lambda: durable(self.log.durable - self._before), failed)
 
     @property
@@ -63,6 +67,7 @@ class SimulatedPubend:
 
     def append(self, items: Sequence[LogItem]) -> None:
         for item in items:
+            self._go_up(item)
             if isinstance(item, LogStart):
                 self.log.append([encode(Start(*item))], START)
             elif isinstance(item, LogCut):
@@ -70,6 +75,16 @@ class SimulatedPubend:
             else:
                 self.log.append([encode(EventRun.of(*item))], RUN)
                 self._events += len(item.bodies)
+
+    def _go_up(self, item: LogItem) -> None:
+        """Like the real log, refuse a tick that is not above all earlier ones."""
+        if isinstance(item, LogRun):
+            first, last = item.first_tick, item.first_tick + len(item.bodies) - 1
+        else:
+            first = last = item.tick
+        if first <= self._last_tick:
+            raise InvariantError(f"tick {first} is logged behind tick {self._last_tick}")
+        self._last_tick = last
 
     def forget(self, sessions: Sequence[tuple[str, str]]) -> None:
         self._forgotten.update(dict.fromkeys(sessions))

@@ -372,13 +372,13 @@ class Scenario:
             if error == StaleState.__name__:
                 self._stop(other, text)
 
+        if out.log:  # before the items that wait for the confirmation
+            self._pubends[broker].append(out.log)
+            self._step(broker, Logged(self._pubends[broker].durable))
         if out.confirm:
             self._step(broker, Persisted(out.confirm))
         if out.forgotten:
             self._pubends[broker].forget(out.forgotten)
-        if out.log:
-            self._pubends[broker].append(out.log)
-            self._step(broker, Logged(self._pubends[broker].durable))
         for want in out.reads:
             self._step(broker, LogRead(want, self._pubends[broker].read(want)))
 

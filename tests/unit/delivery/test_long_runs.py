@@ -301,6 +301,23 @@ def test_a_pubend_that_comes_back_takes_part_above_what_was_released_meanwhile()
     assert placed(merge) == [("B", [6], ((1, 4),))]
 
 
+def test_what_is_too_late_of_a_pubend_that_was_expected_for_too_long_is_lost() -> None:
+    merge = Merge()
+    merge.join("A", 0)
+    merge.expect_only(["B"])
+    merge.take(some("A", 5), Cuts())
+    merge.reached("A", 9)
+    merge.finish("B")
+    assert placed(merge) == [("A", [5], ())]
+    merge.expect_only(["B"])  # it is still awaited, but the merge goes on
+    merge.take(some("A", 7), Cuts())
+    assert placed(merge) == [("A", [7], ())]
+    merge.join("B", 3)
+    merge.take(some("B", 4, 8), Cuts())
+    merge.reached("B", 9)
+    assert placed(merge) == [("B", [8], ((4, 6),))]
+
+
 def test_after_a_reconnect_the_cursors_tell_what_was_released() -> None:
     merge = Merge(5, "M")
     merge.join("M", 5)

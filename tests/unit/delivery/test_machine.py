@@ -266,6 +266,10 @@ def test_a_merge_does_not_wait_for_ever_for_a_start_at_a_pubend_without_a_path()
     assert [tick for out in rig.wait(2) for tick in given(out, "c")] == [6]
     rig.do(lambda m, o: m.clients.awaits("c", ["Q.1"], o))
     assert given(rig.told(span(10, 12, 11)), "c") == [11]
+    # nor does the merge of a client that connects only then
+    rig.acked("c", 11)
+    rig.do(lambda m, o: m.clients.attach("c", {P: 11}, o, ["Q.1"]))
+    assert given(rig.told(span(13, 15, 14)), "c") == [14]
 
 
 # ── at the edge ──────────────────────────────────────────────────────────────────────────

@@ -358,8 +358,7 @@ class Clients:
         reader = self._readers.get(client)
         if reader is None or reader.merge is None:
             return
-        reachable = (pubend for pubend in pubends if not self._stream(pubend).alone)
-        before, reader.awaited = reader.awaited, dict.fromkeys(reachable)
+        before, reader.awaited = reader.awaited, dict.fromkeys(pubends)
         for pubend, position in list(reader.positions.items()):
             if position.unheard and pubend in before and pubend not in reader.awaited:
                 self._forget(self._stream(pubend), reader, position, out)
@@ -386,15 +385,10 @@ class Clients:
         stream.alone = True
         if self.holding:
             self.holding.release(out)
-        for client in list(stream.subend.merged):
-            reader = self._readers[client]
-            if reader.merge is not None:
+        for client, reader in list(self._readers.items()):
+            concerned = client in stream.subend.merged or stream.pubend in reader.awaited
+            if reader.merge is not None and concerned:
                 reader.merge.finish(stream.pubend)
-                self._release(client, reader, out)
-        for client, reader in self._readers.items():
-            if reader.merge is not None and stream.pubend in reader.awaited:
-                del reader.awaited[stream.pubend]
-                reader.merge.expect_only(reader.expected())
                 self._release(client, reader, out)
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────
@@ -527,7 +521,11 @@ class Clients:
             places = [(t, p) for p, t in cursors.items() if t < LAST_TICK and not hold]
             reader.merge = Merge(*max(places, default=(0, "")))
             reader.awaited = dict.fromkeys(awaited)
-            reader.merge.expect_only(reader.expected())
+            expected = reader.expected()
+            reader.merge.expect_only(expected)
+            for pubend in expected:
+                if self._stream(pubend).alone:
+                    reader.merge.finish(pubend)
         else:
             reader.together = self.holding.begin(client, reader.positions)
         self._place_all(reader, out)

@@ -571,8 +571,9 @@ class Streams(SoftRoom):
 
     def _look_for_pubends(self, effects: Effects) -> None:
         """Find streams without a source, even if control never reported a start there."""
-        known = self._shared.durable.routing.state.pubends
-        awaited = (p for c in self.total_order.clients for p in self.total_order.awaited(c))
+        routing = self._shared.durable.routing
+        known = routing.state.pubends
+        awaited = (pubend for each in routing.joins.awaited.values() for pubend in each)
         for pubend in dict.fromkeys((*self.machine.pubends(), *awaited)):
             if self._is_destroyed(pubend):
                 self.machine.destroyed(pubend, effects)

@@ -96,7 +96,16 @@ class Blocked(NamedTuple):
 
 
 class Merge:
-    __slots__ = ("_expected", "_finished", "_floors", "_horizons", "_queues", "_top", "released")
+    __slots__ = (
+        "_expected",
+        "_finished",
+        "_floors",
+        "_given_up",
+        "_horizons",
+        "_queues",
+        "_top",
+        "released",
+    )
 
     def __init__(self, tick: int = 0, pubend: str = "") -> None:
         self.released = (tick, pubend)
@@ -107,6 +116,8 @@ class Merge:
         """By pubend: the tick above which it takes part."""
         self._expected: dict[str, None] = {}
         """Pubends that will join: nothing is released before they do."""
+        self._given_up: dict[str, None] = {}
+        """Pubends that were expected for too long."""
         self._finished: dict[str, bool] = {}
         """Pubends that the merge does not wait for. True: permanently; they leave once empty."""
         self._top = 0
@@ -116,26 +127,33 @@ class Merge:
 
     def expect_only(self, pubends: Iterable[str]) -> None:
         """These pubends will join, at a tick that is not known yet."""
-        self._expected = {each: None for each in pubends if each not in self._horizons}
+        coming = [each for each in pubends if each not in self._horizons]
+        self._given_up = {each: None for each in coming if each in self._given_up}
+        self._expected = {each: None for each in coming if each not in self._given_up}
 
     def join(self, pubend: str, given: int) -> None:
         """A pubend joins; the client has all of it up to `given`. If other pubends were released
-        further meanwhile, it joins above that, and nothing below is owed."""
+        further meanwhile, it joins above that, and nothing below is owed; if that was because the
+        merge gave it up, its ticks below are reported as lost."""
         tick, last = self.released
         floor = max(given, tick if pubend <= last else tick - 1)
         self._expected.pop(pubend, None)
         self._finished.pop(pubend, None)
         self._horizons[pubend] = self._floors[pubend] = floor
-        self._queues.setdefault(pubend, deque())
+        queue = self._queues.setdefault(pubend, deque())
+        if self._given_up.pop(pubend, 0) is None and floor > given:
+            queue.append(Item(floor, None, (), given + 1, floor))
 
     def leave(self, pubend: str) -> None:
         """A pubend leaves, and its waiting events are dropped."""
+        self._given_up.pop(pubend, None)
         for table in (self._expected, self._horizons, self._queues, self._floors, self._finished):
             table.pop(pubend, None)
 
     def finish(self, pubend: str) -> None:
         """Stop waiting for a pubend, but keep its waiting events."""
-        self._expected.pop(pubend, None)
+        if self._expected.pop(pubend, 0) is None:
+            self._given_up[pubend] = None
         if pubend in self._horizons:
             self._finished[pubend] = False
 

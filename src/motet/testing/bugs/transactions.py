@@ -60,7 +60,7 @@ def bug(*breaks: str, **needs: Any) -> Callable[[Maker], Maker]:
 # ── cuts ─────────────────────────────────────────────────────────────────────────────────
 
 
-@bug("atomicity", hop_s=(0.02, 0.2), deal_s=0.02, menu=AMNESIA)
+@bug("atomicity", hop_s=(0.02, 0.2), deal_s=0.02, menu=AMNESIA, first=291)
 def the_root_cuts_at_once() -> list[Patch]:
     """The root cuts its own log before any neighbour has the decision, and loses its disk."""
 
