@@ -430,7 +430,8 @@ class Retirement:
             if op.client in staged:
                 continue  # a transaction has yet to publish under it
             if tick <= upto and self.retiring.pop(op, None) is not None:
-                over = AdvertisementOver(op, self._streams.last_tick)
+                # 0, the end of an empty log, would say that a broker on the way has lost it.
+                over = AdvertisementOver(op, max(self._streams.last_tick, 1))
                 self._shared.journal(over, out, now)
                 self.forget((op.client, op.epoch), out)
 

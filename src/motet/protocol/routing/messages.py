@@ -24,7 +24,8 @@ class Advertise(Struct, tag="adv", array_like=True, frozen=True):
 
 class Unadvertise(Struct, tag="unadv", array_like=True, frozen=True):
     """Remove `target`. `op` names the request to echo, if a client waits for it. All events
-    published under it up to tick `upto` of its pubend have arrived; 0: unknown."""
+    published under it up to tick `upto` of its pubend, if any, have arrived; 0: unknown, because a
+    broker on the way has lost the advertisement, or its client's broker has no pubend."""
 
     target: OpId
     op: OpId | None = None
