@@ -145,6 +145,20 @@ class SimulatedProcess(ABC):
         elif self.core is not None:
             self.step(TimerFired(key))
 
+    @property
+    def paused(self) -> bool:
+        return self._inbox is not None
+
+    def pause(self) -> None:
+        if self._inbox is None:
+            self._inbox = []
+
+    def go_on(self) -> None:
+        """Process in order everything that arrived during the pause."""
+        waiting, self._inbox = self._inbox or [], None
+        for action, *args in waiting:
+            action(*args)
+
     @abstractmethod
     def step(self, given: Input) -> None:
         """Step the core, and carry out its output."""
@@ -254,7 +268,7 @@ class SimulatedBroker(SimulatedProcess):
         if expected is None and survivors == journal.appended:
             expected = self.core.durable.digest()
         before, self.digests = self.core.durable, None
-        self.core = None
+        self.core = self._inbox = None
         self.timers.clear()
         self._holding.clear()
         self._confirms.clear()
@@ -555,20 +569,6 @@ class SimulatedMate(SimulatedProcess):
         for end in self.ends.values():
             self.cluster.network.abandon(end)
         self.ends.clear()
-
-    @property
-    def paused(self) -> bool:
-        return self._inbox is not None
-
-    def pause(self) -> None:
-        if self._inbox is None:
-            self._inbox = []
-
-    def go_on(self) -> None:
-        """Process in order everything that arrived during the pause."""
-        waiting, self._inbox = self._inbox or [], None
-        for action, *args in waiting:
-            action(*args)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────
 

@@ -270,9 +270,11 @@ class SimulatedClient:
         operation.ended_at = min(operation.ended_at, self.cluster.agenda.now)
         self._called(undo, kind)
 
-    def publish(self, attributes: dict[str, Value]) -> None:
+    def publish(self, attributes: dict[str, Value], *, sure: bool | None = None) -> None:
+        """Whether exactly-once is drawn, unless `sure` says it."""
         history = self.cluster.history
-        sure = self.cluster.plan.sure and self.cluster.random.random() < SURE
+        if sure is None:
+            sure = self.cluster.plan.sure and self.cluster.random.random() < SURE
         number = len(history.events)
         event = EventRecord(number, self.name, self.instance, attributes, sure=sure)
         history.events.append(event)

@@ -30,7 +30,7 @@ from motet.testing.clock import Agenda
 from motet.testing.durable_clients import Lasting
 from motet.testing.faults import FaultMenu, Mishaps, Rewiring
 from motet.testing.history import History, OpeningRecord, finish
-from motet.testing.topology import edge_of
+from motet.testing.topology import Tree, edge_of
 from motet.testing.trace import Trace
 from motet.testing.transactions import Dealing
 from motet.testing.transport import End, Network, Wire
@@ -69,15 +69,17 @@ class Cluster:
         menu: FaultMenu,
         *,
         needs: Mapping[str, Any] = NOTHING,
+        tree: Tree | None = None,
         story: bool = False,
         crash_at: int | None = None,
     ) -> None:
-        """`needs` overrides what the seed would have drawn for the plan of the run. The broker that
-        takes step number `crash_at`, counted over all brokers, dies in that step."""
+        """`needs` overrides what the seed would have drawn for the plan of the run, and `tree` the
+        overlay. The broker that takes step number `crash_at`, counted over all brokers, dies in
+        that step."""
         self.seed = seed
         self.random = Random(seed)
         self.menu = menu
-        self.tree = draw_tree(self.random)
+        self.tree = tree or draw_tree(self.random)
         sure = draw_delivery(seed) if menu.sure else {}
         deals = draw_deals(seed, self.tree) if menu.deals else {}
         drawn = {**draw_overlay(seed), **sure, **deals, **needs}

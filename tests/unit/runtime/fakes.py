@@ -1,21 +1,33 @@
-"""Small stand-ins: a core that does what it is told, a connection that writes down what is sent."""
+"""Small stand-ins: a core that does what it is told, a connection that writes down what is sent.
+
+The driver's tests look at single reads and writes within one turn of the event loop, and say when a
+connection is congested; the real connections of `motet.runtime.inproc` decide that themselves. The
+simulator's brokers do not run the driver.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import count
+from math import inf
 from typing import Any
 
+from motet.broker.core.records import encode as encode_fact
 from motet.broker.driver.driver import BrokerDriver, Soon
 from motet.broker.driver.pubend import Pubend
+from motet.broker.folder.journal import LoggedJournal
 from motet.broker.overlay.topology import Wiring
+from motet.errors import Disconnected
 from motet.protocol.config import BrokerConfig
-from motet.protocol.contract import Closed, Fact, Input, Output, Received, Remembered
+from motet.protocol.contract import Closed, Input, Output, Received, Remembered
 from motet.protocol.frames import Frame
 from motet.protocol.room import Objection
 from motet.protocol.session.messages import Goodnight
 from motet.runtime.codec import decode, encode
 from motet.runtime.transport import Accept, Connection, Handler, Listening
+from motet.testing.clock import Agenda
+from motet.testing.log import SimulatedLog
 
 
 class FakeConnection:
@@ -63,7 +75,8 @@ class FakeConnection:
 
 
 class FakeTransport:
-    """Accepts who calls `dial_in`; answers our calls with what stands in `answers`."""
+    """Accepts who calls `dial_in`; answers our calls with what stands in `answers`. It is also what
+    `listen` returns."""
 
     scheme = "fake"
 
@@ -75,20 +88,13 @@ class FakeTransport:
 
     async def listen(self, address: str, accept: Accept) -> Listening:
         self.accept = accept
-        transport = self
+        self.address = address
+        return self
 
-        class Listener:
-            def __init__(self) -> None:
-                self.address = address
-
-            async def close(self) -> None:
-                del transport.accept
-
-        return Listener()
+    async def close(self) -> None:
+        del self.accept
 
     async def connect(self, address: str, accept: Accept) -> Connection:
-        from motet.errors import Disconnected
-
         self.tries += 1
         await asyncio.sleep(0)
         if not self.answers(address):
@@ -146,37 +152,16 @@ class FakeCore:
         return [given.connection for given in self.inputs if isinstance(given, Closed)]
 
 
-class SlowJournal:
-    """Durable when the test says so."""
+class SlowJournal(LoggedJournal):
+    """Durable when the test says so: each fact one second after the fact before it."""
 
     def __init__(self) -> None:
-        self.facts: list[Fact] = []
-        self.durable = 0
-        self.closed = False
-        self.abandoned = False
+        self._agenda = Agenda()
+        self.disk = SimulatedLog(self._agenda, count(1).__next__)
+        super().__init__(self.disk, encode_fact, "slow")
 
-    @property
-    def appended(self) -> int:
-        return len(self.facts)
-
-    def append(self, facts: Sequence[Fact]) -> int:
-        self.facts.extend(facts)
-        return len(self.facts)
-
-    def watch(self, durable: Callable[[], None], failed: Callable[[Exception], None]) -> None:
-        self._tell, self.fail = durable, failed
-
-    def sync(self, position: int | None = None) -> None:
-        self.durable = self.appended if position is None else position
-        self._tell()
-
-    async def close(self) -> None:
-        self.closed = True
-        if self.durable < self.appended:
-            self.sync()
-
-    async def abandon(self) -> None:
-        self.abandoned = True
+    def sync(self, position: float = inf) -> None:
+        self._agenda.run(position)
 
 
 class Bench:

@@ -7,13 +7,15 @@ import logging
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from unittest.mock import patch
 
 import msgspec
 import pytest
 
+from motet.broker.core.records import encode as encode_fact
 from motet.broker.driver.driver import SHORTEST_S, BrokerDriver, behind_the_rest
 from motet.broker.driver.pubend import VolatilePubend
-from motet.errors import InvariantError, ProtocolError
+from motet.errors import DiskFailed, InvariantError, ProtocolError
 from motet.model import Filter, OpId
 from motet.protocol.contract import (
     CancelTimer,
@@ -224,9 +226,10 @@ async def test_nothing_of_an_output_leaves_before_its_facts_are_durable() -> Non
     one, two = bench.dial_in(), bench.dial_in()
     one.hear(HELLO)
     assert bench.journal is not None
-    assert bench.journal.facts == [FACT]
+    assert bench.journal.appended == 1
     assert one.writes == two.writes == []
     bench.journal.sync()
+    assert [each.payload for each in bench.journal.disk.read(1)] == [encode_fact(FACT)]
     assert one.writes == [[Done(1)]]
     assert two.writes == [[Done(2)]]
     await bench.driver.stop()
@@ -329,11 +332,14 @@ async def test_a_failed_journal_ends_the_broker_and_nothing_held_leaves() -> Non
     one = bench.dial_in()
     one.hear(HELLO)
     assert bench.journal is not None
-    bench.journal.fail(OSError("disk"))
-    with pytest.raises(InvariantError, match="disk"):
-        await bench.driver.finished()
+    journal = bench.journal
+    with patch.object(journal, "close") as close, patch.object(journal, "abandon") as abandon:
+        journal.disk.fail()
+        journal.sync()
+        with pytest.raises(DiskFailed, match="disk"):
+            await bench.driver.finished()
     assert [type(frame) for frame in one.frames] == [Goodnight]
-    assert (bench.journal.closed, bench.journal.abandoned) == (False, True)
+    assert (close.called, abandon.called) == (False, True)
 
 
 async def test_a_failed_journal_also_ends_connections_whose_goodnight_it_held() -> None:
@@ -341,8 +347,9 @@ async def test_a_failed_journal_also_ends_connections_whose_goodnight_it_held() 
     one = bench.dial_in()
     one.hear(HELLO)
     assert bench.journal is not None
-    bench.journal.fail(OSError("disk"))
-    with pytest.raises(InvariantError, match="disk"):
+    bench.journal.disk.fail()
+    bench.journal.sync()
+    with pytest.raises(DiskFailed, match="disk"):
         await asyncio.wait_for(bench.driver.finished(), PATIENCE_S)
     assert one.frames == []
     assert one.closings

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from motet.broker.driver.contact import Outbox, TrafficCounters
 from motet.protocol.cell.messages import Said
+from motet.protocol.contract import Fact
 from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import Span
 from motet.protocol.frames import Frame
@@ -128,9 +129,10 @@ async def test_a_durable_group_touches_only_waiting_connections() -> None:
                 original(durable)
 
             contact.outbox.release = release  # type: ignore[method-assign]
-        bench.journal.facts.append(object())  # type: ignore[arg-type]
+        bench.journal.append([Fact(0.0, "it happened")])
         bench.driver._put(bench.driver.contacts[2], Done(1), 1)
         bench.journal.sync()
         assert (released, idle.frames, waiting.frames) == ([2], [], [Done(1)])
+        bench.journal.append([Fact(0.0, "it happened again")])
         bench.journal.sync()
         assert released == [2]

@@ -1,7 +1,8 @@
-"""A broker's core whose journal, log and staged files are here, and which dies when it is told to.
+"""A broker's core on the simulator's disks and on real staged files; it dies when it is told to.
 
 Every fact, every record of the log, every piece that is staged and every batch that is dropped is
-one write; after so many of them the broker is dead, and only what was written is there.
+one write; after so many of them the broker is dead, and only what was written is there. The
+simulator's own broker dies only between syncs, and stages nothing.
 """
 
 from __future__ import annotations
@@ -12,29 +13,25 @@ from typing import Any
 
 from msgspec import Raw
 
-from motet.broker.core.broker import BrokerCore
-from motet.broker.core.durable import Durable
-from motet.broker.core.image import parts_of
-from motet.broker.core.records import MACHINE_VERSION, decode_fact, decode_parts, encode
+from motet.broker.core.rebuild import Snapshot, core_of, founding, picture, rebuild
+from motet.broker.core.records import FOUNDED, MACHINE_VERSION, encode
 from motet.errors import StagingLost
 from motet.model import EVERYTHING, decode_attributes, encode_event
+from motet.model.ids import LAST_TICK
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     CheckStaged,
     DropStaged,
     Input,
-    LogCut,
     Logged,
-    LogItem,
-    LogRun,
     Output,
     Persisted,
     ReadStaged,
     Received,
-    Remembered,
     RowsRead,
     StagingChecked,
 )
+from motet.protocol.delivery.spans import CutRecord, Span
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.room import Objection
@@ -50,9 +47,12 @@ from motet.protocol.session.messages import (
 from motet.protocol.sinks.messages import Attempt, StagedPart
 from motet.protocol.sinks.state import Batch
 from motet.runtime.staging import Staging
+from motet.testing.clock import Agenda
+from motet.testing.log import SimulatedLog
+from motet.testing.pubend import SimulatedPubend
 
 CONFIG = BrokerConfig("A", (), incarnation=100)
-SINK, QUERY = "levels", "q"
+SINK, QUERY, PUBLISHER = "levels", "q", "alice"
 NEVER = 1 << 30
 MOST_PUBLISHED = 8
 
@@ -64,10 +64,12 @@ class Dead(Exception):
 class Rig:
     def __init__(self, folder: Path, writes_left: int = NEVER) -> None:
         self.folder = folder
-        self.writes_left = writes_left
-        self.writes = 0
-        self.journal: list[bytes] = []
-        self.log: list[LogItem] = []
+        self.writes_left, self.writes = NEVER, 0
+        self.agenda = Agenda()
+        self.journal = SimulatedLog(self.agenda, self._write)
+        self.journal.append([founding(CONFIG)], FOUNDED)
+        self.pubend = SimulatedPubend(self.agenda, self._write)
+        self.writes_left, self.writes = writes_left, 0
         self.answers: dict[int, Done | Failed] = {}
         self.welcome: Welcome | None = None
         self._connections = 0
@@ -77,42 +79,37 @@ class Rig:
         self.publisher = 0
         """Somebody on this connection publishes an event whenever something happens."""
         self._published = 0
-        self.now = 1.0
         self.rise()
 
     # ── life ─────────────────────────────────────────────────────────────────────────────
 
     def rise(self) -> None:
         """From what was written, and nothing else."""
-        durable = Durable(CONFIG)
-        durable.replay(decode_fact(each) for each in self.journal)
-        restored = Durable(CONFIG)
-        payloads = [encode(part) for part in parts_of(durable)]
-        restored.restore(decode_parts(MACHINE_VERSION, payloads))
+        for log in (self.journal, self.pubend.log):
+            log.crash(log.durable)
+        durable = rebuild(CONFIG, None, (record[1:] for record in self.journal.read(1)))
+        payloads = [payload for _, payload in picture(durable)]
+        restored = rebuild(CONFIG, Snapshot(MACHINE_VERSION, payloads), ())
         assert restored.digest() == durable.digest(), "the picture shows all there is"
-        self.core = BrokerCore(CONFIG, restored)
+        self.core = core_of(restored)
         self.staging = Staging(self.folder)
         self._queue: deque[Input] = deque()
         self.is_slow = False
-        self._logged = 0
-        self.now = max(self.now, durable.now) + 1.0
-        published: dict[tuple[str, str], int] = {}
-        for item in self.log:
-            if isinstance(item, LogRun) and item.epoch:
-                last = item.first_sequence + len(item.bodies) - 1
-                published[item.publisher, item.epoch] = last
-        last_tick = max((last_tick_of(each) for each in self.log), default=0)
-        self._carry(self.core.recover(self.now, Remembered(last_tick, published, {})))
+        self.agenda.now += 1.0
+        self.pubend.watch(lambda _: None, lambda _: None)
+        self._carry(self.core.recover(self.agenda.now, self.pubend.remembered()))
         self.settle()
 
-    def _write(self) -> None:
+    def _write(self) -> float:
+        """A sync that takes no time, unless it is never done."""
         if not self.writes_left:
             raise Dead
         self.writes_left -= 1
         self.writes += 1
+        return 0.0
 
     def step(self, given: Input) -> None:
-        self._carry(self.core.step(given, self.now))
+        self._carry(self.core.step(given, self.agenda.now))
 
     def settle(self, most: int = NEVER) -> None:
         """Everything happens that is under way; if it is slow, later."""
@@ -125,15 +122,11 @@ class Rig:
 
     def _carry(self, out: Output) -> None:
         """The log before the journal: nobody has promised another order."""
-        for item in out.log:
-            self._write()
-            self.log.append(item)
-            self._logged += 1
         if out.log:
-            self._queue.append(Logged(self._logged))
+            self.pubend.append(out.log)
+            self._queue.append(Logged(self.pubend.durable))
         for fact in out.persist:
-            self._write()
-            self.journal.append(encode(fact))
+            self.journal.append([encode(fact)])
         if out.confirm:
             self._queue.append(Persisted(out.confirm))
         for wish in out.staged:
@@ -152,7 +145,7 @@ class Rig:
                 case DropStaged(block):
                     self._write()
                     self.staging.drop(block.batch, True)
-        assert all(isinstance(want, ReadWanted) for want in out.reads)
+        assert not out.reads
         for _, frame in out.deliver:
             if isinstance(frame, Done | Failed):
                 self.answers[frame.sequence] = frame
@@ -216,29 +209,22 @@ class Rig:
 
     def blocks(self) -> dict[str, list[int]]:
         """By transaction, the numbers in its block; every one whole, and in its place."""
+        stream = self.stream()
+        events = dict(zip(stream.ticks, stream.batch, strict=True))
         found: dict[str, list[int]] = {}
-        cut: LogCut | None = None
-        last = 0
-        for item in self.log:
-            first = item.first_tick if isinstance(item, LogRun) else item.tick
-            assert first > last, "ticks ascend"
-            last = last_tick_of(item)
-            if isinstance(item, LogCut):
-                assert cut is None or cut.last < first, "the block before is whole"
-                assert item.tx not in found, "each block is there once"
-                assert (item.number, len(item.pubends)) == (0, 1)
-                cut, found[item.tx] = item, []
-            elif isinstance(item, LogRun) and not item.epoch:
-                assert cut is not None
-                assert first == cut.tick + len(found[cut.tx]) + 1, "nothing is between"
-                assert item.first_sequence == len(found[cut.tx]) + 1
-                assert cut.tx.startswith(f"{item.publisher}/")
-                found[cut.tx] += [decode_attributes(body)["n"] for body in item.bodies]  # type: ignore[misc]
-            elif cut is not None:
-                assert first > cut.last
-        assert cut is None or cut.tick + len(found[cut.tx]) == cut.last, "the last one is whole"
+        for cut in stream.records:
+            assert isinstance(cut, CutRecord)
+            assert cut.tx not in found, "each block is there once"
+            assert (cut.number, len(cut.pubends)) == (0, 1)
+            ticks = range(cut.tick + 1, cut.last + 1)
+            assert events.keys() >= set(ticks), "it is whole"
+            block = [events.pop(tick) for tick in ticks]
+            assert [each.sequence for each in block] == list(range(1, len(block) + 1))
+            assert all(cut.tx.startswith(f"{each.publisher}/") for each in block)
+            found[cut.tx] = [decode_attributes(each.body)["n"] for each in block]  # type: ignore[misc]
+        assert {each.publisher for each in events.values()} <= {PUBLISHER}, "no row is outside"
         return found
 
-
-def last_tick_of(item: LogItem) -> int:
-    return item.first_tick + len(item.bodies) - 1 if isinstance(item, LogRun) else item.tick
+    def stream(self) -> Span:
+        (span,) = self.pubend.read(ReadWanted("", 1, LAST_TICK, NEVER, NEVER))
+        return span

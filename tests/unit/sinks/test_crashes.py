@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from motet.protocol.session.messages import Done
-from tests.unit.sinks.rig import NEVER, QUERY, SINK, Dead, Rig
+from tests.unit.sinks.rig import NEVER, PUBLISHER, QUERY, SINK, Dead, Rig
 
 NS = {0: (range(5), range(5, 6)), 1: (range(10, 10), range(10, 13))}
 """By epoch, what its tasks have."""
@@ -19,7 +19,7 @@ WHOLE = {
 def write_all(rig: Rig) -> None:
     """What the driver of a job does: it begins every batch anew that it knows no end of."""
     sink = rig.connect()
-    rig.publisher = rig.connect("alice")
+    rig.publisher = rig.connect(PUBLISHER)
     for epoch, tasks in NS.items():
         parts = [rig.stage(epoch, at, ns) for at, ns in enumerate(tasks)]
         assert isinstance(rig.commit(sink, epoch, parts), Done)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.protocol.contract import LogRun
-from tests.unit.sinks.rig import NEVER, QUERY, Dead, Rig
+from tests.unit.sinks.rig import NEVER, PUBLISHER, QUERY, Dead, Rig
 
 SINKS = ("a", "b")
 
@@ -57,7 +56,7 @@ def test_whatever_comes_between(tmp_path: Path, seed: int) -> None:
     for _ in range(12):
         rig.writes_left = chance.choice((NEVER, NEVER, chance.randrange(60)))
         try:
-            rig.publisher = rig.connect("alice")
+            rig.publisher = rig.connect(PUBLISHER)
             for job in chance.sample(jobs, 2):
                 job.write()
                 rig.settle(chance.randrange(12))
@@ -84,5 +83,5 @@ def check(rig: Rig, jobs: list[Job]) -> None:
             tx for tx in found if tx.startswith(f"{job.sink}/")
         ], "all epochs, once, in their order"
     assert not rig.core.durable.sinks.state.blocks
-    published = [item.first_sequence for item in rig.log if isinstance(item, LogRun) and item.epoch]
+    published = [e.sequence for e in rig.stream().batch if e.publisher == PUBLISHER]
     assert len(published) == len(set(published)), "what others publish is there once"
