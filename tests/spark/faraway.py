@@ -37,16 +37,22 @@ class Afflicted(BatchWriter):
         if staged.part.partition:
             return staged
         attempt = TaskContext.get().attemptNumber()  # type: ignore[union-attr]
+        if attempt:  # a speculative attempt that finished first would cancel the first one
+            self._await(0)
         (self._folder / f"{self._how}-{attempt}").write_text(staged.part.name)
         if attempt == 0 and self._how == "killed":
             os.kill(_executor(), signal.SIGKILL)
         if attempt == 0:
-            until = time.monotonic() + JOB_S
-            while not (self._folder / f"{self._how}-1").exists():
-                assert time.monotonic() < until, "there is no other attempt"
-                time.sleep(0.05)
+            self._await(1)
             time.sleep(0.5)  # the other one may well be the first to finish
         return staged
+
+    def _await(self, attempt: int) -> None:
+        """Wait until another attempt has staged everything."""
+        until = time.monotonic() + JOB_S
+        while not (self._folder / f"{self._how}-{attempt}").exists():
+            assert time.monotonic() < until, f"attempt {attempt} stages nothing"
+            time.sleep(0.05)
 
 
 def _executor() -> int:
