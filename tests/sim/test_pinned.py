@@ -106,6 +106,11 @@ PINNED = [
     # An advertisement was over before its pubend had a tick, and looked as if a broker on the way
     # had lost it: merges in total order waited for its start for good.
     ("transactions", 530570578),
+    # A client that was about to be told that a past is lost reached back into it with another
+    # subscription, and never got on.
+    ("cells", 106),
+    # A broker had echoed a probe, and did not answer the inquiry that followed: it was blamed.
+    ("mixed", 718),
 ]
 
 

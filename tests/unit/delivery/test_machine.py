@@ -565,6 +565,25 @@ def test_a_past_that_nobody_can_give_is_lost_also_to_who_was_given_nothing_yet()
     assert lost(rig.attach("c"), "c") == []
 
 
+def test_nobody_reaches_back_behind_a_past_that_is_lost() -> None:
+    # given a client that was given nothing yet, and will be told that a past is lost
+    rig = edge()
+    rig.subscribe(op("c", 2), "c")
+    rig.attach("c")
+    rig.start_above(40, op("c"), 100)
+    rig.do(lambda m, o: m.clients.lift(op("c"), P, 100, o, over=True))
+    # when another of its subscriptions wants that past, too
+    rig.start_above(40, op("c", 2), 110)
+    out = rig.receive("up", AckExpected(P, 110, (StartRecord(110, op("c", 2)),)))
+    # then the loss is told, nothing before its end is asked for, and both go on above it
+    assert lost(out, "c") == [(41, 100)]
+    assert nacks(out) == [(101, 110)]
+    rig.acked("c", 100)
+    assert [(each.ticks, each.each) for _, each in rig.told(span(101, 120, 105, 115)).deliver] == [
+        ([105, 115], [(1,), (1, 2)])
+    ]
+
+
 def test_a_past_that_nobody_wants_any_more_is_not_lost() -> None:
     # given a client that reads the past for one of its two subscriptions
     rig = edge()

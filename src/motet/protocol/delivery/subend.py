@@ -245,7 +245,10 @@ class Subend:
             self.horizon = None
 
     def step_back(self, position: Position) -> bool:
-        """Whether a client may still begin further back. An idle position is given up for that."""
+        """Whether a client may still begin further back. An idle position is given up for that. A
+        loss that is to be reported stands for events that were delivered."""
+        if position.gone is not None:
+            return False
         if position.idle and not position.fresh:
             self.absent(position)
             position.fresh = True

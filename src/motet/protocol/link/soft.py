@@ -6,7 +6,7 @@ Connections are handled here; durable changes become facts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -26,9 +26,11 @@ from motet.protocol.link.facts import (
 from motet.protocol.link.machine import Link
 from motet.protocol.link.messages import Control, ControlAck, Inquire, LinkHello, Waiting
 from motet.protocol.room import Objection, Peer, SoftRoom
+from motet.protocol.routing.messages import Echo
 from motet.protocol.routing.state import RECHECK, RoutingState
 from motet.protocol.shared import SharedState
 
+T = TypeVar("T")
 SHOWN_CLIENTS = 3
 REMEMBERED = 4096
 """Number of forwarded inquiries whose answers can still be sent back."""
@@ -39,7 +41,8 @@ class Inquiries:
     Soft.
 
     The inquiry follows the waiting brokers outwards, every broker reports what it waits for, and
-    the reports travel back. A broker that is waited for and never reports was not reached.
+    the reports travel back. A broker that is waited for and never reports was not reached. One that
+    has echoed may have nothing left to report of; so whoever hears an echo later reports again.
     """
 
     def __init__(self, config: BrokerConfig, state: RoutingState, links: dict[str, Link]) -> None:
@@ -48,6 +51,8 @@ class Inquiries:
         self._links = links
         self._own: dict[OpId, dict[str, tuple[str, ...]]] = {}
         self._asked_by: dict[OpId, str] = {}
+        self._meant: dict[OpId, OpId] = {}
+        """By the name of a probe that was asked about: the operation whose echo it brings."""
 
     def begin(self, op: OpId, out: Output, now: float) -> None:
         """A deadline passed: ask, and set the timer of the verdict."""
@@ -65,33 +70,63 @@ class Inquiries:
         else:
             return
         if waiting:
-            self._asked_by[op] = neighbour
-            if len(self._asked_by) > REMEMBERED:
-                del self._asked_by[next(iter(self._asked_by))]
+            _remember(self._asked_by, op, neighbour)
         self._report(Waiting(op, self._config.name, waiting), neighbour, out)
 
     def answered(self, answer: Waiting, out: Output) -> None:
-        wait = self._state.waits.get(answer.op)
-        if wait is not None and wait.what == RECHECK and wait.target is not None:
-            answer = replace(answer, op=wait.target)
+        answer = replace(answer, op=self._meant.get(answer.op, answer.op))
         if answer.op in self._own:
             self._own[answer.op][answer.broker] = answer.neighbours
         elif answer.op in self._asked_by:
             self._report(answer, self._asked_by[answer.op], out)
 
+    def concerned(self, control: Control) -> list[OpId]:
+        """The operations that we were asked about, and that control is about to echo."""
+        if not self._asked_by:
+            return []
+        echoed = (each.op for each in control.messages if isinstance(each, Echo))
+        return [op for op in map(self._subject, echoed) if op in self._asked_by]
+
+    def echoed(self, op: OpId, out: Output) -> None:
+        """A neighbour has echoed an operation that we were asked about."""
+        waiting = self._waiting(op)
+        if waiting:  # else our own echo says so
+            self._report(Waiting(op, self._config.name, waiting), self._asked_by[op], out)
+
     def verdict(self, op: OpId) -> tuple[str, ...]:
         """The brokers not reached; if all have reported, those that are merely slow."""
         reports = self._own.pop(op, {})
-        waited_for = {name for names in reports.values() for name in names}
-        return tuple(sorted(waited_for - set(reports) or waited_for))
+        if op in self._state.waits:
+            reports[self._config.name] = self._waiting(op)
+        waited_for: dict[str, None] = {}
+        follow = [self._config.name]
+        while follow:  # reports of brokers that nobody waits for any more do not count
+            fresh = [name for name in reports.get(follow.pop(), ()) if name not in waited_for]
+            waited_for |= dict.fromkeys(fresh)
+            follow += fresh
+        return tuple(sorted(waited_for.keys() - reports.keys() or waited_for))
+
+    def _subject(self, op: OpId) -> OpId:
+        """The operation that a name stands for: its own, or that of a probe for its echo."""
+        wait = self._state.waits.get(op)
+        if wait is not None and wait.what == RECHECK and wait.target is not None:
+            return wait.target
+        return self._meant.get(op, op)
+
+    def _waiting(self, op: OpId) -> tuple[str, ...]:
+        state = self._state
+        wait = state.waits.get(op)
+        return tuple(state.bits.names(state.missing(wait))) if wait is not None else ()
 
     def _ask(self, op: OpId, out: Output) -> tuple[str, ...]:
         """Pass the inquiry on; returns the neighbours that we wait for."""
         state = self._state
-        names = tuple(state.bits.names(state.missing(state.waits[op])))
+        names = self._waiting(op)
         again = {
             state.waits[each].requester.name: each for each in state.waits.rechecks.get(op, ())
         }
+        for probe in again.values():
+            _remember(self._meant, probe, op)
         for name in names:
             link = self._links[name]
             if link.up:
@@ -102,6 +137,12 @@ class Inquiries:
         link = self._links.get(neighbour)
         if link is not None and link.up:
             out.send.append((link.soft.connection, answer))
+
+
+def _remember(known: dict[OpId, T], op: OpId, value: T) -> None:
+    known[op] = value
+    if len(known) > REMEMBERED:
+        del known[next(iter(known))]
 
 
 def _nothing() -> None: ...
@@ -251,7 +292,10 @@ class SoftLinks(SoftRoom):
         if link.ledger.fresh(control):
             tick = self._streams.next_tick(now)
             fact = ControlReceived(peer.name, control, tick, rechecks=True, recalls=True)
+            concerned = self._inquiries.concerned(control)
             self._shared.journal(fact, out, now)
+            for op in concerned:
+                self._inquiries.echoed(op, out)
         link.acknowledge(out)
 
     def _control_ack(
