@@ -109,6 +109,9 @@ PINNED = [
     # The checker's own fault: a subscription was handed over long before the first client read of
     # the decision, and an advertisement in between had not attracted the new side yet.
     ("transactions", 673),
+    # The recorder's own fault: a broker carried out a client's part of a plan in a session that was
+    # outdone elsewhere, but the part was taken for one of the newer session.
+    ("transactions", 593),
 ]
 
 

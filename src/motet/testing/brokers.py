@@ -47,7 +47,7 @@ from motet.testing.clock import Timers, VirtualClock
 from motet.testing.history import LoggedCut
 from motet.testing.log import SimulatedLog
 from motet.testing.pubend import SimulatedPubend
-from motet.testing.recorder import withdrawn
+from motet.testing.recorder import engaged, withdrawn
 from motet.testing.topology import edge_of
 from motet.testing.transport import Connection, End, Wire
 
@@ -338,6 +338,8 @@ class SimulatedBroker(SimulatedProcess):
                 cluster.lasting.noted(self.name, fact.now, fact.body)
             elif type(fact.body) is ControlReceived:
                 withdrawn(cluster.history, core.durable, fact.body.control)
+        if out.persist and core.durable.transactions.open:
+            engaged(cluster.history, core.durable)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()

@@ -237,6 +237,32 @@ def _doubt(deed: Deed, operation: OperationRecord) -> None:
             doubt(deed, operation)
 
 
+def engaged(history: History, durable: Durable) -> None:
+    """A broker carries out parts of plans in the sessions that it knows. Such a session may have
+    been outdone elsewhere, and end without its client being told of the plan."""
+    for tx, local in durable.transactions.open.items():
+        deal = history.deals.get(tx)
+        for client, part in local.parts.items() if deal is not None else ():
+            if part.plan is not None and deal is not None:
+                _carried_out(history, deal, client, part.epoch)
+
+
+def _carried_out(history: History, deal: Deal, client: str, epoch: str) -> None:
+    orders = {step.order for step in deal.steps.get(client, ())}
+    deeds = [deed for deed in deal.deeds if deed.planned and deed.order in orders]
+    if all((deed.session.client, deed.session.epoch) == (client, epoch) for deed in deeds):
+        return
+    found = [s for s in history.sessions if (s.client, s.epoch) == (client, epoch)]
+    for session in found[-1:]:
+        for deed in deeds:
+            deed.session, deed.process = session, session.instance
+            if deed.event is not None:
+                deed.event.session = session
+            release(deed)
+            for operation in session.operations.values():
+                _doubt(deed, operation)
+
+
 def withdrawn(history: History, durable: Durable, control: Control) -> None:
     """A broker learns that an advertisement was removed: clients that wanted the past of it are
     told that it is lost, perhaps only after they have removed the subscription."""
