@@ -112,6 +112,9 @@ PINNED = [
     # The recorder's own fault: a broker carried out a client's part of a plan in a session that was
     # outdone elsewhere, but the part was taken for one of the newer session.
     ("transactions", 593),
+    # The recorder's own fault: a start that crossed the withdrawal of its subscription counted for
+    # good if no second one followed, because nobody advertised there any more.
+    ("transactions", 684),
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from motet.audit.records import Deal, Deed, doubt
 from motet.broker.core.broker import BrokerCore
 from motet.model import Filter, OpId
@@ -9,8 +11,17 @@ from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import Control, LinkHello
-from motet.protocol.routing.messages import Advertise, ClientHere, PubendHere, Started, Unadvertise
+from motet.protocol.routing.messages import (
+    Advertise,
+    ClientHere,
+    PubendHere,
+    Started,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
 from motet.protocol.session.messages import (
+    AdvertiseRequest,
     ClientHello,
     ConsentRequest,
     SubscribeRequest,
@@ -18,7 +29,7 @@ from motet.protocol.session.messages import (
 )
 from motet.protocol.transactions.messages import Engage, Letter, Step
 from motet.testing.history import History
-from motet.testing.recorder import engaged, withdrawn
+from motet.testing.recorder import crossed, engaged, voided, withdrawn
 from motet.testing.topology import Tree
 from tests.unit.testing.past import Past
 
@@ -78,3 +89,34 @@ def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_ou
     assert (deed.session, deed.process) == (outdone, outdone.instance)
     assert deed.candidates == [removed]
     assert not kept.doubts
+
+
+@pytest.mark.parametrize(
+    ("removal", "counts"),
+    [
+        (Unsubscribe(OpId("bob", "B-1.1", 1), OpId("", "B-1", 1)), False),  # B has withdrawn it
+        (Unsubscribe(OpId("bob", "B-1.1", 1), OpId("bob", "B-1.1", 2)), True),
+        (Unsubscribe(OpId("bob", "B-1.1", 1), lost=True), True),
+    ],
+)
+def test_a_start_that_crosses_the_withdrawal_of_its_subscription_is_void(
+    removal: Unsubscribe, counts: bool
+) -> None:
+    # given a subscription from B that has started in A's log
+    core, op = BrokerCore(BrokerConfig("A", ("B",), incarnation=1)), removal.target
+    core.recover(0.0, Remembered())
+    core.step(Received(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0)), 0.0)
+    core.step(Received(ALICE, ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
+    core.step(Received(ALICE, AdvertiseRequest(1, X)), 0.0)
+    core.step(Received(B, Control(1, (ClientHere("bob", "B-1.1"), Subscribe(op, X)))), 0.0)
+    entry = core.durable.routing.state.subscriptions.get(op)
+    assert entry is not None
+    history = History(Tree([("A", "B")]), False, 0.1)
+    history.starts[op, "A.1"] = entry.start
+    # when it is removed
+    control = Control(3, (removal,))
+    void = crossed(core.durable, control)
+    core.step(Received(B, control), 0.0)
+    voided(history, core.durable, void)
+    # then its start counts no longer, unless its client, or a loss, has removed it
+    assert ((op, "A.1") in history.starts) == counts
