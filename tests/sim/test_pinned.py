@@ -111,6 +111,15 @@ PINNED = [
     ("cells", 106),
     # A broker had echoed a probe, and did not answer the inquiry that followed: it was blamed.
     ("mixed", 718),
+    # The checker's own fault: a subscription was handed over long before the first client read of
+    # the decision, and an advertisement in between had not attracted the new side yet.
+    ("transactions", 673),
+    # The recorder's own fault: a broker carried out a client's part of a plan in a session that was
+    # outdone elsewhere, but the part was taken for one of the newer session.
+    ("transactions", 593),
+    # The recorder's own fault: a start that crossed the withdrawal of its subscription counted for
+    # good if no second one followed, because nobody advertised there any more.
+    ("transactions", 684),
 ]
 
 

@@ -40,6 +40,7 @@ from motet.protocol.contract import (
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Frame
 from motet.protocol.link.facts import ControlReceived, NeighbourLost
+from motet.protocol.link.messages import Control
 from motet.protocol.session.facts import SessionDropped, SessionEnded, SessionOpened
 from motet.protocol.session.messages import ClientHello, Deliver, Done, Goodnight
 from motet.protocol.traits import is_soft
@@ -47,7 +48,7 @@ from motet.testing.clock import Timers, VirtualClock
 from motet.testing.history import LoggedCut
 from motet.testing.log import SimulatedLog
 from motet.testing.pubend import SimulatedPubend
-from motet.testing.recorder import withdrawn
+from motet.testing.recorder import crossed, engaged, voided, withdrawn
 from motet.testing.topology import edge_of
 from motet.testing.transport import Connection, End, Wire
 
@@ -314,6 +315,9 @@ class SimulatedBroker(SimulatedProcess):
         cluster.broker_steps += 1
         if cluster.broker_steps == cluster.crash_at:
             cluster.crash_now(self)
+        void: dict[OpId, int] = {}
+        if type(given) is Received and type(given.frame) is Control:
+            void = crossed(core.durable, given.frame)
         try:
             out = core.step(given, self.clock.now())
             if not cluster.trace.steps % VALIDATE_EVERY:
@@ -338,6 +342,9 @@ class SimulatedBroker(SimulatedProcess):
                 cluster.lasting.noted(self.name, fact.now, fact.body)
             elif type(fact.body) is ControlReceived:
                 withdrawn(cluster.history, core.durable, fact.body.control)
+                voided(cluster.history, core.durable, void)
+        if out.persist and core.durable.transactions.open:
+            engaged(cluster.history, core.durable)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()

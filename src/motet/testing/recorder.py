@@ -26,7 +26,7 @@ from motet.client.session.state import Missed
 from motet.model import OpId
 from motet.protocol.link.messages import Control
 from motet.protocol.publication import Publication
-from motet.protocol.routing.messages import Unadvertise
+from motet.protocol.routing.messages import Unadvertise, Unsubscribe
 from motet.protocol.session.durable import NOWHERE
 from motet.protocol.session.messages import Decided, ExecuteRequest, Welcome
 from motet.protocol.transactions.messages import op_of
@@ -235,6 +235,55 @@ def _doubt(deed: Deed, operation: OperationRecord) -> None:
         names = [s.name for s in deed.deal.steps[operation.session.client] if s.order == deed.order]
         if str(operation.filter) in names:
             doubt(deed, operation)
+
+
+def engaged(history: History, durable: Durable) -> None:
+    """A broker carries out parts of plans in the sessions that it knows. Such a session may have
+    been outdone elsewhere, and end without its client being told of the plan."""
+    for tx, local in durable.transactions.open.items():
+        deal = history.deals.get(tx)
+        for client, part in local.parts.items() if deal is not None else ():
+            if part.plan is not None and deal is not None:
+                _carried_out(history, deal, client, part.epoch)
+
+
+def _carried_out(history: History, deal: Deal, client: str, epoch: str) -> None:
+    orders = {step.order for step in deal.steps.get(client, ())}
+    deeds = [deed for deed in deal.deeds if deed.planned and deed.order in orders]
+    if all((deed.session.client, deed.session.epoch) == (client, epoch) for deed in deeds):
+        return
+    found = [s for s in history.sessions if (s.client, s.epoch) == (client, epoch)]
+    for session in found[-1:]:
+        for deed in deeds:
+            deed.session, deed.process = session, session.instance
+            if deed.event is not None:
+                deed.event.session = session
+            release(deed)
+            for operation in session.operations.values():
+                _doubt(deed, operation)
+
+
+def crossed(durable: Durable, control: Control) -> dict[OpId, int]:
+    """Starts in a broker's pubend that control is about to void: a broker on the way has withdrawn
+    the subscription because of an unadvertisement, and the pubend has started it for the next
+    advertisement meanwhile. If the subscription comes again, only a second start counts."""
+    table = durable.routing.state.subscriptions
+    return {
+        each.target: entry.start
+        for each in control.messages
+        if isinstance(each, Unsubscribe) and not each.lost
+        if each.op is not None and not each.op.client  # a client has not removed it
+        if (entry := table.get(each.target)) is not None and entry.start
+    }
+
+
+def voided(history: History, durable: Durable, starts: dict[OpId, int]) -> None:
+    """The control was applied. The log shows new starts later."""
+    routing = durable.routing.state
+    for op, start in starts.items():
+        entry = routing.subscriptions.get(op)
+        if entry is None or entry.start != start:
+            history.starts.pop((op, routing.hosted), None)
 
 
 def withdrawn(history: History, durable: Durable, control: Control) -> None:

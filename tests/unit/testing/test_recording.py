@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import pytest
+
+from motet.audit.records import Deal, Deed, doubt
 from motet.broker.core.broker import BrokerCore
 from motet.model import Filter, OpId
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import Control, LinkHello
-from motet.protocol.routing.messages import Advertise, ClientHere, PubendHere, Started, Unadvertise
-from motet.protocol.session.messages import ClientHello, SubscribeRequest, UnsubscribeRequest
+from motet.protocol.routing.messages import (
+    Advertise,
+    ClientHere,
+    PubendHere,
+    Started,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from motet.protocol.session.messages import (
+    AdvertiseRequest,
+    ClientHello,
+    ConsentRequest,
+    SubscribeRequest,
+    UnsubscribeRequest,
+)
+from motet.protocol.transactions.messages import Engage, Letter, Step
 from motet.testing.history import History
-from motet.testing.recorder import withdrawn
+from motet.testing.recorder import crossed, engaged, voided, withdrawn
 from motet.testing.topology import Tree
+from tests.unit.testing.past import Past
 
 B, ALICE = 1, 2
 X = Filter.parse("x > 1")
@@ -38,3 +57,66 @@ def test_a_past_that_was_withdrawn_stays_so_when_who_wanted_it_does_not_any_more
     withdrawn(history, core.durable, Control(6, (gone,)))
     # then what it hears of that past only now is known to have been withdrawn
     assert history.withdrawn_upto == {("alice", session.epoch, "B.1"): 30}
+
+
+def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_out() -> None:
+    # given a client whose broker A has not heard yet that it was outdone at B
+    core, tx = BrokerCore(BrokerConfig("A", ("B",), root="B", incarnation=1)), "bob/B-1.1/7"
+    core.recover(0.0, Remembered())
+    core.step(Received(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0)), 0.0)
+    here = (PubendHere("B.1", ("B",)), ClientHere("bob", "B-1.1"))
+    core.step(Received(B, Control(1, here)), 0.0)
+    core.step(Received(ALICE, ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
+    core.step(Received(ALICE, ConsentRequest(1)), 0.0)
+    core.step(Received(ALICE, SubscribeRequest(2, X)), 0.0)
+    (session,) = core.durable.sessions
+    past = Past(("A", "B"))
+    outdone = past.session("alice", "A", epoch=session.epoch)
+    newest = past.session("alice", "B")
+    removed, kept = (past.ask(each, "subscribe", str(X)) for each in (outdone, newest))
+    # and a plan, which is recorded for the newest session
+    step = Step("unsubscribe", "1", str(X))
+    deal = Deal(tx, "static", past.session("bob", "B"), 0.5, steps={"alice": (step,)})
+    deed = Deed(deal, step.kind, step.order, newest, -1, 0.5, newest.instance, planned=True)
+    doubt(deed, kept)
+    deal.deeds.append(deed)
+    past.history.deals[tx] = deal
+    # when A carries it out
+    letter = Letter("A", Engage(tx, "alice", (step,), 9.0, ("alice",)))
+    core.step(Received(B, Control(3, (letter,))), 0.0)
+    engaged(past.history, core.durable)
+    # then that is recorded for the session at A, and nothing is removed in the other one
+    assert (deed.session, deed.process) == (outdone, outdone.instance)
+    assert deed.candidates == [removed]
+    assert not kept.doubts
+
+
+@pytest.mark.parametrize(
+    ("removal", "counts"),
+    [
+        (Unsubscribe(OpId("bob", "B-1.1", 1), OpId("", "B-1", 1)), False),  # B has withdrawn it
+        (Unsubscribe(OpId("bob", "B-1.1", 1), OpId("bob", "B-1.1", 2)), True),
+        (Unsubscribe(OpId("bob", "B-1.1", 1), lost=True), True),
+    ],
+)
+def test_a_start_that_crosses_the_withdrawal_of_its_subscription_is_void(
+    removal: Unsubscribe, counts: bool
+) -> None:
+    # given a subscription from B that has started in A's log
+    core, op = BrokerCore(BrokerConfig("A", ("B",), incarnation=1)), removal.target
+    core.recover(0.0, Remembered())
+    core.step(Received(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0)), 0.0)
+    core.step(Received(ALICE, ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
+    core.step(Received(ALICE, AdvertiseRequest(1, X)), 0.0)
+    core.step(Received(B, Control(1, (ClientHere("bob", "B-1.1"), Subscribe(op, X)))), 0.0)
+    entry = core.durable.routing.state.subscriptions.get(op)
+    assert entry is not None
+    history = History(Tree([("A", "B")]), False, 0.1)
+    history.starts[op, "A.1"] = entry.start
+    # when it is removed
+    control = Control(3, (removal,))
+    void = crossed(core.durable, control)
+    core.step(Received(B, control), 0.0)
+    voided(history, core.durable, void)
+    # then its start counts no longer, unless its client, or a loss, has removed it
+    assert ((op, "A.1") in history.starts) == counts

@@ -96,7 +96,7 @@ def _is_advertised_late(
     its entry is never removed."""
     if new.id in event.audience:
         return False
-    decided_at = min((told.at for told in deal.told if told.outcome == COMMITTED), default=inf)
+    decided_at = _decided_by(history, deal)
     carriers = [
         operation
         for session in history.sessions
@@ -109,3 +109,10 @@ def _is_advertised_late(
         all(each.requested_at > moment or each.ended_at <= moment for each in carriers)
         for moment in (decided_at, *ends)
     )
+
+
+def _decided_by(history: History, deal: Deal) -> float:
+    """When a committed transaction was decided, at the latest. Pubends cut after the decision, but
+    perhaps long before the first client reads of it."""
+    heard = [told.at for told in deal.told if told.outcome == COMMITTED]
+    return min([*heard, *(cut.at for cut in history.cuts if cut.tx == deal.id)], default=inf)
