@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 
 from motet.audit.records import (
+    COMMITTED,
+    Deal,
+    Deed,
     DeliveryRecord,
     EventRecord,
     LossRecord,
     OperationRecord,
+    OutcomeHeard,
     SessionRecord,
 )
-from motet.testing.checkers import duplicates, exactly_once, order, soundness
+from motet.testing.checkers import duplicates, exactly_once, handover, order, soundness
+from motet.testing.history import LoggedCut
 from tests.unit.testing.past import Past
 
 PUBEND = "A.1"
@@ -138,6 +143,74 @@ def test_only_who_writes_cursors_down_must_not_do_a_thing_twice(stream: Stream) 
     stream.history.durable[stream.buyer.instance] = True
     (found,) = duplicates.check(stream.history).violations
     assert "received event 0" in found
+
+
+def test_two_subscriptions_are_owed_what_comes_before_the_end_of_the_first(
+    stream: Stream,
+) -> None:
+    """A transaction has ended the first one, and the application has subscribed again."""
+    history, first = stream.history, stream.wish
+    again = stream.past.ask(stream.buyer, "subscribe", "price < 9", at=0.5)
+    history.durable[stream.buyer.instance] = True
+    event = stream.publish(3, audience=frozenset({first.id, again.id}))
+    stream.deliver(event)
+    history.effects += [history.deliveries[0], history.deliveries[0]._replace(operation=again)]
+    assert len(duplicates.check(history).violations) == 1
+    history.cuts.append(LoggedCut(PUBEND, 4, 4, "tx", 1, switches=((first.id, 4, True),)))
+    assert not duplicates.check(history).violations
+    history.cuts[0] = LoggedCut(PUBEND, 2, 2, "tx", 1, switches=((first.id, 2, True),))
+    assert len(duplicates.check(history).violations) == 1  # it had ended before
+    history.cuts[0] = LoggedCut(PUBEND, 4, 4, "tx", 1, switches=((first.id, 4, True),))
+    event.audience = frozenset({first.id})
+    assert len(duplicates.check(history).violations) == 1  # the second one had not started
+    event.audience = frozenset({first.id, again.id})
+    history.effects.append(history.effects[0])
+    assert len(duplicates.check(history).violations) == 1  # the first one got it twice
+
+
+# ── handovers ────────────────────────────────────────────────────────────────────────────
+
+
+def _hand_over(stream: Stream) -> OperationRecord:
+    """The subscription of the buyer ends at tick 2, and that of an heir begins."""
+    heir = stream.past.session("heir", "C")
+    new = stream.past.ask(heir, "subscribe", "price < 9")
+    stream.wish.finished_at = 2.0
+    deal = Deal("tx", "static", heir, 0.2, outcome=COMMITTED)
+    for kind, operation in (("unsubscribe", stream.wish), ("subscribe", new)):
+        place = (deal, kind, "1", operation.session, 1, 0.2, operation.session.instance)
+        deal.deeds.append(Deed(*place, operation=operation, answer="Done"))
+    deal.told.append(OutcomeHeard(0.3, 0.2, "heir", COMMITTED, 1))
+    stream.history.deals[deal.id] = deal
+    stream.history.starts |= {(stream.wish.id, PUBEND): 1, (new.id, PUBEND): 2}
+    return new
+
+
+def test_an_event_behind_a_handover_reaches_the_new_side(stream: Stream) -> None:
+    new = _hand_over(stream)
+    event = stream.publish(3, audience=frozenset({stream.wish.id, new.id}))
+    (found,) = handover.check(stream.history).violations
+    assert "was delivered neither to" in found
+    stream.past.deliver(new, event)
+    assert not handover.check(stream.history).violations
+
+
+def test_the_new_side_of_a_handover_may_start_anew_if_no_advertisement_is_effective(
+    stream: Stream,
+) -> None:
+    """The advertisement that attracted it had ended, and the next one has not reached it yet."""
+    new = _hand_over(stream)
+    stream.publish(3, audience=frozenset({stream.wish.id, new.id}))
+    (offer,) = stream.seller.operations.values()
+    stream.history.starts[new.id, PUBEND] = 5
+    assert len(handover.check(stream.history).violations) == 1
+    offer.effective_at = 1.5
+    assert not handover.check(stream.history).violations
+    stream.history.starts[new.id, PUBEND] = 2
+    assert len(handover.check(stream.history).violations) == 1
+
+
+# ── publishers, and what is over ─────────────────────────────────────────────────────────
 
 
 def test_what_a_publisher_was_told_not_to_have_published_must_not_come(stream: Stream) -> None:

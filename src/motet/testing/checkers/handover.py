@@ -5,7 +5,9 @@ The sides are a subscription that ends and one that begins, with the same filter
 transaction. An event never reaches both. An event that a log owed to the old side, because it had
 started there, reaches one of them. Excused: either client has left or was told of a loss; the log
 or a broker on the path has lost its state; or at the decision, or at some time after it, no client
-of that broker advertised the event, so that the new side had not been attracted yet.
+of that broker advertised the event, so that the new side had not been attracted yet; or the new
+side was attracted by an advertisement that had ended, started anew behind the event, and no other
+advertisement of it was effective.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ def _check_pair(
             continue
         if _is_excused(history, event, old, new) or _is_advertised_late(history, deal, event, new):
             continue
+        if _is_attracted_again(history, event, new):
+            continue
         verdict.expect(
             False,
             "{}, tick {} of {}, was delivered neither to {} nor to {} of {}",
@@ -97,18 +101,34 @@ def _is_advertised_late(
     if new.id in event.audience:
         return False
     decided_at = _decided_by(history, deal)
-    carriers = [
+    carriers = _carriers(history, event)
+    ends = (each.ended_at for each in carriers if decided_at < each.ended_at < event.sent_at)
+    return any(
+        all(each.requested_at > moment or each.ended_at <= moment for each in carriers)
+        for moment in (decided_at, *ends)
+    )
+
+
+def _is_attracted_again(history: History, event: EventRecord, new: OperationRecord) -> bool:
+    """The new side had started there, and did so again behind the event: its broker had still known
+    an advertisement that was over, withdrew the subscription when it heard of the end, and heard of
+    the next advertisement after that. If one was effective, its broker knew it."""
+    if new.id not in event.audience:
+        return False
+    return history.starts.get((new.id, event.pubend), 0) >= event.tick and not any(
+        each.effective_at <= event.sent_at < each.ended_at for each in _carriers(history, event)
+    )
+
+
+def _carriers(history: History, event: EventRecord) -> list[OperationRecord]:
+    """Advertisements of the event by clients of the broker that has it in its log."""
+    return [
         operation
         for session in history.sessions
         if session.broker == broker_of_pubend(event.pubend)
         for operation in session.operations.values()
         if operation.kind == "advertise" and excuses.matches(operation.filter, event)
     ]
-    ends = (each.ended_at for each in carriers if decided_at < each.ended_at < event.sent_at)
-    return any(
-        all(each.requested_at > moment or each.ended_at <= moment for each in carriers)
-        for moment in (decided_at, *ends)
-    )
 
 
 def _decided_by(history: History, deal: Deal) -> float:
