@@ -32,5 +32,6 @@ class TestInproc(TransportSuite):
     async def test_names_are_free_again(self) -> None:
         for _ in range(2):
             listening = await InprocTransport().listen("inproc://again", Recorder)
+            assert listening.address == "inproc://again"
             await listening.close()
             await listening.close()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from motet.model import Filter
 from motet.testing import durable_clients
-from motet.testing.bugs.catalogue import patched
-from motet.testing.cluster import Cluster
-from motet.testing.faults import profile
-from motet.testing.simulation import CHECKERS, _surroundings
+from tests.sim.durable_pair import assert_clean, durable_pair, play
 
 WANTED = Filter.parse("level >= 0")
 
@@ -20,10 +16,7 @@ class Partition:
     the newer process dies, and the session of the older one survives."""
 
     def __init__(self) -> None:
-        menu = replace(profile("calm"), sure=True)
-        needs = {"durable": 1.0, "keep_s": 60.0, "kept_events": None, "total_order": 0.0}
-        clusters = (Cluster(seed, menu, needs=needs) for seed in range(100))
-        self.cluster = next(each for each in clusters if len(each.tree.brokers) == 2)
+        self.cluster = durable_pair()
 
     def chaos(self) -> None:
         cluster, agenda = self.cluster, self.cluster.agenda
@@ -52,9 +45,7 @@ def test_an_outdated_process_is_replaced_before_the_probes(
     monkeypatch.setattr(durable_clients, "CARELESS", 0.0)
     partition = Partition()
     cluster = partition.cluster
-    cluster.chaos = partition.chaos  # type: ignore[method-assign]
-    with patched(_surroundings(cluster)):
-        cluster.run()
+    play(cluster, partition.chaos)
     assert partition.older.session is not None
     assert partition.older.over, "its application has begun a newer process"
     last = cluster.clients[-1]
@@ -62,7 +53,4 @@ def test_an_outdated_process_is_replaced_before_the_probes(
     assert last.open
     assert last.session.epoch == partition.older.session.epoch, "the session goes on"
     assert [each for each in cluster.history.effects if each.instance == last.instance]
-    assert not cluster.history.oddities
-    for checker in CHECKERS:
-        verdict = checker.check(cluster.history)
-        assert not verdict.violations, verdict.violations
+    assert_clean(cluster.history)

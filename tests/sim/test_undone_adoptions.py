@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from motet.model import Filter
 from motet.testing import durable_clients
-from motet.testing.bugs.catalogue import patched
-from motet.testing.cluster import Cluster
-from motet.testing.faults import profile
-from motet.testing.simulation import CHECKERS, _surroundings
+from tests.sim.durable_pair import assert_clean, durable_pair, play
 
 WANTED, TOO = Filter.parse("level >= 0"), Filter.parse("topic = 'a'")
 
@@ -20,10 +16,7 @@ class Undone:
     subscribes; then the second one adopts the session again."""
 
     def __init__(self) -> None:
-        menu = replace(profile("calm"), sure=True)
-        needs = {"durable": 1.0, "keep_s": 60.0, "kept_events": None, "total_order": 0.0}
-        clusters = (Cluster(seed, menu, needs=needs) for seed in range(100))
-        self.cluster = next(each for each in clusters if len(each.tree.brokers) == 2)
+        self.cluster = durable_pair()
 
     def chaos(self) -> None:
         cluster, agenda = self.cluster, self.cluster.agenda
@@ -60,9 +53,7 @@ def test_what_is_done_after_an_undone_adoption_is_recorded(
     monkeypatch.setattr(durable_clients, "OWN", 0.0)
     undone = Undone()
     cluster = undone.cluster
-    cluster.chaos = undone.chaos  # type: ignore[method-assign]
-    with patched(_surroundings(cluster)):
-        cluster.run()
+    play(cluster, undone.chaos)
     older, newer, history = undone.older, undone.newer, cluster.history
     openings = [each for each in history.openings if each.client == older.name]
     assert [each.instance for each in openings if each.adopted] == [newer.instance] * 2
@@ -71,7 +62,4 @@ def test_what_is_done_after_an_undone_adoption_is_recorded(
     assert newer.open
     standing = [each.filter for each in history.in_force() if each.session is newer.session]
     assert standing == [WANTED, TOO]
-    assert not history.oddities
-    for checker in CHECKERS:
-        verdict = checker.check(history)
-        assert not verdict.violations, verdict.violations
+    assert_clean(history)
