@@ -229,6 +229,20 @@ def _done_twice(world: World) -> None:
     _again(world)
 
 
+def _subscribed_again(world: World, start: int = 110, ends: dict[str, int] | None = None) -> None:
+    """The client of the old side stores its own cursors, and subscribes again before the logs cut
+    for the hand-over. It gets the events between tick 110 and the cuts for both subscriptions."""
+    _change("sessions", {"client": "old"}, own_cursors=True)(world)
+    asked = {"requested_at": 14.0, "answered_at": 20.5, "effective_at": 20.5}
+    _subscribe(world, "old", 2, "n < 500", start, **asked)
+    for row in sorted(world["logged"], key=lambda row: row["tick"]):
+        if row["tick"] > 110:
+            place = row["client"], row["number"], row["pubend"], row["tick"]
+            deliver(world, "old/2", *place, 130.0)
+    for pubend, tick in (ends or {"B1.1": 134, "B2.1": 132}).items():
+        world["ends"].append({"op": "old/e/1", "pubend": pubend, "tick": tick})
+
+
 def _logged_twice(world: World) -> None:
     row = next(row for row in world["logged"] if (row["client"], row["number"]) == ("pub1", 3))
     world["logged"].append({**row, "tick": 129})
@@ -362,6 +376,18 @@ BATCH_PLANTS: dict[str, tuple[str, Plant]] = {
     "torn": ("exactly-once", _without("sub1", "counts", 182)),
 }
 """What can be wrong with a batch of a sink, and nothing else is then."""
+
+
+LATE_CUTS: dict[str, tuple[set[str], Plant]] = {
+    "both owed": (set(), _subscribed_again),
+    "cut before": (
+        {"done twice"},
+        lambda world: _subscribed_again(world, ends={"B1.1": 119, "B2.1": 132}),
+    ),
+    "no cut": ({"done twice"}, lambda world: _subscribed_again(world, ends={"B2.1": 132})),
+    "started later": ({"done twice"}, lambda world: _subscribed_again(world, start=120)),
+}
+"""By case of a client that subscribes again before a cut: the kinds of violations in it."""
 
 
 def spoilt(plant: Plant) -> World:

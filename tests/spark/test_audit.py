@@ -24,12 +24,15 @@ from motet.spark.audit.generating import Scale, generate
 from motet.testing.history import write_history
 from motet.testing.simulation import observe
 from tests.spark.ground import Pair
-from tests.spark.planting import BATCH_PLANTS, PLANTS, clean, spoilt, write
+from tests.spark.planting import BATCH_PLANTS, LATE_CUTS, PLANTS, clean, spoilt, write
 from tests.waiting import PATIENCE_S
 
 CLEAN = (
     ("delivery", 0), ("delivery", 1), ("transactions", 0), ("transactions", 2), ("crash", 1),
 )  # fmt: skip
+LATE_CUT = ("transactions", 609)
+"""A client that stores its own cursors subscribes again before a log has cut for the end of its
+first subscription."""
 MUTATED = (
     ("delivery", "sequences-are-forgotten-in-a-restart", 11, 1.0),
     ("delivery", "trimmed-ticks-are-answered-as-silence", 0, 2.0),
@@ -62,6 +65,8 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
     for profile, seed in CLEAN:
         run = f"{profile}-{seed}"
         broken[run] = simulated(folder, run, profile, [seed], chaos_s=CLEAN_S)
+    profile, seed = LATE_CUT
+    broken["late cut"] = simulated(folder, "late cut", profile, [seed])
     for profile, mutation, seed, chaos_s in MUTATED:
         seeds = range(seed, seed + MOST_SEEDS)
         broken[mutation] = simulated(folder, mutation, profile, seeds, mutation, chaos_s=chaos_s)
@@ -79,6 +84,7 @@ def plant(folder: Path) -> None:
     worlds = {"clean": clean()}
     worlds |= {f"planted {kind}": spoilt(plant) for kind, (_, plant) in PLANTS.items()}
     worlds |= {f"batch {kind}": spoilt(plant) for kind, (_, plant) in BATCH_PLANTS.items()}
+    worlds |= {f"late cut, {case}": spoilt(plant) for case, (_, plant) in LATE_CUTS.items()}
     write(worlds, folder)
 
 
@@ -180,6 +186,16 @@ def _is_found(said: Audit, kind: str) -> None:
 def test_what_is_wrong_with_a_batch_of_a_sink_is_found(judged: Judged, kind: str) -> None:
     assert judged.audit.kinds(f"batch {kind}") == {kind}
     assert judged.audit.broken(f"batch {kind}") == {BATCH_PLANTS[kind][0]}
+
+
+def test_audit_excuses_event_owed_to_two_subscriptions_before_late_cut(judged: Judged) -> None:
+    assert judged.broken["late cut"] == set()
+    assert judged.audit.kinds("late cut") == set()
+
+
+@pytest.mark.parametrize("case", LATE_CUTS)
+def test_audit_excuses_second_delivery_only_if_log_owed_both(judged: Judged, case: str) -> None:
+    assert judged.audit.kinds(f"late cut, {case}") == LATE_CUTS[case][0]
 
 
 @pytest.mark.soak

@@ -41,6 +41,7 @@ TABLES: Final[dict[str, Columns]] = {
     ),
     "logged": _columns("pubend tick:int client epoch number:int tx audience:texts body:bytes"),
     "starts": _columns("op pubend first:int tick:int"),
+    "ends": _columns("op pubend tick:int"),
     "deliveries": _columns(
         "process handle:int op nth:int at:time publisher number:int pubend tick:int came:bool "
         "taken:bool"

@@ -308,6 +308,8 @@ def write_history(history: History, folder: Path | str, run: str) -> None:
     for (op, pubend), tick in history.starts.items():
         first = history.first_starts.get((op, pubend), tick)
         writer.add("starts", op=str(op), pubend=pubend, first=first, tick=tick)
+    for (op, pubend), tick in history.ends.items():
+        writer.add("ends", op=str(op), pubend=pubend, tick=tick)
     _write_deliveries(history, writer)
     for loss in history.losses:
         writer.add("losses", **row_of("losses", loss, process=str(loss.instance)))

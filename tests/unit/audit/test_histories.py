@@ -87,6 +87,7 @@ def test_a_simulated_run_is_told_in_full(tmp_path: Path) -> None:
     came = [row for row in rows_of(tmp_path, "deliveries") if row["came"]]
     assert len(came) == len(history.deliveries) > 0
     assert len(rows_of(tmp_path, "cuts")) == len(history.cuts)
+    assert len(rows_of(tmp_path, "ends")) == len(history.ends) > 0
     assert len(rows_of(tmp_path, "transactions")) == len(history.deals) > 0
     deeds = sum(len(deal.deeds) for deal in history.deals.values())
     assert len(rows_of(tmp_path, "deeds")) == deeds

@@ -23,6 +23,7 @@ KEYS: Final = {
     "logged": ("pubend", "tick"),
     "cuts": ("pubend", "tick"),
     "starts": ("pubend", "op", "tick"),
+    "ends": ("pubend", "op", "tick"),
     "deeds": ("tx", "client", "number"),
 }
 """The columns that identify one of our rows, by table."""
@@ -132,7 +133,9 @@ class LogHistory:
         place = {"pubend": self._name, "tick": cut.tick, "last": cut.last}
         self._add("cuts", {**place, "tx": cut.tx, "number": cut.number, "at": self._now_s()})
         for op, tick, ended in cut.switches:
-            if not ended:
+            if ended:
+                self._add("ends", {"op": str(op), "pubend": self._name, "tick": tick})
+            else:
                 self._note_start(LogStart(tick, op))
 
     def _note_start(self, start: LogStart) -> None:

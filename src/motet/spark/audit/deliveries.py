@@ -465,16 +465,40 @@ class DeliveryAudit:
         taken = self.deliveries.where(
             "taken and number >= 0" if self.history.facts.own_cursors else "false"
         )
-        return (
+        again = (
             taken.join(self.history.aside(wanted), ["run", "op"])
             .groupBy("run", "client", "filter", "publisher", "number")
             .agg(
                 F.count("*").alias("times"),
                 F.count_distinct("op").alias("ops"),
                 F.bool_or("stayed").alias("stayed"),
+                F.collect_list(F.struct("op", "pubend", "tick")).alias("got"),
             )
             .where("times > 1 and (ops < times or not stayed)")
         )
+        return self._not_owed_to_all(again) if self.history.facts.own_cursors else again
+
+    def _not_owed_to_all(self, again: DataFrame) -> DataFrame:
+        """Without events that a log owed to each of several subscriptions: all had started when the
+        event was logged, and one of them was to end with a transaction for which the log had not
+        cut yet."""
+        key = ["run", "client", "filter", "publisher", "number"]
+        again = self.history.keep(again)
+        got = again.where("ops = times").selectExpr(*key, "inline(got)")
+        logged = self.catalogue.where("tick > 0").select("run", "pubend", "tick", "audience")
+        owed = (
+            got.join(self.history.starts.select(*STREAM, "first"), STREAM, "left")
+            .join(self.history.ends, STREAM, "left")
+            .join(logged.distinct(), ["run", "pubend", "tick"], "left")
+            .withColumn("started", F.expr("coalesce(array_contains(audience, op), first < tick)"))
+            .groupBy(*key)
+            .agg(
+                F.bool_and(F.coalesce("started", F.lit(False))).alias("all_started"),
+                F.bool_or(F.expr("coalesce(tick <= end, false)")).alias("one_ends"),
+            )
+            .where("all_started and one_ends")
+        )
+        return again.join(owed, key, "left_anti")
 
 
 # ── orders ───────────────────────────────────────────────────────────────────────────────

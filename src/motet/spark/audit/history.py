@@ -200,6 +200,13 @@ class RecordedHistory:
         return self.keep(found, "starts")
 
     @cached_property
+    def ends(self) -> DataFrame:
+        """By subscription and pubend: the last tick owed to a subscription that a transaction has
+        ended."""
+        found = self["ends"].groupBy("run", "op", "pubend").agg(F.max("tick").alias("end"))
+        return self.keep(found, "ends")
+
+    @cached_property
     def subscriptions(self) -> DataFrame:
         """Every subscription with its session and the number of its filter."""
         sessions = self["sessions"].selectExpr(
