@@ -20,10 +20,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import mean, median, quantiles
 from typing import Any
 
+from motet.errors import MotetError
 from motet.fleet.process import cpu_s
 from motet_labs.bench import load
 from motet_labs.bench.load import NOTE_S
@@ -42,6 +44,8 @@ PAUSE_S = 0.1
 """Before a slice, until the effects of preparing or removing have died down."""
 BURSTS = 2
 """Per slice. Short slices are more like their neighbours than long ones."""
+DOUBLINGS = 12
+"""How often a slice in which no event arrived is measured again, each time twice as long."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,17 @@ class RegularStream:
         return self._subscriber.ask("account", **self._publisher.ask("stop"))
 
     def alone(self, seconds: float) -> TimeSlice:
-        return self._slice(ALONE, lambda: time.sleep(seconds))
+        """On a loaded machine no event may arrive in so short a time: then a slice twice as long is
+        measured, because a rate of zero is no base for a comparison."""
+        for _ in range(DOUBLINGS):
+            found = self._slice(ALONE, partial(time.sleep, seconds))
+            if found.events:
+                return found
+            seconds *= 2
+        raise MotetError(
+            f"No regular event arrived in {found.seconds:.3g} s. The machine is too busy to "
+            "measure anything: stop other work, and try again."
+        )
 
     def beside(self, approach: str, every_s: float, wait_s: float) -> TimeSlice:
         """A slice during which instances are dispatched, until all are complete."""
