@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ from motet.broker.driver.service import open_broker
 from motet.broker.overlay.topology import Wiring
 from motet.client.session.machine import ClientMachine
 from motet.client.session.state import Settled
-from motet.errors import LogCorrupted
+from motet.errors import LogCorrupted, StorageError
 from motet.model import Filter, encode_event
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Closed, Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.session.messages import ClientHello
+from motet.runtime.log import file_log
 from motet.runtime.pubend.shelf import CATALOGUE
 
 
@@ -79,6 +81,29 @@ async def test_a_loss_is_refused_until_it_is_accepted_and_then_told(
     state = driver.status()["pubend"]
     assert state["destroyed_upto"] == state["lost_upto"] > 0
     await driver.stop()
+
+
+def refuse_to_write(*_: object) -> None:
+    raise OSError(ENOSPC, "No space left on device")
+
+
+async def test_a_loss_is_not_forgotten_if_its_report_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = await folder_of(tmp_path)
+    shutil.rmtree(data / "pubend")
+    config, wiring = BrokerConfig("B1", root="B1"), Wiring("inproc://lost-log")
+    with monkeypatch.context() as patch:
+        patch.setattr(file_log, "write_all", refuse_to_write)
+        with pytest.raises(StorageError, match="No space left"):
+            open_broker(config, wiring, data, accept_loss=True)
+    with pytest.raises(LogCorrupted, match="is missing or empty"):
+        open_broker(config, wiring, data)
+    driver = open_broker(config, wiring, data, accept_loss=True)
+    await driver.start()
+    assert driver.status()["pubend"]["destroyed_upto"] > 0
+    await driver.stop()
+    assert sorted(each.name for each in data.iterdir()) == ["journal", "pubend"]
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────

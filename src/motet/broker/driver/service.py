@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Remembered
 from motet.runtime.clock import SteadyClock, fresh_incarnation
 from motet.runtime.log import Durability, FileLog
+from motet.runtime.log.files import NEW, sync_folder, usable
 from motet.runtime.loop import settle_memory
 from motet.runtime.pubend import PubendLog, Retention
 from motet.runtime.pubend.shelf import CATALOGUE
@@ -72,8 +74,7 @@ def open_broker(
         folder = data / PUBEND
         opening = partial(
             PubendLog.open,
-            folder,
-            f"{core.config.name}.{core.config.incarnation}",
+            pubend=f"{core.config.name}.{core.config.incarnation}",
             retention=retention,
             segment_bytes=segment_bytes(retention),
             durability=Durability(durability),
@@ -137,7 +138,7 @@ def _opened(
             raise LogCorrupted(f"{problem}; put it back, {_way_out(folder, core)}")
     else:
         try:
-            return opening()
+            return opening(folder)
         except LogCorrupted as damage:
             problem = str(damage)
             if not hosted:
@@ -151,7 +152,24 @@ def _opened(
         *(problem, hosted, f". The old files are now in {aside}" if aside else ""),
     )
     next_tick = core.durable.routing.starts.next_tick
-    return opening(begin_behind=max(next_tick, int(clock.now() * TICKS_PER_S)))
+    _begin_again(opening, folder, max(next_tick, int(clock.now() * TICKS_PER_S)))
+    return opening(folder)
+
+
+def _begin_again(opening: Callable[..., PubendLog], folder: Path, begin_behind: int) -> None:
+    """Create a log that reports everything up to a tick as lost. It appears in its place only when
+    that report is durable: otherwise a broker killed now would later find an empty log there, and
+    would assign numbers of lost events again."""
+    draft = folder.with_name(f"{folder.name}{NEW}")
+    with usable(draft):
+        shutil.rmtree(draft, ignore_errors=True)
+        begun = opening(draft, begin_behind=begin_behind).log
+        assert isinstance(begun, FileLog)
+        begun.shut()
+        if folder.is_dir():
+            folder.rmdir()  # an empty folder; others were set aside
+        draft.rename(folder)
+        sync_folder(folder.parent)
 
 
 def _way_out(folder: Path, core: Core) -> str:
