@@ -198,8 +198,8 @@ class BrokerCore:
             kind = type(change)
             if kind is SetTimer or kind is CancelTimer:
                 out.timers.append(change)  # type: ignore[arg-type]
-            elif kind in grouped:
-                grouped[kind].append(change)
+            elif (same := grouped.get(kind)) is not None:
+                same.append(change)
             else:
                 grouped[kind] = [change]
                 concerned |= self._concerned.get(kind, 0)

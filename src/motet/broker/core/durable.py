@@ -65,6 +65,7 @@ class Durable:
         self._made: dict[type[DurableRoom], DurableRoom] = {}
         self._makers = dict(each.durable for each in PROTOCOLS if each.durable is not None)
         self.rooms = tuple(self.room(kind) for kind in self._makers)
+        self._settling = [r for r in self.rooms if type(r).settle is not DurableRoom.settle]
         self.requests = self.room(DurableSessions)
         self.delivery = self.room(DurableDelivery)
         self.links = self.room(DurableLinks)
@@ -142,7 +143,7 @@ class Durable:
         self._changes.append(change)
 
     def settle(self) -> None:
-        for room in self.rooms:
+        for room in self._settling:
             if room.unsettled:
                 room.settle()
 

@@ -395,8 +395,10 @@ class Clients:
 
     def _place_all(self, reader: Reader, out: Effects) -> None:
         """Place all positions of a client that are not held."""
-        waiting = [(self._stream(p), each) for p, each in reader.positions.items()]
-        waiting = [(stream, each) for stream, each in waiting if not each.present]
+        away = [(p, each) for p, each in reader.positions.items() if not each.present]
+        if not away:
+            return
+        waiting = [(self._stream(p), each) for p, each in away]
         ready = [each for each in waiting if not self._held(each[0], reader, each[1])]
         for stream, position in waiting:
             stream.held[position.client] = None

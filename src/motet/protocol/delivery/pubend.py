@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import Struct
+
 from motet.errors import InvariantError
 from motet.model import OpId
 from motet.protocol.changes import (
@@ -47,7 +49,7 @@ MOST_UNDER_WAY: Final = 4
 """Pieces of a batch that are not durable yet: enough to keep its files and the disk busy."""
 
 
-class Pending(NamedTuple):
+class Pending(Struct):
     """An item that takes effect once `number` records of this life are durable in the log."""
 
     number: int
@@ -145,7 +147,8 @@ class Unlogged:
                 if first.confirm > self._confirmed:
                     return
             elif type(first) is Pending:
-                self.pending.append(first._replace(number=self.appended))
+                first.number = self.appended
+                self.pending.append(first)
             else:
                 self.appended += 1
                 out.log.append(first)  # type: ignore[arg-type]
@@ -189,8 +192,7 @@ class Unlogged:
         out.log.append(LogRun(tick, block.client, "", first, news.bodies))
         batch = [Publication(block.client, n, body) for n, body in enumerate(news.bodies, first)]
         cut = block.tx if copying.at == block.rows else ""
-        told = _nobody(self.appended, tick, batch)
-        self.pending.append(told._replace(cut=cut, copied=True))
+        self.pending.append(_nobody(self.appended, tick, batch, cut=cut, copied=True))
         self._go_on(out)
 
     def copied(self, pieces: int, out: Output) -> None:
@@ -227,14 +229,13 @@ class Unlogged:
             self.log(LogCut(*cut), out)
             record = (block.tick, block.tx, switches, *where, block.number, block.orders)
             done = "" if block.events else block.tx
-            told = _nobody(self.appended, block.tick, [], CutRecord(*record))
-            self._tell(told._replace(cut=done))
+            self._tell(_nobody(self.appended, block.tick, [], CutRecord(*record), done))
         for tick, event in enumerate(block.events, block.tick + 1):
             if tick > known:
                 self.log(LogRun(tick, event.client, "", event.index + 1, [event.body]), out)
                 publication = Publication(event.client, event.index + 1, event.body)
                 done = block.tx if tick == block.last_tick else ""
-                self._tell(_nobody(self.appended, tick, [publication])._replace(cut=done))
+                self._tell(_nobody(self.appended, tick, [publication], None, done))
 
     def silence(self, upto: int) -> None:
         """Announce that no event comes up to this tick, after everything logged so far."""
@@ -252,10 +253,15 @@ class Unlogged:
 
 
 def _nobody(
-    number: int, tick: int, batch: list[Publication], record: Record | None = None
+    number: int,
+    tick: int,
+    batch: list[Publication],
+    record: Record | None = None,
+    cut: str = "",
+    copied: bool = False,
 ) -> Pending:
     """An item without an answer to a client."""
-    return Pending(number, "", "", 0, (), tick, batch, record)
+    return Pending(number, "", "", 0, (), tick, batch, record, cut, copied)
 
 
 def runs_of(numbers: list[int]) -> list[tuple[int, int]]:
@@ -359,7 +365,7 @@ class Retirement:
         """Examine entries again after decisions have settled or cuts became known."""
         if self._unacknowledged and not OWED_LESS.isdisjoint(changes):
             self.look_again()
-        if not MAY_GO.isdisjoint(changes):
+        if (self.ending or self._unacknowledged) and not MAY_GO.isdisjoint(changes):
             some: dict[OpId, None] = {}
             for kind in (SubscriptionSettled, SubscriptionEnding, SwitchKnown):
                 for each in changes.get(kind, ()):

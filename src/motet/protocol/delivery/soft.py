@@ -353,8 +353,10 @@ class Streams(SoftRoom):
         """The tick of the next event or start; 0 if this broker has no pubend."""
         if not self.pubend:
             return 0
-        promised = self._shared.durable.routing.starts.next_tick
-        return max(self.last_tick + 1, promised, int(now * TICKS_PER_S))
+        tick, promised = int(now * TICKS_PER_S), self._shared.durable.routing.starts.next_tick
+        if tick < promised:
+            tick = promised
+        return tick if tick > self.last_tick else self.last_tick + 1
 
     def _write(self, starts: Sequence[StartMade], cuts: Sequence[BlockMade], out: Output) -> None:
         """Log what one fact has made, in the order of ticks: a cut that settles its transaction
@@ -563,7 +565,10 @@ class Streams(SoftRoom):
         started = [each for each in known if each.pubend in starts.get(each.op, ())]
         if switched:  # a cut that comes with a start decides its tick
             cuts = {(s.op, s.pubend): s.tick for s in switched if not s.ended}
-            started = [s._replace(tick=cuts.get((s.op, s.pubend), s.tick)) for s in started]
+            started = [
+                StartKnown(s.op, s.pubend, cuts.get((s.op, s.pubend), s.tick), s.tentative)
+                for s in started
+            ]
         for each in started:
             self._start(each.op, each.pubend, each.tick, effects)
         for each in started:

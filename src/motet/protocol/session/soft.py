@@ -180,8 +180,7 @@ class SoftSessions(SoftRoom):
             objection = objects(session, request)
         wrong = ("", "") if objection is None else (objection.error, objection.text)
         tick = self._streams.next_tick(now)
-        who = (session.client, session.epoch)
-        fact = RequestReceived(*who, request, tick, wrong, patient=True)
+        fact = RequestReceived(session.client, session.epoch, request, tick, wrong, True)
         self._shared.journal(fact, out, now)
 
     # ── hello and goodbye ────────────────────────────────────────────────────────────────

@@ -125,9 +125,10 @@ class Outgoing:
 
     @property
     def effects(self) -> TxEffects:
-        if not self.wanted:
-            self.wanted.append(TxEffects())
-        return self.wanted[0]
+        wanted = self.wanted
+        if not wanted:
+            wanted.append(TxEffects())
+        return wanted[0]
 
     def answer(self, op: OpId, reply: Done | Failed) -> None:
         self.effects.answers.append((op, reply))

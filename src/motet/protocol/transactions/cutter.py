@@ -7,6 +7,7 @@ transaction begins or ends after them. Cuts are made in the order of the decisio
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Container
 from dataclasses import dataclass, field
 
@@ -339,7 +340,7 @@ class Cutter:
         switches: list[Switch] = []
         operations: list[Begun | Ended] = [*decide.begun, *decide.ended]
         for each in operations:
-            at = tick + sum(1 for order in orders if order < each.order)
+            at = tick + bisect_left(orders, each.order)
             if self._switch(each, at):
                 switches.append(Switch(each.op, at, isinstance(each, Ended)))
         events = tuple(StagedEvent(c, at, body) for at, (_, c, body) in enumerate(staged))

@@ -190,21 +190,24 @@ class Participant:
     def contribution(self, local: Local, client: str) -> Contribution:
         part = local.parts.get(client) or ClientPart("")
         table = self._tables.subscriptions
-        begun = [
-            Begun(op, entry.filter, order)
-            for number, order in part.begun.items()
-            if (entry := table.get(op := OpId(client, part.epoch, number))) is not None
-        ]
-        ended = [
-            Ended(op, entry.filter, order)
-            for number, order in part.ended.items()
-            if (entry := table.get(op := OpId(client, part.epoch, number))) is not None
-        ]
+        begun: list[Begun] = []
+        for number, order in part.begun.items():
+            entry = table.get(op := OpId(client, part.epoch, number))
+            if entry is not None:
+                begun.append(Begun(op, entry.filter, order))
+        ended: list[Ended] = []
+        for number, order in part.ended.items():
+            entry = table.get(op := OpId(client, part.epoch, number))
+            if entry is not None:
+                ended.append(Ended(op, entry.filter, order))
         events = len(part.staged)
         pubend = self._tables.hosted if events else ""
+        size_bytes = 0
         changes: list[Begun | Ended] = [*begun, *ended]
-        size_bytes = sum([len(each.filter.to_bytes()) for each in changes])
-        size_bytes += sum([len(memoryview(body)) for body in part.invited])
+        for each in changes:
+            size_bytes += len(each.filter.to_bytes())
+        for body in part.invited:
+            size_bytes += len(memoryview(body))
         done = (tuple(begun), tuple(ended), events, pubend, tuple(part.invited), size_bytes)
         # The decision does not concern a client that was invited and did nothing.
         broker = self._courier.name if part.version else ""

@@ -69,24 +69,31 @@ class Moves(Generic[S, E]):
     def __init__(self, about: str, rows: Mapping[S, Mapping[E, S | Ignored | Forbidden]]) -> None:
         self.about = about
         self.rows = rows
+        self._next: dict[S, dict[E, S | None]] = {
+            state: {event: _state_of(after) for event, after in row.items()}
+            for state, row in rows.items()
+        }
 
     def next(self, state: S, event: E, name: object) -> S | None:
         """The next state of the object called `name`; None if nothing changes."""
-        row = self.rows[state].get(event) or self._row(state, event, name)
-        kind = type(row)
-        return None if kind is Ignored or kind is Forbidden else row  # type: ignore[return-value]
+        try:
+            return self._next[state][event]
+        except KeyError:
+            raise self._illegal(state, event, name) from None
 
     def refusal(self, state: S, event: E, name: object) -> str:
         """The name of the client's error; empty if the client may do this."""
-        row = self._row(state, event, name)
-        return row.error if isinstance(row, Forbidden) else ""
-
-    def _row(self, state: S, event: E, name: object) -> S | Ignored | Forbidden:
         row = self.rows[state].get(event)
         if row is None:
-            text = f"{self.about} {name} is {state.value}: {event.value} is not legal then"
-            raise IllegalMove(text)
-        return row
+            raise self._illegal(state, event, name)
+        return row.error if isinstance(row, Forbidden) else ""
+
+    def _illegal(self, state: S, event: E, name: object) -> IllegalMove:
+        return IllegalMove(f"{self.about} {name} is {state.value}: {event.value} is not legal then")
+
+
+def _state_of(after: S | Ignored | Forbidden) -> S | None:
+    return None if isinstance(after, Ignored | Forbidden) else after
 
 
 # ── state ────────────────────────────────────────────────────────────────────────────────
