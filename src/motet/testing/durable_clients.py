@@ -184,6 +184,21 @@ class Process:
         self._left = {}
         self._welcome = None
 
+    def overtaken(self, frame: Welcome) -> SessionRecord | None:
+        """A record apart, if a process that adopted the session later was welcomed earlier."""
+        client, session = self._client, self.application.sessions.get(frame.epoch)
+        others = (each for each in client.cluster.clients if each.session is session)
+        if session is None or not any(each.outdone_at > client.outdone_at for each in others):
+            return None
+        apart = self.detached(session, client.outdone_at)
+        for number in [each for each in apart.operations if frame.requests < each < GRANTED]:
+            del apart.operations[number]  # requests of the later process
+        return apart
+
+    def owns(self, session: SessionRecord) -> bool:
+        """Whether no other process is known to have adopted the session."""
+        return self.application.sessions.get(session.epoch) is session
+
     def detached(self, session: SessionRecord, at: float) -> SessionRecord:
         """Another process has adopted the session: the actions of this one no longer affect it, not
         even the removal of its operations."""

@@ -24,6 +24,7 @@ from motet.broker.core.durable import Durable
 from motet.client.history import Recorder
 from motet.client.session.state import Missed
 from motet.model import OpId
+from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Control
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import Unadvertise, Unsubscribe
@@ -76,7 +77,7 @@ class SimulatedRecorder(Recorder):
         before = self.session
         if frame.resumed and before is None and process is not None:
             epochs.add(frame.epoch)
-            self.session = process.adopt(frame)
+            self.session = process.overtaken(frame) or process.adopt(frame)
             self._adopt_granted()
         elif before is None or before.epoch != frame.epoch:
             if frame.resumed:
@@ -92,6 +93,13 @@ class SimulatedRecorder(Recorder):
             if client.outdone_at < inf:
                 self.end_session(client.outdone_at)
         client.recover()
+
+    def _sent(self, frame: Frame) -> None:
+        """A broker receives nothing of a process after another one has adopted its session, and
+        the other one uses the same numbers."""
+        process = self._client.process
+        if process is None or self.session is None or process.owns(self.session):
+            super()._sent(frame)
 
     # ── events ───────────────────────────────────────────────────────────────────────────
 

@@ -15,7 +15,7 @@ outcomes; a test compares the two.
     connect bob A p1 keep=60   a durable client; leave bob: its process ends, its session does not
     resume alice A A-1.2 [p1]  a client reconnects and asks to resume session A-1.2
     advertise alice x > 1      and: subscribe, unadvertise alice 1, unsubscribe alice 1
-    publish alice x=5 y='a'    one event, exactly-once if the overlay is sure
+    publish alice x=5 y='a'    one event, exactly-once if the overlay is sure; best-effort alice x=5
     deliver A B [n]            hand over the oldest frame(s) of a link; settle: all of them
     lose A B · double A B      lose or duplicate the oldest frame
     cut A B · heal A B         break a link's connection; dial it again
@@ -281,11 +281,12 @@ class Scenario:
         what = number_from(rest) if removal else Filter.parse(rest)
         self._from_client(client, kind(self.counters[client], what))
 
-    def publish(self, text: str) -> None:
+    def publish(self, text: str, *, sure: bool | None = None) -> None:
         client, rest = text.split(maxsplit=1)
         counter = f"{client} published"
         self.counters[counter] += 1
-        told = session.Publish(self.counters[counter], [body_of(rest)], self._sure)
+        sure = self._sure if sure is None else sure
+        told = session.Publish(self.counters[counter], [body_of(rest)], sure)
         self._from_client(client, told)
 
     def _from_client(self, client: str, frame: Frame) -> None:
@@ -610,6 +611,7 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "subscribe": lambda s, text: s.request(session.SubscribeRequest, text),
     "unsubscribe": lambda s, text: s.request(session.UnsubscribeRequest, text),
     "publish": Scenario.publish,
+    "best-effort": lambda s, text: s.publish(text, sure=False),
     "deliver": Scenario.deliver,
     "settle": Scenario.settle,
     "lose": Scenario.lose,

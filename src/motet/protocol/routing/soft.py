@@ -55,11 +55,11 @@ class Router:
         self.plans.clear()
         self._sorted_out = UNSORTED
 
-    def _heard(self, client: str, subscriptions: tuple[int, ...]) -> tuple[int, ...]:
+    def _heard(self, client: str, epoch: str, subscriptions: tuple[int, ...]) -> tuple[int, ...]:
         """The subscriptions that get best-effort events: without those of undecided transactions,
         those ended by a transaction, and those removed before the removal is known everywhere."""
         marked = (*self._marks.unsettled, *self._forsaken)
-        quiet = {op.sequence for op in marked if op.client == client}
+        quiet = {op.sequence for op in marked if op.client == client and op.epoch == epoch}
         return tuple(each for each in subscriptions if each not in quiet)
 
     # ── in ───────────────────────────────────────────────────────────────────────────────
@@ -158,7 +158,8 @@ class Router:
     def _deliver(self, client: str, batch: list[Delivery], out: Output) -> None:
         soft = self._clients[client]
         if self._marks.unsettled or self._forsaken:
-            heard = ((self._heard(client, each.subscriptions), each) for each in batch)
+            epoch = soft.epoch
+            heard = ((self._heard(client, epoch, each.subscriptions), each) for each in batch)
             batch = [Delivery(subs, each.publication) for subs, each in heard if subs]
             if not batch:
                 return
