@@ -108,7 +108,7 @@ def started() -> tuple[BrokerCore, History, OpId]:
 
 
 def remove(core: BrokerCore, history: History, removal: Unsubscribe) -> None:
-    """The subscription is removed from B, and the recorder looks on."""
+    """Apply the removal, which arrives from B, and record it."""
     control = Control(3, (removal,))
     void = crossed(core.durable, control)
     core.step(Received(B, control), 0.0)
