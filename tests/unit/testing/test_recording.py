@@ -38,7 +38,7 @@ B, ALICE = 1, 2
 X = Filter.parse("x > 1")
 
 
-def test_a_past_that_was_withdrawn_stays_so_when_who_wanted_it_does_not_any_more() -> None:
+def test_a_withdrawn_past_is_recorded_after_its_subscription_was_removed() -> None:
     # given a client that wants the past of B's log
     core, far = BrokerCore(BrokerConfig("A", ("B",), incarnation=1)), OpId("bob", "B-1.1", 1)
     core.recover(0.0, Remembered())
