@@ -143,7 +143,7 @@ class LogSuite:
         assert list(at.log.read(end + 1)) == []
         assert list(at.log.read(end + 5, end + 9)) == []
 
-    async def test_nothing_comes_before_the_first(self, at: Stand) -> None:
+    async def test_reading_before_the_first_record_is_misuse(self, at: Stand) -> None:
         with pytest.raises(MisuseError, match="count from 1"):
             at.log.read(0)
 
@@ -153,7 +153,7 @@ class LogSuite:
                 at.log.append([b"x"], kind)
         assert at.log.appended == 0
 
-    async def test_what_was_appended_is_not_changed_by_the_caller_later(self, at: Stand) -> None:
+    async def test_appended_records_do_not_change_with_the_caller_s_list(self, at: Stand) -> None:
         mine = words(1, 3)
         at.log.append(mine)
         mine.clear()
@@ -281,7 +281,7 @@ class LogSuite:
         assert watcher.threads == {threading.get_ident()}
         assert at.log.durable == 5
 
-    async def test_who_comes_too_late_still_hears_of_the_failure(self, at: Stand) -> None:
+    async def test_a_late_watcher_is_told_of_an_earlier_disk_failure(self, at: Stand) -> None:
         at.break_disk()
         at.log.append(words(1, 1))
         with pytest.raises(DiskFailed):

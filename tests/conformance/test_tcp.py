@@ -117,7 +117,7 @@ async def test_a_length_above_the_limit_ends_the_connection_before_the_body() ->
         assert "above the limit" in raw.recorder.closings[0]
 
 
-async def test_last_words_reach_a_peer_that_goes_on_sending() -> None:
+async def test_the_last_frame_reaches_a_peer_that_keeps_sending() -> None:
     async with Raw() as raw:
         raw.writer.write(b"\xff" * 4 + bytes(5_000_000))
         assert b"above the limit" in await raw.last_words()

@@ -163,7 +163,9 @@ class TransportSuite:
             assert pair.near.closings == ["enough"]
             assert len(pair.far.closings) == 1
 
-    async def test_last_words_survive_a_peer_that_keeps_sending(self) -> None:
+    async def test_a_closed_connection_delivers_its_last_frame_to_a_peer_that_keeps_sending(
+        self,
+    ) -> None:
         async with self.pair() as pair:
             for _ in range(50):
                 pair.near.connection.send([bytes(10_000)])
@@ -181,7 +183,7 @@ class TransportSuite:
             await eventually(lambda: bool(pair.far.closings))
             assert pair.far.bodies == []
 
-    async def test_closed_is_called_once_whatever_is_closed_how_often(self) -> None:
+    async def test_closed_is_called_once_if_both_ends_close_repeatedly(self) -> None:
         async with self.pair() as pair:
             for end in (pair.near, pair.far):
                 end.connection.close("one")
@@ -215,7 +217,7 @@ class TransportSuite:
             assert pair.far.bodies == [b"a"]
             assert pair.far.closings == ["inside"]
 
-    async def test_a_close_that_nobody_reads_is_bounded_in_time(
+    async def test_closing_ends_in_bounded_time_if_the_peer_does_not_read(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for module in ("motet.runtime.tcp", "motet.runtime.inproc"):
@@ -228,7 +230,7 @@ class TransportSuite:
             await eventually(lambda: bool(pair.near.closings))
             assert pair.near.closings == ["tired"]
 
-    async def test_a_listener_that_closed_accepts_nobody_and_keeps_connections(self) -> None:
+    async def test_a_closed_listener_accepts_no_connection_and_keeps_existing_ones(self) -> None:
         async with self.pair() as pair:
             await pair.listening.close()
             with pytest.raises(Disconnected):
@@ -274,6 +276,6 @@ class TransportSuite:
             with pytest.raises(AddressError):
                 await self.transport(address).connect(address, Recorder)
 
-    async def test_connecting_to_nobody(self) -> None:
+    async def test_connecting_fails_if_no_broker_listens(self) -> None:
         with pytest.raises(Disconnected, match="no broker answers"):
             await self.transport(self.address).connect(self.nobody, Recorder)

@@ -32,7 +32,7 @@ def examples(language: str) -> list[tuple[str, str]]:
 PYTHON = examples("python")
 
 
-def test_there_are_examples() -> None:
+def test_the_documentation_has_examples() -> None:
     assert len(PYTHON) >= 10
 
 

@@ -18,7 +18,7 @@ WITHOUT_SPARK = [what for what in What if what not in (What.ALL, What.SPARK, Wha
 
 
 @pytest.mark.parametrize("what", WITHOUT_SPARK)
-def test_it_runs_and_every_figure_is_a_number(
+def test_each_benchmark_runs_and_reports_finite_figures(
     what: What, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["bench", what, "--least", "--json"]) == FINE

@@ -75,7 +75,7 @@ async def test_hello_advertise_subscribe_publish_deliver(broker: RawBroker) -> N
     asking.close()
 
 
-async def test_each_kind_of_bad_frame_gets_its_name_and_the_broker_goes_on(
+async def test_each_kind_of_bad_frame_is_refused_by_name_and_the_broker_keeps_serving(
     broker: RawBroker,
 ) -> None:
     hello = encode(ClientHello(PROTOCOL_VERSION, "bad"))

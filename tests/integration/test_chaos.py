@@ -42,7 +42,7 @@ def brokers_in(directory: Path) -> list[int]:
     ]
 
 
-def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_no_acknowledged_event_is_lost(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     ran = subprocess.run(
         [*COMMAND, "--brokers", "3", "--seconds", "6", "--seed", "1", "--json"],
@@ -92,7 +92,7 @@ async def test_streams_change_hands_and_every_event_reaches_one_side(tmp_path: P
     assert report.checked["routing"] > 0
 
 
-def test_what_is_missing_doubled_torn_or_denied_is_found_out() -> None:
+def test_the_judgement_finds_lost_duplicated_and_split_events() -> None:
     """The judgement itself: each thing that could be wrong, on a run that never took place."""
     hands = Hands(SHORT, Chronicle(SHORT.tree, covering=False, hop_s=1.0, lease_s=1.0), {})
     right, left = Hand("h0", "B1", ""), Hand("h1", "B1", "")
@@ -116,7 +116,7 @@ def test_what_is_missing_doubled_torn_or_denied_is_found_out() -> None:
     assert len(hands._judge_marks().violations) == 1, "it was aborted, and somebody saw it"
 
 
-def test_exactly_once_whatever_role_a_broker_has(tmp_path: Path) -> None:
+def test_events_arrive_exactly_once_whichever_broker_is_killed(tmp_path: Path) -> None:
     plan = ChaosPlan(brokers=3, shape="line", profile="delivery", seconds=5.0, seed=2, strike_s=0.6)
     made, report = run(plan, tmp_path)
     assert report.kept, report.violations
@@ -176,7 +176,7 @@ def test_an_overlay_that_does_not_start_says_why(tmp_path: Path) -> None:
     assert brokers_in(tmp_path) == []
 
 
-def test_it_can_be_interrupted_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     process = subprocess.Popen([*COMMAND, "--brokers", "2", "--json"], env=environment)
     try:

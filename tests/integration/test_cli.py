@@ -190,7 +190,7 @@ def test_events_cross_the_overlay_with_their_types(three: Overlay) -> None:
     assert [event["sequence"] for event in events] == [1, 2]
 
 
-def test_what_sub_prints_pub_publishes_again(three: Overlay) -> None:
+def test_pub_publishes_the_json_that_sub_prints(three: Overlay) -> None:
     lines = "".join(
         json.dumps({"attributes": {"test": "copy", "n": n}, "payload": "x"}) + "\n"
         for n in range(100)

@@ -425,7 +425,7 @@ async def test_after_close_everything_says_so() -> None:
         await subscription.unsubscribe()
 
 
-async def test_what_was_published_before_close_is_delivered() -> None:
+async def test_events_published_before_close_are_delivered() -> None:
     async with motet.local(1) as overlay:
         bob = await overlay.connect("bob")
         subscription = await bob.subscribe("step > 0")
@@ -530,7 +530,9 @@ async def _open(client: motet.Client, verb: str, value: int) -> Registration:
     return await client.advertise(f"step = {value}")
 
 
-async def test_what_cannot_be_sent_harms_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_cannot_be_encoded_harms_no_other_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:
         with monkeypatch.context() as patch:
             patch.setattr(registrations, "MAX_FILTER_BYTES", 5)

@@ -194,7 +194,9 @@ async def test_a_group_that_was_torn_is_cut_and_nothing_acknowledged_is_in_it(
     await client.close()
 
 
-async def test_what_the_log_cannot_know_its_client_does(broker: DurableBroker) -> None:
+async def test_a_client_detects_answers_lost_with_a_truncated_journal(
+    broker: DurableBroker,
+) -> None:
     """The end of a journal that was never closed is cut off: it looks like a torn group, but was
     acknowledged. Whoever has the answer is told."""
     await broker.start()

@@ -103,7 +103,7 @@ async def test_a_broker_is_killed_again_and_again_while_operations_are_under_way
 @pytest.mark.parametrize(
     ("durability", "lost"), [("may-lose-a-second", 0), ("volatile", 1)], ids=["relaxed", "volatile"]
 )
-async def test_what_the_weaker_modes_give_up_when_a_process_is_killed(
+async def test_weaker_durability_modes_lose_state_when_a_process_is_killed(
     tmp_path: Path, durability: str, lost: int
 ) -> None:
     async with (
@@ -287,7 +287,9 @@ async def restore(broker: DurableBroker, copy: Path) -> None:
     await broker.start()
 
 
-async def test_a_client_that_knows_more_than_its_broker_is_told_so(tmp_path: Path) -> None:
+async def test_a_broker_with_an_old_copy_of_its_state_refuses_clients_that_know_more(
+    tmp_path: Path,
+) -> None:
     copy = tmp_path / "copy"
     async with DurableBroker(tmp_path) as broker:
         async with (

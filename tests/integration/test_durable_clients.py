@@ -90,7 +90,7 @@ async def test_a_name_belongs_to_one_filter() -> None:
             }
 
 
-async def test_what_is_not_taken_up_keeps_its_events_and_holds_the_stream() -> None:
+async def test_an_unclaimed_subscription_keeps_its_events_and_holds_the_stream() -> None:
     window = Limits().window_events
     async with motet.local(1) as overlay:
         alice = await publisher(overlay)
@@ -107,7 +107,7 @@ async def test_what_is_not_taken_up_keeps_its_events_and_holds_the_stream() -> N
             assert await rest == list(range(window + 1, 3 * window + 1))
 
 
-async def test_a_clean_end_says_what_is_done_with_and_an_error_does_not() -> None:
+async def test_a_clean_exit_acknowledges_the_last_event_and_an_error_does_not() -> None:
     async with motet.local(1) as overlay:
         alice = await publisher(overlay)
         async with overlay.connect("c", durable=True) as client:
@@ -263,7 +263,9 @@ async def test_a_publisher_finds_out_what_is_durable_and_publishes_nothing_twice
 # ── the past ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_subscription_reaches_into_the_past_and_goes_on(tmp_path: Path) -> None:
+async def test_a_subscription_with_since_reads_past_events_and_then_live_ones(
+    tmp_path: Path,
+) -> None:
     async with motet.local(3, data=tmp_path) as overlay:
         alice = await publisher(overlay)
         await publish(alice, 1, 50)
@@ -286,7 +288,7 @@ async def test_a_subscription_reaches_into_the_past_and_goes_on(tmp_path: Path) 
         assert (everything.lost, half.lost, latest.lost) == (0, 0, 0)
 
 
-async def test_it_is_too_late_for_the_past_once_a_client_reads(tmp_path: Path) -> None:
+async def test_since_is_refused_after_a_client_has_received_events(tmp_path: Path) -> None:
     async with motet.local(1, data=tmp_path) as overlay:
         alice = await publisher(overlay)
         await publish(alice, 1, 10)

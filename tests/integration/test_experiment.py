@@ -29,7 +29,7 @@ TINY = replace(
 )
 
 
-def test_nothing_is_lost_and_the_figures_are_told(
+def test_the_experiment_loses_no_event_and_reports_its_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(experiment_run, "SHORT", TINY)

@@ -279,7 +279,7 @@ async def test_sinks_go_on_with_what_is_staged(folders: Path, world: str) -> Non
 
 
 @pytest.mark.usefixtures("then")
-async def test_a_cell_goes_on(folders: Path) -> None:
+async def test_a_cell_of_an_older_release_continues(folders: Path) -> None:
     published, told = logged("cell"), told_of("cell")
     async with overlay_of("cell", folders) as overlay:
         billing = await again(overlay, "billing", "s1")
@@ -293,7 +293,7 @@ async def test_a_cell_goes_on(folders: Path) -> None:
 
 
 @pytest.mark.usefixtures("then")
-async def test_an_overlay_whose_log_was_destroyed_and_whose_shape_changed_goes_on(
+async def test_an_overlay_with_a_destroyed_log_and_a_changed_topology_continues(
     folders: Path,
 ) -> None:
     published, taken = logged("changed"), told_of("changed")["taken"]["bob"]

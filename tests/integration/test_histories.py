@@ -30,7 +30,7 @@ async def until(history: Path, table: str, count: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_what_a_killed_broker_had_not_written_down_it_writes_when_it_is_back(
+async def test_a_killed_broker_completes_its_history_after_the_restart(
     tmp_path: Path,
 ) -> None:
     history = tmp_path / "history"

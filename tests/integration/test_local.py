@@ -39,7 +39,7 @@ def shape(state: object) -> object:
     return [shape(each) for each in state] if isinstance(state, list) else type(state)
 
 
-async def test_its_status_is_what_clients_hear() -> None:
+async def test_a_local_overlay_reports_the_status_that_clients_get() -> None:
     async with motet.local(2) as overlay, overlay.connect("alice", broker="B1") as alice:
         heard, seen = await alice.status(), overlay.status()
         assert shape(seen["B1"]) == shape(heard)

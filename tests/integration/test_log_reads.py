@@ -151,7 +151,7 @@ async def test_values_of_another_kind_are_counted(overlay: motet.client.LocalOve
         ({"filter": "n >"}, "column"),
     ],
 )
-async def test_what_cannot_be_asked(
+async def test_invalid_read_options_are_misuse(
     overlay: motet.client.LocalOverlay, options: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(MisuseError, match=text):

@@ -58,7 +58,7 @@ async def sequences(broker: DurableBroker) -> list[tuple[str, int]]:
 # ── publishers ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_publisher_that_had_left_goes_on_behind_its_last_number(tmp_path: Path) -> None:
+async def test_a_returning_publisher_continues_after_its_last_number(tmp_path: Path) -> None:
     async with DurableBroker(tmp_path) as broker:
         async with feed(broker) as publisher:
             await publisher.advertise(SPACE)
@@ -76,7 +76,7 @@ async def test_a_publisher_that_had_left_goes_on_behind_its_last_number(tmp_path
         assert await sequences(broker) == [(epoch, number) for number in (31, 32, 33)]
 
 
-async def test_a_publisher_that_stays_goes_on_behind_its_last_number(tmp_path: Path) -> None:
+async def test_a_connected_publisher_continues_after_its_last_number(tmp_path: Path) -> None:
     async with (
         DurableBroker(tmp_path) as broker,
         motet.connect(broker.address, client_id="plain") as publisher,

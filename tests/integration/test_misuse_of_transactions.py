@@ -176,7 +176,7 @@ async def test_operations_after_the_deadline_fail_with_the_reason(alice: Client)
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), asyncio.CancelledError("mine")])
-async def test_what_a_block_raises_is_what_comes_out_of_it(
+async def test_a_transaction_block_raises_the_error_of_its_body(
     alice: Client, error: BaseException
 ) -> None:
     with pytest.raises(type(error), match="mine"):
@@ -278,7 +278,7 @@ async def test_silence_is_the_roots(alice: Client, monkeypatch: pytest.MonkeyPat
         await alice.transaction()
 
 
-async def test_what_is_wrong_is_said_in_a_few_words(alice: Client) -> None:
+async def test_misuse_of_transactions_is_explained_briefly(alice: Client) -> None:
     with pytest.raises(MisuseError, match="a number of seconds, 0 or more, not -1"):
         await alice.transaction(timeout=-1)
     with pytest.raises(MisuseError, match="a key is text") as raised:

@@ -190,7 +190,9 @@ async def test_a_broker_moves_to_another_address(overlay: Overlay) -> None:
             assert await received(numbers, 1) == [7]
 
 
-async def test_what_cannot_be_done_is_refused_and_the_overlay_goes_on(overlay: Overlay) -> None:
+async def test_an_invalid_topology_is_refused_and_the_overlay_keeps_running(
+    overlay: Overlay,
+) -> None:
     before = await overlay.pids()
     for text, why in (
         ("this is no topology", "is not TOML"),
@@ -204,7 +206,7 @@ async def test_what_cannot_be_done_is_refused_and_the_overlay_goes_on(overlay: O
     assert await overlay.pids() == before
 
 
-async def test_there_must_be_an_overlay(tmp_path: Path) -> None:
+async def test_restart_fails_if_no_overlay_is_running(tmp_path: Path) -> None:
     told = await command("overlay", "restart", "--dir", str(tmp_path / "nothing"))
     assert told.status == 2
     assert "no overlay is running" in told.err

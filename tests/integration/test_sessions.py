@@ -69,7 +69,7 @@ async def test_a_client_fences_its_namesake_at_another_broker() -> None:
         await first.close()
 
 
-async def test_of_two_that_come_at_once_one_remains() -> None:
+async def test_one_of_two_clients_with_the_same_id_stays_if_both_connect_at_once() -> None:
     async with pair() as (b1, b2):
         both = await asyncio.gather(
             motet.connect(b1.address, client_id="alice"),

@@ -10,7 +10,7 @@ from motet.cli.sub import Several
 from tests.waiting import PATIENCE_S
 
 
-async def test_what_a_plan_let_begin_is_printed_by_the_next_process_too() -> None:
+async def test_the_next_process_claims_subscriptions_begun_by_a_plan() -> None:
     async with motet.local(2) as overlay:
         source = await overlay.connect("source", broker="B1")
         await source.advertise("n is not null")

@@ -98,7 +98,7 @@ async def test_subscribers_elsewhere_get_whole_batches_between_other_events(tmp_
         await reader.close()
 
 
-async def test_what_a_broker_does_not_stage(tmp_path: Path) -> None:
+async def test_a_broker_refuses_to_stage_invalid_events(tmp_path: Path) -> None:
     async with DurableBroker(tmp_path) as home:
 
         async def refused(bodies: list[bytes]) -> MotetError:

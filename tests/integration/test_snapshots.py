@@ -78,7 +78,7 @@ async def test_snapshots_come_and_the_journal_before_them_goes(tmp_path: Path) -
         assert 0 < replayed(broker) < journaled["appended"]
 
 
-async def test_a_broker_that_dies_while_a_snapshot_is_taken_goes_on(tmp_path: Path) -> None:
+async def test_a_broker_killed_during_a_snapshot_recovers(tmp_path: Path) -> None:
     async with DurableBroker(tmp_path, "B1", *OFTEN) as broker, traffic(broker) as busy:
         for alone in (True, False):
             segments = set(broker.segments)

@@ -174,7 +174,9 @@ def test_the_overlay_stops_and_starts_a_broker() -> None:
     assert subscription.error is None  # the application has closed the client
 
 
-def test_what_is_in_force_is_synchronous_too(alice: motet.client.sync.SyncClient) -> None:
+def test_registrations_of_a_sync_client_are_synchronous(
+    alice: motet.client.sync.SyncClient,
+) -> None:
     advertisement = alice.advertise("step > 0")
     subscription = alice.subscribe("step > 1")
     assert {advertisement, subscription} <= set(alice.registrations)

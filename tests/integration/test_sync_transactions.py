@@ -137,7 +137,9 @@ def test_a_refusal(alice: motet.client.sync.SyncClient, bob: motet.client.sync.S
         tx.abort()
 
 
-def test_what_is_not_ours(alice: motet.client.sync.SyncClient) -> None:
+def test_a_sync_transaction_refuses_objects_of_other_types(
+    alice: motet.client.sync.SyncClient,
+) -> None:
     with alice.transaction() as tx:
         with pytest.raises(MisuseError, match="takes a SyncSubscription"):
             tx.unsubscribe(7)  # type: ignore[arg-type]

@@ -262,7 +262,9 @@ async def test_a_dynamic_hand_over(stage: Stage) -> None:
     assert await bob.outcome(tx.id) == "committed"
 
 
-async def test_nothing_is_seen_before_the_commit_and_nothing_after_an_abort(stage: Stage) -> None:
+async def test_a_transaction_is_invisible_before_the_commit_and_after_an_abort(
+    stage: Stage,
+) -> None:
     alice, bob = stage.alice, stage.bob
     theirs = await bob.subscribe(STREAM)
     with suppress(ZeroDivisionError):
@@ -393,7 +395,7 @@ async def test_a_transaction_of_another_client(stage: Stage) -> None:
     await carol.close()
 
 
-async def test_what_is_not_there_is_not_taken_back(stage: Stage) -> None:
+async def test_a_transaction_cannot_end_a_subscription_that_is_not_active(stage: Stage) -> None:
     alice, bob = stage.alice, stage.bob
     mine, theirs = await alice.subscribe(STREAM), await bob.subscribe(STREAM)
     async with alice.transaction(isolation="none") as tx:
@@ -505,7 +507,7 @@ async def test_outcomes_of_what_never_was(stage: Stage) -> None:
     assert await stage.alice.outcome("alice/B1-1.1/99") == "expired"
 
 
-async def test_where_there_are_none() -> None:
+async def test_an_overlay_with_covering_offers_no_transactions() -> None:
     """An overlay with covering offers no transactions, and says why."""
     topology = motet.Topology.line(2, covering=True)
     async with motet.local(topology) as overlay:

@@ -130,6 +130,6 @@ PINNED = [
 
 
 @pytest.mark.parametrize(("profile", "seed"), PINNED)
-def test_fixed_for_good(profile: str, seed: int) -> None:
+def test_pinned_seeds_show_no_violation(profile: str, seed: int) -> None:
     result = simulate(seed, profile)
     assert not result.violations, "\n".join(result.complaints())

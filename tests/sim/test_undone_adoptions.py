@@ -46,7 +46,7 @@ class Undone:
         cluster.acting = False
 
 
-def test_what_is_done_after_an_undone_adoption_is_recorded(
+def test_operations_after_an_undone_adoption_are_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(durable_clients, "CARELESS", 0.0)

@@ -95,7 +95,7 @@ def test_planted_differences_are_all_found(
     } <= found
 
 
-def test_an_archive_goes_on_whatever_becomes_of_its_checkpoint(
+def test_an_archive_continues_with_a_lost_or_newer_checkpoint(
     spark: SparkSession, desk: Desk, tmp_path: Path
 ) -> None:
     """Given a query that died behind its version; then one without a checkpoint; then a copy of the

@@ -162,12 +162,12 @@ def test_a_live_overlay_is_judged_by_what_it_writes_down(judged: Judged) -> None
     assert judged.audit.kinds("") == set()
 
 
-def test_what_a_live_overlay_loses_is_found(judged: Judged) -> None:
+def test_the_audit_finds_an_event_lost_by_a_live_overlay(judged: Judged) -> None:
     assert judged.audit.kinds("tampered") == {"gap"}
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-def test_what_is_planted_is_found(judged: Judged, kind: str) -> None:
+def test_the_audit_finds_each_planted_violation(judged: Judged, kind: str) -> None:
     _is_found(judged.audit, kind)
 
 
@@ -183,7 +183,9 @@ def _is_found(said: Audit, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BATCH_PLANTS)
-def test_what_is_wrong_with_a_batch_of_a_sink_is_found(judged: Judged, kind: str) -> None:
+def test_the_audit_finds_each_planted_violation_in_a_batch_of_a_sink(
+    judged: Judged, kind: str
+) -> None:
     assert judged.audit.kinds(f"batch {kind}") == {kind}
     assert judged.audit.broken(f"batch {kind}") == {BATCH_PLANTS[kind][0]}
 
@@ -199,7 +201,9 @@ def test_audit_excuses_second_delivery_only_if_log_owed_both(judged: Judged, cas
 
 
 @pytest.mark.soak
-def test_what_is_planted_in_a_large_history_is_found(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_audit_finds_planted_violations_in_a_large_history(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     plant(tmp_path)
     said = audit(spark, tmp_path, small_bytes=SMALL_BYTES)
     assert said.kinds("clean") == set()

@@ -77,7 +77,7 @@ def test_a_log_of_others_flows_too(tmp_path: Path) -> None:
         ("log.txt", "case,step", "no logs to replay"),
     ],
 )
-def test_what_is_no_log_is_told_before_anything_starts(
+def test_an_invalid_log_is_refused_before_the_demo_starts(
     name: str, text: str | None, said: str, tmp_path: Path
 ) -> None:
     log, folder = tmp_path / name, tmp_path / "report"

@@ -70,7 +70,9 @@ def _size(whole: Streams, step: LogStep) -> int:
 
 
 @given(streams(), st.dictionaries(st.sampled_from(PUBENDS), st.integers(0, 12)))
-def test_who_lags_is_named_and_nothing_is_torn(whole: Streams, known: dict[str, int]) -> None:
+def test_the_frontier_splits_no_transaction_and_names_lagging_pubends(
+    whole: Streams, known: dict[str, int]
+) -> None:
     """Given pubends of which not everything is there yet."""
     part = {name: steps[: known.get(name, len(steps))] for name, steps in whole.items()}
     found = advance(nowhere(), part)
@@ -102,13 +104,15 @@ def test_the_rest_of_a_transaction_is_left_out() -> None:
     assert whole_floor({"A": 3}, steps, {"A": 7}) == {"A": 6}
 
 
-def test_what_is_not_read_is_not_waited_for() -> None:
+def test_the_frontier_does_not_wait_for_pubends_that_are_not_read() -> None:
     steps = {"A": [LogStep(5, 2, 20, 1, "t1", ("A", "Z"))]}
     assert advance({"A": 1}, steps) == Advance({"A": 6}, 2, 20, {})
 
 
 @given(streams(), st.integers(0, 12), st.integers(1, 20))
-def test_who_comes_later_is_read_to_the_end(whole: Streams, before: int, most_events: int) -> None:
+def test_a_pubend_added_later_is_read_to_its_end(
+    whole: Streams, before: int, most_events: int
+) -> None:
     """Given pubends that were read while another one was not: it has parts of transactions of
     which the others' parts were read long ago."""
     early = {"A": whole["A"], "B": whole["B"]}
@@ -128,7 +132,7 @@ def test_who_comes_later_is_read_to_the_end(whole: Streams, before: int, most_ev
     assert at == {name: steps[-1].upto + 1 if steps else 1 for name, steps in whole.items()}
 
 
-def test_who_is_past_it_is_not_waited_for() -> None:
+def test_the_frontier_does_not_wait_for_a_pubend_that_is_past_the_transaction() -> None:
     both = ("A", "B")
     steps = {"A": [LogStep(9, 3, 30, 2, "t2", both)], "B": [LogStep(5, 2, 20, 1, "t1", both)]}
     assert advance({"A": 6, "B": 1}, steps).vector == {"A": 6, "B": 6}, "A has a later one"

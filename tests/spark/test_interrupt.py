@@ -65,7 +65,7 @@ def test_at_a_terminal(words: tuple[str, ...], after_s: int, tmp_path: Path) -> 
     os.close(ours)
 
 
-def test_what_was_begun_is_begun_anew(tmp_path: Path) -> None:
+def test_an_interrupted_job_restarts_from_scratch(tmp_path: Path) -> None:
     """And a program that is told to end does the same."""
     pipe = subprocess.PIPE
     process = subprocess.Popen([*MOTET, *WORKLOAD], cwd=tmp_path, stdout=pipe, stderr=pipe)

@@ -74,7 +74,9 @@ def test_offsets_have_one_spelling_and_know_their_filter() -> None:
         ("os.environ['JAVA_HOME'] = '/nowhere'", "JAVA_HOME is /nowhere"),
     ],
 )
-def test_what_is_missing_is_said_with_the_command(missing: str, words: str) -> None:
+def test_a_missing_dependency_is_named_with_the_command_that_installs_it(
+    missing: str, words: str
+) -> None:
     program = f"""
 import os, sys
 {missing}

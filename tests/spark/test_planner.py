@@ -61,14 +61,14 @@ def joint(upto: int, number: int) -> LogStep:
     return LogStep(upto, 1, 10, number, f"t{number}", BOTH)
 
 
-def test_latest_waits_for_what_lags() -> None:
+def test_latest_waits_for_lagging_parts_of_a_transaction() -> None:
     made = MadeUp()
     made.steps["A"] = [LogStep(5, 5, 50), joint(8, 1)]
     made.later = [("B", joint(9, 1))]
     assert planner(made).at(LATEST) == {"A": 9, "B": 10}
 
 
-def test_latest_names_who_lags_too_long() -> None:
+def test_latest_names_the_pubend_that_lags_too_long() -> None:
     made = MadeUp()
     made.steps["A"] = [joint(8, 1)]
     with pytest.raises(UnavailableError, match="t1 is not yet at B"):
@@ -97,7 +97,7 @@ def test_a_stream_takes_what_lagged() -> None:
     assert planner(made).onward({"A": 1, "B": 1}, 100, 1000, {}) == {"A": 21, "B": 10}
 
 
-def test_nothing_beyond_the_bound() -> None:
+def test_the_planner_reads_nothing_beyond_the_bound() -> None:
     made = MadeUp()
     made.steps["A"] = [LogStep(5, 5, 50), LogStep(9, 5, 50)]
     made.steps["B"] = [LogStep(7, 5, 50)]
@@ -106,7 +106,7 @@ def test_nothing_beyond_the_bound() -> None:
     assert going.onward({"A": 6}, NO_LIMIT, NO_LIMIT, {"A": 6}) == {"A": 6}
 
 
-def test_what_was_trimmed_is_an_error_or_is_skipped() -> None:
+def test_trimmed_events_are_an_error_unless_data_loss_is_accepted() -> None:
     made = MadeUp()
     made.first, made.gone = {"A": 7, "B": 1}, {"A": 1, "B": 0}
     made.steps["A"] = [LogStep(9, 2, 20)]

@@ -80,7 +80,9 @@ def test_conditions_do_not_leak_from_read_to_read(pushes: SparkSession, stock: S
     assert ns(frame) == list(range(20))
 
 
-def test_they_do_leak_without_it(pushes: SparkSession, stock: Stock) -> None:
+def test_pushed_conditions_leak_between_reads_without_scan(
+    pushes: SparkSession, stock: Stock
+) -> None:
     """Why `scan` exists. When this fails, Spark was mended, and `scan` can be simpler."""
     pushes.conf.set(ENABLED, "true")
     frame = read(pushes, stock.urls, columns="n:int", pushdown="true")

@@ -27,7 +27,7 @@ def motet(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_nothing_of_spark_is_printed(tmp_path: Path) -> None:
+def test_spark_prints_nothing_unless_debug_is_set(tmp_path: Path) -> None:
     done = motet(*WORKLOAD, "--out", str(tmp_path / "out"))
     assert (done.returncode, done.stderr) == (FINE, "")
     (line,) = done.stdout.splitlines()

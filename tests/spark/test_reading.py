@@ -78,7 +78,7 @@ def test_batches_are_neither_small_nor_large(monkeypatch: pytest.MonkeyPatch) ->
     assert len(sizes) == 1 + -(-large // MOST_ROWS)
 
 
-def test_what_was_planned_and_is_not_there_is_an_error(stock: Stock) -> None:
+def test_planned_events_that_the_log_lacks_are_an_error(stock: Stock) -> None:
     pair = stock.pair
     last = pair.ticks(0)[-1]
     slice = Slice(pair.brokers[0].address, pair.pubend(0), last, last + 10, 1)
@@ -86,7 +86,7 @@ def test_what_was_planned_and_is_not_there_is_an_error(stock: Stock) -> None:
         list(read_slice(slice, of(stock), N, None))
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_reading_gives_up_after_the_timeout() -> None:
     nobody = Slice("motet://127.0.0.1:9", "B1.1", 1, 9, 9)
     options = options_in({"brokers": nobody.url, "timeout": "0.3"})
     with pytest.raises(Disconnected, match=r"tried for 0.3 s"):

@@ -140,7 +140,7 @@ HOSTILE = {
 }
 
 
-def test_what_cannot_be_read_exactly_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_read_exactly_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     for name, (text, said) in HOSTILE.items():
         (tmp_path / name).write_text(text)
         with pytest.raises(MisuseError, match=said):
@@ -233,7 +233,7 @@ def test_a_replay_that_is_killed_goes_on_and_publishes_nothing_twice(
     assert (third.before, third.published) == (size, 0)
 
 
-def test_who_cannot_know_how_far_it_was_does_not_guess(
+def test_a_replay_with_unknown_progress_is_refused(
     spark: SparkSession, busy: Pair, tmp_path: Path
 ) -> None:
     log_of(10, tmp_path / "forgotten.parquet")

@@ -55,7 +55,7 @@ def test_a_broker_that_is_away_when_it_is_to_commit(busy: Pair) -> None:
     assert list(blocks(url, sink).values()) == [list(range(5))]
 
 
-def test_of_two_attempts_the_one_counts_that_is_named(busy: Pair) -> None:
+def test_a_commit_publishes_only_the_attempt_that_it_names(busy: Pair) -> None:
     """A speculative attempt, or a task that failed when it was done: both have staged all."""
     url, sink = busy.brokers[0].address, a_sink()
     made, before = writer(url, sink), staged_files(busy)
@@ -97,7 +97,7 @@ def test_lost_staging_is_an_error_and_the_batch_runs_again(busy: Pair, damage: s
     assert blocks(url, sink) == {f"{sink}/query/0": list(range(9000))}
 
 
-def test_nothing_is_written_of_nothing(busy: Pair) -> None:
+def test_an_empty_batch_writes_nothing(busy: Pair) -> None:
     url, sink = busy.brokers[0].address, a_sink()
     made = writer(url, sink)
     made.commit([made.write(iter([]))])
@@ -164,7 +164,7 @@ def test_options_that_make_no_sense(options: dict[str, str], said: str) -> None:
         MotetSource(options).writer(SCHEMA, False)
 
 
-def test_what_batches_and_streams_do_not_take() -> None:
+def test_invalid_options_of_batch_and_stream_writers_are_misuse() -> None:
     said = {"brokers": "motet://x:1", "sink": "s"}
     with pytest.raises(MisuseError, match="append"):
         MotetSource(said).writer(SCHEMA, True)

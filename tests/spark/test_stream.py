@@ -77,7 +77,7 @@ def test_a_query_goes_on_where_it_was_and_moves_its_cursor(
     assert found["spark"] == done[account.pubend] - 1
 
 
-def test_what_a_filter_does_not_want_makes_no_batches(
+def test_events_outside_the_filter_cause_no_batch(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = MotetSource({"brokers": desk.urls, "filter": desk.filter, "columns": "n:int"})
@@ -166,7 +166,9 @@ def test_every_batch_has_whole_transactions_while_they_happen(
     assert {count for batch in found for count in batch.values()} == {8}
 
 
-def test_another_filter_cannot_go_on(spark: SparkSession, desk: Desk, tmp_path: Path) -> None:
+def test_a_query_with_another_filter_cannot_continue_a_checkpoint(
+    spark: SparkSession, desk: Desk, tmp_path: Path
+) -> None:
     """Nor can a checkpoint that was deleted: then all comes again, and nothing is missing."""
     into, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
     desk.publish(0, range(4))
@@ -187,7 +189,7 @@ def test_another_filter_cannot_go_on(spark: SparkSession, desk: Desk, tmp_path: 
         ({"pushdown": "true"}, "pushdown applies only to batch reads"),
     ],
 )
-def test_what_makes_no_stream_says_why(said: dict[str, str], words: str) -> None:
+def test_options_that_a_stream_cannot_have_are_misuse(said: dict[str, str], words: str) -> None:
     source = MotetSource({"brokers": "motet://x:1", **said})
     with pytest.raises(MisuseError, match=words):
         source.streamReader(StructType([StructField("n", LongType())]))

@@ -20,6 +20,6 @@ def test_every_row_has_a_word_and_a_meaning() -> None:
     assert len(rows()) == len(lines) - 2  # the head of the table, and the line below it
 
 
-def test_words_are_sorted_and_each_is_there_once() -> None:
+def test_glossary_entries_are_sorted_and_unique() -> None:
     words = [word.lower() for word, _ in rows()]
     assert words == sorted(set(words))

@@ -83,7 +83,7 @@ def test_durable_state_never_sees_soft_state() -> None:
                 reached.append(other)
 
 
-def test_nothing_imports_testing() -> None:
+def test_only_testing_cli_and_chaos_import_testing() -> None:
     for path in FILES:
         if room(path) not in {"testing", "cli", "chaos"}:
             assert not any(name.startswith("motet.testing") for name in imported(path)), path

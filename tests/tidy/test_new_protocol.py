@@ -242,7 +242,7 @@ def test_a_toy_protocol_needs_rows_in_tables_and_nothing_else(tmp_path: Path) ->
     assert done.stdout == "works\n"
 
 
-def test_it_touches_at_most_six_existing_files() -> None:
+def test_a_new_protocol_touches_at_most_six_existing_files() -> None:
     assert set(TABLES) <= set(EXISTING_FILES_TOUCHED)
     assert len(EXISTING_FILES_TOUCHED) == 4
     assert all((ROOT / name).exists() for name in EXISTING_FILES_TOUCHED)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 from typing import Any, TypeVar
@@ -279,7 +280,7 @@ CONTROL_CHUNK = 256
 BEAT_S = 1.0
 
 
-class RawPeer:
+class RawPeer(ABC):
     """A peer of the broker on a raw connection. `news` is set when frames have arrived."""
 
     def __init__(self, connection: Connection) -> None:
@@ -295,8 +296,9 @@ class RawPeer:
             self.hear(decode(body))
         self.news.set()
 
+    @abstractmethod
     def hear(self, frame: Frame) -> None:
-        raise NotImplementedError
+        """Called with each frame that arrives."""
 
     async def next_news(self) -> None:
         if self.trouble:

@@ -8,6 +8,7 @@ sees frames as they leave and arrive; it sends and changes nothing.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -91,7 +92,7 @@ SPREADING: Final = "StillSpreading"
 Record = SessionRecord | OperationRecord | EventRecord | Deal | Deed
 
 
-class Recorder:
+class Recorder(ABC):
     """Records one process of a client. Call `heard` before the machine takes a frame, `published`
     when it takes publications, and `watch` with its output."""
 
@@ -113,37 +114,33 @@ class Recorder:
         """Frames whose effect on the machine is looked at after the machine has taken them."""
         self._delivers: deque[Deliver] = deque()
 
-    # ── hooks for subclasses ─────────────────────────────────────────────────────────────
+    # ── hooks that every recorder has ────────────────────────────────────────────────────
 
+    @abstractmethod
     def now(self) -> float:
-        raise NotImplementedError
+        """The time that records get, in seconds."""
 
-    def _deal_of(self, tx: str) -> Deal | None:
-        """The record of a transaction; None if transactions are not recorded."""
-        del tx
-        return None
-
-    def _begun(self, deal: Deal) -> None:
-        """Its client has begun a transaction."""
-
+    @abstractmethod
     def _event_made(self, body: bytes, sure: bool) -> EventRecord:
         """The client publishes an event."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _event_sent(self, session: SessionRecord, number: int, body: bytes) -> EventRecord:
         """An event made before is sent, with its number in the session."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _welcomed(self, frame: Welcome) -> None:
         """The machine has a session."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _came(self, handle: int, publication: Publication, pubend: str, tick: int) -> None:
         """An event has arrived for one subscription."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _missed(self, news: Missed) -> None:
-        raise NotImplementedError
+        """The client was told that a range of ticks is lost."""
+
+    # ── optional hooks ───────────────────────────────────────────────────────────────────
 
     def changed(self, record: Record) -> None:
         """A record is new, or has changed."""
@@ -156,6 +153,14 @@ class Recorder:
 
     def _added(self, operation: OperationRecord) -> None:
         """An advertisement or subscription is new."""
+
+    def _deal_of(self, tx: str) -> Deal | None:
+        """The record of a transaction; None if transactions are not recorded."""
+        del tx
+        return None
+
+    def _begun(self, deal: Deal) -> None:
+        """Its client has begun a transaction."""
 
     def _planned(self, session: SessionRecord, deal: Deal, frame: ExecuteRequest) -> None:
         """The client has asked for a plan."""

@@ -26,7 +26,7 @@ def rows_of(folder: Path, table: str) -> list[dict[str, object]]:
     return found
 
 
-def test_what_is_not_said_is_filled(tmp_path: Path) -> None:
+def test_missing_columns_of_a_history_row_get_defaults(tmp_path: Path) -> None:
     writer = HistoryWriter(tmp_path, run="one")
     writer.add("operations", op="a/e/1", since={"B1.1": 7})
     writer.flush()
@@ -59,7 +59,7 @@ def test_every_table_has_a_schema_for_both_sides() -> None:
         assert {*key, "version"} <= TABLES[table].keys()
 
 
-def test_a_recording_is_written_behind_the_back(tmp_path: Path) -> None:
+def test_a_recording_is_written_by_a_background_thread(tmp_path: Path) -> None:
     recording = Recording(tmp_path, "broker-B1")
     body = encode_event({"n": 1}, b"a payload that nobody needs")
     recording.add("logged", {"pubend": "B1.1", "tick": 3, "body": body})
@@ -102,7 +102,7 @@ def test_a_table_is_read_whole(tmp_path: Path) -> None:
     assert [row["pubend"] for row in read_table(tmp_path, "reached").to_pylist()] == ["a", "b"]
 
 
-def test_what_is_broken_or_foreign_is_named(tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_history_file_is_named(tmp_path: Path) -> None:
     whole = write_part(tmp_path, "reached", [{"tick": 7}], "a")
     broken = tmp_path / "reached" / "b.parquet"
     broken.write_bytes(whole.read_bytes()[:-9])

@@ -16,11 +16,11 @@ def forgot(one: str, other: str = "", until: float = 5.0) -> dict[str, object]:
     return {"run": "r", "one": one, "other": other, "since": 5.0, "until": until}
 
 
-def test_nobody_is_cut_off_where_nothing_was_forgotten() -> None:
+def test_no_brokers_are_severed_if_no_state_was_lost() -> None:
     assert severed(BROKERS, LINKS, []) == []
 
 
-def test_a_broker_on_the_way_is_on_the_path_only() -> None:
+def test_an_intermediate_broker_that_lost_state_severs_only_paths_through_it() -> None:
     found = {(a, b): t for _, a, b, *t in severed(BROKERS, LINKS, [forgot("B")])}
     assert found["A", "C"] == [-inf, 5.0]
     assert found["A", "B"] == [5.0, 5.0]

@@ -97,7 +97,7 @@ def test_a_process_that_outlived_its_broker_does_no_harm(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
-async def test_who_takes_the_next_snapshot_sweeps(tmp_path: Path) -> None:
+async def test_the_next_snapshot_removes_unfinished_ones(tmp_path: Path) -> None:
     core, journal, _ = open_folder(BrokerConfig("B1"), tmp_path)
     unfinished = tmp_path / f"{1:020d}.snapshot.4711-1.new"
     unfinished.write_bytes(b"half a snapshot")
@@ -109,7 +109,7 @@ async def test_who_takes_the_next_snapshot_sweeps(tmp_path: Path) -> None:
     assert not unfinished.exists()
 
 
-async def test_what_neighbours_sent_does_not_make_a_folder_broken(tmp_path: Path) -> None:
+async def test_invalid_messages_of_neighbours_do_not_make_a_folder_damaged(tmp_path: Path) -> None:
     config = BrokerConfig("B1", ("B2",))
     core, journal, _ = open_folder(config, tmp_path)
     senseless = Unsubscribe(OpId("x", "y-1.1", 1), None)

@@ -74,14 +74,14 @@ def replies(out: Output) -> list[Frame]:
     return [frame for _, frame in out.deliver]
 
 
-def test_there_is_an_example_of_every_frame() -> None:
+def test_every_frame_type_has_an_example() -> None:
     declared = {kind for kind in TRAITS if kind.__module__.startswith("motet.")}
     assert {type(frame) for frame in EXAMPLES} == declared == set(get_args(Frame))
 
 
 @pytest.mark.parametrize("connection", [LINK, CLIENT, STRANGER])
 @pytest.mark.parametrize("frame", EXAMPLES, ids=lambda frame: type(frame).__name__)
-def test_every_frame_from_everybody_is_taken_or_expelled(frame: Frame, connection: int) -> None:
+def test_every_frame_is_accepted_or_its_sender_is_expelled(frame: Frame, connection: int) -> None:
     core = broker()
     out = core.step(Received(connection, frame), 1.0)
     who = {LINK: "broker", CLIENT: "client", STRANGER: "nobody"}[connection]
@@ -136,7 +136,7 @@ def test_a_newer_connection_fences_the_older_one() -> None:
     assert core.links["B"].up
 
 
-def test_a_request_takes_effect_once_however_often_it_is_sent() -> None:
+def test_a_repeated_request_takes_effect_once() -> None:
     core = broker()
     request = session.SubscribeRequest(1, Filter.parse("x = 1"))
     assert replies(core.step(Received(CLIENT, request), 1.0)) == [session.Done(1)]
@@ -146,7 +146,7 @@ def test_a_request_takes_effect_once_however_often_it_is_sent() -> None:
     assert len(core.durable.routing.state.subscriptions) == 1
 
 
-def test_a_failure_is_remembered_for_who_asks_again() -> None:
+def test_a_repeated_request_gets_the_same_failure() -> None:
     core = broker()
     request = session.UnsubscribeRequest(1, 77)
     first = replies(core.step(Received(CLIENT, request), 1.0))
@@ -199,7 +199,7 @@ def test_a_publication_sent_again_after_a_resume_counts_once() -> None:
     assert session.Published(3) in replies(out)
 
 
-def test_a_malformed_event_is_refused_and_the_rest_of_its_batch_goes_on() -> None:
+def test_a_malformed_event_is_refused_and_the_rest_of_its_batch_is_published() -> None:
     core = broker()
     core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
     good = Raw(encode_event({"x": 1}, b""))
@@ -283,7 +283,7 @@ def test_an_event_that_no_event_can_be_is_refused_or_dropped() -> None:
     assert core.status()["counts"]["malformed"] == 1
 
 
-def test_a_refusal_is_short_whatever_was_refused() -> None:
+def test_a_refusal_of_a_large_event_is_short() -> None:
     core = broker()
     values = ", ".join(str(i) for i in range(1000))
     wide = session.AdvertiseRequest(1, Filter.parse(f"a in ({values})"), False)
@@ -295,7 +295,7 @@ def test_a_refusal_is_short_whatever_was_refused() -> None:
     assert len(published.refused[0].text) < 1100
 
 
-def test_what_was_taken_back_gets_no_event_though_it_has_to_stay_in_the_tables() -> None:
+def test_a_removed_subscription_that_stays_in_the_tables_gets_no_event() -> None:
     core = BrokerCore(BrokerConfig("A"))
     core.step(Received(CLIENT, session.ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
     core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"))), 0.0)

@@ -42,7 +42,7 @@ def test_a_session_is_forgotten_when_its_last_events_have_arrived() -> None:
     assert core.streams.retirement.last_ticks == {}
 
 
-def test_what_the_log_remembers_although_it_is_over_is_forgotten_at_the_start() -> None:
+def test_recovery_forgets_ended_sessions_that_the_log_remembers() -> None:
     core, facts, epoch = published()
     remembered = Remembered(1_000_000, {("alice", epoch): 1, ("bob", "A-1.1"): 7})
     for over in (False, True):

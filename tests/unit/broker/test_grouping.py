@@ -45,12 +45,12 @@ def test_a_steady_trickle_shares_commits() -> None:
     assert all(began - first <= 1.001 * GATHER_S for first, began, _ in made)
 
 
-def test_what_comes_rarely_never_waits() -> None:
+def test_rare_appends_never_wait_for_a_group() -> None:
     made = groups((number * GATHER_S * 1.5 for number in count()), 1000)
     assert all(began == first and size == 1 for first, began, size in made)
 
 
-def test_who_waits_for_each_answer_hardly_ever_waits_for_company() -> None:
+def test_a_publisher_that_awaits_each_answer_rarely_waits_for_a_group() -> None:
     """Given somebody who publishes the next event when the last one is durable."""
     grouping, now, waited = Grouping(), 0.0, 0
     many = 4 * RAREST_TRY

@@ -131,7 +131,7 @@ def test_covering_does_not_change_under_a_state() -> None:
         rebuild(replace(CONFIG, covering=True), None, written([]))
 
 
-def test_a_journal_that_nobody_founded_is_refused() -> None:
+def test_a_journal_without_a_founding_record_is_refused() -> None:
     with pytest.raises(LogCorrupted, match="empty"):
         rebuild(CONFIG, None, [])
     with pytest.raises(LogCorrupted, match="founds it"):

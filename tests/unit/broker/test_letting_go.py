@@ -31,7 +31,7 @@ async def test_a_broker_that_failed_can_be_started_again_in_the_same_process(
         await overlay.start_broker("B1")
 
 
-async def test_a_broker_that_cannot_listen_lets_go(tmp_path: Path) -> None:
+async def test_a_broker_that_cannot_listen_releases_its_folder(tmp_path: Path) -> None:
     config = BrokerConfig("B1")
     first = open_broker(config, Wiring("inproc://taken"), tmp_path / "first")
     await first.start()

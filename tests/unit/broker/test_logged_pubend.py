@@ -58,7 +58,7 @@ def kept(folder: Path) -> int:
     return last
 
 
-async def test_what_waits_is_durable_after_the_wait(tmp_path: Path) -> None:
+async def test_waiting_records_are_durable_after_the_timer(tmp_path: Path) -> None:
     timer, told = Timer(), asyncio.Queue[int]()
     pubend = opened(tmp_path, timer)
     pubend.watch(told.put_nowait, pytest.fail)
@@ -72,7 +72,7 @@ async def test_what_waits_is_durable_after_the_wait(tmp_path: Path) -> None:
     await pubend.close()
 
 
-async def test_a_start_keeps_nobody_waiting(tmp_path: Path) -> None:
+async def test_a_start_record_is_written_at_once(tmp_path: Path) -> None:
     timer, told = Timer(), asyncio.Queue[int]()
     pubend = opened(tmp_path, timer)
     pubend.watch(told.put_nowait, pytest.fail)
@@ -109,7 +109,7 @@ async def test_a_log_that_fails_meanwhile_is_reported(tmp_path: Path) -> None:
     await pubend.abandon()
 
 
-async def test_what_was_announced_beyond_the_log_is_silence(tmp_path: Path) -> None:
+async def test_ticks_announced_beyond_the_log_are_silence(tmp_path: Path) -> None:
     timer, told = Timer(), asyncio.Queue[int]()
     pubend = opened(tmp_path, timer)
     pubend.watch(told.put_nowait, pytest.fail)

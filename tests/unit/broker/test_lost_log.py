@@ -153,7 +153,7 @@ class Publisher:
         self.journal += self.core.recover(NOW, remembered).persist
 
 
-def test_what_was_sent_and_not_answered_is_neither_sent_again_nor_called_published() -> None:
+def test_publications_unanswered_before_a_log_loss_get_an_unknown_fate() -> None:
     alice = Publisher()
     alice.machine.publish([BODY] * 3)
     alice.talk(deaf=True)
@@ -176,7 +176,7 @@ def test_what_was_sent_and_not_answered_is_neither_sent_again_nor_called_publish
     assert alice.core.clients["alice"].published == 4
 
 
-def test_what_never_came_before_the_loss_is_sent_again() -> None:
+def test_publications_that_never_arrived_before_a_log_loss_are_sent_again() -> None:
     alice = Publisher()
     alice.machine.publish([BODY] * 2)
     alice.talk(deaf=True)

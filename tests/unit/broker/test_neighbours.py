@@ -93,7 +93,7 @@ def lost(written: list[Fact]) -> list[str]:
 # ── given up ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_stays_away_is_given_up_when_more_is_kept_than_the_bound() -> None:
+def test_an_absent_neighbour_is_given_up_when_its_queue_exceeds_the_bound() -> None:
     stage = Stage("B", "C", keep=6)
     stage.meet("B")
     stage.step(Closed(LINK))
@@ -106,14 +106,14 @@ def test_who_stays_away_is_given_up_when_more_is_kept_than_the_bound() -> None:
     assert stage.replayed().durable.digest() == stage.core.durable.digest()
 
 
-def test_who_is_there_is_not_given_up_however_slow() -> None:
+def test_a_connected_neighbour_is_not_given_up_if_it_is_slow() -> None:
     stage = Stage("B", keep=6)
     stage.meet("B")
     assert lost(stage.churn(40)) == []
     assert lost(stage.step(Closed(LINK)).persist) == ["B"], "but when it leaves, it is"
 
 
-def test_nobody_is_given_up_who_would_need_as_much_to_join() -> None:
+def test_a_neighbour_is_kept_if_joining_again_would_cost_as_much() -> None:
     stage = Stage("B", keep=2)
     stage.meet("B")
     stage.step(Closed(LINK))
@@ -121,7 +121,7 @@ def test_nobody_is_given_up_who_would_need_as_much_to_join() -> None:
     assert lost(written) == []
 
 
-def test_what_a_recovery_gave_back_does_not_count() -> None:
+def test_messages_restored_by_a_recovery_do_not_count_towards_the_bound() -> None:
     stage = Stage("B", keep=6)
     stage.meet("B")
     stage.churn(40)
@@ -132,7 +132,7 @@ def test_what_a_recovery_gave_back_does_not_count() -> None:
     assert lost(stage.churn(2)) == ["B"]
 
 
-def test_who_was_given_up_joins_anew_in_our_next_life() -> None:
+def test_a_given_up_neighbour_rejoins_from_scratch_with_our_next_incarnation() -> None:
     stage = Stage("B", keep=6)
     stage.meet("B")
     stage.step(Closed(LINK))
@@ -227,7 +227,7 @@ def test_a_neighbour_with_entries_in_force_is_not_removed() -> None:
     assert stage.core.objection_to(()) is None
 
 
-def test_a_removed_neighbour_is_told_so_and_is_a_stranger_from_then_on() -> None:
+def test_a_removed_neighbour_is_notified_and_then_refused_as_unknown() -> None:
     stage = Stage("B", "C")
     stage.meet("B")
     out = stage.step(Reconfigured(("C",)))
@@ -240,7 +240,7 @@ def test_a_removed_neighbour_is_told_so_and_is_a_stranger_from_then_on() -> None
     assert stage.replayed().durable.digest() == stage.core.durable.digest()
 
 
-def test_who_waits_for_a_removed_neighbour_waits_no_longer() -> None:
+def test_removing_a_neighbour_completes_operations_that_wait_for_it() -> None:
     stage = Stage("B")
     stage.requests += 1
     stage.hear(CLIENT, AdvertiseRequest(stage.requests, ANYTHING))
@@ -249,7 +249,7 @@ def test_who_waits_for_a_removed_neighbour_waits_no_longer() -> None:
     assert not stage.core.durable.routing.state.waits
 
 
-def test_what_a_removed_neighbour_asked_of_streams_goes_with_it() -> None:
+def test_removing_a_neighbour_drops_its_stream_requests() -> None:
     stage = Stage("B", "C")
     stage.meet("B")
     stage.hear(LINK, Nack("C.1", ((1, 5),)))

@@ -50,7 +50,7 @@ def test_senseless_requests_are_refused(asked: ReadRequest, text: str) -> None:
         _check(asked)
 
 
-def test_another_version_is_told_apart_from_rubbish() -> None:
+def test_a_frame_of_another_version_is_distinguished_from_a_malformed_one() -> None:
     with pytest.raises(VersionError):
         decode(b"\x93\xa5logs?\x09\xa1x")
     with pytest.raises(FrameError):
@@ -87,7 +87,7 @@ def test_every_answer_fits_a_frame(tmp_path: Path, seals: bool) -> None:
     shut(pubend)
 
 
-def test_nothing_is_behind_the_end(tmp_path: Path) -> None:
+def test_reading_beyond_the_end_returns_no_rows(tmp_path: Path) -> None:
     pubend = large(tmp_path, [1, 2, 3], seals=False)
     answer = read(ReadableLog(pubend), request(since=9))
     assert (answer.since, answer.upto, answer.rows, answer.last_tick) == (9, 8, 0, 3)

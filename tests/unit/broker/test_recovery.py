@@ -220,7 +220,7 @@ def test_an_upgrade_is_a_snapshot_and_a_migration(
 # ── looking in ───────────────────────────────────────────────────────────────────────────
 
 
-def test_looking_in_changes_nothing(lived: tuple[Path, str]) -> None:
+def test_examining_a_folder_changes_nothing(lived: tuple[Path, str]) -> None:
     directory, digest = lived
 
     def picture() -> dict[str, bytes]:
@@ -235,7 +235,7 @@ def test_looking_in_changes_nothing(lived: tuple[Path, str]) -> None:
     assert picture() == before
 
 
-def test_what_is_no_folder_of_a_broker_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_broker_is_named_in_the_error(tmp_path: Path) -> None:
     for look in (examine, recovery.read_core, recovery.close_off):
         with pytest.raises(MisuseError, match=str(tmp_path)):
             look(tmp_path)

@@ -57,7 +57,7 @@ class Stage:
         return tx
 
 
-def test_what_a_session_has_added_is_over_for_it_when_that_is_aborted() -> None:
+def test_a_resumed_session_is_told_that_an_aborted_addition_has_ended() -> None:
     stage = Stage()
     epoch = stage.connect(FIRST)
     tx = stage.subscribes_in_transaction(epoch)

@@ -82,7 +82,7 @@ def test_the_end_is_read_without_the_beginning(pubend: VolatilePubend) -> None:
     assert Bodies.looks == 5
 
 
-def test_what_was_let_go_is_lost(pubend: VolatilePubend) -> None:
+def test_trimmed_ticks_are_read_as_lost(pubend: VolatilePubend) -> None:
     pubend.acknowledged(130)
     lost, rest = pubend.read(ReadWanted("P", 100, 141, 1000, 1 << 20))
     assert (lost.since, lost.upto, lost.lost) == (100, 130, True)

@@ -27,24 +27,24 @@ def silence(since: int, upto: int) -> Knowledge:
     return Knowledge("P.1", Span(since, upto))
 
 
-def test_silence_counts_for_who_knows_all_that_we_have_asked() -> None:
+def test_silence_counts_if_its_sender_knows_all_that_we_asked() -> None:
     assert counts(said(silence(1, 9), told=5), OURS, 5)
     assert not counts(said(silence(1, 9), told=4), OURS, 5)
     assert counts(said(silence(1, 9), told=0, sync=0), OURS, 5), "the head always knows"
 
 
-def test_an_acknowledgement_counts_for_who_knows_all_that_we_were_told() -> None:
+def test_an_acknowledgement_counts_if_its_sender_knows_all_that_we_were_told() -> None:
     assert counts(said(AckUp("P.1", 9), asked=4), OURS, 5)
     assert not counts(said(AckUp("P.1", 9), asked=3), OURS, 5)
 
 
-def test_another_life_never_counts_but_anybody_may_ask() -> None:
+def test_messages_of_another_incarnation_never_count_but_nacks_are_answered() -> None:
     for sync in (0, 1):
         assert not counts(said(silence(1, 9), life=2, sync=sync), OURS, 5)
     assert counts(said(Nack("P.1", ((1, 2),)), life=2), OURS, 5)
 
 
-def test_events_count_whoever_tells_them() -> None:
+def test_events_count_from_any_member() -> None:
     beliefs = Beliefs()
     span = Span(10, 20, [12, 15], [EVENT, EVENT])
     frames = beliefs.weigh(said(Knowledge("P.1", span), told=4), OURS, 5)
@@ -69,7 +69,7 @@ def test_doubted_silence_counts_once_its_teller_has_caught_up_without_a_break() 
     ]
 
 
-def test_doubted_silence_is_forgotten_when_its_teller_has_begun_anew() -> None:
+def test_doubted_silence_is_dropped_if_its_sender_restarts_its_synchronisation() -> None:
     beliefs = Beliefs()
     beliefs.weigh(said(silence(1, 9), told=4), OURS, 5)
     assert beliefs.weigh(said(silence(10, 19), sync=2), OURS, 5) == [silence(10, 19)]
@@ -84,13 +84,13 @@ def test_doubted_acknowledgements_must_know_what_we_know_by_now() -> None:
     assert beliefs.weigh(said(silence(3, 4), asked=5), newer, 5) == [ack, silence(3, 4)]
 
 
-def test_what_is_doubted_is_bounded() -> None:
+def test_the_amount_of_doubted_silence_is_bounded() -> None:
     beliefs = Beliefs()
     for at in range(MOST_DOUBTED + 3):
         beliefs.weigh(said(silence(at, at), told=4), OURS, 5)
     assert len(beliefs.weigh(said(silence(999, 999)), OURS, 5)) == MOST_DOUBTED + 1
 
 
-def test_who_may_not_know_all_starts_only_asks_for_acknowledgement() -> None:
+def test_a_member_that_may_miss_starts_is_believed_only_to_expect_acknowledgement() -> None:
     expected = AckExpected("P.1", 9, ())
     assert Beliefs().weigh(said(expected, told=4), OURS, 5) == [AckExpected("P.1", 9, None)]

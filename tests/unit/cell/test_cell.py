@@ -66,7 +66,7 @@ def test_a_mate_has_the_state_of_its_head_whenever_it_came() -> None:
     assert mirrored(stage)
 
 
-def test_nothing_is_effective_before_the_mate_has_it() -> None:
+def test_an_operation_is_effective_only_after_the_mate_has_it() -> None:
     scene = Scene()
     scene.stop("Bm")
     assert not scene.subscribe(scene.bob, "x = 2")
@@ -76,7 +76,7 @@ def test_nothing_is_effective_before_the_mate_has_it() -> None:
     assert scene.is_done(scene.bob)
 
 
-def test_a_mate_that_stands_still_is_given_up() -> None:
+def test_a_stalled_mate_is_given_up() -> None:
     scene = Scene()
     scene.stop("Bm")
     assert not scene.subscribe(scene.bob, "x = 2")
@@ -107,7 +107,7 @@ def test_the_silence_of_a_mate_without_its_head_hides_no_event(trusting: bool) -
     assert scene.delivered(scene.bob) == ([1, 3] if trusting else [1, 2, 3])
 
 
-def test_what_a_mate_said_too_early_is_believed_when_it_has_caught_up() -> None:
+def test_early_silence_of_a_mate_counts_after_it_has_caught_up() -> None:
     """The subscription is on its way: E has sent it, the mate has not heard of it yet."""
     scene = Scene()
     scene.through_the_mate()
@@ -139,7 +139,7 @@ def test_a_subscription_that_cannot_leave_holds_nothing_up() -> None:
     assert scene.delivered(scene.bob) == [1, 3]
 
 
-def test_a_member_that_reaches_nobody_hands_frames_sideways_once() -> None:
+def test_a_member_without_links_passes_frames_to_its_mate_once() -> None:
     scene = Scene()
     scene.event(1)
     scene.cut("B", "E")
@@ -188,7 +188,7 @@ def test_a_mate_hears_what_was_acknowledged_to_its_head() -> None:
     assert publisher.done_with() == last
 
 
-def test_a_mate_that_has_just_come_acknowledges_for_nobody() -> None:
+def test_a_new_mate_acknowledges_nothing_for_brokers_below_it() -> None:
     """It does not know how far those below it are, and must not take silence for consent."""
     scene = Scene()
     scene.event(1)

@@ -28,7 +28,7 @@ def chronicle() -> Clocked:
     return made
 
 
-def test_nothing_is_well_before_it_was_seen_to_be() -> None:
+def test_every_place_is_in_trouble_until_it_is_seen_healthy() -> None:
     made = Clocked(Tree([EDGE]), covering=False, hop_s=1.0, lease_s=10.0)
     assert made.places == ["B1", "B2", EDGE]
     assert all(made.is_troubled(place) for place in made.places)
@@ -38,7 +38,7 @@ def test_nothing_is_well_before_it_was_seen_to_be() -> None:
     assert not made.history.disturbed["B1"].meets(3.1, 99.0)
 
 
-def test_a_fault_is_trouble_until_somebody_saw_its_end(chronicle: Clocked) -> None:
+def test_a_fault_counts_as_trouble_until_its_end_was_observed(chronicle: Clocked) -> None:
     chronicle.at = 20.0
     chronicle.afflict("B1")
     chronicle.at = 21.0
@@ -66,7 +66,7 @@ def test_two_faults_at_one_place_end_with_the_later(chronicle: Clocked) -> None:
     assert not chronicle.is_afflicted(EDGE)
 
 
-def test_what_breaks_by_itself_may_have_been_dead_for_a_while(chronicle: Clocked) -> None:
+def test_an_unplanned_failure_counts_from_before_it_was_noticed(chronicle: Clocked) -> None:
     chronicle.at = 50.0
     chronicle.notice(EDGE)
     spans = chronicle.history.disturbed[EDGE]
@@ -74,7 +74,7 @@ def test_what_breaks_by_itself_may_have_been_dead_for_a_while(chronicle: Clocked
     assert not spans.meets(11.0, 49.9 - LOOKBACK_S)
 
 
-def test_what_happens_while_we_pack_up_does_not_count(chronicle: Clocked) -> None:
+def test_failures_during_the_shutdown_do_not_count(chronicle: Clocked) -> None:
     chronicle.recording = False
     chronicle.notice(EDGE)
     assert not chronicle.is_troubled(EDGE)

@@ -100,7 +100,7 @@ def test_sure_events_are_counted_apart() -> None:
     assert judge(PLAN, chronicle, {}).delivery == {}
 
 
-def test_what_the_recorder_found_odd_counts() -> None:
+def test_an_oddity_found_by_the_recorder_is_a_violation() -> None:
     chronicle = a_peaceful_run()
     chronicle.history.odd("settles", "never at rest")
     report = judge(PLAN, chronicle, {})

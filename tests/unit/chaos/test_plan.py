@@ -66,7 +66,7 @@ def test_a_single_broker_has_no_links_to_break() -> None:
     assert kinds == set(DECK) - set(ON_LINKS)
 
 
-def test_even_a_moment_has_its_fault() -> None:
+def test_even_the_shortest_run_has_a_fault() -> None:
     assert [strike.kind for strike in ChaosPlan(seconds=0.1).strikes()] == ["kill"]
 
 

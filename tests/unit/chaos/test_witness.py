@@ -117,7 +117,7 @@ def test_an_operation_and_its_answer(scene: Scene) -> None:
     assert scene.machine.at_rest
 
 
-def test_what_holds_here_only_is_not_called_effective(scene: Scene) -> None:
+def test_an_operation_that_did_not_wait_is_not_recorded_as_effective(scene: Scene) -> None:
     scene.ask(wait=False)
     scene.received(Done(1))
     operation = scene.history.sessions[0].operations[1]
@@ -144,14 +144,14 @@ def test_a_failure_ends_what_it_asked_for(scene: Scene) -> None:
     assert (operation.answer, operation.missing, operation.gone) == ("NotEffective", ("B9",), True)
 
 
-def test_an_answer_that_changes_is_odd(scene: Scene) -> None:
+def test_a_changed_answer_is_reported(scene: Scene) -> None:
     scene.ask()
     scene.received(Done(1))
     scene.received(Failed(1, "NotEffective", "on second thoughts"))
     assert scene.oddities() == ["answers"]
 
 
-def test_a_resumed_session_goes_on(scene: Scene) -> None:
+def test_a_resumed_session_is_recorded_as_the_same_session(scene: Scene) -> None:
     scene.ask()
     scene.closed()
     assert scene.history.disturbed[0].open
@@ -183,7 +183,7 @@ def test_a_lease_that_ran_out_breaks_none(scene: Scene) -> None:
     assert scene.chronicle.lost_sessions == 1
 
 
-def test_an_epoch_that_is_issued_twice_is_odd(scene: Scene) -> None:
+def test_an_epoch_issued_twice_is_reported(scene: Scene) -> None:
     scene.closed()
     scene.chronicle.at = LEASE_S + 1.0
     scene.welcome("B1-1.1")
@@ -213,7 +213,7 @@ def test_a_delivery_names_its_event_and_its_subscription(scene: Scene) -> None:
     assert (delivery.handle, delivery.publisher) == (handle, "ann")
 
 
-def test_an_event_that_was_altered_is_nobodys(scene: Scene) -> None:
+def test_an_altered_event_matches_no_publication(scene: Scene) -> None:
     scene.ask()
     scene.publish(7)
     other = encode_event({"x": 8}, b"0")
@@ -221,7 +221,7 @@ def test_an_event_that_was_altered_is_nobodys(scene: Scene) -> None:
     assert scene.history.deliveries[0].event is None
 
 
-def test_a_delivery_for_no_subscription_is_odd(scene: Scene) -> None:
+def test_a_delivery_without_a_subscription_is_reported(scene: Scene) -> None:
     (body,) = scene.publish(7)
     scene.received(Deliver([Delivery((5,), Publication("ann", 1, Raw(body)))]))
     assert scene.oddities() == ["soundness"]
@@ -243,7 +243,7 @@ def test_a_goodbye_ends_the_session(scene: Scene) -> None:
     assert scene.history.sessions[0].ended_at == 6.0
 
 
-def test_a_dismissal_is_odd(scene: Scene) -> None:
+def test_a_refused_session_is_reported(scene: Scene) -> None:
     scene.received(Goodnight("VersionError", "you are too old"))
     scene.take()
     assert scene.oddities() == ["sessions"]
@@ -277,7 +277,7 @@ def test_sure_events_and_losses_are_written_down_once(scene: Scene) -> None:
     assert scene.history.losses == [LossRecord(0, "B1.1", 8, 9)]
 
 
-async def test_a_broker_that_talks_nonsense_is_odd(scene: Scene) -> None:
+async def test_an_invalid_answer_of_a_broker_is_reported(scene: Scene) -> None:
     driver = FrailDriver(["tcp://127.0.0.1:1"], scene.machine, recorder=scene.witness)
     driver.heard([encode(Done(99))])
     assert scene.oddities() == ["invariants"]

@@ -63,7 +63,7 @@ def test_every_command_explains_itself(
     assert "--json" in help_text
 
 
-def test_nothing_asked_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_motet_without_arguments_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == console.MISUSE
     assert "Usage: motet" in capsys.readouterr().out
 
@@ -140,7 +140,9 @@ def test_debug_shows_the_traceback() -> None:
 
 
 @pytest.mark.parametrize("command", [["pub", URL, "a=1"], ["sub", URL, "a = 1"], ["status", URL]])
-def test_nobody_there_is_status_1(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_fails_with_status_1_if_no_broker_answers(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(command) == console.FAILED
     captured = capsys.readouterr()
     said = captured.err + captured.out
@@ -227,7 +229,7 @@ def test_keywords_in_errors_stand_where_the_command_line_finds_them() -> None:
         (["log", "read", URL, "--since", "0"], "--since is a tick from 1"),
     ],
 )
-def test_what_the_client_refuses_is_said_in_options(
+def test_an_error_of_the_client_names_the_command_line_option(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == console.MISUSE

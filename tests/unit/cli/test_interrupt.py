@@ -32,7 +32,9 @@ def start(*words: str) -> tuple[subprocess.Popen[str], list[int]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_one_line_and_takes_everybody_along(number: signal.Signals) -> None:
+def test_an_interrupted_command_prints_one_line_and_ends_its_child_processes(
+    number: signal.Signals,
+) -> None:
     process, family = start("once")
     assert len(family) == 2
     assert set(family) <= descendants(process.pid)
@@ -42,7 +44,7 @@ def test_it_says_one_line_and_takes_everybody_along(number: signal.Signals) -> N
     assert not living(family)
 
 
-def test_what_runs_until_somebody_has_seen_enough_is_not_the_end() -> None:
+def test_an_interrupt_may_end_only_the_first_part_of_a_command() -> None:
     process, family = start("twice")
     process.send_signal(signal.SIGINT)
     assert process.stdout is not None
@@ -71,7 +73,7 @@ def test_a_terminal_gets_its_cursor_back() -> None:
     assert said == f"{interrupt.CLEAR_LINE}interrupted; nothing is lost\r\n"
 
 
-def test_otherwise_it_is_as_if_nobody_waited() -> None:
+def test_an_interruptible_function_restores_the_signal_handler() -> None:
     before = signal.getsignal(signal.SIGINT)
     assert job("done") == 7
     with pytest.raises(MotetError, match="it broke"):

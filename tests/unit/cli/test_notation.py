@@ -48,7 +48,7 @@ def test_a_word_means_what_it_looks_like(text: str, value: object) -> None:
     assert type(found) is type(value)
 
 
-def test_words_make_attributes_and_colon_forces_text() -> None:
+def test_arguments_become_attributes_and_a_colon_forces_text() -> None:
     attributes = notation.attributes_of(["a=1", "b:=1", "c=x=y", "d:=", "e.f=true"])
     assert attributes == {"a": 1, "b": "1", "c": "x=y", "d": "", "e.f": True}
 
@@ -59,7 +59,7 @@ def test_wrong_words_are_misuse(words: list[str]) -> None:
         notation.attributes_of(words)
 
 
-def test_what_is_printed_as_json_is_read_back() -> None:
+def test_printed_json_is_read_back_unchanged() -> None:
     values = {
         "b": True,
         "i": 2**62 + 1,

@@ -66,7 +66,7 @@ def test_a_folder_without_a_history_is_refused(
     assert "does not exist" in capsys.readouterr().err
 
 
-def test_what_is_missing_is_named_with_the_command(
+def test_missing_java_is_named_with_the_command_that_installs_it(
     folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(session.shutil, "which", lambda _: None)

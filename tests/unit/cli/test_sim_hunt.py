@@ -131,7 +131,7 @@ def test_a_signal_ends_it_with_a_summary(
     assert signal.getsignal(number) is before
 
 
-def test_it_ends_after_the_time_that_it_was_given(simulator: Simulator, tmp_path: Path) -> None:
+def test_a_hunt_ends_after_its_time_limit(simulator: Simulator, tmp_path: Path) -> None:
     words = ["sim", "--seeds", "random", "--seconds", "0", "--findings", str(tmp_path)]
     assert run(words) == FINE
     assert len(simulator.runs) == 1

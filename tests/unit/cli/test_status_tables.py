@@ -44,7 +44,7 @@ def shown(answer: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("clients", "said"), [(1, "1 client in"), (3, "3 clients in")])
-def test_whom_clients_in_total_order_wait_for(clients: int, said: str) -> None:
+def test_the_status_names_the_pubend_that_total_order_waits_for(clients: int, said: str) -> None:
     stall = {"clients": clients, "since_s": time.time() - 60}
     text = shown(state(total_order={"clients": 4, "waiting_for": {"B3.7": stall}}))
     assert f"events of {said} total order wait for B3.7 since" in text

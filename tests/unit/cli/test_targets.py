@@ -95,7 +95,7 @@ def test_every_command_looks_into_the_folder(
     assert "no broker answers at motet://127.0.0.1:1" in said
 
 
-def test_words_behind_an_address() -> None:
+def test_arguments_are_split_from_the_address() -> None:
     assert split_address(None, []) == ("", [])
     assert split_address(URL, ["a=1"]) == (URL, ["a=1"])
     assert split_address("a=motet://x", ["b=2"]) == ("", ["a=motet://x", "b=2"])

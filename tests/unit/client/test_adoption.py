@@ -76,7 +76,7 @@ def test_requests_go_on_where_the_session_is() -> None:
     assert [o.name for o in machine.requests.in_force()] == ["g", "other"]
 
 
-def test_what_was_not_answered_yet_is_asked_again() -> None:
+def test_an_unanswered_operation_of_the_session_is_requested_again() -> None:
     machine = durable()
     machine.take()
     (again,) = sent(machine, left(Stands(3, "subscribe", "f", F, answered=False)))
@@ -89,7 +89,7 @@ def test_what_was_not_answered_yet_is_asked_again() -> None:
     assert list(machine.requests.standing) == [operation.handle]
 
 
-def test_what_was_asked_for_before_the_welcome_finds_its_place() -> None:
+def test_operations_requested_before_the_welcome_are_matched_with_the_session() -> None:
     machine = durable()
     same = machine.request("subscribe", F, name="f")
     other = machine.request("subscribe", G, name="g")
@@ -177,7 +177,7 @@ def test_a_lost_session_is_made_up_from_the_logs() -> None:
     assert (brought.ticks, brought.every) == ([35], (handle,))
 
 
-def test_who_has_read_does_not_go_back() -> None:
+def test_since_is_refused_after_the_client_has_read_the_log() -> None:
     machine = durable()
     machine.take()
     sent(machine, left(Stands(3, "subscribe", "f", F)), events(9))
@@ -207,7 +207,7 @@ def test_only_a_durable_client_gets_a_session_that_it_did_not_ask_for() -> None:
         machine.received(left())
 
 
-def test_failures_of_others_are_not_ours() -> None:
+def test_a_name_conflict_fails_only_the_new_request() -> None:
     machine = durable()
     handle = machine.request("subscribe", F, name="f")
     machine.take()

@@ -47,7 +47,7 @@ def test_a_plan_costs_letters_echoes_and_two_floods() -> None:
     assert told.as_dict()["phases"][0]["name"] == "engage"
 
 
-def test_what_is_only_taken_back_crosses_no_link() -> None:
+def test_an_unsubscription_alone_crosses_no_link() -> None:
     made = Plan()
     made.unsubscribe("near", "old")
     operate = made.explain(sketch()).phases[1]
@@ -61,7 +61,7 @@ def test_a_plan_without_an_overlay_has_phases_and_no_numbers() -> None:
     assert "?" in str(told)
 
 
-def test_what_would_be_refused_is_said_before() -> None:
+def test_explain_predicts_refusals() -> None:
     assert "away: not connected" in plan("away").explain(sketch()).hints[0]
     assert "no root" in plan("near").explain(sketch(root="")).hints[0]
     with pytest.raises(PlanError, match="empty"):
@@ -92,7 +92,7 @@ def test_a_hint_says_when_a_plan_would_do() -> None:
     assert explain_transaction([], True, None).hints == ()
 
 
-def test_what_was_done_shows_how_long_it_took() -> None:
+def test_an_explained_transaction_shows_durations() -> None:
     made = [Made("invite", "{'assign': 1}", 0.0123, 2), Made("commit", "", 0.5)]
     told = str(explain_transaction(made, True, sketch()))
     assert "2 reached (took 12.3 ms)" in told

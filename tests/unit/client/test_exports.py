@@ -21,14 +21,14 @@ def test_the_top_level_has_few_names() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_what_is_promised_exists(module: object) -> None:
+def test_every_exported_name_exists(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert len(names) == len(set(names))
     for name in names:
         assert hasattr(module, name)
 
 
-def test_whatever_waits_in_vain_is_a_timeout_for_python_too() -> None:
+def test_errors_of_waiting_are_timeout_errors() -> None:
     for kind in (errors.NotEffective, errors.OutcomeUnknown, errors.NoAnswer, errors.TimedOut):
         assert issubclass(kind, TimeoutError)
         assert issubclass(kind, errors.UnavailableError)

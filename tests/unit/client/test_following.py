@@ -78,7 +78,7 @@ def test_a_new_session_is_told_behind_what_is_renewed() -> None:
     assert [frame.sequence for frame in again] == [1, 2]
 
 
-def test_nobody_waits_for_a_consent_that_is_renewed() -> None:
+def test_a_renewed_consent_reports_no_answer() -> None:
     machine = willing()
     reopen(machine, welcome("B1-2"))
     machine.received(Done(1))
@@ -105,7 +105,7 @@ def test_a_consent_under_way_is_sent_again_once_and_answered() -> None:
     assert happened(machine) == [Resolved(handle, None)]
 
 
-def test_who_has_not_consented_asks_for_nothing() -> None:
+def test_a_client_without_consent_renews_none() -> None:
     machine = opened()
     machine.request("subscribe", F)
     machine.take()
@@ -116,7 +116,7 @@ def test_who_has_not_consented_asks_for_nothing() -> None:
 # ── what a plan has put in force ─────────────────────────────────────────────────────────
 
 
-def test_what_has_begun_is_in_force_under_the_number_that_the_broker_gave() -> None:
+def test_an_operation_begun_by_a_plan_has_the_number_given_by_the_broker() -> None:
     machine = willing()
     machine.received(Decided(TX, 7, True, "", (BEGUN, OFFER)))
     (told,) = happened(machine)
@@ -131,7 +131,7 @@ def test_what_has_begun_is_in_force_under_the_number_that_the_broker_gave() -> N
     assert brought(machine) == [(5, told.began[0].handle)]
 
 
-def test_it_is_taken_back_by_that_number() -> None:
+def test_an_operation_begun_by_a_plan_is_removed_by_its_number() -> None:
     machine = willing()
     machine.received(Decided(TX, 7, True, "", (BEGUN,)))
     (operation,) = begun(machine)
@@ -141,7 +141,7 @@ def test_it_is_taken_back_by_that_number() -> None:
     assert standing(machine) == [("subscribe", 2)]
 
 
-def test_in_another_session_it_is_asked_for_like_any_other() -> None:
+def test_an_operation_begun_by_a_plan_is_requested_again_in_a_new_session() -> None:
     machine = willing()
     machine.received(Decided(TX, 7, True, "", (BEGUN,)))
     machine.take()
@@ -150,7 +150,7 @@ def test_in_another_session_it_is_asked_for_like_any_other() -> None:
     assert (again[1].filter, again[1].name) == (G, "g")
 
 
-def test_what_is_told_again_after_a_reconnect_changes_nothing() -> None:
+def test_a_decision_repeated_after_a_reconnect_changes_nothing() -> None:
     machine = willing()
     told = Decided(TX, 7, True, "", (BEGUN, OFFER), (2,))
     machine.received(told)
@@ -162,7 +162,7 @@ def test_what_is_told_again_after_a_reconnect_changes_nothing() -> None:
     assert standing(machine) == before == [("subscribe", FIRST), ("advertise", FIRST + 1)]
 
 
-def test_what_is_being_taken_back_does_not_begin_again() -> None:
+def test_a_repeated_decision_does_not_begin_operations_that_are_being_removed() -> None:
     machine = willing()
     told = Decided(TX, 7, True, "", (BEGUN, OFFER))
     machine.received(told)
@@ -176,7 +176,7 @@ def test_what_is_being_taken_back_does_not_begin_again() -> None:
     assert standing(machine) == [("subscribe", 2)]
 
 
-def test_what_was_under_way_when_the_connection_broke_is_told_again() -> None:
+def test_a_decision_lost_with_the_connection_is_received_again() -> None:
     machine = willing()
     reopen(machine, welcome(resumed=True))
     machine.received(Decided(TX, 7, True, "", (BEGUN,)))
@@ -186,7 +186,7 @@ def test_what_was_under_way_when_the_connection_broke_is_told_again() -> None:
 # ── what a plan has ended ────────────────────────────────────────────────────────────────
 
 
-def test_what_has_ended_is_ours_until_the_broker_says_that_it_is_over() -> None:
+def test_a_subscription_ended_by_a_plan_finishes_when_the_broker_says_so() -> None:
     machine = willing()
     (held,) = machine.requests.in_force()
     machine.received(Decided(TX, 7, True, "", (), (2,)))
@@ -202,7 +202,7 @@ def test_what_has_ended_is_ours_until_the_broker_says_that_it_is_over() -> None:
     assert happened(machine) == []
 
 
-def test_what_a_plan_has_begun_another_ends() -> None:
+def test_a_plan_ends_operations_begun_by_another_plan() -> None:
     machine = willing()
     machine.received(Decided(TX, 7, True, "", (BEGUN, OFFER)))
     subscription, offer = begun(machine)
@@ -214,7 +214,7 @@ def test_what_a_plan_has_begun_another_ends() -> None:
     assert happened(machine) == [Finished(subscription.handle)]
 
 
-def test_what_is_over_before_its_decision_is_told_again_does_not_end_twice() -> None:
+def test_a_repeated_decision_does_not_end_a_finished_subscription_twice() -> None:
     machine = willing()
     told = Decided(TX, 7, True, "", (), (2,))
     machine.received(told)
@@ -226,7 +226,7 @@ def test_what_is_over_before_its_decision_is_told_again_does_not_end_twice() -> 
     assert happened(machine) == [Concluded(TX, 7, True, "")]
 
 
-def test_what_has_ended_before_the_answer_to_it_came_stands_no_more() -> None:
+def test_a_subscription_ended_before_its_answer_is_not_active() -> None:
     machine = opened()
     machine.parts.ask(ConsentRequest(0))
     machine.request("subscribe", F)
@@ -236,7 +236,7 @@ def test_what_has_ended_before_the_answer_to_it_came_stands_no_more() -> None:
     assert machine.requests.in_force() == []
 
 
-def test_who_takes_back_what_a_plan_takes_back_hears_so() -> None:
+def test_unsubscribing_fails_if_a_plan_ends_the_subscription_first() -> None:
     machine = willing()
     (held,) = machine.requests.in_force()
     machine.request("unsubscribe", target=held.handle)
@@ -279,7 +279,7 @@ def test_the_decision_is_heard_before_the_events() -> None:
     assert [type(each) for each in happened(machine)] == [Concluded, Brought]
 
 
-def test_what_comes_behind_one_that_waits_waits_too() -> None:
+def test_deliveries_after_one_that_waits_for_a_decision_wait_too() -> None:
     machine = willing()
     (held,) = machine.requests.in_force()
     machine.received(delivered(5))
@@ -303,7 +303,7 @@ def test_frames_that_belong_together_wait_together() -> None:
     assert [tick for tick, _ in brought(machine)] == [5, 6]
 
 
-def test_what_waits_when_the_connection_breaks_comes_again() -> None:
+def test_a_waiting_delivery_is_received_again_after_a_reconnect() -> None:
     machine = willing()
     machine.received(delivered(5))
     reopen(machine, welcome(resumed=True))
@@ -313,7 +313,7 @@ def test_what_waits_when_the_connection_breaks_comes_again() -> None:
     assert [tick for tick, _ in brought(machine)] == [5]
 
 
-def test_who_executes_a_plan_waits_too() -> None:
+def test_the_coordinator_of_a_plan_holds_early_deliveries() -> None:
     machine = opened()
     machine.parts.ask(ExecuteRequest(0, (("alice", ()),)))
     machine.received(delivered(5))
@@ -322,7 +322,7 @@ def test_who_executes_a_plan_waits_too() -> None:
     assert [tick for tick, _ in brought(machine)] == [5]
 
 
-def test_what_it_has_taken_back_itself_is_not_waited_for() -> None:
+def test_a_delivery_to_a_subscription_being_removed_does_not_wait() -> None:
     machine = willing()
     machine.received(Decided(TX, 7, True, "", (BEGUN,)))
     (operation,) = begun(machine)
@@ -347,7 +347,7 @@ def test_a_later_process_finds_what_a_plan_has_left() -> None:
     assert sent(machine) == [ConsentRequest(5, 5.0)]
 
 
-def test_nobody_is_called_for_a_plan() -> None:
+def test_a_plan_calls_no_invitation_handler() -> None:
     machine = willing()
     machine.received(Decided(TX, 7, True, "", (BEGUN,), (2,)))
     assert not [each for each in happened(machine) if isinstance(each, Summoned)]

@@ -171,7 +171,7 @@ async def test_two_threads_never_interleave_their_frames() -> None:
         assert BEAT in found
 
 
-async def test_a_peer_that_is_gone_is_noticed_by_whichever_thread_writes_first() -> None:
+async def test_a_lost_peer_is_noticed_by_the_first_thread_that_writes() -> None:
     async with connected(0.02) as (listener, far):
         far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         far.close()

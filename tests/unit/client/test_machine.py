@@ -142,7 +142,7 @@ def test_a_broker_with_an_old_copy_of_its_state_is_not_asked_again() -> None:
     assert machine.state == "ended"
 
 
-def test_what_is_made_before_the_welcome_leaves_after_it_in_order() -> None:
+def test_requests_made_before_the_welcome_are_sent_after_it_in_order() -> None:
     machine = ClientMachine("alice")
     machine.request("advertise", F)
     machine.publish(bodies("a"))
@@ -212,7 +212,7 @@ def test_a_session_lost_twice_during_renewal_renews_again() -> None:
     assert again == [AdvertiseRequest(1, F, False)]
 
 
-def test_what_was_being_taken_back_is_gone_with_the_session() -> None:
+def test_operations_being_removed_end_with_the_session() -> None:
     machine = opened()
     kept = machine.request("advertise", F)
     gone = machine.request("subscribe", F)
@@ -245,7 +245,7 @@ def test_a_renewal_that_fails_is_told() -> None:
 
 
 @pytest.mark.parametrize("heartbeat_s", [0.0, -1.0, 1e9, float("inf"), float("nan")])
-def test_a_heartbeat_that_nobody_could_keep_is_the_brokers_mistake(heartbeat_s: float) -> None:
+def test_an_impossible_heartbeat_is_a_protocol_error_of_the_broker(heartbeat_s: float) -> None:
     machine = ClientMachine("alice")
     machine.opened()
     machine.take()
@@ -449,7 +449,7 @@ def test_frames_carry_one_kind_and_one_counter_numbers_both() -> None:
     ]
 
 
-def test_what_is_given_up_is_skipped_and_settled_when_its_turn_comes() -> None:
+def test_publications_given_up_are_skipped_and_settled_in_order() -> None:
     machine = opened()
     for name, sure in zip("abcdef", (False, True, False, False, True, False), strict=True):
         machine.publish(bodies(name), sure)
@@ -474,7 +474,7 @@ def test_what_is_given_up_is_skipped_and_settled_when_its_turn_comes() -> None:
     ]
 
 
-def test_what_is_given_up_stays_so_in_the_next_connection_and_ends_with_the_session() -> None:
+def test_publications_given_up_stay_so_until_the_session_ends() -> None:
     machine = opened()
     machine.publish(bodies("a"), sure=True)
     machine.publish(bodies("b"), sure=False)
@@ -532,7 +532,7 @@ def test_refusals_that_the_broker_forgot_leave_the_fate_unknown() -> None:
 @pytest.mark.parametrize(
     ("answer", "first"), [(welcome(resumed=True, forgot=True), 2), (welcome("B1-2"), 1)]
 )
-def test_what_was_never_sent_is_sent_whatever_happened(answer: Welcome, first: int) -> None:
+def test_an_unsent_publication_is_sent_after_any_welcome(answer: Welcome, first: int) -> None:
     machine = opened()
     machine.publish(bodies("sent"), sure=False)
     machine.closed()
@@ -580,7 +580,7 @@ def test_requests_are_resolved_in_any_order() -> None:
     assert list(machine.requests.standing) == [one]
 
 
-def test_only_what_is_in_force_can_be_taken_back_and_only_once() -> None:
+def test_only_an_active_operation_can_be_removed_and_only_once() -> None:
     machine = opened()
     handle = machine.request("subscribe", F)
     with pytest.raises(NoSuchOperation):
@@ -598,7 +598,7 @@ def test_only_what_is_in_force_can_be_taken_back_and_only_once() -> None:
     assert happened(machine) == [Arrived([((), event)], 0)]
 
 
-def test_an_abandoned_subscription_is_taken_back_quietly() -> None:
+def test_an_abandoned_subscription_is_removed_silently() -> None:
     machine = opened()
     handle = machine.request("subscribe", F)
     machine.take()
@@ -612,7 +612,7 @@ def test_an_abandoned_subscription_is_taken_back_quietly() -> None:
 
 
 @pytest.mark.parametrize("kind", ["advertise", "subscribe"])
-def test_what_is_abandoned_after_its_answer_is_taken_back_and_not_renewed(kind: Any) -> None:
+def test_an_operation_abandoned_after_its_answer_is_removed_and_not_renewed(kind: Any) -> None:
     machine = opened()
     handle = machine.request(kind, F)
     machine.received(Done(1))
@@ -626,7 +626,7 @@ def test_what_is_abandoned_after_its_answer_is_taken_back_and_not_renewed(kind: 
     assert list(machine.requests.standing) == []
 
 
-def test_what_is_abandoned_while_it_is_renewed_is_taken_back() -> None:
+def test_an_operation_abandoned_during_renewal_is_removed() -> None:
     machine = opened()
     handle = machine.request("subscribe", F)
     machine.received(Done(1))
@@ -639,7 +639,7 @@ def test_what_is_abandoned_while_it_is_renewed_is_taken_back() -> None:
     assert (happened(machine), list(machine.requests.standing)) == ([], [])
 
 
-def test_what_is_abandoned_before_it_was_sent_leaves_no_trace() -> None:
+def test_an_operation_abandoned_before_it_was_sent_leaves_no_trace() -> None:
     machine = opened()
     machine.request("advertise", F)
     machine.closed()

@@ -190,7 +190,7 @@ async def test_iteration_raises_what_ended_the_session() -> None:
         await anext(subscription)
 
 
-async def test_two_readers_share_and_a_cancelled_one_harms_nobody() -> None:
+async def test_readers_share_events_and_a_cancelled_reader_takes_none() -> None:
     subscription = Subscription(EVERYTHING, _nothing, progress=idle())
     readers = [asyncio.ensure_future(_next(subscription)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -210,7 +210,7 @@ async def test_each_standing_has_its_own_verb_only() -> None:
     assert not hasattr(Advertisement(EVERYTHING, _nothing), "unsubscribe")
 
 
-async def test_a_callback_that_awaits_something_cancelled_has_failed_and_goes_on(
+async def test_a_callback_that_awaits_a_cancelled_future_fails_and_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.CRITICAL, "motet.client")

@@ -92,7 +92,7 @@ def test_steps_of_other_plans_are_refused() -> None:
     assert plan.steps == [mine]  # what was refused is not in it
 
 
-def test_an_empty_plan_is_none() -> None:
+def test_an_empty_plan_is_an_error() -> None:
     with pytest.raises(PlanError, match="the plan is empty"):
         Plan().parts()
 
@@ -155,7 +155,7 @@ def test_a_plan_is_as_long_as_its_steps() -> None:
     assert len(plan.steps) == 6000
 
 
-def test_a_plan_does_not_take_back_what_it_adds() -> None:
+def test_a_plan_cannot_remove_an_operation_that_it_adds() -> None:
     plan = Plan()
     plan.unsubscribe("a", "x")
     plan.subscribe("a", "n > 1", name="x")  # another filter for it: that one can be

@@ -104,7 +104,7 @@ async def step(subscription: Subscription) -> int:
 # ── positions ────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_event_is_done_with_when_the_next_one_is_asked_for() -> None:
+async def test_an_event_is_processed_when_the_next_one_is_requested() -> None:
     scene = Scene()
     subscription = scene.subscribe()
     scene.deliver(3, 5, 8, upto=9)
@@ -136,7 +136,7 @@ async def test_the_slowest_subscription_counts() -> None:
     assert scene.processed() == {"p": 4}
 
 
-async def test_the_slowest_counts_whoever_is_asked_first() -> None:
+async def test_the_slowest_subscription_determines_progress() -> None:
     scene = Scene()
     first, second = scene.subscribe(), scene.subscribe()
     scene.deliver(1, 2, 3, 4)
@@ -189,7 +189,7 @@ async def test_a_subscription_that_is_over_holds_nothing_back() -> None:
     assert await step(subscription) == 3  # what is buffered can still be read
 
 
-async def test_events_for_nobody_are_done_with() -> None:
+async def test_events_without_a_subscription_are_processed_at_once() -> None:
     scene = Scene()
     scene.deliver(3, 4)
     await asyncio.wait_for(scene.told.wait(), PATIENCE_S)
@@ -276,7 +276,7 @@ async def test_telling_costs_far_less_than_a_frame_for_each_event() -> None:
     assert scene.sent[-1] == Processed("p", 9_999)
 
 
-async def test_a_callback_is_done_with_an_event_when_it_returns() -> None:
+async def test_an_event_is_processed_when_its_callback_returns() -> None:
     scene = Scene()
     seen: list[object] = []
     go_on = asyncio.Event()
@@ -332,7 +332,7 @@ async def test_readers_in_threads_are_never_ahead_of_themselves() -> None:
             await scene.told.wait()
 
 
-async def test_after_the_end_nobody_is_told() -> None:
+async def test_a_closed_client_reports_no_progress() -> None:
     scene = Scene()
     subscription = scene.subscribe()
     scene.deliver(3, 4)
@@ -356,7 +356,7 @@ async def test_losses_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -
     assert [await step(subscription), await step(subscription)] == [3, 9]
 
 
-async def test_losses_are_raised_in_their_place_for_those_who_want_it(
+async def test_losses_are_raised_in_order_if_on_loss_is_raise(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.CRITICAL, "motet.client")
@@ -379,7 +379,7 @@ async def test_losses_are_raised_in_their_place_for_those_who_want_it(
 
 
 @pytest.mark.parametrize(("on_loss", "callback"), [("ignore", None), ("raise", print)])
-def test_losses_are_told_in_one_of_two_ways(on_loss: str, callback: Callback | None) -> None:
+def test_on_loss_accepts_two_values(on_loss: str, callback: Callback | None) -> None:
     check_callback(callback, "count")
     with pytest.raises(MisuseError):
         check_callback(callback, on_loss)

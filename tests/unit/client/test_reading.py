@@ -57,7 +57,7 @@ class Broken:
         raise OSError(f"cannot send {bodies}")
 
 
-async def test_an_answer_that_nobody_awaits_is_not_complained_about() -> None:
+async def test_an_unawaited_answer_logs_no_exception() -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
     line = _Exchange()
@@ -72,7 +72,7 @@ async def test_an_answer_that_nobody_awaits_is_not_complained_about() -> None:
 
 
 @pytest.mark.parametrize("tick", [-1, 2**62, 2**70, True])
-async def test_a_cursor_stands_at_a_tick(tick: int) -> None:
+async def test_the_position_of_a_cursor_must_be_a_tick(tick: int) -> None:
     with pytest.raises(MisuseError, match="the position of a cursor is a tick"):
         await TwoLogs().set_cursor("nightly", tick)
 

@@ -95,7 +95,7 @@ def test_pubends_have_their_own_ticks() -> None:
     assert machine.streams.received == {"p": 6, "q": 3}
 
 
-def test_what_has_come_before_is_not_told_again() -> None:
+def test_events_received_before_are_not_reported_again() -> None:
     machine = subscribed(2)
     hear(machine, delivered(3, 5, upto=6))
     assert hear(machine, delivered(3, 5, upto=6)) == []
@@ -142,7 +142,7 @@ def test_subscriptions_that_are_gone_get_nothing() -> None:
 # ── what is lost ─────────────────────────────────────────────────────────────────────────
 
 
-def test_losses_are_told_in_their_place() -> None:
+def test_losses_are_reported_in_order() -> None:
     machine = subscribed(2)
     each = [(1,), (2,), (1, 2)]
     lost = ((1, 4), (7, 7), (30, 40))
@@ -182,7 +182,7 @@ def test_the_broker_hears_only_news_of_what_is_processed() -> None:
     assert machine.take().send == [Processed("p", 5), Processed("p", 9)]
 
 
-def test_what_was_processed_is_told_again_after_a_reconnect() -> None:
+def test_progress_is_reported_again_after_a_reconnect() -> None:
     machine = subscribed()
     hear(machine, delivered(5, 9), delivered(4, pubend="q"))
     machine.processed("p", 5)

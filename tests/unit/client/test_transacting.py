@@ -61,7 +61,7 @@ def test_a_refusal_is_an_answer() -> None:
     assert standing(machine) == []
 
 
-def test_what_is_added_stays_if_it_commits() -> None:
+def test_an_addition_stays_if_its_transaction_commits() -> None:
     machine = opened()
     handle = machine.parts.request(TAG, "subscribe", F, name="x")
     assert sent(machine) == [SubscribeRequest(1, F, True, 10.0, "x", {}, TAG)]
@@ -71,7 +71,7 @@ def test_what_is_added_stays_if_it_commits() -> None:
     assert standing(machine) == [handle]
 
 
-def test_what_is_added_goes_if_it_aborts() -> None:
+def test_an_addition_is_removed_if_its_transaction_aborts() -> None:
     machine = opened()
     handle = machine.parts.request(TAG, "subscribe", F)
     machine.received(Done(1))
@@ -85,7 +85,7 @@ def test_what_is_added_goes_if_it_aborts() -> None:
     assert standing(machine) == []
 
 
-def test_what_is_ended_is_ours_until_the_broker_says_that_it_is_over() -> None:
+def test_a_subscription_ended_in_a_transaction_finishes_when_the_broker_says_so() -> None:
     machine = begun()
     (handle,) = standing(machine)
     machine.parts.request(TAG, "unsubscribe", target=handle)
@@ -116,7 +116,7 @@ def test_an_answer_that_comes_behind_the_decision_puts_nothing_in_force() -> Non
     assert happened(machine) == [Finished(ended)]
 
 
-def test_what_a_decision_has_ended_is_not_asked_for_in_the_next_session() -> None:
+def test_a_subscription_ended_by_a_decision_is_not_renewed() -> None:
     machine = opened()
     ended = machine.request("subscribe", F)
     machine.parts.request(TAG, "unsubscribe", target=ended)
@@ -126,7 +126,7 @@ def test_what_a_decision_has_ended_is_not_asked_for_in_the_next_session() -> Non
     assert again == []
 
 
-def test_what_was_to_end_stays_if_it_aborts() -> None:
+def test_a_subscription_stays_if_the_transaction_that_ends_it_aborts() -> None:
     machine = begun()
     (handle,) = standing(machine)
     machine.parts.request(TAG, "unsubscribe", target=handle)
@@ -135,7 +135,7 @@ def test_what_was_to_end_stays_if_it_aborts() -> None:
     assert standing(machine) == [handle]
 
 
-def test_nothing_is_taken_back_twice() -> None:
+def test_an_operation_cannot_be_removed_twice() -> None:
     machine = begun()
     (handle,) = standing(machine)
     machine.parts.request(TAG, "unsubscribe", target=handle)
@@ -150,7 +150,7 @@ def test_nothing_is_taken_back_twice() -> None:
         machine.parts.request(TAG, "unsubscribe", target=own)
 
 
-def test_an_addition_that_nobody_waits_for_is_taken_back_in_its_transaction() -> None:
+def test_an_abandoned_addition_is_removed_in_its_transaction() -> None:
     machine = opened()
     handle = machine.parts.request(TAG, "subscribe", F)
     machine.take()
@@ -164,7 +164,7 @@ def test_an_addition_that_nobody_waits_for_is_taken_back_in_its_transaction() ->
     assert standing(machine) == []
 
 
-def test_who_is_invited_twice_is_called_once() -> None:
+def test_a_repeated_invitation_calls_the_handler_once() -> None:
     machine = opened()
     invited = Invited("bob/B2-1/1", 5.0, "00000001/alice", OpId("bob", "B2-1", 2), b"")
     machine.received(invited)
@@ -175,7 +175,7 @@ def test_who_is_invited_twice_is_called_once() -> None:
     assert Summoned(invited) in happened(machine)
 
 
-def test_words_that_come_again_do_no_harm() -> None:
+def test_repeated_answers_change_nothing() -> None:
     machine = begun()
     before = standing(machine)
     machine.received(Decided(TX, 7, True))
@@ -185,7 +185,7 @@ def test_words_that_come_again_do_no_harm() -> None:
     assert all(isinstance(each, Concluded) for each in happened(machine))
 
 
-def test_what_an_earlier_process_has_ended_is_over_for_this_one_too() -> None:
+def test_a_subscription_ended_by_an_earlier_process_finishes_for_this_one() -> None:
     machine = begun()
     (handle,) = standing(machine)
     machine.received(Over(1))

@@ -40,7 +40,7 @@ def assert_bounded(world: World, limits: Limits) -> None:
                 assert position.unacked <= limits.window_events + limits.piece_events
 
 
-def test_one_who_reads_nothing_for_an_hour_costs_little_and_gets_everything_later() -> None:
+def test_a_client_that_reads_nothing_for_an_hour_costs_little_memory_and_misses_nothing() -> None:
     world = World(LINE, {"P": "r"}, {"x": "a", "y": "a"}, limits=SMALL)
     for client in "xy":
         world.connect(client)
@@ -132,7 +132,7 @@ def test_a_pubend_that_is_down_is_asked_ever_more_rarely() -> None:
     world.settle(5.0)
 
 
-def test_a_cursor_older_than_retention_is_told_what_is_lost_and_goes_on() -> None:
+def test_a_client_with_a_cursor_older_than_retention_is_told_the_loss_and_continues() -> None:
     world = World(LINE, {"P": "r"}, {"x": "a"}, limits=SMALL)
     world.connect("x")
     world.subscribe("x", TOPICS, 1)
@@ -270,7 +270,7 @@ def test_nothing_is_released_while_a_pubend_is_expected() -> None:
     assert placed(merge) == [("A", [12], ())]
 
 
-def test_who_finishes_is_waited_for_no_more_but_keeps_its_place() -> None:
+def test_a_merge_does_not_wait_for_a_finished_pubend_but_keeps_its_events_in_order() -> None:
     merge = Merge()
     merge.join("A", 0)
     merge.join("B", 0)
@@ -301,7 +301,7 @@ def test_a_pubend_that_comes_back_takes_part_above_what_was_released_meanwhile()
     assert placed(merge) == [("B", [6], ((1, 4),))]
 
 
-def test_what_is_too_late_of_a_pubend_that_was_expected_for_too_long_is_lost() -> None:
+def test_late_events_of_a_pubend_that_was_given_up_are_lost() -> None:
     merge = Merge()
     merge.join("A", 0)
     merge.expect_only(["B"])
@@ -338,7 +338,7 @@ def test_a_merge_hands_out_what_it_held_back_in_pieces() -> None:
     assert max(len(run.ticks) for run in runs) <= 1024
 
 
-def test_a_lost_range_stands_where_it_ends() -> None:
+def test_a_lost_range_is_merged_at_its_end() -> None:
     merge = Merge()
     merge.join("A", 0)
     merge.join("B", 0)

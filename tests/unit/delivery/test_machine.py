@@ -68,21 +68,21 @@ def test_frames_travel(frame: DeliveryFrame) -> None:
         Nack(P, tuple((n, n) for n in range(0, 1000, 2))),
     ],
 )
-def test_what_a_peer_must_not_send_is_its_own_fault(frame: DeliveryFrame) -> None:
+def test_an_invalid_frame_of_a_peer_is_a_protocol_error(frame: DeliveryFrame) -> None:
     rig = edge()
     with pytest.raises(ProtocolError):
         rig.receive("up", frame)
     rig.machine.validate()
 
 
-def test_a_peer_that_contradicts_itself_is_told_so() -> None:
+def test_contradictory_knowledge_of_a_peer_is_a_protocol_error() -> None:
     rig = edge()
     rig.told(Span(1, 5, [3], [event("t", 1)]))
     with pytest.raises(ProtocolError, match="contradictory"):
         rig.told(Span(1, 5, [3], [event("t", 2)]), again=True)
 
 
-def test_who_speaks_for_a_pubend_of_ours_is_not_heard() -> None:
+def test_knowledge_of_neighbours_about_our_own_pubend_is_ignored() -> None:
     """A neighbour that does not know where a pubend is tells everybody, and us."""
     rig = Rig({"t": ["n"]}, ["n"])
     rig.host()
@@ -161,7 +161,7 @@ def test_the_future_is_answered_when_the_clock_allows() -> None:
         rig.publish(130)
 
 
-def test_after_a_restart_nothing_is_acknowledged_for_who_has_not_said_so_again() -> None:
+def test_after_a_restart_only_repeated_acknowledgements_count() -> None:
     rig = Rig({"t": ["n"]}, ["n"])
     out = rig.host(last=100)
     assert expectations(out) == [("n", 100)]
@@ -170,7 +170,7 @@ def test_after_a_restart_nothing_is_acknowledged_for_who_has_not_said_so_again()
     assert rig.machine.acknowledged(P) == 70
 
 
-def test_without_anybody_who_wants_it_everything_is_acknowledged() -> None:
+def test_without_subscribers_everything_is_acknowledged() -> None:
     rig = Rig({}, ["n"])
     rig.host(last=100)
     assert rig.machine.acknowledged(P) == 100
@@ -356,7 +356,7 @@ def test_subscriptions_that_all_match_are_named_once() -> None:
     assert (batch.every, batch.each, batch.upto) == ((1,), [], 20)
 
 
-def test_one_who_does_not_acknowledge_waits_while_others_go_on() -> None:
+def test_a_client_that_does_not_acknowledge_waits_while_others_continue() -> None:
     rig = Rig({"t": ["c", "d"]}, ["up"], "up", limits=SMALL)
     rig.join("c", 10)
     rig.join("d", 10)
@@ -383,7 +383,7 @@ def test_one_who_does_not_acknowledge_waits_while_others_go_on() -> None:
     assert got["c"] == list(range(11, 41))
 
 
-def test_one_who_reads_slowly_does_not_have_every_event_fetched_again() -> None:
+def test_events_for_a_slow_client_are_not_requested_one_by_one() -> None:
     rig = edge(limits=SMALL)
     rig.join("c", 10)
     for tick in range(11, 101):
@@ -392,7 +392,7 @@ def test_one_who_reads_slowly_does_not_have_every_event_fetched_again() -> None:
     assert len([each for each in asked if each]) == 1
 
 
-def test_a_returning_client_goes_on_behind_its_cursor() -> None:
+def test_a_returning_client_continues_after_its_cursor() -> None:
     rig = edge()
     rig.join("c", 10)
     assert given(rig.told(span(11, 20, 12, 15, 18)), "c") == [12, 15, 18]
@@ -490,7 +490,7 @@ def test_a_floor_spares_silence_that_the_pubend_has_forgotten() -> None:
 # ── into the past ────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_older_than_a_subscription_comes_from_the_log_alone() -> None:
+def test_past_events_of_a_subscription_come_only_from_the_log() -> None:
     # given an edge that knows ticks as filtered before the subscription began
     rig = edge()
     rig.told(span(1, 100))
@@ -521,7 +521,7 @@ def test_intermediates_pass_questions_into_the_past_on_and_never_answer_them() -
     assert knowledge(out, "m") == []
 
 
-def test_a_past_that_cannot_be_read_any_more_is_lost_also_to_who_is_away() -> None:
+def test_past_events_that_can_no_longer_be_read_are_lost_for_an_absent_client_too() -> None:
     # given a client that is away, or not, while it reads the past
     for away in (False, True):
         rig = edge()
@@ -548,7 +548,7 @@ def test_a_past_that_cannot_be_read_any_more_is_lost_also_to_who_is_away() -> No
         assert given(rig.told(span(151, 160, 155)), "c") == [155]
 
 
-def test_a_past_that_nobody_can_give_is_lost_also_to_who_was_given_nothing_yet() -> None:
+def test_past_events_without_an_advertiser_are_lost_for_a_client_that_got_none_yet() -> None:
     # given a client that waits, because another of its subscriptions may have started before
     rig = edge()
     rig.attach("c")
@@ -565,7 +565,7 @@ def test_a_past_that_nobody_can_give_is_lost_also_to_who_was_given_nothing_yet()
     assert lost(rig.attach("c"), "c") == []
 
 
-def test_nobody_reaches_back_behind_a_past_that_is_lost() -> None:
+def test_a_second_subscription_does_not_reach_back_into_a_lost_past() -> None:
     # given a client that was given nothing yet, and will be told that a past is lost
     rig = edge()
     rig.subscribe(op("c", 2), "c")
@@ -584,7 +584,7 @@ def test_nobody_reaches_back_behind_a_past_that_is_lost() -> None:
     ]
 
 
-def test_a_past_that_nobody_wants_any_more_is_not_lost() -> None:
+def test_past_events_of_a_removed_subscription_are_not_lost() -> None:
     # given a client that reads the past for one of its two subscriptions
     rig = edge()
     rig.subscribe(op("c", 2), "c")
@@ -601,7 +601,7 @@ def test_a_past_that_nobody_wants_any_more_is_not_lost() -> None:
     assert given(rig.told(span(101, 160, 105, 120, 155)), "c") == [155]
 
 
-def test_a_subscription_that_starts_anew_reads_the_past_up_to_there() -> None:
+def test_a_subscription_started_again_reads_past_events_up_to_its_new_start() -> None:
     # given a client that reads the past
     rig = edge()
     rig.receive("up", AckExpected(P, 100, ()))
@@ -634,7 +634,7 @@ def test_the_past_is_asked_for_from_its_beginning_only() -> None:
     assert nacks(rig.receive("n", Nack(P, ((61, 90),), 100))) == [(61, 90)]
 
 
-def test_who_reads_already_is_not_led_back_into_the_past() -> None:
+def test_a_client_that_reads_live_events_does_not_go_back() -> None:
     rig = edge()
     rig.join("c", 10)
     rig.told(span(11, 100, 50))
@@ -643,7 +643,7 @@ def test_who_reads_already_is_not_led_back_into_the_past() -> None:
     assert rig.machine.clients.begun("c") == {P: 10}
 
 
-def test_who_holds_may_reach_back_with_several_subscriptions() -> None:
+def test_a_held_client_may_reach_back_with_several_subscriptions() -> None:
     # given a client that says that it is not ready
     rig = edge()
     rig.subscribe(op("c", 2), "c")
@@ -663,7 +663,7 @@ def test_who_holds_may_reach_back_with_several_subscriptions() -> None:
     ] == [([30, 50], [(2,), (1, 2)])]
 
 
-def test_a_start_that_is_not_known_yet_holds_who_reaches_back_behind_it() -> None:
+def test_an_unknown_start_delays_a_client_that_reaches_back_past_it() -> None:
     rig = edge()
     rig.attach("c")
     out = rig.start_above(40, op("c", 2), 100)
@@ -691,7 +691,7 @@ def test_a_tentative_start_does_not_stop_another_one_from_reaching_back() -> Non
     assert nacks(rig.start_above(20, op("c", 3), 110)) == []
 
 
-def test_what_somebody_reads_again_counts_as_not_acknowledged() -> None:
+def test_ticks_requested_again_are_no_longer_acknowledged() -> None:
     rig = Rig({"t": ["n"]}, ["n"])
     rig.host()
     rig.publish(10, 20, 30)
@@ -769,7 +769,7 @@ def started_once_more() -> Rig:
     return rig
 
 
-def test_what_is_lost_between_two_starts_is_told_only_if_control_knows_of_no_end() -> None:
+def test_a_loss_between_two_starts_is_reported_only_if_the_first_has_not_ended() -> None:
     rig = started_once_more()
     # when the pubend has forgotten what lies between, then nobody is told at once
     assert lost(rig.told(Span(121, 150, lost=True), again=True), "c") == []
@@ -780,7 +780,7 @@ def test_what_is_lost_between_two_starts_is_told_only_if_control_knows_of_no_end
     assert given(out, "c") == [195]
 
 
-def test_what_is_lost_is_told_in_the_end_though_control_says_nothing() -> None:
+def test_a_loss_is_reported_after_a_while_if_control_messages_say_nothing() -> None:
     rig = started_once_more()
     rig.told(Span(121, 200, lost=True), again=True)
     told: list[tuple[int, int]] = []
@@ -801,7 +801,7 @@ def begun_by_a_cut() -> Rig:
     return rig
 
 
-def test_one_that_is_shown_as_tentative_once_more_has_ended_there() -> None:
+def test_a_subscription_shown_as_tentative_again_has_ended_at_that_pubend() -> None:
     """Nobody advertised there when a transaction ended it, so the stream has no cut."""
     rig = begun_by_a_cut()
     again = (StartRecord(130, op("c"), tentative=True),)
@@ -845,7 +845,7 @@ def test_a_subscription_that_is_over_at_a_pubend_misses_nothing_there() -> None:
     assert rig.machine.clients.begun("c")[P] >= 130
 
 
-def test_what_a_process_has_when_it_resumes_is_not_what_it_is_done_with() -> None:
+def test_events_received_before_a_resume_are_not_yet_acknowledged() -> None:
     # given a durable client that has an event, and is not done with it
     rig = edge()
     rig.start("c", 100)

@@ -56,7 +56,7 @@ def test_order_and_doubling_do_not_matter(pieces: list[Span], dice: object) -> N
 
 
 @given(st.lists(PIECES, max_size=12), PIECES)
-def test_what_is_known_and_what_is_missing_make_up_a_range(pieces: list[Span], look: Span) -> None:
+def test_known_and_missing_ticks_cover_a_range(pieces: list[Span], look: Span) -> None:
     memory = Memory(1000, 1 << 20)
     for each in pieces:
         memory.accumulate(each)
@@ -106,7 +106,7 @@ def test_two_publications_on_one_tick_are_a_contradiction() -> None:
         memory.accumulate(Span(1, 5, [3], [event("t", 2)]))
 
 
-def test_data_against_silence_is_none() -> None:
+def test_silence_takes_precedence_over_later_data() -> None:
     # The filter in between may have changed; who is owed the tick has known it as data before.
     memory = Memory(10, 1 << 20)
     memory.accumulate(Span(1, 5))

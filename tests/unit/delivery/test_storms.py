@@ -93,7 +93,7 @@ def test_every_client_gets_exactly_what_it_is_owed(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_also_when_everything_is_forgotten_soon(seed: int) -> None:
+def test_storms_lose_nothing_with_little_memory(seed: int) -> None:
     world = storm(seed, SMALL)
     assert not any(client.lost for client in world.clients.values())
 

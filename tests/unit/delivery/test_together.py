@@ -87,7 +87,7 @@ def test_the_last_frame_of_a_pubend_carries_its_cursor_and_none_before() -> None
     assert [(each.pubend, each.upto) for each in client.frames] == [(A, 11), (B, 50), (A, 40)]
 
 
-def test_a_half_that_concerns_nobody_here_is_passed_in_silence() -> None:
+def test_a_block_does_not_wait_for_a_half_without_local_subscribers() -> None:
     client = Client()
     client.give(frame(A, 12, 11, 12), record(1, 10, "ab"))
     assert client.got == []
@@ -127,13 +127,13 @@ def test_the_word_of_the_pubend_is_enough() -> None:
     assert client.got == [("A", 11)]
 
 
-def test_who_reads_only_one_of_the_pubends_waits_for_nothing() -> None:
+def test_a_client_that_reads_one_pubend_does_not_wait_for_the_other_half() -> None:
     client = Client(A)
     client.give(frame(A, 12, 11, 12), record(1, 10, "ab"))
     assert client.got == [("A", 11), ("A", 12)]
 
 
-def test_one_who_cannot_be_reached_or_is_gone_is_not_waited_for() -> None:
+def test_a_block_does_not_wait_for_a_pubend_that_is_gone_or_not_read() -> None:
     client = Client()
     client.give(frame(A, 12, 11), record(1, 10, "ab"))
     client.gone.append(B)
@@ -146,7 +146,7 @@ def test_one_who_cannot_be_reached_or_is_gone_is_not_waited_for() -> None:
     assert client.got == [("A", 11)]
 
 
-def test_what_is_not_read_any_more_is_dropped_and_counts_no_more() -> None:
+def test_a_waiting_block_of_a_pubend_no_longer_read_is_dropped() -> None:
     client = Client()
     client.give(frame(A, 12, 11, 12), record(1, 10, "ab"))
     assert client.positions[A].exempt == 2
@@ -165,7 +165,7 @@ def test_transactions_of_one_pubend_are_marked_and_wait_for_nothing() -> None:
     assert [each.blocks for each in client.frames] == [(("tx1", 10, 12),)]
 
 
-def test_several_transactions_wait_one_behind_the_other() -> None:
+def test_several_transactions_wait_in_order() -> None:
     client = Client()
     client.give(frame(A, 40, 11, 21, 25, 31), record(1, 10, "a"), record(2, 20, "a"))
     assert client.got == []

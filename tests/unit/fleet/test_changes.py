@@ -57,7 +57,9 @@ LINE = tree("B2-B1", "B3-B2")
         "the other one dials",
     ],
 )
-def test_what_a_change_takes(new: Topology, change: Change) -> None:
+def test_a_topology_change_lists_the_brokers_to_restart_and_inform(
+    new: Topology, change: Change
+) -> None:
     assert change_between(LINE, new) == change
 
 
@@ -76,6 +78,6 @@ def test_what_a_change_takes(new: Topology, change: Change) -> None:
         (replace(LINE, outbox_bound=5), "overlay.outbox_bound"),
     ],
 )
-def test_what_a_running_overlay_refuses(new: Topology, why: str) -> None:
+def test_changes_that_a_running_overlay_refuses(new: Topology, why: str) -> None:
     with pytest.raises(TopologyError, match=f"new.toml: .*{why}"):
         change_between(LINE, new)

@@ -79,7 +79,7 @@ async def until_lost(link: Link, count: int) -> None:
     await eventually(lambda: len(link.losses) >= count)
 
 
-async def test_it_carries_both_ways(link: Link) -> None:
+async def test_the_proxy_carries_bytes_both_ways(link: Link) -> None:
     reader, writer = await link.dial()
     assert await echo(reader, writer, b"x" * 200_000) == b"x" * 200_000
     assert link.proxy.connected
@@ -122,7 +122,7 @@ async def test_a_stall_holds_everything_back_and_loses_nothing(link: Link) -> No
     writer.close()
 
 
-async def test_nobody_at_the_other_end_is_a_reset(link: Link) -> None:
+async def test_the_proxy_resets_a_connection_if_the_other_end_is_closed(link: Link) -> None:
     assert link.neighbour.server is not None
     link.neighbour.server.close()
     await link.neighbour.server.wait_closed()

@@ -13,7 +13,7 @@ from motet.fleet.run_folder import LOCK, FolderError, Leftovers, RunFolder, runn
 from motet.protocol.config import BrokerConfig
 
 
-async def test_only_what_is_new_goes(tmp_path: Path) -> None:
+async def test_a_failed_start_removes_only_new_files(tmp_path: Path) -> None:
     (tmp_path / "B1").mkdir()
     (tmp_path / "B2.log").write_text("before\n")
     leftovers = Leftovers(tmp_path, ["B1", "B2", "B3"])
@@ -26,7 +26,7 @@ async def test_only_what_is_new_goes(tmp_path: Path) -> None:
     assert said.endswith("are removed")
 
 
-def test_what_the_error_points_at_stays(tmp_path: Path) -> None:
+def test_a_failed_start_keeps_the_file_that_its_error_names(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "run"
     leftovers = Leftovers(folder, ["B1"])
     folder.mkdir(parents=True)
@@ -86,7 +86,7 @@ def test_one_overlay_runs_in_a_folder_and_says_how_far_it_is(tmp_path: Path) -> 
         running(tmp_path)
 
 
-def test_what_a_killed_overlay_left_behind_is_no_overlay(tmp_path: Path) -> None:
+def test_files_of_a_killed_overlay_are_not_a_running_overlay(tmp_path: Path) -> None:
     (tmp_path / "up.json").write_text('{"pid": 1, "generation": 1, "state": "up", "error": ""}')
     (tmp_path / "up.lock").touch()
     with pytest.raises(FolderError, match="no overlay is running"):

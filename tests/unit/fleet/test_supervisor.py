@@ -116,7 +116,7 @@ async def test_a_rolling_restart_waits_for_no_more_than_it_must(
     await scene.stop()
 
 
-async def test_one_that_does_not_come_back_keeps_nobody_else_from_it(
+async def test_a_broker_that_fails_to_restart_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(tmp_path, monkeypatch)

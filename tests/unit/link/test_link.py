@@ -125,7 +125,7 @@ def test_on_an_older_copy_of_our_own_state_we_stop_ourselves(hello: LinkHello, w
     assert "stop A, move its data folder away, and start it without" in str(caught.value)
 
 
-def test_what_was_numbered_but_never_left_cannot_be_there() -> None:
+def test_an_acknowledged_message_that_was_never_sent_shows_stale_state() -> None:
     """An older copy of us uses a number again before it meets who has the first one."""
     link = known_to_have(1)
     link.ledger.enqueue(message(4))
@@ -144,12 +144,12 @@ def test_what_was_numbered_but_never_left_cannot_be_there() -> None:
     ],
     ids=["as acknowledged", "all of it", "met us, we forgot", "gave us up", "lost its state"],
 )
-def test_a_neighbour_that_can_go_on_or_begin_anew_is_let_in(hello: LinkHello) -> None:
+def test_a_neighbour_that_can_continue_or_rejoin_is_accepted(hello: LinkHello) -> None:
     assert known_to_have(1).objection(hello) is None
 
 
 @pytest.mark.parametrize("known", [0, 6])
-def test_who_crashed_before_it_wrote_down_that_we_met_is_let_in(known: int) -> None:
+def test_a_neighbour_that_crashed_before_recording_the_link_is_accepted(known: int) -> None:
     hello = LinkHello(1, "B", 5, known=known, received=0)
     assert known_to_have(0).objection(hello) is None
 
@@ -163,7 +163,7 @@ def test_a_neighbour_that_is_given_up_is_never_met_in_our_next_life() -> None:
     assert (record.losses, list(link.ledger.outbox)) == (1, [])
 
 
-def test_what_is_kept_is_what_nobody_acknowledged_since_we_began() -> None:
+def test_the_kept_count_is_the_unacknowledged_messages_since_the_start() -> None:
     link = linked()
     for number in (1, 2, 3):
         link.ledger.enqueue(message(number))
@@ -178,7 +178,7 @@ def test_what_is_kept_is_what_nobody_acknowledged_since_we_began() -> None:
     assert recovered.kept == 2, "now the neighbour has said so"
 
 
-def test_what_was_counted_for_a_former_life_of_ours_counts_nothing() -> None:
+def test_counts_for_an_earlier_incarnation_are_ignored() -> None:
     link, out = linked(incarnation=7), Output()
     link.ledger.enqueue(message(1))
     link.resume(LinkHello(1, "B", 1, known=6, received=40), out, now=0.0)
@@ -207,7 +207,7 @@ FATES = st.lists(st.sampled_from(["pass", "lose", "double", "swap", "break"]), m
 
 @given(count=st.integers(1, 12), fates=FATES)
 @settings(max_examples=150, deadline=None)
-def test_whatever_the_network_does_control_arrives_once_in_order(
+def test_control_messages_arrive_once_and_in_order_on_any_network(
     count: int, fates: list[str]
 ) -> None:
     """The sender's numbered messages against any fate of the frames; then the network heals."""

@@ -46,7 +46,7 @@ def test_a_file_cut_anywhere_in_its_last_group(
             assert inspect(tmp_path / "log")[0].problem == ""
 
 
-def test_cutting_is_durable_and_the_log_goes_on(
+def test_cutting_a_torn_tail_is_durable_and_the_log_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "log"
@@ -353,7 +353,7 @@ def test_a_closed_log_that_grew_stops(tmp_path: Path) -> None:
         open_log(folder)
 
 
-def test_looking_leaves_the_mark(tmp_path: Path) -> None:
+def test_reading_keeps_the_closing_mark(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     build(folder, SMALL)
     mended(folder)

@@ -87,7 +87,7 @@ def test_a_segment_that_cannot_be_begun_names_the_reason_and_its_way_out(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("where", ["write_all", "_fdatasync"])
-def test_nothing_is_tried_again(
+def test_a_failed_disk_operation_is_never_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, number: int
 ) -> None:
     log = open_log(tmp_path / "log")

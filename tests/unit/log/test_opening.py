@@ -105,7 +105,7 @@ def test_a_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert contents(tmp_path / "log") == [b"x"]
 
 
-def test_looking_at_nothing(tmp_path: Path) -> None:
+def test_opening_a_missing_log_for_reading_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere does not exist"):
         open_log(tmp_path / "nowhere", writable=False)
     with pytest.raises(StorageError, match="no log in"):
@@ -113,7 +113,7 @@ def test_looking_at_nothing(tmp_path: Path) -> None:
     assert inspect(tmp_path) == []
 
 
-def test_looking_writes_nothing(tmp_path: Path) -> None:
+def test_opening_a_log_for_reading_writes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     build(folder, [[b"x"], [b"y" * 50]])
     (path,) = segments(folder)
@@ -195,7 +195,7 @@ def test_an_emptied_log_of_another_version_is_taken_over(tmp_path: Path) -> None
         open_log(tmp_path / "log")
 
 
-def test_another_format(tmp_path: Path) -> None:
+def test_a_log_of_another_format_is_refused(tmp_path: Path) -> None:
     build(tmp_path / "log", [[b"x"]])
     (path,) = segments(tmp_path / "log")
     data = path.read_bytes()

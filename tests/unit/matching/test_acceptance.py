@@ -39,7 +39,7 @@ BAD: list[Any] = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_no_event_can_be_is_not_matched(engine: str) -> None:
+def test_invalid_attributes_are_not_matched(engine: str) -> None:
     index = create_index(engine)
     index.add(0, Filter.parse("true"), 0)
     for attributes in GOOD:
@@ -66,7 +66,7 @@ def test_what_no_event_can_be_is_not_matched(engine: str) -> None:
         b"\x92\x81\xa1a\xa2\xff\xff\xc4\x00",  # not UTF-8
     ],
 )
-def test_what_is_no_body_is_not_matched(engine: str, body: bytes) -> None:
+def test_an_invalid_body_is_not_matched(engine: str, body: bytes) -> None:
     index = create_index(engine)
     index.add(0, Filter.parse("true"), 0)
     assert index.hops_encoded(body) is None

@@ -63,7 +63,7 @@ def test_values_that_no_event_has(index: FilterIndex, value: object, error: type
 
 
 @pytest.mark.parametrize("attributes", [None, [], OrderedDict(x=1), "x", SimpleNamespace()])
-def test_what_is_no_dict(index: FilterIndex, attributes: object) -> None:
+def test_attributes_must_be_a_dict(index: FilterIndex, attributes: object) -> None:
     index.add(1, attr("x") == 1, 0)
     with pytest.raises(TypeError):
         index.match(attributes)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def test_subclasses_of_values_count_as_values(index: FilterIndex) -> None:
         (None, 0, TypeError),
     ],
 )
-def test_keys_and_hops_that_are_none(
+def test_invalid_keys_and_hops_are_refused(
     index: FilterIndex, key: object, hop: object, error: type
 ) -> None:
     with pytest.raises(error):
@@ -171,7 +171,7 @@ def test_the_native_index_refuses_what_is_no_filter(shape: object) -> None:
 
 
 @needs_native
-def test_what_python_raises_comes_through() -> None:
+def test_an_exception_of_a_python_callback_is_passed_on() -> None:
     def covers(_wide: Filter, _narrow: Filter) -> bool:
         raise LookupError("no")
 

@@ -50,7 +50,9 @@ def index(request: pytest.FixtureRequest) -> FilterIndex:
         ("x = 1 or y = 2", [{"x": 1}, {"y": 2}, {"x": 1, "y": 2}], [{"x": 2, "y": 1}]),
     ],
 )
-def test_what_matches(index: FilterIndex, text: str, yes: list[Event], no: list[Event]) -> None:
+def test_events_match_as_the_examples_say(
+    index: FilterIndex, text: str, yes: list[Event], no: list[Event]
+) -> None:
     index.add(7, Filter.parse(text), 3)
     for event in yes:
         assert index.match(event) == [7], event

@@ -182,7 +182,7 @@ def test_nothing_is_lost(
         ({"bad name": "x"}, "cannot name"),
     ],
 )
-def test_what_is_no_cloudevent_is_explained(change: dict[str, Any], says: str) -> None:
+def test_an_invalid_cloudevent_is_explained(change: dict[str, Any], says: str) -> None:
     with pytest.raises(EventError, match=says):
         from_cloudevent(FOREIGN | change)
 
@@ -190,6 +190,6 @@ def test_what_is_no_cloudevent_is_explained(change: dict[str, Any], says: str) -
 @pytest.mark.parametrize(
     "given", ["", "[]", "5", b"\xff", "[" * 100_000, '{"a":' + "9" * 5000 + "}"]
 )
-def test_what_is_no_json_object_is_explained(given: str | bytes) -> None:
+def test_a_cloudevent_that_is_not_a_json_object_is_explained(given: str | bytes) -> None:
     with pytest.raises(EventError, match="JSON object"):
         from_cloudevent(given)

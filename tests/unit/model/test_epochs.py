@@ -27,7 +27,7 @@ def test_an_epoch_contains_its_issuer_and_its_order(broker: str, life: int, numb
 
 
 @given(st.tuples(NAMES, NUMBERS, NUMBERS), st.tuples(NAMES, NUMBERS, NUMBERS))
-def test_of_two_epochs_exactly_one_is_newer(
+def test_exactly_one_of_two_epochs_is_newer(
     one: tuple[str, int, int], two: tuple[str, int, int]
 ) -> None:
     first, second = make_epoch(*one), make_epoch(*two)
@@ -46,6 +46,6 @@ def test_the_number_counts_first_then_the_name_then_the_life() -> None:
 @pytest.mark.parametrize(
     "text", ["", "B1", "B1-7", "B1-x.y", "-.", "B1-1.-5", "B1-1.²", "B1-1." + "9" * 5000, "-" * 9]
 )
-def test_what_is_no_epoch_is_older_than_any(text: str) -> None:
+def test_an_invalid_epoch_is_older_than_any(text: str) -> None:
     assert number_of(text) == 0
     assert is_newer("A-1.1", than=text)

@@ -114,7 +114,7 @@ def test_values_become_plain() -> None:
         ({"a": "é" * (MAX_EVENT_BYTES // 2)}, "bytes, more than"),
     ],
 )
-def test_what_no_event_can_carry(attributes: dict[str, Any], says: str) -> None:
+def test_invalid_attributes_of_an_event_are_refused(attributes: dict[str, Any], says: str) -> None:
     with pytest.raises(EventError, match=says):
         Event(attributes)
 

@@ -38,7 +38,7 @@ NEXT = repr(nextafter(1.0, 2.0))
         f"x >= 1 and x <= {NEXT} and x <> 1 and x <> {NEXT}",
     ],
 )
-def test_what_nothing_can_satisfy_is_the_empty_filter(text: str) -> None:
+def test_an_unsatisfiable_filter_is_the_empty_filter(text: str) -> None:
     assert Filter.parse(text) == NOTHING
 
 
@@ -54,7 +54,7 @@ def test_what_nothing_can_satisfy_is_the_empty_filter(text: str) -> None:
         "x = 1 and y = '1'",
     ],
 )
-def test_what_something_can_satisfy_is_not_empty(text: str) -> None:
+def test_a_satisfiable_filter_is_not_empty(text: str) -> None:
     assert not Filter.parse(text).is_empty
 
 

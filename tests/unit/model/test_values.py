@@ -56,7 +56,7 @@ def test_the_last_number_has_no_successor(number: float) -> None:
 
 
 @given(numbers, numbers)
-def test_nothing_lies_between_neighbours(one: int | float, two: int | float) -> None:
+def test_no_number_lies_between_neighbouring_numbers(one: int | float, two: int | float) -> None:
     if one < inf:
         following = next_number(one)
         assert following > one
@@ -89,7 +89,7 @@ def test_names(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", "9a", ".a", "a-b", "a b", "é", "a\n", "x" * 129, 5, None, b"a"]
 )
-def test_what_is_no_name(name: object) -> None:
+def test_invalid_names(name: object) -> None:
     assert not is_name(name)
 
 

@@ -45,7 +45,7 @@ def test_the_wire_returns_the_same_filter(given_filter: Filter) -> None:
         ([[("a", 0)]], "a is null"),
     ],
 )
-def test_what_arrives_is_made_canonical(form: object, text: str) -> None:
+def test_a_received_filter_is_made_canonical(form: object, text: str) -> None:
     assert Filter.from_wire(form) == Filter.parse(text)
 
 
@@ -95,7 +95,7 @@ def test_what_arrives_is_made_canonical(form: object, text: str) -> None:
         [[["a", 3, 1, 1, 5, 0, None]]],
     ],
 )
-def test_what_is_no_filter_is_refused(form: object) -> None:
+def test_an_invalid_filter_is_refused(form: object) -> None:
     with pytest.raises(FilterError):
         Filter.from_wire(form)
 
@@ -185,7 +185,7 @@ def test_own_bytes_are_decoded_on_access(given_filter: Filter) -> None:
         assert own == given_filter
 
 
-def test_what_a_filter_has_not_is_still_missing() -> None:
+def test_a_filter_raises_attribute_error_for_unknown_attributes() -> None:
     with pytest.raises(AttributeError, match="colour"):
         Filter.parse("true").colour  # noqa: B018
 
@@ -224,13 +224,13 @@ def test_ranges_of_numbers_have_one_spelling(
     assert str(made) == str(above & below)
 
 
-def test_names_that_strangers_invent_are_not_kept_for_ever() -> None:
+def test_attribute_names_of_received_filters_are_kept_up_to_a_limit() -> None:
     for number in range(2 * MOST_NAMES):
         Filter.from_wire([[[f"invented_{number}", 1]]])
     assert len(_NAMES) <= MOST_NAMES
 
 
-def test_nothing_and_everything_are_short() -> None:
+def test_the_empty_and_the_universal_filter_are_short_on_the_wire() -> None:
     assert NOTHING.to_wire() == []
     assert Filter.parse("true").to_wire() == [[]]
 

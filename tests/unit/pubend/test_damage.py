@@ -112,7 +112,7 @@ def test_a_loss_may_be_accepted_and_is_reported(folder: Path, harm: str) -> None
         shut(again)
 
 
-def test_what_goes_before_an_accepted_loss_is_counted_too(folder: Path) -> None:
+def test_events_before_an_accepted_loss_are_counted_as_lost(folder: Path) -> None:
     sorted(folder.glob("*.arrow"))[2].unlink()
     pubend = opened(folder, accept_loss=True)
     upto, before, size = (
@@ -142,7 +142,7 @@ def test_a_file_that_goes_while_the_log_is_open(folder: Path) -> None:
     shut(pubend)
 
 
-def test_a_sealed_file_of_nobody_is_not_passed_over(folder: Path) -> None:
+def test_a_sealed_file_missing_in_the_catalogue_is_reported(folder: Path) -> None:
     """An older catalogue, or a file of another log, must not make anything vanish."""
     path = sorted(folder.glob("*.arrow"))[1]
     stray = folder / f"{int(path.stem) + 1:020d}.arrow"
@@ -191,7 +191,7 @@ def test_a_torn_tail_is_cut_with_what_it_said(tmp_path: Path) -> None:
         (tmp_path / CLOSED).unlink()
 
 
-def test_an_unknown_kind_of_record_stops_whoever_reads(tmp_path: Path) -> None:
+def test_an_unknown_kind_of_record_stops_the_reader(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     pubend.append_run(1, "alice", "e1", 1, bodies(2))
     pubend.log.append([b"a record of tomorrow"], 8)

@@ -18,7 +18,7 @@ from motet.runtime.pubend.state import SealedPart
 from tests.unit.pubend.ground import bodies, fill, opened, rows, settle, shut
 
 
-def test_everything_is_known_again(tmp_path: Path) -> None:
+def test_a_reopened_log_has_its_whole_state(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     expected = fill(pubend)
     pubend.cursors.set("spark", 17)
@@ -67,7 +67,7 @@ def test_only_the_last_segment_is_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert asked == [*heads, (extents[-1].first + 1, extents[-1].last)]
 
 
-def test_ended_sessions_are_forgotten_for_good(tmp_path: Path) -> None:
+def test_ended_sessions_are_forgotten_permanently(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     fill(pubend)
     pubend.forget([("alice", "e1"), ("nobody", "e1")])

@@ -98,7 +98,7 @@ def test_no_step_ends_within_a_transaction(pubend: PubendLog) -> None:
     shut(pubend)
 
 
-def test_it_ends_behind_enough_events(pubend: PubendLog) -> None:
+def test_an_outline_ends_after_enough_events(pubend: PubendLog) -> None:
     found = outline(pubend, step=20, most=110)
     assert counts(found)[-1] == (120, 20, 0)
     again = outline(pubend, found.upto + 1, step=1000, most=1000)
@@ -106,7 +106,7 @@ def test_it_ends_behind_enough_events(pubend: PubendLog) -> None:
     shut(pubend)
 
 
-def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
+def test_an_outline_names_what_retention_has_removed(tmp_path: Path) -> None:
     time = Time()
     pubend = opened(tmp_path, segment_bytes=1 << 20, retention=Retention(), time=time)
     plain(pubend, 5)

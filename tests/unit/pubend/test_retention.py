@@ -27,14 +27,14 @@ def filled(folder: Path, seals: bool, retention: Retention, time: Time) -> Puben
     return pubend
 
 
-def test_nothing_goes_while_somebody_is_owed_it(tmp_path: Path, seals: bool) -> None:
+def test_unacknowledged_events_are_not_trimmed(tmp_path: Path, seals: bool) -> None:
     pubend = filled(tmp_path, seals, Retention(), Time())
     assert pubend.trim().events == 0
     assert pubend.first_tick == 1
     shut(pubend)
 
 
-def test_what_everybody_has_goes(tmp_path: Path, seals: bool) -> None:
+def test_events_acknowledged_by_all_are_trimmed(tmp_path: Path, seals: bool) -> None:
     pubend = filled(tmp_path, seals, Retention(), Time())
     pubend.acknowledged(100)
     trimmed = pubend.trim()
@@ -53,7 +53,7 @@ def test_what_everybody_has_goes(tmp_path: Path, seals: bool) -> None:
     shut(again)
 
 
-def test_what_everybody_has_may_be_kept_for_late_readers(tmp_path: Path, seals: bool) -> None:
+def test_acknowledged_events_may_be_kept_for_late_readers(tmp_path: Path, seals: bool) -> None:
     time = Time()
     pubend = filled(tmp_path, seals, Retention(keep_s=HOUR_S), time)
     pubend.acknowledged(pubend.last_tick)
@@ -106,7 +106,9 @@ def test_an_abandoned_cursor_expires(tmp_path: Path, seals: bool) -> None:
     shut(again)
 
 
-def test_what_is_too_old_goes_and_is_reported(tmp_path: Path, seals: bool) -> None:
+def test_events_older_than_the_limit_are_trimmed_and_reported_lost(
+    tmp_path: Path, seals: bool
+) -> None:
     time = Time()
     pubend = filled(tmp_path, seals, Retention(max_age_s=24 * HOUR_S), time)
     pubend.acknowledged(30)
@@ -127,7 +129,7 @@ def test_what_is_too_old_goes_and_is_reported(tmp_path: Path, seals: bool) -> No
     shut(again)
 
 
-def test_what_is_too_much_goes_oldest_first(tmp_path: Path, seals: bool) -> None:
+def test_a_log_above_its_size_limit_trims_the_oldest_events(tmp_path: Path, seals: bool) -> None:
     pubend = filled(tmp_path, seals, Retention(), Time())
     whole = pubend.holdings.size_bytes
     shut(pubend)

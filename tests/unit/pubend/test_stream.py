@@ -200,7 +200,7 @@ class EmptyShelf(FileShelf):
         self._begins = 1
 
 
-def test_only_what_is_durable_is_read() -> None:
+def test_only_durable_ticks_are_read() -> None:
     """On a simulated log, where syncs take time."""
     agenda = Agenda()
     log = SimulatedLog(agenda, lambda: 0.01)
@@ -223,7 +223,7 @@ def test_only_what_is_durable_is_read() -> None:
     assert again.last_tick == again.state.last_published("alice", "e1") == 100
 
 
-def test_a_range_before_the_oldest_tick_is_lost_aloud(filled: Filled) -> None:
+def test_a_range_before_the_oldest_tick_is_reported_lost(filled: Filled) -> None:
     pubend, expected = filled
     pubend.acknowledged(60)
     trimmed = pubend.trim()

@@ -92,7 +92,7 @@ def read(
     row_bytes=st.sampled_from([1, 1 << 20]),
     since=st.integers(1, 12),
 )
-def test_it_does_not_matter_how_events_lie(
+def test_reading_rows_and_columns_gives_the_same_tables(
     root: str,
     events: Events,
     filter: Filter | None,
@@ -200,7 +200,7 @@ def test_the_kind_of_an_attribute_is_found_out(tmp_path: Path, seals: bool) -> N
     shut(pubend)
 
 
-def test_what_is_not_kept_any_more_is_a_piece_of_its_own(tmp_path: Path) -> None:
+def test_ticks_no_longer_kept_are_a_separate_lost_piece(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     for number in range(30):
         body = Event({"n": number}, b"x" * 60).encode()

@@ -48,7 +48,7 @@ def test_questions_meanwhile_and_afterwards_have_the_same_answers(seed: int) -> 
     assert late.index.match({"x": 50}) == plain.index.match({"x": 50})
 
 
-def test_what_is_gone_at_the_end_was_never_looked_at() -> None:
+def test_an_entry_added_and_removed_during_catch_up_is_never_indexed() -> None:
     """Bytes that are no filter at all do no harm if nobody asks what they say."""
     _, table = tables()
     with table.catching_up():

@@ -37,7 +37,7 @@ def test_a_session_lives_where_it_is_announced_until_it_moves() -> None:
     assert clients.home("ann") is None
 
 
-def test_who_merges_waits_for_the_log_at_the_new_home() -> None:
+def test_a_client_in_total_order_waits_for_the_log_at_the_new_home() -> None:
     routing = Routing("A-1", ["B"], Marks())
     for pubend in ("B.1", "C.1"):
         routing.apply(PubendHere(pubend), Hop.broker("B"))

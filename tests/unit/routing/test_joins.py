@@ -71,7 +71,7 @@ def test_an_advertisement_that_attracts_it_elsewhere_is_followed_by_a_join() -> 
     assert broker.sent(again, "R") == []  # asked for already
 
 
-def test_who_is_attracted_for_the_first_time_needs_no_join() -> None:
+def test_a_subscription_attracted_for_the_first_time_needs_no_join() -> None:
     broker = Broker()
     broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
     broker.routing.starts.next_tick = 200
@@ -79,7 +79,7 @@ def test_who_is_attracted_for_the_first_time_needs_no_join() -> None:
     assert broker.sent(effects, "R") == [Subscribe(WISH, SPACE, above=200)]
 
 
-def test_nobody_waits_for_a_start_where_nobody_advertises_any_more() -> None:
+def test_a_start_is_not_awaited_after_the_last_advertisement_has_ended() -> None:
     broker = Broker()
     second = OpId("zoe", "Z-1.1", 2)
     broker.tell(Advertise(OFFER, SPACE), RIGHT)
@@ -93,7 +93,7 @@ def test_nobody_waits_for_a_start_where_nobody_advertises_any_more() -> None:
     assert broker.routing.joins.awaited == {}
 
 
-def test_a_start_stays_awaited_while_its_advertisement_is_lost_on_the_way() -> None:
+def test_a_start_stays_awaited_while_an_intermediate_broker_has_lost_its_advertisement() -> None:
     broker = Broker()
     broker.tell(Advertise(OFFER, SPACE), RIGHT)
     broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
@@ -126,7 +126,7 @@ def test_a_log_that_was_lost_with_its_broker_is_not_waited_for() -> None:
     assert broker.routing.joins.awaited == {WISH: {}}
 
 
-def test_a_subscription_that_has_started_on_the_way_names_no_tick() -> None:
+def test_a_subscription_whose_start_is_known_is_sent_again_without_a_tick() -> None:
     broker = Broker()
     broker.tell(Advertise(OFFER, SPACE), RIGHT)
     broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
@@ -147,7 +147,7 @@ def test_facts_of_older_journals_do_not_wait_for_what_is_lost() -> None:
     assert broker.routing.joins.awaited == {WISH: {}}
 
 
-def test_a_lost_start_stands_if_it_is_high_enough() -> None:
+def test_a_lost_start_counts_if_it_is_high_enough() -> None:
     for above, tick in ((50, 100), (100, 101)):
         broker = Broker()
         wish = OpId("lea", "L-1.1", 1)
@@ -175,7 +175,7 @@ def test_a_join_travels_to_its_pubend() -> None:
     assert not broker.tell(Join(join.op, "N.1", 7), LEFT).of(Sent)
 
 
-def test_there_a_start_is_written_again_unless_it_is_high_enough() -> None:
+def test_a_join_writes_a_new_start_unless_the_old_one_is_high_enough() -> None:
     broker = Broker()
     wish = OpId("lea", "L-1.1", 1)
     broker.tell(Advertise(OpId("carol", "M-1.2", 1), SPACE), CAROL)
@@ -192,7 +192,7 @@ def test_there_a_start_is_written_again_unless_it_is_high_enough() -> None:
     assert broker.routing.starts.next_tick == 502
 
 
-def test_nobody_pushes_ticks_out_of_this_world() -> None:
+def test_a_claimed_tick_beyond_the_limit_is_ignored() -> None:
     broker = Broker()
     wish = OpId("lea", "L-1.1", 1)
     broker.tell(Advertise(OpId("carol", "M-1.2", 1), SPACE), CAROL)

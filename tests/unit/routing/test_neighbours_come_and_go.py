@@ -177,7 +177,7 @@ def test_a_neighbour_leaves_in_every_schedule(plan: str, covering: bool) -> None
     assert found > 20
 
 
-def test_others_hear_that_not_everything_is_known_while_a_neighbour_is_new() -> None:
+def test_neighbours_are_told_that_tables_are_incomplete_while_a_neighbour_is_new() -> None:
     machine = Routing("B", ["A"], Marks())
     machine.join("A")
     assert machine.admit("C").of(Sent) == [("A", Complete(False))]

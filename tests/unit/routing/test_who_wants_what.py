@@ -47,14 +47,14 @@ def owed() -> Routing:
 # ── who wants what ───────────────────────────────────────────────────────────────────────
 
 
-def test_a_neighbour_that_was_told_nothing_is_complete_at_its_word() -> None:
+def test_a_neighbour_that_was_sent_nothing_is_complete_when_it_says_so() -> None:
     made = broker()
     made.apply(Complete(True), A)
     made.apply(Complete(True), C)
     assert not made.state.unsure
 
 
-def test_what_our_advertisements_attract_comes_before_a_probes_echo() -> None:
+def test_subscriptions_attracted_by_our_advertisements_arrive_before_the_echo_of_a_probe() -> None:
     made = broker()
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), C)
@@ -70,7 +70,7 @@ def test_what_our_advertisements_attract_comes_before_a_probes_echo() -> None:
     assert not made.state.unsure
 
 
-def test_what_advertisements_from_one_side_attract_on_the_other_is_awaited_too() -> None:
+def test_subscriptions_attracted_from_the_other_side_are_awaited() -> None:
     made = broker()
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), A)
@@ -84,7 +84,7 @@ def test_what_advertisements_from_one_side_attract_on_the_other_is_awaited_too()
     assert not made.state.unsure
 
 
-def test_a_word_that_is_taken_back_ends_its_probe() -> None:
+def test_a_withdrawn_complete_message_ends_its_probe() -> None:
     made = broker()
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), C)
@@ -96,7 +96,7 @@ def test_a_word_that_is_taken_back_ends_its_probe() -> None:
     assert made.state.waits.probes == 0
 
 
-def test_without_a_pubend_nobody_probes() -> None:
+def test_a_broker_without_a_pubend_sends_no_probe() -> None:
     made = broker(hosts=False)
     made.apply(Advertise(OFFER, X), C)
     for source in (A, C):
@@ -128,7 +128,7 @@ def test_a_start_stays_as_long_as_another_advertisement_of_its_broker_carries_it
     ]
 
 
-def test_of_two_starts_the_later_one_counts() -> None:
+def test_the_later_of_two_starts_counts() -> None:
     """The first one crossed the removal of its subscription, see `started-again.txt`."""
     made = owed()
     assert made.apply(Started(WISH, "A.1", 20), A).of(StartKnown) == [StartKnown(WISH, "A.1", 20)]
@@ -138,7 +138,7 @@ def test_of_two_starts_the_later_one_counts() -> None:
     assert made.starts.known[WISH] == {"A.1": 20}
 
 
-def test_of_two_tentative_starts_the_later_one_counts_too() -> None:
+def test_the_later_of_two_tentative_starts_counts() -> None:
     made = broker()
     made.apply(PubendHere("A.1"), A)
     made.apply(Advertise(OFFER, X), A)
@@ -162,7 +162,7 @@ def test_a_start_that_is_told_again_holds_as_if_its_link_had_never_been_lost() -
     assert made.apply(Started(WISH, "A.1", 20), A).of(StartKnown) == [StartKnown(WISH, "A.1", 20)]
 
 
-def test_a_start_stays_if_nobody_says_that_everything_has_arrived() -> None:
+def test_a_start_stays_if_its_advertisement_is_removed_without_a_final_tick() -> None:
     made = owed()
     assert made.apply(Unadvertise(OFFER), A).of(StartLapsed) == []
     assert made.starts.known[WISH] == {"A.1": 5}

@@ -91,7 +91,7 @@ def test_a_publish_and_a_publications_are_never_joined() -> None:
     assert [type(frame) for frame in decoded(mixed)[0]] == [Publish, Publications]
 
 
-def test_what_is_joined_stays_small_enough_for_a_step() -> None:
+def test_joined_frames_stay_small_enough_for_a_step() -> None:
     frames, _ = decoded([encode(Publish(1 + n, [raw(1)])) for n in range(3 * STEP_EVENTS)])
     assert [len(frame.bodies) for frame in frames] == [STEP_EVENTS] * 3  # type: ignore[union-attr]
     frames, _ = decoded([encode(Publish(1 + n, [raw(STEP_BYTES // 3)])) for n in range(6)])
@@ -120,7 +120,7 @@ def test_a_frame_too_large_for_a_step_is_cut(sizes: list[int], limits: tuple[int
         assert total <= limits[1] or len(piece.bodies) == 1
 
 
-def test_what_is_wrong_ends_the_read_behind_what_was_right() -> None:
+def test_a_malformed_frame_ends_the_read_after_the_valid_ones() -> None:
     frames, wrong = decoded([encode(Done(1)), b"?", encode(Done(2))])
     assert frames == [Done(1)]
     assert isinstance(wrong, FrameError)
@@ -222,12 +222,12 @@ def test_only_the_events_that_fit_no_frame_are_left_out() -> None:
     ],
     ids=lambda frame: type(frame).__name__,
 )
-def test_what_cannot_be_cut_is_named(frame: Frame) -> None:
+def test_a_frame_that_cannot_be_split_is_named(frame: Frame) -> None:
     with pytest.raises(FrameError, match=f"a {type(frame).__name__} of .* bytes cannot be cut"):
         encoded(frame)
 
 
-def test_what_fits_is_one_frame() -> None:
+def test_a_message_within_the_limit_is_one_frame() -> None:
     assert len(encoded(Control(1, (Subscribe(OpId("c", "e", 1), EVERYTHING),)))[0]) == 1
 
 

@@ -41,7 +41,7 @@ def test_options_become_settings(served: list[tuple[BrokerConfig, Wiring]]) -> N
 @pytest.mark.parametrize(
     "option", [["--lease", "5"], ["--heartbeat", "1"], ["--covering"], ["--link", "B2"]]
 )
-def test_nothing_is_ignored_beside_a_topology(
+def test_options_that_contradict_a_topology_are_misuse(
     option: list[str],
     tmp_path: Path,
     served: list[tuple[BrokerConfig, Wiring]],

@@ -464,6 +464,6 @@ def test_any_form_as_a_filter(form: object) -> None:
     only_peer_errors(packed("+sub", 1, form))
 
 
-def test_what_does_not_travel_is_our_own_fault() -> None:
+def test_encoding_an_unsupported_type_raises_not_implemented() -> None:
     with pytest.raises(NotImplementedError):
         encode(Status({"x": struct.Struct("I")}))

@@ -285,7 +285,7 @@ async def test_a_later_publication_never_overtakes_on_its_connection_but_passes_
     await bench.driver.stop()
 
 
-async def test_what_tells_of_durable_state_waits_for_all_facts_so_far() -> None:
+async def test_a_frame_about_durable_state_waits_for_all_earlier_facts() -> None:
     """A hello on a new connection says how much we have; all of that must be durable."""
     hello = LinkHello(1, "B", 1, 1, 7)
     bench = await slow_bench(Output(persist=[FACT]), Output(send=[(2, hello)]))
@@ -393,7 +393,7 @@ async def test_frames_before_a_malformed_one_count() -> None:
         assert bench.core.inputs == [Received(1, HELLO), Closed(1)]
 
 
-async def test_an_unreadable_hello_of_another_version_is_told_so() -> None:
+async def test_an_unreadable_hello_of_another_version_gets_a_version_error() -> None:
     async with Bench() as bench:
         one = bench.dial_in()
         one.hear_bytes(msgspec.msgpack.encode(["client", 9, {}]))

@@ -94,7 +94,7 @@ def test_once_released_there_is_room_again() -> None:
     assert outbox.dropped == 0
 
 
-def test_what_the_other_side_did_not_read_counts_too() -> None:
+def test_bytes_unread_by_the_peer_count_towards_the_bound() -> None:
     outbox, sink = made()
     sink.backlog_bytes = BOUND_BYTES + 1
     outbox.put(Done(1), 1, 0)

@@ -80,7 +80,7 @@ async def test_a_changed_address_is_dialled_again() -> None:
         assert running.transport.dialled[0].closings
 
 
-async def test_what_the_core_objects_to_changes_nothing() -> None:
+async def test_a_change_refused_by_the_core_changes_nothing() -> None:
     async with Running(B="fake://b") as running:
         running.core.objection = Objection("MisuseError", "B still has 3 clients behind it")
         with pytest.raises(MisuseError, match="3 clients"):
@@ -107,14 +107,14 @@ async def test_settings_do_not_change_while_a_broker_runs(setting: str, value: o
             running.driver.reconfigure(wanted, running.wiring)
 
 
-async def test_nor_does_the_way_it_keeps_its_journal() -> None:
+async def test_durability_does_not_change_while_a_broker_runs() -> None:
     async with Running(B="fake://b") as running:
         with pytest.raises(MisuseError, match=r"durability of fake is 'volatile' .* 'fsync'"):
             running.driver.reconfigure(running.core.config, running.wiring, "fsync")
         running.driver.reconfigure(running.core.config, running.wiring, "volatile")
 
 
-async def test_nor_does_the_address_where_it_listens() -> None:
+async def test_the_listening_address_does_not_change_while_a_broker_runs() -> None:
     async with Running() as running:
         with pytest.raises(MisuseError, match="listen of fake"):
             running.driver.reconfigure(running.core.config, Wiring("fake://there"))
@@ -150,7 +150,7 @@ async def test_a_neighbour_that_calls_us_stale_stops_us() -> None:
     assert "move the folder away" in str(await stopped_by(running.driver))
 
 
-async def test_so_does_one_that_called_us() -> None:
+async def test_an_incoming_neighbour_that_calls_us_stale_stops_us() -> None:
     running = Running()
     await running.driver.start()
     connection = FakeConnection()

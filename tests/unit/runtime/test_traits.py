@@ -22,7 +22,7 @@ def test_every_frame_declares_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("kind", [*get_args(ReaderRequest), *get_args(StagingRequest), ClientHello])
-def test_a_first_frame_of_another_release_is_told_so(kind: type[msgspec.Struct]) -> None:
+def test_a_first_frame_of_another_release_is_a_version_error(kind: type[msgspec.Struct]) -> None:
     """`OutlineRequest` was missing in a list that was kept by hand."""
     newer = msgspec.msgpack.encode([tag_of(kind), PROTOCOL_VERSION + 1, {"unknown": "field"}])
     with pytest.raises(VersionError, match=f"version {PROTOCOL_VERSION + 1}"):

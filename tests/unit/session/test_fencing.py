@@ -96,7 +96,7 @@ def test_an_older_session_elsewhere_leaves_the_one_here() -> None:
     assert stage.core.clients["alice"].connection == CLIENT
 
 
-def test_whoever_waits_is_answered_before_the_connection_ends() -> None:
+def test_a_waiting_request_is_answered_before_its_client_is_fenced() -> None:
     stage = Stage()
     stage.hello(CLIENT)
     stage.hear(Complete(False))
@@ -116,7 +116,7 @@ def test_a_client_that_is_away_is_fenced_too() -> None:
     assert stage.epochs == []
 
 
-def test_a_fenced_connection_is_nobodys() -> None:
+def test_a_fenced_connection_belongs_to_no_client() -> None:
     stage = Stage()
     stage.hello(CLIENT)
     stage.hear(ClientHere("alice", "B-5.2"))
@@ -125,7 +125,7 @@ def test_a_fenced_connection_is_nobodys() -> None:
     assert stage.core.step(Closed(CLIENT), 2.0) == Output()
 
 
-def test_who_comes_new_takes_over_from_elsewhere() -> None:
+def test_a_new_client_takes_over_from_another_broker() -> None:
     stage = Stage()
     stage.hear(ClientHere("alice", "B-5.9"))
     out = stage.hello(CLIENT)
@@ -134,7 +134,9 @@ def test_who_comes_new_takes_over_from_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("instance", ["", "one"])
-def test_who_comes_back_does_not_take_over_from_a_newer_one_elsewhere(instance: str) -> None:
+def test_a_returning_client_does_not_take_over_from_a_newer_one_at_another_broker(
+    instance: str,
+) -> None:
     stage = Stage()
     stage.hello(CLIENT, None, instance)
     stage.hear(ClientHere("alice", "B-5.9"))
@@ -146,7 +148,9 @@ def test_who_comes_back_does_not_take_over_from_a_newer_one_elsewhere(instance: 
 
 
 @pytest.mark.parametrize("instance", ["", "one"])
-def test_who_comes_back_does_not_take_over_from_a_newer_one_here(instance: str) -> None:
+def test_a_returning_client_does_not_take_over_from_a_newer_one_at_this_broker(
+    instance: str,
+) -> None:
     stage = Stage()
     stage.hello(CLIENT, None, instance)
     assert stage.hello(LATER, None, "two").close == fenced(CLIENT, "A", "A-100.2")
@@ -154,7 +158,7 @@ def test_who_comes_back_does_not_take_over_from_a_newer_one_here(instance: str) 
     assert stage.core.clients["alice"].connection == LATER
 
 
-def test_who_never_heard_its_welcome_is_known_by_its_instance() -> None:
+def test_a_client_that_missed_its_welcome_is_recognised_by_its_instance() -> None:
     stage = Stage()
     stage.hello(CLIENT, "A-99.7", "one")
     out = stage.hello(LATER, "A-99.7", "one")
@@ -162,7 +166,7 @@ def test_who_never_heard_its_welcome_is_known_by_its_instance() -> None:
     assert stage.epochs == ["A-100.8"]
 
 
-def test_who_resumes_a_session_owns_it() -> None:
+def test_an_instance_that_resumes_a_session_owns_it() -> None:
     stage = Stage()
     stage.hello(CLIENT, None, "one")
     assert welcome(stage.hello(LATER, "A-100.1", "two")).resumed
@@ -205,7 +209,7 @@ def test_a_replayed_broker_has_fenced_the_same_sessions() -> None:
     assert again.requests.newer_than("alice", "B-5.9", "one") == "A-100.13"
 
 
-def test_who_comes_back_to_a_broker_without_memory_is_not_newer_than_who_came_meanwhile() -> None:
+def test_a_client_returning_to_a_broker_without_state_is_fenced_by_a_newer_one() -> None:
     stage = Stage()
     stage.hello(CLIENT, "A-99.7", "one")
     assert stage.hear(ClientHere("alice", "B-5.8")).close == fenced(CLIENT, "B", "B-5.8")
@@ -230,7 +234,7 @@ def test_soft_and_durable_sessions_must_agree() -> None:
 # ── the client routing table ─────────────────────────────────────────────────────────────
 
 
-def test_what_makes_no_sense_changes_nothing_and_is_counted() -> None:
+def test_invalid_messages_about_clients_are_ignored_and_counted() -> None:
     routing = Routing("A-1", ("B", "C"), Marks())
     b, c = Hop.broker("B"), Hop.broker("C")
     routing.apply(ClientHere("alice", "B-1.1"), b)

@@ -71,7 +71,7 @@ def sent(part: Any) -> Any:
 
 
 @pytest.mark.parametrize("past", [lived_through, merging])
-def test_what_is_handed_out_is_there_when_it_was_taken_in(past: Any) -> None:
+def test_a_session_handed_out_is_complete_after_it_was_taken_in(past: Any) -> None:
     durable = past()
     before = durable.digest()
     for each in list(durable.sessions):
@@ -88,7 +88,7 @@ def test_what_is_handed_out_is_there_when_it_was_taken_in(past: Any) -> None:
     assert durable.digest() == before
 
 
-def test_nobody_hands_out_a_session_that_lives_elsewhere() -> None:
+def test_a_broker_does_not_hand_out_a_session_of_another_broker() -> None:
     durable = lived_through()
     assert ("carol", "B-7") in durable.routing.state.clients
     assert handed_out(durable, "carol", "B-7") == {}

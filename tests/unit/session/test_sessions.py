@@ -28,7 +28,7 @@ def test_a_client_that_comes_back_to_a_broker_without_memory_keeps_its_number() 
 
 
 @pytest.mark.parametrize("claim", [f"B1-39.{LAST_RANK + 1}", "B1-39." + "9" * 30, "", "x"])
-def test_nobody_can_use_the_numbers_up(claim: str) -> None:
+def test_a_claimed_epoch_cannot_exhaust_the_numbers(claim: str) -> None:
     assert Sessions("B1", 40).open("a", resume=claim).epoch == "B1-40.1"
 
 

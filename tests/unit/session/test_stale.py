@@ -47,7 +47,7 @@ def lived() -> BrokerCore:
     ],
     ids=["a session", "a life", "a request"],
 )
-def test_what_we_said_and_do_not_know_is_refused_by_name(
+def test_a_client_with_answers_that_we_do_not_know_is_refused_as_stale_state(
     resume: str, answered: int, why: str
 ) -> None:
     core = lived()
@@ -73,7 +73,7 @@ def test_what_we_said_and_do_not_know_is_refused_by_name(
         ("A-1-100.7", 5, False),
     ],
 )
-def test_what_others_or_former_lives_said_is_no_sign_of_an_old_copy(
+def test_answers_of_other_brokers_or_incarnations_do_not_show_stale_state(
     resume: str, answered: int, resumed: bool
 ) -> None:
     out = hello(lived(), SECOND, resume, answered)

@@ -50,7 +50,7 @@ def test_an_empty_batch_is_an_epoch_and_no_transaction(rig: Rig) -> None:
     assert rig.blocks() == {}
 
 
-def test_another_query_is_refused_unless_it_takes_over(rig: Rig) -> None:
+def test_another_query_is_refused_by_a_sink_unless_it_takes_over(rig: Rig) -> None:
     sink = rig.connect()
     rig.commit(sink, 7, [rig.stage(7, 0, range(1))])
     assert error_of(rig.commit(sink, 0, [], job="new")) == "SinkTaken"
@@ -90,7 +90,7 @@ def test_a_batch_write_does_not_disturb_the_stream(rig: Rig) -> None:
     assert isinstance(rig.commit(sink, 5, [rig.stage(5, 0, range(1, 2))]), Done)
 
 
-def test_what_is_not_staged_is_not_committed(rig: Rig) -> None:
+def test_a_batch_that_is_not_staged_is_not_committed(rig: Rig) -> None:
     sink = rig.connect()
     part = rig.stage(0, 0, range(3))
     assert error_of(rig.commit(sink, 1, [part])) == "StagingLost", "it was for another epoch"
@@ -105,7 +105,7 @@ def test_rows_were_checked_against_something_that_is_advertised(rig: Rig) -> Non
     assert rig.blocks() == {}
 
 
-def test_who_leaves_while_files_are_looked_at_may_have_committed(rig: Rig) -> None:
+def test_a_client_that_leaves_during_a_commit_may_have_committed(rig: Rig) -> None:
     sink = rig.connect()
     rig.is_slow = True
     assert rig.commit(sink, 0, [rig.stage(0, 0, range(3))]) is None

@@ -31,7 +31,7 @@ def survived(rig: Rig, left: int) -> None:
     rig.rise()
 
 
-def test_nothing_dies(tmp_path: Path) -> None:
+def test_all_batches_are_written_without_a_crash(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "staging")
     write_all(rig)
     assert rig.blocks() == WHOLE

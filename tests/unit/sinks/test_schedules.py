@@ -48,7 +48,7 @@ class Job:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_whatever_comes_between(tmp_path: Path, seed: int) -> None:
+def test_sinks_commit_exactly_once_in_any_schedule(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     rig = Rig(tmp_path / "staging")
     jobs = [Job(rig, sink, chance) for sink in SINKS]

@@ -76,7 +76,7 @@ def test_an_attempt_goes_on_after_a_restart(tmp_path: Path, staging: Staging) ->
     assert copied(later, block(part)) == [0, 1, 2, 3]
 
 
-def test_what_a_power_failure_took_is_said_to_be_lost(tmp_path: Path, staging: Staging) -> None:
+def test_staged_rows_lost_in_a_power_failure_are_reported(tmp_path: Path, staging: Staging) -> None:
     staging.add(attempt(), 0, rows(0))
     staging.add(attempt(), 1, rows(1))
     (path,) = files(tmp_path)
@@ -109,7 +109,9 @@ def test_damage_is_found_before_a_commit_and_stops_what_is_behind_it(
         copied(staging, block(part))
 
 
-def test_names_of_strangers_stay_in_the_folder(tmp_path: Path, staging: Staging) -> None:
+def test_staging_files_stay_in_their_folder_whatever_their_names(
+    tmp_path: Path, staging: Staging
+) -> None:
     wild = Attempt("../../up", "../..", 0, 0, "/etc/x")
     staging.add(wild, 0, rows(1))
     staging.seal(wild, 1)
@@ -128,7 +130,7 @@ def test_dropping_a_batch_leaves_others_alone(tmp_path: Path, staging: Staging) 
     assert [path.name[0] for path in files(tmp_path)] == ["4"]
 
 
-def test_what_nobody_commits_goes_in_the_end(tmp_path: Path, staging: Staging) -> None:
+def test_staged_files_that_are_never_committed_are_swept(tmp_path: Path, staging: Staging) -> None:
     for epoch in (3, 4, 5):
         staging.add(attempt(epoch=epoch), 0, rows(epoch))
     old, needed, young = files(tmp_path)

@@ -16,7 +16,7 @@ def at(seconds: float) -> datetime:
     return BEGIN + timedelta(seconds=seconds)
 
 
-def test_a_case_goes_from_hand_to_hand() -> None:
+def test_a_case_passes_from_one_resource_to_the_next() -> None:
     case = Case()
     ended = case.take(
         [
@@ -33,7 +33,7 @@ def test_a_case_goes_from_hand_to_hand() -> None:
     ]
 
 
-def test_what_nobody_said_is_not_known() -> None:
+def test_unknown_starts_and_resources_stay_unknown() -> None:
     case = Case()
     ended = case.take(
         [Happened(at(0), "a", None, "complete"), Happened(at(5), "a", "bob", "complete")]

@@ -78,7 +78,7 @@ def test_what_is_wrong_is_told_with_its_line(data: str | bytes, said: str, tmp_p
     assert str(tmp_path / "log.csv") in str(told.value)
 
 
-def test_what_is_compressed_is_whole_or_refused(tmp_path: Path) -> None:
+def test_a_compressed_log_is_complete_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.csv.gz"
     packed = gzip.compress(b"a,b\n" + b"".join(b"%d,x\n" % at for at in range(5000)))
     assert len(read(path, packed)) == 5001

@@ -32,7 +32,7 @@ raise SystemExit(daemon.worker(ours, True))
 """A worker whose task is cancelled before its last result is written."""
 
 
-def test_who_finds_nobody_that_listens_says_nothing() -> None:
+def test_a_worker_without_a_listener_prints_nothing() -> None:
     def work(connection: socket.socket, is_authenticated: bool) -> int:
         if is_authenticated:
             raise BrokenPipeError
@@ -53,7 +53,7 @@ def test_what_is_wrong_is_told() -> None:
         quietly(work)(ours, True)
 
 
-def test_a_result_that_nobody_wants_any_more_prints_no_traceback() -> None:
+def test_a_cancelled_result_prints_no_traceback() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CANCELLED], capture_output=True, text=True, timeout=120, check=False
     )

@@ -37,7 +37,7 @@ def test_errors_of_ours_are_told_as_they_were() -> None:
     ("text", "told"),
     [("one\n: two\nthree", "one : two"), ("", "SparkError"), ("x" * 900, "x" * LONGEST_CHARS)],
 )
-def test_others_by_their_first_lines(text: str, told: str) -> None:
+def test_other_errors_of_spark_are_told_by_their_first_lines(text: str, told: str) -> None:
     assert str(brief(SparkError(text))) == told
 
 
@@ -99,7 +99,7 @@ Did you mean one of the following? [`id`]. SQLSTATE: 42703;
         ),
     ],
 )
-def test_what_was_wrong_is_told_and_what_may_help(text: str, told: str, hint: str) -> None:
+def test_an_error_of_spark_is_told_with_a_hint(text: str, told: str, hint: str) -> None:
     said = brief(SparkError(text))
     assert str(said).startswith(told)
     assert "\n" not in str(said)
@@ -116,7 +116,7 @@ def test_hints_are_those_of_the_error_that_it_was() -> None:
     assert (type(late), str(late)) == (MotetError, "it takes too long")
 
 
-def test_what_was_made_brief_in_a_batch_is_so_again() -> None:
+def test_a_shortened_error_of_a_batch_is_shortened_to_the_same_text() -> None:
     first = brief(SparkError(IN_JAVA))
     text = (
         f"Traceback (most recent call last):\n  File x\nmotet.spark.failures.SparkFailed: {first}\n"
@@ -125,7 +125,7 @@ def test_what_was_made_brief_in_a_batch_is_so_again() -> None:
     assert (str(second), hint_for(second)) == (str(first), hint_for(first))
 
 
-def test_what_java_did_not_find_is_told_by_who_looked_for_it() -> None:
+def test_an_error_of_java_is_told_by_its_outermost_exception() -> None:
     text = """calling o1.save.
 : org.apache.spark.SparkClassNotFoundException: [NOT_FOUND] Failed to find x. SQLSTATE: 1
 \tat org.apache.spark.Something

@@ -88,7 +88,7 @@ def test_times(text: str, at: datetime, is_zoned: bool, is_cut: bool) -> None:
         "2026-03-01T09:00:00Z\n",
     ],
 )
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times(text: str) -> None:
     assert time_of(text) is None
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_may_be_cut_off_is_known(tmp_path: Path) -> None:
     assert found.open == [sources[1].path]
 
 
-def test_of_xes_an_attribute_has_one_kind_in_all_files(tmp_path: Path) -> None:
+def test_an_attribute_of_xes_has_one_kind_in_all_files(tmp_path: Path) -> None:
     log = '<log>\n<event><{} key="x" value="{}"/></event></log>'
     for one, other in (
         (("int", "1"), ("string", "1")),
@@ -164,7 +164,7 @@ def test_every_column_that_is_cut_is_told(tmp_path: Path) -> None:
     assert found.cut == ["due", "time"], "a note is no time, and stays as it is"
 
 
-def test_what_a_folder_says_is_a_text(tmp_path: Path) -> None:
+def test_a_value_in_a_folder_name_is_text(tmp_path: Path) -> None:
     """As it is of Parquet: `year=2026` here and `year=unknown` there are one column."""
     path = tmp_path / "log.csv"
     path.write_text("n\n1\n")

@@ -40,7 +40,7 @@ def test_a_log_has_one_format(tmp_path: Path) -> None:
         files_in(tmp_path)
 
 
-def test_nothing_is_passed_over_that_may_have_events(tmp_path: Path) -> None:
+def test_no_file_that_may_have_events_is_skipped(tmp_path: Path) -> None:
     log, elsewhere = tmp_path / "log", tmp_path / "elsewhere"
     log.mkdir()
     elsewhere.mkdir()
@@ -78,7 +78,7 @@ def test_patterns_are_not_expanded_and_a_file_may_be_called_like_one(tmp_path: P
     assert files_in(tmp_path / "log[1].csv") == ("csv", [tmp_path / "log[1].csv"])
 
 
-def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_log_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "log.csv").touch()
 
     def refused(*_: object) -> None:
@@ -149,7 +149,7 @@ def test_parquet_means_the_same_in_all_files(tmp_path: Path) -> None:
         shape_of(tmp_path / "f.parquet")
 
 
-def test_of_parquet_a_folder_says_a_text(tmp_path: Path) -> None:
+def test_a_value_in_a_folder_name_of_parquet_is_text(tmp_path: Path) -> None:
     """As of CSV: what a column says as well, or in another type, is refused before Spark reads."""
     spark: Any = object()
     within = tmp_path / "day=7" / "a.parquet"

@@ -43,7 +43,7 @@ def begun(folder: Path) -> Manifest:
     return manifest
 
 
-def test_it_grows(tmp_path: Path) -> None:
+def test_a_manifest_grows_by_versions(tmp_path: Path) -> None:
     manifest = begun(tmp_path)
     manifest.append([file("a", 2)], {"B1.1": 9})
     manifest.append([file("b", 3)], {"B2.1": 4})
@@ -53,13 +53,13 @@ def test_it_grows(tmp_path: Path) -> None:
     assert [each.path for each in found.files] == ["events/a", "events/b"]
 
 
-def test_it_never_ends_earlier_than_before(tmp_path: Path) -> None:
+def test_a_version_never_ends_earlier_than_the_one_before(tmp_path: Path) -> None:
     manifest = begun(tmp_path)
     manifest.append([file("a")], {"B1.1": 9, "B2.1": 4})
     assert dict(manifest.append([], {"B1.1": 7, "B2.1": 6}).upto) == {"B1.1": 9, "B2.1": 6}
 
 
-def test_others_go_on_with_what_was_begun(tmp_path: Path) -> None:
+def test_a_second_writer_continues_an_archive_with_the_same_options(tmp_path: Path) -> None:
     begun(tmp_path).append([file("a")], {"B1.1": 9})
     assert Manifest(tmp_path).begin("", (), {}).number == 2
     with pytest.raises(MisuseError, match="was begun with no filter, not with the filter 'n > 1'"):
@@ -81,7 +81,7 @@ def test_columns_that_are_missing_are_named(tmp_path: Path) -> None:
         check(tmp_path / "other", "", ["n"])
 
 
-def test_what_is_no_archive_says_so(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_archive_is_misuse(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match="is not an archive"):
         Manifest(tmp_path).newest()
     with pytest.raises(MisuseError, match="object stores"):
@@ -198,7 +198,7 @@ def test_sweeping_takes_what_a_dead_writer_has_left(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / EVENTS).iterdir()] == ["a"]
 
 
-def test_what_vanishes_while_it_is_swept_is_not_missed(
+def test_a_file_that_vanishes_during_a_sweep_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer moves its files from where they are staged, and removes the folder."""
@@ -217,7 +217,7 @@ def test_what_vanishes_while_it_is_swept_is_not_missed(
     assert [*(tmp_path / EVENTS).iterdir()] == []
 
 
-def test_what_is_named_while_it_is_swept_stays(
+def test_a_file_named_by_a_version_during_a_sweep_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = begun(tmp_path)
@@ -268,7 +268,7 @@ def test_sweeping_takes_halves_of_versions_and_empty_folders(tmp_path: Path) -> 
     assert archive.newest().number == 1
 
 
-def test_what_is_called_otherwise_is_no_version(tmp_path: Path) -> None:
+def test_files_with_other_names_are_not_versions(tmp_path: Path) -> None:
     archive = begun(tmp_path)
     for name in ("x.json", "9.json", "00000007", "00000008 (copy).json", "٠٠٠٠٠٠٠٩.json"):
         (tmp_path / VERSIONS / name).write_bytes(b"{}")
@@ -276,7 +276,7 @@ def test_what_is_called_otherwise_is_no_version(tmp_path: Path) -> None:
     assert archive.append([], {"B1.1": 9}).number == 2
 
 
-def test_what_is_an_archive(tmp_path: Path) -> None:
+def test_folders_that_count_as_an_archive(tmp_path: Path) -> None:
     """Also one without events, and one whose versions are lost: its files are no log."""
     new, lost, other = (tmp_path / name for name in ("new", "lost", "other"))
     begun(new)

@@ -13,7 +13,7 @@ from motet.spark import output_folder as module
 from motet.spark.output_folder import MARK, check_free, filling, locked
 
 
-def test_what_was_begun_and_not_finished_is_begun_anew(tmp_path: Path) -> None:
+def test_an_unfinished_output_folder_is_cleared_by_the_next_writer(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "one"
     begun = filling(folder)
     begun.__enter__()
@@ -27,7 +27,7 @@ def test_what_was_begun_and_not_finished_is_begun_anew(tmp_path: Path) -> None:
     assert [each.name for each in folder.iterdir()] == ["whole"]
 
 
-def test_what_is_finished_or_somebodys_is_not_touched(tmp_path: Path) -> None:
+def test_a_finished_or_foreign_folder_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said = "is not empty; try elsewhere"
     with pytest.raises(MisuseError, match=said), filling(tmp_path, "try elsewhere"):
@@ -45,7 +45,7 @@ def test_two_do_not_fill_the_same(tmp_path: Path) -> None:
         assert (tmp_path / "mine").exists()
 
 
-def test_what_another_finishes_just_before_us_stays(
+def test_a_folder_that_another_writer_has_just_finished_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given one who finishes between our look at the folder and our lock, then we find that out,

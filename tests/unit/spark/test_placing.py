@@ -36,7 +36,9 @@ class Frame:
         os.utime(part, (0, 0))
 
 
-def test_files_are_placed_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placed_files_are_durable_and_never_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(keeping, "sync_folder", synced.append)
     manifest = Manifest(tmp_path)

@@ -97,7 +97,7 @@ def test_a_plan_of_others_is_told(plan: Callable[..., ReplayPlan]) -> None:
         plan(run="other")
 
 
-def test_a_plan_without_its_note_is_made_anew_only_if_it_was_not_begun(
+def test_a_plan_without_its_note_is_made_again_only_if_it_was_not_begun(
     plan: Callable[..., ReplayPlan],
 ) -> None:
     made = plan()
@@ -136,7 +136,7 @@ def test_a_plan_whose_files_changed_is_not_published(
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"mark": "another", "rows": 10}', '{"rows": 10}'])
-def test_what_says_that_all_is_done_must_say_of_what(
+def test_the_done_mark_of_a_plan_must_confirm_its_events(
     plan: Callable[..., ReplayPlan], text: str
 ) -> None:
     made = plan()
@@ -189,7 +189,7 @@ def test_a_plan_has_as_many_events_as_its_log(
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_nothing_is_published_of_a_plan_with_a_row_that_is_no_event(
+def test_a_plan_with_an_invalid_row_publishes_nothing(
     plan: Callable[..., ReplayPlan],
 ) -> None:
     long = plan([{**row, "text": "x" * (1 << 20) if row["n"] == 9 else "x"} for row in ROWS])
@@ -219,7 +219,7 @@ def test_a_plan_is_made_and_published_by_one_at_a_time(plan: Callable[..., Repla
     assert not list(Path(made.folder).parent.glob("*.lock"))
 
 
-def test_who_waited_for_spark_finds_what_another_has_finished(
+def test_a_plan_finished_by_another_process_during_the_start_of_spark_is_used(
     plan: Callable[..., ReplayPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = plan()
@@ -244,7 +244,7 @@ def archived(folder: Path, ticks: int) -> Manifest:
     return manifest
 
 
-def test_what_is_archived_while_a_plan_is_made_is_not_in_it(
+def test_events_archived_while_a_plan_is_made_are_not_in_it(
     plan: Callable[..., ReplayPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And if there are other rows than its version has, it is no plan."""
@@ -323,7 +323,7 @@ class Leaving:
 
 
 @pytest.mark.parametrize("failing", ["", "advertise"])
-def test_all_clients_are_closed_whatever_becomes_of_one(
+def test_all_clients_are_closed_even_if_one_fails(
     plan: Callable[..., ReplayPlan], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """And once all is published, a goodbye that fails does not change that."""

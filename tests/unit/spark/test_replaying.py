@@ -34,7 +34,7 @@ def test_speeds(text: str, span_s: float, factor: float | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "x", "-1x", "0x", "fast", "10 x"])
-def test_what_is_no_speed(text: str) -> None:
+def test_invalid_speeds_are_misuse(text: str) -> None:
     with pytest.raises(MisuseError, match="a speed is like 10x"):
         Speed.parse(text)
 

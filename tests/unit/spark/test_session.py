@@ -66,7 +66,7 @@ def test_a_schema_and_columns_that_differ_are_refused(columns: tuple[str, ...]) 
         source.reader(SCHEMA)
 
 
-def test_who_wants_to_overwrite_is_told_how_to_write() -> None:
+def test_overwrite_is_refused_with_the_mode_to_use() -> None:
     with pytest.raises(MisuseError, match=r"append, overwrite, error, ignore.*\.mode\(.append.\)"):
         MotetSource({}).writer(SCHEMA, overwrite=True)
 

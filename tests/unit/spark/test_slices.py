@@ -38,5 +38,5 @@ def test_slices_are_about_equal(events: list[int], slices: int, found: list[int]
 
 
 @pytest.mark.parametrize("slices", range(1, 41))
-def test_as_many_as_were_wanted(slices: int) -> None:
+def test_slices_are_as_many_as_requested(slices: int) -> None:
     assert len(sizes([7] * 160, slices)) == slices

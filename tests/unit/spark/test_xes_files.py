@@ -63,7 +63,7 @@ def test_a_trace_may_say_its_name_behind_its_events(tmp_path: Path) -> None:
     ]
 
 
-def test_wherever_it_is_cut_off_it_is_told(tmp_path: Path) -> None:
+def test_a_log_truncated_anywhere_is_reported(tmp_path: Path) -> None:
     for end in range(1, len(LOG.rstrip())):
         with pytest.raises(MisuseError, match=r"log\.xes is truncated: it ends in line \d+"):
             read(tmp_path / "log.xes", LOG[:end])
@@ -89,7 +89,7 @@ def test_values(attribute: str, value: Any, tmp_path: Path) -> None:
     assert type(found) is type(value)
 
 
-def test_what_is_nested_stands_below_and_lists_are_texts(tmp_path: Path) -> None:
+def test_nested_attributes_are_columns_and_lists_are_text(tmp_path: Path) -> None:
     row = event(
         tmp_path / "log.xes",
         '<string key="cost" value="7 EUR"><int key="total" value="7"/>'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from motet.audit.records import COMMITTED, DONE, Deal, Deed, EventRecord, OutcomeHeard
 from motet.testing.checkers import handover
 from motet.testing.history import LoggedCut
@@ -13,14 +15,14 @@ PUBEND, TEXT = "A.1", "price < 9"
 class HandOver:
     """From a buyer at A to one at C, decided at 1 s. The seller at A publishes at 4 s."""
 
-    def __init__(self, advertised_at: float) -> None:
+    def __init__(self, advertised_at: float, effective_at: float = inf) -> None:
         self.past = Past()
         self.history = self.past.history
         seller = self.past.session("seller", "A")
         old = self.past.ask(self.past.session("old", "A"), "subscribe", TEXT)
         new = self.past.ask(self.past.session("new", "C"), "subscribe", TEXT, at=0.9)
         old.finished_at = 3.0
-        self.past.ask(seller, "advertise", "price > 0", at=advertised_at)
+        self.past.ask(seller, "advertise", "price > 0", advertised_at, effective_at=effective_at)
         self.event: EventRecord = self.past.publish(seller, 4.0, price=5)
         self.event.sure, self.event.pubend, self.event.tick = True, PUBEND, 40
         self.event.audience = frozenset({old.id})
@@ -42,7 +44,7 @@ class HandOver:
         return handover.check(self.history).violations
 
 
-def test_an_event_that_reaches_no_side_is_missed() -> None:
+def test_an_event_that_reaches_no_side_is_a_violation() -> None:
     scene = HandOver(advertised_at=0.5)
     scene.cut(at=1.1)
     scene.hear(at=1.2)
@@ -50,18 +52,28 @@ def test_an_event_that_reaches_no_side_is_missed() -> None:
     assert "was delivered neither to" in found
 
 
-def test_an_advertisement_behind_the_cut_has_yet_to_attract_the_new_side() -> None:
-    # given an advertisement that is younger than the decision, and than the cut of its log
+def test_an_advertisement_made_after_the_cut_need_not_have_attracted_the_new_side() -> None:
+    # given an advertisement that is younger than the decision and than the cut of its log
     scene = HandOver(advertised_at=2.0)
     scene.cut(at=1.1)
-    # when all clients read of the decision only after that
+    # when the first client reads of the decision later
     scene.hear(at=3.0)
-    # then its events are not owed to the new side yet
+    # then an event sent before the advertisement is effective is not owed to the new side
     assert scene.violations() == []
 
 
-def test_an_advertisement_before_the_cut_has_attracted_the_new_side() -> None:
+def test_an_advertisement_made_before_the_cut_has_attracted_the_new_side() -> None:
     scene = HandOver(advertised_at=2.0)
     scene.cut(at=2.5)
     scene.hear(at=3.0)
+    assert len(scene.violations()) == 1
+
+
+def test_an_effective_advertisement_has_attracted_the_new_side_whenever_it_was_made() -> None:
+    # given an advertisement that is younger than the cut
+    scene = HandOver(advertised_at=2.0, effective_at=3.5)
+    scene.cut(at=1.1)
+    scene.hear(at=3.0)
+    # when an event is sent after the advertisement is effective, and reaches no side
+    # then that is a violation
     assert len(scene.violations()) == 1

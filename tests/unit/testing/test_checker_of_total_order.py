@@ -39,7 +39,7 @@ def audience() -> Audience:
     return Audience()
 
 
-def test_one_order_is_fine_whoever_misses_what(audience: Audience) -> None:
+def test_a_common_order_with_missing_events_is_no_violation(audience: Audience) -> None:
     first, second, third = (audience.event() for _ in range(3))
     for buyer in (0, 1):
         audience.give(buyer, first, 5, "A.1")

@@ -68,7 +68,7 @@ def late(past: Past, *missing: str, timeout_s: float = 3.0) -> OperationRecord:
     )
 
 
-def test_a_timeout_must_name_somebody() -> None:
+def test_a_timeout_must_name_a_broker() -> None:
     past = Past()
     late(past)
     assert "names no broker" in answers.check(past.history).violations[0]
@@ -88,14 +88,16 @@ def test_an_innocent_must_not_be_blamed() -> None:
 
 
 @pytest.mark.parametrize("place", ["B", "C", ("A", "B"), ("B", "C")])
-def test_trouble_on_the_way_or_behind_is_a_reason(place: str | tuple[str, str]) -> None:
+def test_trouble_at_or_beyond_the_named_broker_excuses_a_timeout(
+    place: str | tuple[str, str],
+) -> None:
     past = Past()
     late(past, "B")
     past.history.disturbed[place].touch(2.0, 4.0)
     assert not answers.check(past.history).violations
 
 
-def test_trouble_that_was_over_long_before_is_none() -> None:
+def test_trouble_that_ended_long_before_excuses_no_timeout() -> None:
     past = Past()
     late(past, "B")
     past.history.disturbed["B"].touch(1.0, 2.0)

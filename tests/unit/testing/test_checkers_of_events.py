@@ -63,7 +63,7 @@ def test_an_arrival_at_another_subscription_does_not_count(shop: Shop) -> None:
     assert len(completeness.check(shop.past.history).violations) == 1
 
 
-def test_nothing_is_owed_that_does_not_match(shop: Shop) -> None:
+def test_events_that_do_not_match_are_not_owed(shop: Shop) -> None:
     shop.past.deliver(shop.wish, shop.event)
     shop.past.publish(shop.seller, 2.0, price=10)
     assert completeness.check(shop.past.history).checked == 1
@@ -178,7 +178,7 @@ def test_an_event_that_does_not_match_its_subscription(shop: Shop) -> None:
     assert "at C as of seller" in soundness.check(shop.past.history).violations[0]
 
 
-def test_an_event_that_nobody_published(shop: Shop) -> None:
+def test_an_event_that_was_never_published_is_a_violation(shop: Shop) -> None:
     shop.past.deliver(shop.wish, None)
     assert "was never published" in soundness.check(shop.past.history).violations[0]
 

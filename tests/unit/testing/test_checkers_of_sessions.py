@@ -40,7 +40,7 @@ def test_the_newer_takes_over_and_the_older_is_told() -> None:
     assert (verdict.checked, verdict.violations) == (2, [])
 
 
-def test_nobody_is_fenced_by_an_older_one() -> None:
+def test_fencing_by_an_older_session_is_a_violation() -> None:
     past = Past()
     opened(past, 0, "A-1.1", 1.0)
     opened(past, 1, "C-1.2", LATE)
@@ -49,7 +49,7 @@ def test_nobody_is_fenced_by_an_older_one() -> None:
     assert "alice (process 1) was fenced out of C-1.2 at 2.0000 s" in complaint
 
 
-def test_nobody_is_fenced_before_the_newer_one_came_or_by_itself() -> None:
+def test_fencing_before_the_newer_session_or_by_itself_is_a_violation() -> None:
     past = Past()
     opened(past, 0, "A-1.1", 1.0)
     fenced(past, 0, "A-1.1", 1.5)
@@ -59,7 +59,7 @@ def test_nobody_is_fenced_before_the_newer_one_came_or_by_itself() -> None:
     assert len(complaints(past)) == 2
 
 
-def test_who_never_had_a_session_may_be_fenced_by_anybody_else() -> None:
+def test_a_process_without_a_session_may_be_fenced_by_any_other() -> None:
     past = Past()
     opened(past, 0, "A-1.1", 1.0)
     fenced(past, 1, None, 2.0)
@@ -75,14 +75,14 @@ def test_a_broker_that_must_know_issues_a_higher_epoch() -> None:
     ]
 
 
-def test_news_takes_time() -> None:
+def test_an_epoch_may_be_older_while_the_newer_one_is_not_known_yet() -> None:
     past = Past()
     opened(past, 0, "A-1.2", 1.0)
     opened(past, 1, "C-1.1", LATE - HOP_S / 2)
     assert not complaints(past)
 
 
-def test_trouble_on_the_way_excuses() -> None:
+def test_trouble_on_the_path_excuses_an_older_epoch() -> None:
     for place in ("A", "B", "C", ("A", "B"), ("B", "C")):
         past = Past()
         past.history.disturbed[place].touch(1.01, 1.02)
@@ -94,7 +94,7 @@ def test_trouble_on_the_way_excuses() -> None:
         assert complaints(past), f"{place} was well when the news passed"
 
 
-def test_who_lost_its_state_since_cannot_know() -> None:
+def test_a_broker_that_lost_its_state_may_issue_an_older_epoch() -> None:
     past = Past()
     past.history.amnesia["C"].touch(5.0, 5.0)
     opened(past, 0, "A-1.2", 1.0)
@@ -113,7 +113,7 @@ def test_an_old_client_does_not_take_its_session_back() -> None:
     ]
 
 
-def test_whoever_is_alone_may_come_back() -> None:
+def test_a_client_may_return_if_the_other_one_has_left() -> None:
     past = Past()
     opened(past, 0, "A-1.1", 1.0)
     opened(past, 1, "C-1.2", 2.0)

@@ -63,7 +63,7 @@ def test_an_event_that_arrives_is_owed_once(stream: Stream) -> None:
     assert (verdict.checked, verdict.violations) == (1, [])
 
 
-def test_an_event_that_does_not_arrive_is_missed_whatever_was_broken(stream: Stream) -> None:
+def test_a_missing_event_is_a_violation_whatever_was_broken(stream: Stream) -> None:
     stream.publish(3)
     stream.history.disturbed["B"].touch(0.0, 5.0)
     (found,) = exactly_once.check(stream.history).violations
@@ -80,7 +80,7 @@ def test_a_loss_excuses_its_ticks_and_no_others(stream: Stream) -> None:
     assert "event 1" in found
 
 
-def test_a_loss_of_what_the_log_has_is_none(stream: Stream) -> None:
+def test_a_reported_loss_of_events_that_the_log_has_is_a_violation(stream: Stream) -> None:
     stream.publish(3)
     stream.history.lost_upto[PUBEND] = 2
     stream.lose(1, 3)
@@ -89,7 +89,9 @@ def test_a_loss_of_what_the_log_has_is_none(stream: Stream) -> None:
     assert not exactly_once.check(stream.history).violations
 
 
-def test_what_lies_behind_a_start_is_owed_before_anything_is_effective(stream: Stream) -> None:
+def test_an_event_after_a_start_is_owed_before_the_advertisement_is_effective(
+    stream: Stream,
+) -> None:
     event = stream.publish(3, at=0.05)
     assert exactly_once.check(stream.history).checked == 0
     event.audience = frozenset({stream.wish.id})
@@ -99,7 +101,7 @@ def test_what_lies_behind_a_start_is_owed_before_anything_is_effective(stream: S
     assert exactly_once.check(stream.history).checked == 0
 
 
-def test_what_is_older_is_owed_to_who_reaches_back_to_it(stream: Stream) -> None:
+def test_an_older_event_is_owed_to_a_subscription_that_reaches_back_to_it(stream: Stream) -> None:
     old, older = stream.publish(3, at=0.05), stream.publish(1, at=0.04)
     stream.wish.since = {"": 2}
     stream.history.first_starts[stream.wish.id, PUBEND] = 5
@@ -115,7 +117,9 @@ def test_what_is_older_is_owed_to_who_reaches_back_to_it(stream: Stream) -> None
     assert older.tick == 1
 
 
-def test_what_the_log_has_let_go_is_lost_to_who_reaches_back(stream: Stream) -> None:
+def test_trimmed_events_may_be_reported_lost_to_a_subscription_that_reaches_back(
+    stream: Stream,
+) -> None:
     stream.lose(1, 3)
     stream.history.trimmed_upto[PUBEND] = 3
     assert len(exactly_once.check(stream.history).violations) == 1
@@ -126,7 +130,7 @@ def test_what_the_log_has_let_go_is_lost_to_who_reaches_back(stream: Stream) -> 
 # ── durable clients ──────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_durable_application_is_not_done_with_has_not_arrived(stream: Stream) -> None:
+def test_an_event_not_processed_by_a_durable_application_has_not_arrived(stream: Stream) -> None:
     event = stream.publish(3)
     stream.deliver(event)
     stream.history.durable[stream.buyer.instance] = False
@@ -135,7 +139,7 @@ def test_what_a_durable_application_is_not_done_with_has_not_arrived(stream: Str
     assert not exactly_once.check(stream.history).violations
 
 
-def test_only_who_writes_cursors_down_must_not_do_a_thing_twice(stream: Stream) -> None:
+def test_only_an_application_that_stores_cursors_must_not_repeat_an_effect(stream: Stream) -> None:
     stream.deliver(stream.publish(3))
     stream.history.effects += 2 * stream.history.deliveries
     stream.history.durable[stream.buyer.instance] = False
@@ -195,7 +199,7 @@ def test_an_event_behind_a_handover_reaches_the_new_side(stream: Stream) -> None
     assert not handover.check(stream.history).violations
 
 
-def test_the_new_side_of_a_handover_may_start_anew_if_no_advertisement_is_effective(
+def test_the_new_side_of_a_handover_may_start_again_if_no_advertisement_is_effective(
     stream: Stream,
 ) -> None:
     """The advertisement that attracted it had ended, and the next one has not reached it yet."""
@@ -213,7 +217,7 @@ def test_the_new_side_of_a_handover_may_start_anew_if_no_advertisement_is_effect
 # ── publishers, and what is over ─────────────────────────────────────────────────────────
 
 
-def test_what_a_publisher_was_told_not_to_have_published_must_not_come(stream: Stream) -> None:
+def test_delivering_a_void_publication_is_a_violation(stream: Stream) -> None:
     event = stream.publish(3, fate="void")
     stream.deliver(event)
     assert any("never published" in f for f in soundness.check(stream.history).violations)
@@ -230,7 +234,7 @@ def test_a_subscription_that_is_over_has_no_gap_before_its_last_event(stream: St
     assert "event 0" in found
 
 
-def test_the_order_is_that_of_the_ticks_whoever_published(stream: Stream) -> None:
+def test_events_of_all_publishers_are_ordered_by_tick(stream: Stream) -> None:
     first, second = stream.publish(3), stream.publish(4)
     stream.deliver(first)
     stream.deliver(second)
@@ -249,7 +253,7 @@ def test_a_tick_holds_one_event(stream: Stream) -> None:
     )
 
 
-def test_what_was_published_before_a_subscription_is_none_of_its_business(stream: Stream) -> None:
+def test_delivering_an_event_older_than_the_subscription_is_a_violation(stream: Stream) -> None:
     event = stream.publish(3, settled_at=4.0)
     stream.wish.requested_at = 4.0
     stream.deliver(event)

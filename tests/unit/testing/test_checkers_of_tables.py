@@ -127,7 +127,7 @@ def test_every_damage_is_found(world: World, damage: Callable[[World], None], wo
     assert any(words in each for each in world.complaints())
 
 
-def test_what_is_covered_need_not_be_sent() -> None:
+def test_a_covered_subscription_need_not_be_sent() -> None:
     world = World(covering=True)
     world.offer("x > 0")
     wide, narrow = world.wish("x < 5"), world.wish("x < 3")
@@ -137,7 +137,7 @@ def test_what_is_covered_need_not_be_sent() -> None:
     assert not world.complaints()
 
 
-def test_what_is_not_covered_must_be_sent() -> None:
+def test_a_subscription_that_is_not_covered_must_be_sent() -> None:
     world = World(covering=True)
     world.offer("x > 0")
     world.wish("x < 5")
@@ -145,7 +145,7 @@ def test_what_is_not_covered_must_be_sent() -> None:
     assert any(f"covers {missed}" in each for each in world.complaints())
 
 
-def test_what_nobody_wants_must_not_be_there() -> None:
+def test_an_entry_sent_without_need_is_a_violation() -> None:
     world = World(covering=True)
     made = world.wish("x < 5")
     world.cores["B"].durable.routing.state.subscriptions.get(made.id).sent = 1  # type: ignore[union-attr]
@@ -197,7 +197,7 @@ def test_an_advertisement_that_attracted_nothing(world: World) -> None:
     assert any(str(wish) in each for each in looks.verdict.violations)
 
 
-def test_what_is_being_taken_back_is_not_counted(world: World) -> None:
+def test_a_subscription_being_removed_is_not_checked(world: World) -> None:
     offer, wish = world.offer("x > 0"), world.wish("x < 5", 1.0)
     looks = checker(world)
     looks.claimed(offer, 0.5)
@@ -207,7 +207,7 @@ def test_what_is_being_taken_back_is_not_counted(world: World) -> None:
     assert looks.verdict.violations == []
 
 
-def test_what_is_called_gone_must_be_gone_everywhere() -> None:
+def test_a_subscription_reported_removed_must_be_removed_everywhere() -> None:
     world = World()
     world.offer("x > 1")
     wish = world.wish("x = 5")

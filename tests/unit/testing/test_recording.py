@@ -25,6 +25,7 @@ from motet.protocol.session.messages import (
     ClientHello,
     ConsentRequest,
     SubscribeRequest,
+    UnadvertiseRequest,
     UnsubscribeRequest,
 )
 from motet.protocol.transactions.messages import Engage, Letter, Step
@@ -37,7 +38,7 @@ B, ALICE = 1, 2
 X = Filter.parse("x > 1")
 
 
-def test_a_past_that_was_withdrawn_stays_so_when_who_wanted_it_does_not_any_more() -> None:
+def test_a_withdrawn_past_is_recorded_after_its_subscription_was_removed() -> None:
     # given a client that wants the past of B's log
     core, far = BrokerCore(BrokerConfig("A", ("B",), incarnation=1)), OpId("bob", "B-1.1", 1)
     core.recover(0.0, Remembered())
@@ -91,19 +92,9 @@ def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_ou
     assert not kept.doubts
 
 
-@pytest.mark.parametrize(
-    ("removal", "counts"),
-    [
-        (Unsubscribe(OpId("bob", "B-1.1", 1), OpId("", "B-1", 1)), False),  # B has withdrawn it
-        (Unsubscribe(OpId("bob", "B-1.1", 1), OpId("bob", "B-1.1", 2)), True),
-        (Unsubscribe(OpId("bob", "B-1.1", 1), lost=True), True),
-    ],
-)
-def test_a_start_that_crosses_the_withdrawal_of_its_subscription_is_void(
-    removal: Unsubscribe, counts: bool
-) -> None:
-    # given a subscription from B that has started in A's log
-    core, op = BrokerCore(BrokerConfig("A", ("B",), incarnation=1)), removal.target
+def started() -> tuple[BrokerCore, History, OpId]:
+    """A, where Alice advertises and the subscription of Bob from B has started in the log."""
+    core, op = BrokerCore(BrokerConfig("A", ("B",), incarnation=1)), OpId("bob", "B-1.1", 1)
     core.recover(0.0, Remembered())
     core.step(Received(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0)), 0.0)
     core.step(Received(ALICE, ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
@@ -113,10 +104,41 @@ def test_a_start_that_crosses_the_withdrawal_of_its_subscription_is_void(
     assert entry is not None
     history = History(Tree([("A", "B")]), False, 0.1)
     history.starts[op, "A.1"] = entry.start
-    # when it is removed
+    return core, history, op
+
+
+def remove(core: BrokerCore, history: History, removal: Unsubscribe) -> None:
+    """Apply the removal, which arrives from B, and record it."""
     control = Control(3, (removal,))
     void = crossed(core.durable, control)
     core.step(Received(B, control), 0.0)
     voided(history, core.durable, void)
-    # then its start counts no longer, unless its client, or a loss, has removed it
-    assert ((op, "A.1") in history.starts) == counts
+
+
+WITHDRAWN_BY_B = OpId("", "B-1", 1)
+REMOVED_BY_BOB = OpId("bob", "B-1.1", 2)
+
+
+def test_a_start_that_crosses_the_withdrawal_of_its_subscription_is_void() -> None:
+    core, history, op = started()
+    remove(core, history, Unsubscribe(op, WITHDRAWN_BY_B))
+    assert history.starts == {}
+
+
+@pytest.mark.parametrize(("by", "lost"), [(REMOVED_BY_BOB, False), (None, True)])
+def test_a_start_counts_although_its_client_or_a_loss_removes_the_subscription(
+    by: OpId | None, lost: bool
+) -> None:
+    core, history, op = started()
+    remove(core, history, Unsubscribe(op, by, lost=lost))
+    assert (op, "A.1") in history.starts
+
+
+def test_a_start_counts_if_its_subscription_is_withdrawn_after_the_last_advertisement() -> None:
+    # given a start for an advertisement that has ended, and none for another one
+    core, history, op = started()
+    core.step(Received(ALICE, UnadvertiseRequest(2, 1)), 0.0)
+    # when B withdraws the subscription because of that end
+    remove(core, history, Unsubscribe(op, WITHDRAWN_BY_B))
+    # then the events before the end are still owed
+    assert (op, "A.1") in history.starts

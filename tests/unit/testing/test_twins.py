@@ -157,7 +157,7 @@ def test_a_dead_owner_is_heard_to_the_end() -> None:
     assert (line.left.gone, line.right.gone) == (0, 1)
 
 
-def test_whoever_hangs_up_is_heard_to_the_end() -> None:
+def test_frames_sent_before_a_close_are_received() -> None:
     line = Line()
     line.network.carry(line.end, ControlAck(1))
     line.network.close(line.end)
@@ -226,7 +226,7 @@ def test_random_trees_are_trees() -> None:
     assert sizes == {2, 3, 4, 5, 6, 7}
 
 
-def test_a_pubend_lets_go_of_what_is_done_with_and_of_what_is_too_much() -> None:
+def test_a_pubend_drops_acknowledged_records_and_any_excess() -> None:
     agenda = Agenda()
     pubend = SimulatedPubend(agenda, lambda: 0.0, kept_events=2)
     pubend.watch(lambda _: None, lambda _: None)

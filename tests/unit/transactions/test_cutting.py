@@ -118,7 +118,7 @@ def test_a_block_waits_in_the_state_until_the_log_has_it() -> None:
     assert not broker_a.machine.cutter.state.blocks
 
 
-def test_nothing_of_what_is_aborted_is_published() -> None:
+def test_events_of_an_aborted_transaction_are_not_published() -> None:
     broker_a = publisher()
     tx = broker_a.begins(ALICE)
     broker_a.stages(op("alice", 2), tx, body(x=1))
@@ -190,7 +190,7 @@ def test_the_echo_waits_for_the_cut() -> None:
     assert broker_a.to("B") == [Echoed(tx, "decide")]
 
 
-def test_what_is_settled_elsewhere_is_cut_all_the_same() -> None:
+def test_a_transaction_settled_elsewhere_is_still_cut_here() -> None:
     broker_a = publisher()
     tx = broker_a.begins(ALICE)
     broker_a.stages(op("alice", 2), tx, body(x=1))
@@ -201,7 +201,7 @@ def test_what_is_settled_elsewhere_is_cut_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_what_begins_and_has_ended_elsewhere_is_not_waited_for(comes: bool) -> None:
+def test_a_cut_does_not_wait_for_a_subscription_that_has_ended_elsewhere(comes: bool) -> None:
     """It was settled while we were away. Only behind probes it is known whether it still comes."""
     broker_a = publisher()
     broker_a.meets()
@@ -328,14 +328,14 @@ def test_an_invitation_that_the_decision_has_overtaken_reaches_no_client(broker_
     assert broker_a.to("C") == [Reply(op("erik", 2, "E"), (), refusal="the transaction is over")]
 
 
-def test_it_sees_its_own_and_nothing_of_other_open_ones(broker_a: BrokerA) -> None:
+def test_a_transaction_sees_its_own_changes_and_none_of_other_open_ones(broker_a: BrokerA) -> None:
     broker_a.hears(Opening("erik/E-1.1/1"), "B")
     broker_a.subscribes(op("bob", 1), tx="erik/E-1.1/1")
     broker_a.subscribes(op("carl", 1), tx="zoe/Z-1.1/1")
     assert reached(broker_a, "erik/E-1.1/1", 2) == {"bob"}
 
 
-def test_what_another_one_has_ended_since_is_still_there_for_it(broker_a: BrokerA) -> None:
+def test_a_transaction_still_sees_subscriptions_ended_after_it_began(broker_a: BrokerA) -> None:
     bob = op("bob", 1)
     broker_a.subscribes(bob)
     broker_a.hears(Opening("erik/E-1.1/1"), "B")
@@ -352,7 +352,7 @@ def objection(broker_a: BrokerA, tx: str) -> str:
     return told.objection
 
 
-def test_what_has_not_changed_holds(broker_a: BrokerA) -> None:
+def test_validation_succeeds_if_the_invited_clients_are_the_same(broker_a: BrokerA) -> None:
     broker_a.subscribes(op("bob", 1))
     broker_a.hears(Opening("erik/E-1.1/1"), "B")
     broker_a.hears(Echoed("erik/E-1.1/1", "opening"), "C")
@@ -364,7 +364,9 @@ def test_what_has_not_changed_holds(broker_a: BrokerA) -> None:
 
 
 @pytest.mark.parametrize("change", ["added", "removed", "committed", "ended"])
-def test_what_has_changed_does_not(broker_a: BrokerA, change: str) -> None:
+def test_validation_fails_if_the_invited_clients_have_changed(
+    broker_a: BrokerA, change: str
+) -> None:
     bob, carl = op("bob", 1), op("carl", 1)
     broker_a.subscribes(bob)
     if change == "committed":

@@ -77,7 +77,7 @@ def test_the_root_hears_again_what_it_has_told() -> None:
     assert list(broker_a.machine.decisions.state.active[T1].missing) == ["C"]
 
 
-def test_it_is_settled_when_all_brokers_have_echoed() -> None:
+def test_a_transaction_is_settled_when_all_brokers_have_echoed() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1)
     broker_a.hears(Echoed(T1, "decide"), "B")
@@ -158,7 +158,7 @@ def test_a_commit_that_comes_twice_is_answered_again() -> None:
     assert broker_a.letters() == [("D", Verdict(T1, 1, True, ""))]
 
 
-def test_of_all_with_the_same_key_one_is_committed() -> None:
+def test_one_of_several_transactions_with_the_same_key_is_committed() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1, key="order 17")
     broker_a.submits(T2, key="order 17")
@@ -205,7 +205,7 @@ def test_outcomes_are_forgotten_after_a_while_and_their_keys_with_them() -> None
     assert broker_a.machine.decisions.state.number == 3  # no number returns
 
 
-def test_there_are_not_too_many_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_outcomes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(root, "MOST_OUTCOMES", 2)
     broker_a = BrokerA()
     for tx in (T1, T2, T3):
@@ -231,13 +231,13 @@ def test_a_client_asks_for_an_outcome() -> None:
 # ── isolation ────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_has_read_nothing_needs_no_validation() -> None:
+def test_a_transaction_that_has_read_nothing_needs_no_validation() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1, part("dora", events=1, pubend="D.1"), isolated=True)
     assert decided(broker_a) == [(T1, 1, True)]
 
 
-def test_what_has_read_is_validated_everywhere_first() -> None:
+def test_a_transaction_that_has_read_is_first_validated_by_all_brokers() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
     assert broker_a.to("B") == broker_a.to("C") == [Prepare(T1)]
@@ -248,7 +248,7 @@ def test_what_has_read_is_validated_everywhere_first() -> None:
     assert told == Decide(T1, 1, False, "it has changed")
 
 
-def test_meanwhile_nothing_is_decided_that_could_change_what_was_read() -> None:
+def test_during_validation_no_conflicting_transaction_is_decided() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
     begun = Begun(op("erik", 1, "E"), SPACE, "1")
@@ -271,7 +271,7 @@ def test_a_waiting_transaction_continues_when_the_other_is_withdrawn() -> None:
     assert decided(broker_a) == []
 
 
-def test_who_is_asked_and_goes_has_validated_nothing() -> None:
+def test_a_removed_neighbour_has_validated_nothing() -> None:
     broker_a = BrokerA()
     broker_a.submits(T1, part("dora", invited=[body(x=1)]), isolated=True)
     begun = part("erik", begun=[Begun(op("erik", 1, "E"), SPACE, "1")], invited=[body(x=1)])
@@ -289,7 +289,7 @@ def test_who_is_asked_and_goes_has_validated_nothing() -> None:
     assert decided(broker_a) == [(T2, 2, True)]
 
 
-def test_who_does_not_know_a_transaction_any_more_objects_to_it() -> None:
+def test_a_broker_that_has_forgotten_a_transaction_objects_to_it() -> None:
     broker_a = BrokerA(root="B")
     broker_a.hears(Prepare(T1), "B")
     broker_a.hears(Echoed(T1, "prepare"), "C")
@@ -298,7 +298,7 @@ def test_who_does_not_know_a_transaction_any_more_objects_to_it() -> None:
     assert "A does not know it" in told.objection
 
 
-def test_a_validation_does_not_wait_for_ever_for_who_is_away() -> None:
+def test_a_validation_is_given_up_if_a_broker_stays_away() -> None:
     broker_a = BrokerA()
     broker_a.gets(Open(T1, 10.0))
     broker_a.goes_on(19.0)
@@ -313,7 +313,7 @@ def test_a_validation_does_not_wait_for_ever_for_who_is_away() -> None:
     assert "B, or a broker behind" in broker_a.machine.decider.state.outcomes[T1].reason
 
 
-def test_an_isolated_one_begins_when_everybody_has_its_snapshot() -> None:
+def test_an_isolated_transaction_begins_when_all_brokers_have_its_snapshot() -> None:
     broker_a = BrokerA()
     broker_a.gets(Open(T1, 10.0))
     assert broker_a.to("C") == [Opening(T1)]
@@ -329,7 +329,7 @@ def test_an_isolated_one_begins_when_everybody_has_its_snapshot() -> None:
 # ── coordinators ─────────────────────────────────────────────────────────────────────────
 
 
-def test_where_there_is_no_root_nothing_begins() -> None:
+def test_an_overlay_without_a_root_begins_no_transaction() -> None:
     nowhere = BrokerA(root="")
     nowhere.asks(op("alice", 1), BeginRequest(1))
     assert nowhere.error(op("alice", 1)) == (
@@ -382,7 +382,7 @@ def test_requests_wait_for_a_way_to_the_root() -> None:
     }
 
 
-def test_what_a_journal_without_waiting_says_is_replayed_as_it_was() -> None:
+def test_a_request_of_an_older_journal_does_not_wait_for_the_root() -> None:
     broker_a = BrokerA(root="Z")
     broker_a.arrives("alice")
     broker_a.machine.request(op("alice", 1), BeginRequest(1), patient=False)
@@ -391,7 +391,7 @@ def test_what_a_journal_without_waiting_says_is_replayed_as_it_was() -> None:
     assert not broker_a.machine.root_requests.state.waiting
 
 
-def test_what_is_wrong_anyway_does_not_wait() -> None:
+def test_an_invalid_request_does_not_wait_for_the_root() -> None:
     broker_a = BrokerA(root="Z")
     broker_a.arrives("alice")
     broker_a.asks(op("alice", 1), OutcomeRequest(1, "what?"))
@@ -422,7 +422,7 @@ def test_a_root_that_does_not_answer_in_time_is_a_timeout() -> None:
     assert text == "the root Z did not answer within 30 s; ask again"
 
 
-def test_what_waits_for_the_root_is_in_progress_and_ends_with_its_session() -> None:
+def test_a_transaction_that_waits_for_the_root_is_in_progress_and_ends_with_its_session() -> None:
     broker_a = far_from_the_root()
     broker_a.asks(op("carl", 2), OutcomeRequest(2, str(op("bob", 1))))
     assert broker_a.answer_to(op("carl", 2)) == Done(2, "in progress")
@@ -434,7 +434,7 @@ def test_what_waits_for_the_root_is_in_progress_and_ends_with_its_session() -> N
     assert list(broker_a.machine.coordinator.state.coordinations) == [str(op("alice", 1))]
 
 
-def test_what_waits_for_the_root_gets_its_time_anew_after_a_restart() -> None:
+def test_a_transaction_that_waits_for_the_root_gets_its_full_timeout_after_a_restart() -> None:
     broker_a = far_from_the_root()
     timers = {timer.key: timer.at for timer in broker_a.machine.recover(100.0)}
     assert timers[timer_key(Unanswered(op("alice", 1)))] == 110.0
@@ -453,7 +453,7 @@ def test_a_plan_names_clients_that_are_there() -> None:
     assert not broker_a.machine.coordinator.state.coordinations
 
 
-def test_a_transaction_is_ended_by_who_began_it_and_once() -> None:
+def test_a_transaction_is_ended_once_by_its_coordinator() -> None:
     broker_a = BrokerA(root="B")
     for client in ("alice", "carl"):
         broker_a.arrives(client)
@@ -471,7 +471,7 @@ def test_a_transaction_is_ended_by_who_began_it_and_once() -> None:
     assert broker_a.answer_to(op("alice", 2)) == Done(2, tx)
 
 
-def test_who_waits_too_long_for_a_decision_asks_again() -> None:
+def test_a_coordinator_submits_again_if_the_decision_is_overdue() -> None:
     broker_a = BrokerA(root="B")
     broker_a.arrives("alice")
     tx = broker_a.begins(op("alice", 1))

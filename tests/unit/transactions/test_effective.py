@@ -105,7 +105,7 @@ def test_an_unconcerned_broker_only_echoes() -> None:
     assert broker_a.to("C") == [Echoed(TX, "decide")]
 
 
-def test_it_is_said_again_when_the_decision_is_told_again() -> None:
+def test_a_repeated_decision_is_echoed_as_effective_again() -> None:
     broker_a = BrokerA(root="C")
     decide = Decide(TX, 1, True, brokers=("A",))
     broker_a.hears(decide, "C")
@@ -192,7 +192,7 @@ def beginning() -> tuple[BrokerA, str]:
     return broker_a, tx
 
 
-def test_what_a_transaction_begins_is_taken_back_when_it_is_settled() -> None:
+def test_a_subscription_begun_by_a_transaction_is_removed_only_after_it_is_settled() -> None:
     broker_a, tx = beginning()
     request = UnsubscribeRequest(3, 2)
     assert broker_a.admits(op("alice", 3), request) is False
@@ -267,7 +267,7 @@ def test_a_coordinator_that_waits_too_long_hears_that_it_is_committed_and_no_mor
     assert len(broker_a.answers) == answers  # one answer is enough
 
 
-def test_it_is_not_effective_while_our_own_pubend_has_to_cut() -> None:
+def test_a_transaction_is_not_effective_before_our_pubend_has_cut() -> None:
     broker_a = BrokerA(root="B")
     broker_a.arrives("alice")
     broker_a.advertises(op("alice", 1))
@@ -284,7 +284,7 @@ def test_it_is_not_effective_while_our_own_pubend_has_to_cut() -> None:
     assert broker_a.answer_to(op("alice", 4)) == Done(4, tx)
 
 
-def test_what_a_client_has_taken_back_goes_even_if_its_process_has_gone() -> None:
+def test_a_held_removal_is_done_even_if_its_process_has_left() -> None:
     """It has got nothing of it since, and the next one knows nothing of it."""
     broker_a, tx = beginning()
     request = UnsubscribeRequest(3, 2)
@@ -295,6 +295,6 @@ def test_what_a_client_has_taken_back_goes_even_if_its_process_has_gone() -> Non
     assert broker_a.released == [request]
 
 
-def test_what_stood_before_waits_for_nothing() -> None:
+def test_removing_a_subscription_outside_the_transaction_does_not_wait() -> None:
     broker_a, _ = beginning()
     assert broker_a.admits(op("alice", 3), UnsubscribeRequest(3, 77)) is True

@@ -85,7 +85,7 @@ def test_a_consent_is_answered_at_once() -> None:
     assert broker_a.session("bob").willing
 
 
-def test_nothing_is_done_for_a_client_without_consent() -> None:
+def test_a_plan_does_nothing_for_a_client_without_consent() -> None:
     broker_a = at_home(willing=False)
     broker_a.gets(plan(SUBSCRIBE))
     told = "bob does not take part in plans; use client.participate(), or motet sub"
@@ -145,7 +145,7 @@ def test_all_of_it_is_done_at_once_and_the_root_hears_of_it() -> None:
     assert broker_a.told == []  # bob hears of it when it is decided
 
 
-def test_what_is_added_has_numbers_that_no_request_has() -> None:
+def test_operations_added_by_a_plan_have_numbers_of_their_own() -> None:
     broker_a = engaged(SUBSCRIBE, replace(SUBSCRIBE, order="2", name="t"))
     numbers = [each.op.sequence for each in contribution(broker_a).begun]
     assert numbers == [GRANTED + 1, GRANTED + 2]
@@ -175,7 +175,7 @@ def ended(broker_a: BrokerA) -> list[OpId]:
     return [each.op for each in contribution(broker_a).ended]
 
 
-def test_what_has_no_name_is_called_by_its_filter() -> None:
+def test_a_plan_refers_to_a_nameless_subscription_by_its_filter() -> None:
     broker_a = at_home()
     nameless = op("bob", 3)
     broker_a.subscribes(nameless, ELSEWHERE)
@@ -183,7 +183,7 @@ def test_what_has_no_name_is_called_by_its_filter() -> None:
     assert ended(broker_a) == [nameless]
 
 
-def test_what_has_a_name_is_not_called_by_its_filter() -> None:
+def test_a_plan_cannot_refer_to_a_named_subscription_by_its_filter() -> None:
     assert "NoSuchOperation" in refusal(engaged(Step("unsubscribe", "1", str(SPACE))))
 
 
@@ -197,7 +197,7 @@ def test_an_advertisement_and_a_subscription_may_have_the_same_name() -> None:
     }
 
 
-def test_two_of_one_name_are_taken_back_one_after_the_other() -> None:
+def test_two_subscriptions_with_one_name_are_removed_in_order() -> None:
     broker_a = at_home()
     twin = op("bob", 3)
     broker_a.subscribes(twin, ELSEWHERE)
@@ -206,7 +206,7 @@ def test_two_of_one_name_are_taken_back_one_after_the_other() -> None:
     assert ended(broker_a) == [HELD, twin]
 
 
-def test_of_two_of_one_name_the_one_that_no_transaction_holds_is_taken_back() -> None:
+def test_a_plan_removes_the_namesake_that_no_other_transaction_holds() -> None:
     broker_a = at_home()
     twin = op("bob", 3)
     broker_a.subscribes(twin)
@@ -217,7 +217,7 @@ def test_of_two_of_one_name_the_one_that_no_transaction_holds_is_taken_back() ->
     assert ended(broker_a) == [twin]
 
 
-def test_of_another_client_nothing_is_taken_back() -> None:
+def test_a_plan_does_not_remove_subscriptions_of_another_client() -> None:
     broker_a = at_home()
     broker_a.arrives("carl")
     other = op("carl", 7)
@@ -227,7 +227,7 @@ def test_of_another_client_nothing_is_taken_back() -> None:
     assert refusal(broker_a) == "bob: NoSuchOperation: unsubscribe: 'his' is not in force"
 
 
-def test_what_another_transaction_holds_is_not_taken_back() -> None:
+def test_a_plan_does_not_remove_a_subscription_that_another_transaction_holds() -> None:
     broker_a = at_home()
     broker_a.gets(plan(END, tx="carl/B-1.1/1"))
     assert ended(broker_a) == [HELD]
@@ -251,7 +251,7 @@ def test_what_another_transaction_holds_is_not_taken_back() -> None:
         ((PUBLISH,) * (MOST_OPERATIONS + 1), "MisuseError"),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_nothing_is_left(
+def test_an_impossible_part_of_a_plan_is_refused_and_undone(
     steps: tuple[Step, ...], error: str
 ) -> None:
     broker_a = engaged(SUBSCRIBE, *steps)
@@ -321,7 +321,7 @@ def test_a_commit_tells_its_client_what_has_begun_and_what_has_ended() -> None:
     assert broker_a.routing.applied[-1] == Unadvertise(OFFER)
 
 
-def test_of_an_abort_its_client_hears_nothing_and_nothing_is_left() -> None:
+def test_an_aborted_plan_is_undone_and_its_client_is_not_told() -> None:
     broker_a = engaged(SUBSCRIBE, END, replace(ADVERTISE, order="4"))
     broker_a.hears(Decide(TX, 3, False, "no"))
     assert broker_a.told == []
@@ -332,7 +332,7 @@ def test_of_an_abort_its_client_hears_nothing_and_nothing_is_left() -> None:
     assert ended(broker_a) == [HELD]
 
 
-def test_what_a_plan_has_added_the_next_one_takes_back_by_its_name() -> None:
+def test_a_plan_removes_by_name_what_an_earlier_plan_added() -> None:
     broker_a = engaged(replace(ADVERTISE, filter=ELSEWHERE))
     broker_a.machine.effective(FIRST, failed=False)
     broker_a.carry_out()

@@ -134,7 +134,7 @@ def test_after_a_restart_the_root_waits_again_for_the_parts_that_are_missing() -
     assert decided(broker_a) == [(PLAN, 1, True)]
 
 
-def test_of_all_plans_with_the_same_key_one_is_committed() -> None:
+def test_one_of_several_plans_with_the_same_key_is_committed() -> None:
     broker_a = BrokerA()
     broker_a.gets(engaged("dora", ("dora",), "order 17"))
     second = replace(engaged("dora", ("dora",), "order 17"), tx="alice/A-1.1/2")

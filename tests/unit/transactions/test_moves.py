@@ -66,7 +66,7 @@ def test_an_event_without_a_row_is_a_bug_of_ours() -> None:
         broker_a.machine.cutter.cut("zoe/Z-1.1/1", 7)
 
 
-def test_what_is_refused_names_an_error() -> None:
+def test_a_forbidden_move_names_its_error() -> None:
     class Door(Enum):
         OPEN = "open"
 

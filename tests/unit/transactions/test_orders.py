@@ -18,7 +18,7 @@ def place(number: int, *behind: tuple[str, int]) -> str:
 
 
 @given(PLACES, PLACES, NAMES, PLACES)
-def test_what_an_invitation_triggers_lies_between_it_and_the_next_operation(
+def test_operations_of_an_invitee_are_ordered_between_the_invitation_and_the_next_operation(
     first: int, second: int, client: str, number: int
 ) -> None:
     low, high = sorted((first, second))
@@ -28,7 +28,7 @@ def test_what_an_invitation_triggers_lies_between_it_and_the_next_operation(
 
 
 @given(PLACES, NAMES, PLACES, PLACES, NAMES, PLACES)
-def test_and_so_on_when_the_invited_invite(
+def test_operations_of_nested_invitations_are_ordered_likewise(
     k: int, client: str, one: int, two: int, other: str, number: int
 ) -> None:
     low, high = sorted((one, two))
@@ -39,7 +39,7 @@ def test_and_so_on_when_the_invited_invite(
 
 
 @given(PLACES, NAMES, NAMES, PLACES, PLACES)
-def test_those_of_one_invitee_stay_together(
+def test_operations_of_one_invitee_stay_together(
     k: int, client: str, other: str, one: int, two: int
 ) -> None:
     """Which of two invitees comes first is nobody's business, but they do not mix."""

@@ -71,7 +71,7 @@ def test_an_event_lies_inside_what_its_client_has_advertised() -> None:
     assert broker_a.error(op("alice", 6))[0] == "NotAdvertised"
 
 
-def test_what_is_part_of_an_open_transaction_belongs_to_it() -> None:
+def test_an_operation_in_an_open_transaction_cannot_be_changed_outside_it() -> None:
     broker_a = broker_of_clients("alice")
     wish = op("alice", 1)
     broker_a.subscribes(wish)
@@ -88,7 +88,7 @@ def test_what_is_part_of_an_open_transaction_belongs_to_it() -> None:
     assert found[0] == "NoSuchOperation"
 
 
-def test_what_one_transaction_has_ended_no_other_one_ends() -> None:
+def test_a_subscription_ended_by_one_transaction_cannot_be_ended_by_another() -> None:
     broker_a = broker_of_clients("alice")
     broker_a.subscribes(op("alice", 1))
     tx = broker_a.begins(op("alice", 2))
@@ -127,7 +127,7 @@ def test_a_client_does_not_do_too_much() -> None:
     )
 
 
-def test_what_several_clients_contribute_must_travel_together() -> None:
+def test_contributions_of_several_clients_must_fit_one_message() -> None:
     half = Contribution("bob", 1, size_bytes=MOST_BYTES // 2)
     assert too_large([half, half]) == ""
     assert "use several transactions" in too_large([half, half, half])
@@ -267,7 +267,7 @@ def test_a_commit_leaves_what_was_added_and_ends_what_was_marked() -> None:
     assert broker_a.told == [("alice", Decided(TX, 5, True))]
 
 
-def test_whose_session_ends_takes_its_transactions_with_it() -> None:
+def test_the_end_of_a_session_withdraws_its_transactions() -> None:
     broker_a = broker_of_clients("alice", "bob")
     broker_a.subscribes(op("bob", 1))
     broker_a.begins(ALICE)
@@ -328,7 +328,7 @@ def test_a_neighbour_that_is_gone_is_a_refusal() -> None:
     assert not broker_a.machine.invitations.state.asked
 
 
-def test_late_words_find_nothing_and_change_nothing() -> None:
+def test_late_messages_about_unknown_transactions_change_nothing() -> None:
     broker_a = broker_of_clients("alice")
     before = encode(broker_a.machine.image())
     for late in (

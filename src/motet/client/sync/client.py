@@ -85,8 +85,8 @@ class SyncReceipt:
         return f"<SyncReceipt {self.ordinal}>"
 
 
-class SyncAdvertisement(Facade[Advertisement]):
-    """The right to publish events within a filter, until `unadvertise`."""
+class RegistrationAttributes:
+    """The attributes that the facades of advertisements and subscriptions share."""
 
     kind = Forwarded[str]()
     filter = Forwarded[Filter]()
@@ -95,19 +95,17 @@ class SyncAdvertisement(Facade[Advertisement]):
     ended = Forwarded[bool]()
     error = Forwarded[MotetError | None]()
     claimed = Forwarded[bool]()
+
+
+class SyncAdvertisement(RegistrationAttributes, Facade[Advertisement]):
+    """The right to publish events within a filter, until `unadvertise`."""
+
     unadvertise = blocking(Advertisement.unadvertise)
 
 
-class SyncSubscription(Facade[Subscription]):
+class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
     """Iterate over it, or `get` one event at a time, from any thread."""
 
-    kind = Forwarded[str]()
-    filter = Forwarded[Filter]()
-    name = Forwarded[str]()
-    active = Forwarded[bool]()
-    ended = Forwarded[bool]()
-    error = Forwarded[MotetError | None]()
-    claimed = Forwarded[bool]()
     unsubscribe = blocking(Subscription.unsubscribe)
     dropped = Forwarded[int]()
     lost = Forwarded[int]()

@@ -82,6 +82,20 @@ def unadvertise_keeps_unsupported_subscriptions() -> list[Patch]:
     return [Patch(Routing, "_withdraw_unsupported", nothing)]
 
 
+@mutation("transactions", "exactly-once")
+def unadvertise_withdraws_supported_subscriptions() -> list[Patch]:
+    """Subscriptions are withdrawn from a neighbour that still has another advertisement for
+    them."""
+
+    def hasty(self: Any, advertisement: Any) -> None:
+        neighbour = advertisement.source.name
+        for subscription in self.state.subscriptions.overlapping(advertisement.filter):
+            if subscription.sent & self._bit(neighbour):
+                self._withdraw(subscription, neighbour)
+
+    return [Patch(Routing, "_withdraw_unsupported", hasty)]
+
+
 @mutation("calm", "routing", "completeness", covering=True)
 def uncovered_is_not_sent_again() -> list[Patch]:
     """When a covering entry is removed, the entries that it covered are not sent."""

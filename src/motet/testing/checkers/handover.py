@@ -4,10 +4,10 @@ whether it belongs to a transaction or not.
 The sides are a subscription that ends and one that begins, with the same filter, in one committed
 transaction. An event never reaches both. An event that a log owed to the old side, because it had
 started there, reaches one of them. Excused: either client has left or was told of a loss; the log
-or a broker on the path has lost its state; or at the decision, or at some time after it, no client
-of that broker advertised the event, so that the new side had not been attracted yet; or the new
-side was attracted by an advertisement that had ended, started anew behind the event, and no other
-advertisement of it was effective.
+or a broker on the path has lost its state. Also excused, if no advertisement of the event was
+effective at its broker when it was sent: at the decision, or at some time after it, no client of
+that broker advertised the event, so that the new side had not been attracted yet; or the new side
+was attracted by an advertisement that had ended, and started again behind the event.
 """
 
 from __future__ import annotations
@@ -65,9 +65,12 @@ def _check_pair(
             continue
         if event.fate != "accepted" or not lasting or old.finished_at == inf:
             continue
-        if _is_excused(history, event, old, new) or _is_advertised_late(history, deal, event, new):
+        if _is_excused(history, event, old, new):
             continue
-        if _is_attracted_again(history, event, new):
+        if not _is_advertised(history, event) and (
+            _is_advertised_late(history, deal, event, new)
+            or _is_attracted_again(history, event, new)
+        ):
             continue
         verdict.expect(
             False,
@@ -92,6 +95,14 @@ def _is_excused(
     )
 
 
+def _is_advertised(history: History, event: EventRecord) -> bool:
+    """Was an advertisement of the event effective when it was sent? Then it had attracted the new
+    side."""
+    return any(
+        each.effective_at <= event.sent_at < each.ended_at for each in _carriers(history, event)
+    )
+
+
 def _is_advertised_late(
     history: History, deal: Deal, event: EventRecord, new: OperationRecord
 ) -> bool:
@@ -112,12 +123,10 @@ def _is_advertised_late(
 def _is_attracted_again(history: History, event: EventRecord, new: OperationRecord) -> bool:
     """The new side had started there, and did so again behind the event: its broker had still known
     an advertisement that was over, withdrew the subscription when it heard of the end, and heard of
-    the next advertisement after that. If one was effective, its broker knew it."""
+    the next advertisement after that."""
     if new.id not in event.audience:
         return False
-    return history.starts.get((new.id, event.pubend), 0) >= event.tick and not any(
-        each.effective_at <= event.sent_at < each.ended_at for each in _carriers(history, event)
-    )
+    return history.starts.get((new.id, event.pubend), 0) >= event.tick
 
 
 def _carriers(history: History, event: EventRecord) -> list[OperationRecord]:

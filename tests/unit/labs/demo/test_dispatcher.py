@@ -36,7 +36,7 @@ class Undecided:
         return "in progress"
 
 
-def test_who_waits_in_vain_for_an_outcome_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_that_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "OUTCOME_BOUND_S", 0.0)
     cast: Any = SimpleNamespace(clients={DISPATCHER: Undecided()}, lots={"lot-01": None})
     made = clients.Dispatcher(cast, lambda: 0.0)

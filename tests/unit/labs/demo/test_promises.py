@@ -37,7 +37,7 @@ def test_a_story_in_which_all_came_keeps_every_promise(tmp_path: Path) -> None:
     assert promises.kept(promises_of(told))
 
 
-def test_nothing_promised_is_nothing_kept() -> None:
+def test_an_empty_list_of_promises_is_not_kept() -> None:
     assert not promises.kept([])
     assert not promises.kept([Promise("", "published", 3)])
 
@@ -192,7 +192,7 @@ def judge_emptiness(told: StoryOutcome) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_what_is_spoilt_is_found(
+def test_each_spoilt_outcome_breaks_its_promise(
     spoil: Callable[[StoryOutcome], None], expected: tuple[str, str], tmp_path: Path
 ) -> None:
     told = outcome(tmp_path)

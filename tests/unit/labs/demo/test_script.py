@@ -31,7 +31,7 @@ def test_every_case_is_in_one_lot(cases: list[str] | list[int] | list[datetime],
     assert max(sizes.values()) - min(sizes.values()) <= 1
 
 
-def test_what_is_owed_to_whom() -> None:
+def test_the_script_lists_the_events_owed_to_each_client() -> None:
     events: dict[Key, Attributes] = {
         ("p", 1): {"case": "a", "step": "s"},
         ("p", 2): {"case": "b"},

@@ -103,7 +103,7 @@ def test_the_worst_number_of_subscribers_counts() -> None:
 @pytest.mark.parametrize(
     "broken", [report(lost=1), report(record(lost=1)), report(record(), record("link", lost=3))]
 )
-def test_whatever_is_lost_anywhere_breaks_the_promise(broken: ExactlyOnceReport) -> None:
+def test_a_lost_event_in_any_part_breaks_the_promise(broken: ExactlyOnceReport) -> None:
     assert not broken.kept
     assert any(not each.holds for each in broken.findings if each.name == "events lost")
     assert report(record()).kept
@@ -117,7 +117,7 @@ def test_all_of_it_is_plain_json() -> None:
     assert "series" not in told.to_json()["broker"]
 
 
-def test_there_is_a_picture_of_every_part(tmp_path: Path) -> None:
+def test_every_part_of_the_experiment_has_a_picture(tmp_path: Path) -> None:
     told = report(*(record(fault) for fault in ("link", "broker", "publisher")))
     drawn = plots.draw(told, tmp_path)
     assert [path.stem for path in drawn] == ["overhead", "link", "broker", "publisher"]
@@ -149,7 +149,7 @@ def test_accounts_tell_lost_doubled_and_swapped_apart() -> None:
     assert traffic.account() == DeliveryAccount(4, 4, 1, 1, 1)
 
 
-def test_what_nobody_used_is_a_share_of_what_passed() -> None:
+def test_idle_time_is_a_share_of_elapsed_time() -> None:
     assert idle_between((10.0, 100.0), (15.0, 120.0)) == 25.0
     assert idle_between((0.0, 0.0), (0.0, 0.0)) == 0.0
     idle, passed = machine_s()

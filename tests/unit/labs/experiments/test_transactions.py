@@ -64,7 +64,7 @@ class TestPaths:
         static = critical_path(Topology.line(1), ("B1",) * 4, "S-TX", 0)
         assert (static.hops, static.fsyncs) == (2, 1)  # the plan, and the answer
 
-    def test_a_decision_waits_for_those_who_take_part_and_are_farthest(self) -> None:
+    def test_the_critical_path_of_a_decision_leads_to_the_farthest_participant(self) -> None:
         line, places = Topology.line(3), ("B1", "B2", "B3", "B1")
         assert critical_path(line, places, "S-TX", 0).hops == 2 + 2 * 2 + 2 * 2
         assert critical_path(line, places, "S-TX", 1).hops == 2 + 2 * 1 + 2 * 1
