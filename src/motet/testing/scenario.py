@@ -16,6 +16,7 @@ outcomes; a test compares the two.
     resume alice A A-1.2 [p1]  a client reconnects and asks to resume session A-1.2
     advertise alice x > 1      and: subscribe, unadvertise alice 1, unsubscribe alice 1
     publish alice x=5 y='a'    one event, exactly-once if the overlay is sure
+    resend alice x=5 y='a'     the same with the number of the last one
     deliver A B [n]            hand over the oldest frame(s) of a link; settle: all of them
     lose A B · double A B      lose or duplicate the oldest frame
     cut A B · heal A B         break a link's connection; dial it again
@@ -287,6 +288,10 @@ class Scenario:
         self.counters[counter] += 1
         told = session.Publish(self.counters[counter], [body_of(rest)], self._sure)
         self._from_client(client, told)
+
+    def resend(self, text: str) -> None:
+        self.counters[f"{text.split(maxsplit=1)[0]} published"] -= 1
+        self.publish(text)
 
     def _from_client(self, client: str, frame: Frame) -> None:
         self._step(self.homes[client], Received(self._connection(client), frame))
@@ -610,6 +615,7 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "subscribe": lambda s, text: s.request(session.SubscribeRequest, text),
     "unsubscribe": lambda s, text: s.request(session.UnsubscribeRequest, text),
     "publish": Scenario.publish,
+    "resend": Scenario.resend,
     "deliver": Scenario.deliver,
     "settle": Scenario.settle,
     "lose": Scenario.lose,

@@ -33,6 +33,7 @@ from motet.protocol.session.facts import (
     SessionOpened,
 )
 from motet.protocol.session.messages import (
+    AdvertiseRequest,
     ClientHello,
     Goodbye,
     Refusal,
@@ -181,7 +182,9 @@ class SoftSessions(SoftRoom):
         wrong = ("", "") if objection is None else (objection.error, objection.text)
         tick = self._streams.next_tick(now)
         who = (session.client, session.epoch)
-        fact = RequestReceived(*who, request, tick, wrong, patient=True)
+        advertises = isinstance(request, AdvertiseRequest)
+        published = self._shared.clients[session.client].published if advertises else 0
+        fact = RequestReceived(*who, request, tick, wrong, patient=True, published=published)
         self._shared.journal(fact, out, now)
 
     # ── hello and goodbye ────────────────────────────────────────────────────────────────
@@ -224,6 +227,7 @@ class SoftSessions(SoftRoom):
         before.connection = connection
         before.published = max(before.published, session.published)
         before.settled = max(before.settled, session.published)
+        before.resent = max(sessions.sent_before.get(hello.client, {}).values(), default=0)
         self._shared.peers[connection] = Peer("client", hello.client)
         out.deliver.append((connection, self._welcome(session, before, resumed, adopts)))
         called = self._shared.durable.transactions.open_invitations(session.client, session.epoch)
