@@ -54,6 +54,9 @@ class ClientSoft(Struct):
     """Refused publications, kept in case the answer is lost with the connection."""
     forgotten: int = 0
     """Refusals up to this publication have been forgotten."""
+    resent: int = 0
+    """Publications up to this one that still arrive are sent again: the log lost them in a restart.
+    They may lie outside of advertisements that are in force now."""
 
 
 class Counts(Struct):

@@ -16,6 +16,7 @@ outcomes; a test compares the two.
     resume alice A A-1.2 [p1]  a client reconnects and asks to resume session A-1.2
     advertise alice x > 1      and: subscribe, unadvertise alice 1, unsubscribe alice 1
     publish alice x=5 y='a'    one event, exactly-once if the overlay is sure; best-effort alice x=5
+    resend alice x=5 y='a'     the same with the number of the last one
     deliver A B [n]            hand over the oldest frame(s) of a link; settle: all of them
     lose A B · double A B      lose or duplicate the oldest frame
     cut A B · heal A B         break a link's connection; dial it again
@@ -288,6 +289,10 @@ class Scenario:
         sure = self._sure if sure is None else sure
         told = session.Publish(self.counters[counter], [body_of(rest)], sure)
         self._from_client(client, told)
+
+    def resend(self, text: str) -> None:
+        self.counters[f"{text.split(maxsplit=1)[0]} published"] -= 1
+        self.publish(text)
 
     def _from_client(self, client: str, frame: Frame) -> None:
         self._step(self.homes[client], Received(self._connection(client), frame))
@@ -612,6 +617,7 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "unsubscribe": lambda s, text: s.request(session.UnsubscribeRequest, text),
     "publish": Scenario.publish,
     "best-effort": lambda s, text: s.publish(text, sure=False),
+    "resend": Scenario.resend,
     "deliver": Scenario.deliver,
     "settle": Scenario.settle,
     "lose": Scenario.lose,

@@ -10,7 +10,8 @@ import pytest
 from motet.broker.core import records
 from motet.broker.core.broker import BrokerCore
 from motet.broker.core.durable import Durable
-from motet.model import Filter, Hop, OpId
+from motet.broker.core.rebuild import Snapshot, picture, rebuild
+from motet.model import Filter, Hop, OpId, encode_event
 from motet.model.filters import from_wire
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received, Remembered
@@ -49,6 +50,7 @@ def merging() -> Durable:
             Received(B, link.LinkHello(PROTOCOL_VERSION, "B", 5, 0, 0)),
             Received(B, link.Control(1, told[:4])),
             Received(ANN, hello),
+            Received(ANN, session.Publish(1, [encode_event({"y": 5}, b"")])),
             Received(ANN, session.AdvertiseRequest(1, Filter.parse("y > 1"), wait=False)),
             Received(ANN, session.SubscribeRequest(2, SPACE, wait=False, name="xs")),
             Received(B, link.Control(5, told[4:])),
@@ -57,6 +59,7 @@ def merging() -> Durable:
     )
     starts, joins = core.durable.routing.starts, core.durable.routing.joins
     assert starts.known and joins.awaited and joins.merging  # noqa: PT018
+    assert core.durable.sessions.sent_before == {"ann": {1: 1}}
     return core.durable
 
 
@@ -86,6 +89,20 @@ def test_a_session_handed_out_is_complete_after_it_was_taken_in(past: Any) -> No
         other.validate()
         assert (each.client in other.routing.joins.merging) == each.total_order
     assert durable.digest() == before
+
+
+def test_a_snapshot_says_which_publications_came_before_an_advertisement() -> None:
+    durable = merging()
+    again = rebuild(CONFIG, Snapshot(records.MACHINE_VERSION, _payloads(durable)), [])
+    assert again.sessions.sent_before == {"ann": {1: 1}}
+    assert again.digest() == durable.digest()
+    (ann,) = again.sessions
+    again.sessions.end(ann)
+    assert not again.sessions.sent_before
+
+
+def _payloads(durable: Durable) -> list[bytes]:
+    return [payload for _, payload in picture(durable)]
 
 
 def test_a_broker_does_not_hand_out_a_session_of_another_broker() -> None:

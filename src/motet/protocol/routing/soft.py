@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -75,17 +76,22 @@ class Router:
         return Published(first + len(bodies) - 1, refused)
 
     def accept(
-        self, client: str, first: int, bodies: list[Raw]
+        self,
+        client: str,
+        first: int,
+        bodies: list[Raw],
+        sent_before: Mapping[int, int] = MappingProxyType({}),
     ) -> tuple[list[Raw], tuple[Refusal, ...]]:
-        """Split events into those that their client has advertised, and refusals."""
+        """Split events into those that their client has advertised, and refusals. `sent_before`:
+        by advertisement, the last event that was sent before it."""
         advertised = self._state.advertisements.index.hops_encoded
         own = self._state.bits.bit(Hop.client(client))
         accepted: list[Raw] = []
         refused: list[Refusal] = []
-        tentative = any(op.client == client for op in self._marks.undecided)
+        unsure = bool(sent_before) or any(op.client == client for op in self._marks.undecided)
         for sequence, body in enumerate(bodies, first):
             mask = advertised(body)
-            if mask is not None and mask & own and tentative and not self._is_sure(client, body):
+            if unsure and mask and not self._is_sure(client, body, sequence, sent_before):
                 mask = 0
             if mask is not None and mask & own and len(memoryview(body)) <= MAX_EVENT_BYTES:
                 accepted.append(body)
@@ -95,12 +101,17 @@ class Router:
         self.refused += len(refused)
         return accepted, tuple(refused)
 
-    def _is_sure(self, client: str, body: Raw) -> bool:
-        """Whether an event matches what its client has advertised outside of undecided
+    def _is_sure(self, client: str, body: Raw, number: int, sent_before: Mapping[int, int]) -> bool:
+        """Whether an event matches what its client has advertised before it, outside of undecided
         transactions."""
         attributes = decode_attributes(body)
         own = self._state.advertisements.from_source(Hop.client(client))
-        return any(not each.tx and each.filter.matches(attributes) for each in own)
+        return any(
+            not each.tx
+            and sent_before.get(each.id.sequence, 0) < number
+            and each.filter.matches(attributes)
+            for each in own
+        )
 
     def forward(self, batch: list[Publication], neighbour: str, out: Output) -> None:
         """Events from a neighbour: they are never sent back to it."""
@@ -237,6 +248,8 @@ class Router:
         shown = [f"{name}={_short(repr(v), 40)}" for name, v in list(attributes.items())[:8]]
         rest = ", …" if len(attributes) > 8 else ""
         event = "{" + ", ".join(shown) + rest + "}"
+        if any(entry.filter.matches(attributes) and not entry.tx for entry in own):
+            return f"{client} advertised the event {event} only after it was sent: publish it again"
         known = f", but only {space}{more}" if own else ""
         return f"{client} has not advertised the event {event}{known}: advertise it first"
 
@@ -308,7 +321,7 @@ class Publishing(SoftRoom):
             return
         soft.published = first + len(bodies) - 1
         if frame.sure:
-            accepted, refused = self._accept(peer.name, first, bodies)
+            accepted, refused = self._accept(peer.name, soft, first, bodies)
             self._streams.publish(peer.name, soft.epoch, first, accepted, refused, out, now)
             self._shared.counts.published += len(accepted)
             return
@@ -318,9 +331,12 @@ class Publishing(SoftRoom):
             self.settled(peer.name, soft.epoch, answer.upto, answer.refused, out)
 
     def _accept(
-        self, client: str, first: int, bodies: list[Raw]
+        self, client: str, soft: ClientSoft, first: int, bodies: list[Raw]
     ) -> tuple[list[Raw], tuple[Refusal, ...]]:
         """Exactly-once events; without a pubend all are refused."""
+        if self._streams.pubend and first <= soft.resent:
+            sent_before = self._shared.durable.sessions.sent_before.get(client, {})
+            return self.router.accept(client, first, bodies, sent_before)
         if self._streams.pubend:
             return self.router.accept(client, first, bodies)
         text = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
@@ -90,6 +90,8 @@ class SessionParts(Protocol):
 
 
 class DurableSessions(DurableRoom):
+    name = "sessions"
+
     def __init__(
         self, bus: Bus, sessions: Sessions, routing: Entries, parts: SessionParts, lease_s: float
     ) -> None:
@@ -133,6 +135,13 @@ class DurableSessions(DurableRoom):
             DeadlinesImage: self._take_deadlines,
         }
 
+    def image(self) -> bytes:
+        sent_before = self._sessions.sent_before
+        return msgpack.encode(sent_before) if sent_before else b""
+
+    def restore(self, image: bytes) -> None:
+        self._sessions.sent_before = msgpack.decode(image, type=dict[str, dict[int, int]])
+
     def _take_head(self, head: HeadImage) -> None:
         self._sessions.issued = head.issued
 
@@ -149,13 +158,15 @@ class DurableSessions(DurableRoom):
         session = self._sessions.current(client, epoch)
         if session is None:
             return None
-        return MovingSession(deepcopy(session))
+        return MovingSession(deepcopy(session), dict(self._sessions.sent_before.get(client, {})))
 
     def take_in(self, client: str, epoch: str, part: Struct) -> None:
         assert isinstance(part, MovingSession)
         assert part.session.client == client
         self._sessions.heard(epoch)
         self._take_sessions(SessionsImage((deepcopy(part.session),)))
+        if part.sent_before:
+            self._sessions.sent_before[client] = dict(part.sent_before)
 
     def recover(self, now: float) -> list[SetTimer]:
         """Leases and deadlines restart in full: while the broker was down they could be neither
@@ -188,6 +199,8 @@ class DurableSessions(DurableRoom):
             if session.instance != fact.instance:  # what its last process began is unknown
                 self._bus.emit(SessionInterrupted(session.client, session.epoch))
                 session.willing = False
+                # The new process may use the numbers of lost events.
+                self._sessions.sent_before.pop(session.client, None)
             session.instance = fact.instance
             session.keep_s = fact.keep_s or session.keep_s
             session.left_at = None
@@ -260,7 +273,7 @@ class DurableSessions(DurableRoom):
         request = fact.request
         if session is None or not self._sessions.is_new(session, request):
             raise InvariantError("the journal has a request that must not take effect")
-        self._sessions.accept(session, request)
+        self._sessions.accept(session, request, fact.published)
         self._routing.starts.advance(fact.tick)
         op = OpId(session.client, session.epoch, request.sequence)
         refused = Objection(*fact.refused) if fact.refused[0] else None

@@ -49,6 +49,8 @@ class RequestReceived(Struct, tag="request", array_like=True, frozen=True):
     patient: bool = False
     """The request waits if there is no route to the root. Journals of older releases lack this
     field: they refused such a request at once, and are replayed accordingly."""
+    published: int = 0
+    """For an advertisement: the last publication received before it."""
 
 
 class DeadlinePassed(Struct, tag="deadline", array_like=True, frozen=True):

@@ -26,6 +26,9 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._named: dict[str, dict[str, dict[int, None]]] = {}
         """By client, once its names were looked up: by name, the sequences."""
+        self.sent_before: dict[str, dict[int, int]] = {}
+        """By client and request, for advertisements of its last process: the last publication
+        received before it. Publications up to that one lie outside, also if they are resent."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -70,6 +73,7 @@ class Sessions:
     def end(self, session: Session) -> None:
         del self._sessions[session.client]
         self._named.pop(session.client, None)
+        self.sent_before.pop(session.client, None)
 
     # ── names ────────────────────────────────────────────────────────────────────────────
 
@@ -94,12 +98,18 @@ class Sessions:
         name = session.names.pop(sequence, None)
         session.done.pop(sequence, None)
         session.since.pop(sequence, None)
+        self._forget_sent(session, sequence)
         index = self._named.get(session.client)
         if name is not None and index is not None:
             same = index[name]
             del same[sequence]
             if not same:
                 del index[name]
+
+    def _forget_sent(self, session: Session, sequence: int) -> None:
+        sent = self.sent_before.get(session.client, {})
+        if sent.pop(sequence, None) is not None and not sent:
+            del self.sent_before[session.client]
 
     def forgotten(self, client: str, resume: str | None, answered: int) -> str:
         """What a reconnecting client has from us that we do not know; empty if nothing. All state
@@ -128,8 +138,10 @@ class Sessions:
             raise ProtocolError(f"request {number} of {session.client} follows {session.requests}")
         return number == session.requests + 1
 
-    def accept(self, session: Session, request: Request) -> None:
+    def accept(self, session: Session, request: Request, published: int = 0) -> None:
         session.requests = request.sequence
+        if published:
+            self.sent_before.setdefault(session.client, {})[request.sequence] = published
         session.unanswered[request.sequence] = None
 
     def answer(self, session: Session, reply: Done | Failed) -> bool:
@@ -137,6 +149,8 @@ class Sessions:
         if reply.sequence not in session.unanswered:
             return False
         del session.unanswered[reply.sequence]
+        if isinstance(reply, Failed):
+            self._forget_sent(session, reply.sequence)
         if isinstance(reply, Failed) or reply.value:
             session.failures[reply.sequence] = reply
             if len(session.failures) > REMEMBERED_FAILURES:

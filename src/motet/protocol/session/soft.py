@@ -33,6 +33,7 @@ from motet.protocol.session.facts import (
     SessionOpened,
 )
 from motet.protocol.session.messages import (
+    AdvertiseRequest,
     ClientHello,
     Goodbye,
     Refusal,
@@ -180,7 +181,10 @@ class SoftSessions(SoftRoom):
             objection = objects(session, request)
         wrong = ("", "") if objection is None else (objection.error, objection.text)
         tick = self._streams.next_tick(now)
-        fact = RequestReceived(session.client, session.epoch, request, tick, wrong, True)
+        who = (session.client, session.epoch)
+        advertises = type(request) is AdvertiseRequest
+        published = self._shared.clients[session.client].published if advertises else 0
+        fact = RequestReceived(*who, request, tick, wrong, True, published)
         self._shared.journal(fact, out, now)
 
     # ── hello and goodbye ────────────────────────────────────────────────────────────────
@@ -223,6 +227,7 @@ class SoftSessions(SoftRoom):
         before.connection = connection
         before.published = max(before.published, session.published)
         before.settled = max(before.settled, session.published)
+        before.resent = max(sessions.sent_before.get(hello.client, {}).values(), default=0)
         self._shared.peers[connection] = Peer("client", hello.client)
         out.deliver.append((connection, self._welcome(session, before, resumed, adopts)))
         called = self._shared.durable.transactions.open_invitations(session.client, session.epoch)

@@ -105,6 +105,7 @@ class MovingSession(Struct, array_like=True, frozen=True):
     for: an operation waits where it was requested."""
 
     session: Session
+    sent_before: dict[int, int] = {}
 
 
 class SessionsImage(Struct, tag="sessions", array_like=True, frozen=True):
