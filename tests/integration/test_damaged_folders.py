@@ -144,7 +144,7 @@ def refusal(broker: DurableBroker) -> str:
 
 
 @pytest.mark.parametrize("damage", ["a bit in the middle", "the last segment gone"])
-async def test_a_process_with_a_damaged_folder_says_one_line_and_ends(
+async def test_a_broker_with_a_damaged_folder_prints_one_line_and_exits(
     broker: DurableBroker, damage: str
 ) -> None:
     harm, _ = DAMAGES[damage]

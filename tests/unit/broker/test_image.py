@@ -88,7 +88,7 @@ def test_a_snapshot_at_any_fact_and_the_facts_since_give_the_same_broker(positio
     BrokerCore(CONFIG, again).validate()
 
 
-def test_the_story_leaves_something_in_every_drawer() -> None:
+def test_the_example_run_fills_every_part_of_an_image() -> None:
     core = BrokerCore(CONFIG)
     lived(eventful(), core)
     state = core.durable.routing.state

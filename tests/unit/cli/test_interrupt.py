@@ -57,7 +57,7 @@ def test_an_interrupt_may_end_only_the_first_part_of_a_command() -> None:
     assert not living(family)
 
 
-def test_a_terminal_gets_its_cursor_back() -> None:
+def test_an_interrupted_command_clears_the_line_of_the_terminal() -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*STUBBORN, "once"], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True

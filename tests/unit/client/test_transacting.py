@@ -101,7 +101,7 @@ def test_a_subscription_ended_in_a_transaction_finishes_when_the_broker_says_so(
     assert happened(machine) == []
 
 
-def test_an_answer_that_comes_behind_the_decision_puts_nothing_in_force() -> None:
+def test_an_answer_after_the_decision_activates_nothing() -> None:
     machine = opened()
     ended = machine.request("subscribe", F)
     machine.parts.request(TAG, "unsubscribe", target=ended)
@@ -234,7 +234,7 @@ def test_a_commit_whose_answer_is_lost_is_not_called_aborted(whole_plan: bool) -
     assert f"client.outcome({tx!r}) returns its outcome" in told[handle].text
 
 
-def test_a_resumed_session_keeps_them_and_asks_again() -> None:
+def test_a_resumed_session_keeps_its_transactions_and_asks_again() -> None:
     machine = begun()
     asked = machine.parts.ask(EndRequest(0, TX))
     machine.take()

@@ -185,7 +185,7 @@ def test_counts_for_an_earlier_incarnation_are_ignored() -> None:
     assert out.send == [(1, Control(1, (message(1),)))]
 
 
-def test_a_doubled_late_or_hasty_publication_is_dropped() -> None:
+def test_a_duplicate_late_or_early_publication_is_dropped() -> None:
     link = linked()
     batch = [Publication("p", 1, Raw(b"\x90"))]
     assert link.admit(Publications(2, 0, batch))

@@ -121,7 +121,7 @@ def test_a_sink_that_moves_counts_no_commit_twice() -> None:
     assert not other.sinks.is_committed(ann.client, msgspec.structs.replace(commit, epoch=5))
 
 
-def test_a_deadline_stays_with_the_operation_that_it_is_for() -> None:
+def test_a_deadline_of_an_operation_does_not_move_with_its_session() -> None:
     core = BrokerCore(CONFIG)
     lived(
         [

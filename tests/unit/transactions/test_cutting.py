@@ -179,7 +179,7 @@ def test_a_pubend_that_is_not_concerned_does_not_cut() -> None:
     assert broker_a.to("B")[-1] == Echoed("dora/D-1.1/9", "decide")
 
 
-def test_the_echo_waits_for_the_cut() -> None:
+def test_the_echo_of_a_decision_waits_for_the_cut() -> None:
     broker_a = publisher()
     tx = broker_a.begins(ALICE)
     broker_a.stages(op("alice", 2), tx, body(x=1))

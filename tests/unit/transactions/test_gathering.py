@@ -70,7 +70,7 @@ def test_the_root_decides_when_the_parts_of_the_whole_cast_are_done() -> None:
     assert not broker_a.timers
 
 
-def test_a_part_that_comes_twice_does_not_stand_for_another() -> None:
+def test_a_repeated_part_does_not_replace_a_missing_one() -> None:
     broker_a = BrokerA()
     broker_a.gets(engaged("erik"))
     broker_a.gets(engaged("erik"))
