@@ -16,10 +16,10 @@ from motet.cli import interrupt
 from motet.cli.console import INTERRUPTED
 from motet.errors import MotetError
 from tests.processes import descendants, living
-from tests.unit.cli.stubborn import job
+from tests.unit.cli.blocking_command import job
 from tests.waiting import PATIENCE_S
 
-STUBBORN = (sys.executable, "-m", "tests.unit.cli.stubborn")
+STUBBORN = (sys.executable, "-m", "tests.unit.cli.blocking_command")
 ROOT = Path(__file__).parents[3]
 
 

@@ -24,7 +24,7 @@ from motet_labs.demo.promises import (
     promises_of,
 )
 from motet_labs.demo.story import StoryOutcome, Teller, Wish
-from tests.unit.labs.demo.acting import arrived, outcome
+from tests.unit.labs.demo.example_outcome import arrived, outcome
 
 
 def broken(told: StoryOutcome) -> set[tuple[str, str]]:

@@ -19,7 +19,7 @@ from motet.protocol.transactions.messages import (
 )
 from motet.protocol.transactions.participant import GRACE_S, MOST_BYTES
 from tests.unit.transactions.broker_a import BrokerA, body, op, part
-from tests.unit.transactions.test_deciding import decided
+from tests.unit.transactions.test_root import decided
 
 PLAN = "alice/A-1.1/1"
 STEPS = (Step("publish", "1", body=bytes(body(x=1))),)
