@@ -436,7 +436,7 @@ async def test_impossible_plans_are_refused(stage: Stage) -> None:
 
 
 async def test_a_participant_that_goes_away(stage: Stage) -> None:
-    """It was asked, and ends its session: whoever waits for it is told so."""
+    """It was invited, and ends its session: clients that wait for it are told."""
     asked = asyncio.Event()
 
     async def wait(_: Invitation, tx: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""What a run tells: the shape for machines, the story for people, the way to replay."""
+"""Reports of a simulated run: JSON for programs, a story for people, the replay command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that use Spark, interrupted at any time: one line, and nobody is left behind."""
+"""Commands that use Spark, interrupted at any time: one line, and no process is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's core by hand: who may say what, and what comes of misbehaviour."""
+"""The broker's core, step by step: which peer may send which frame, and misbehaviour."""
 
 from __future__ import annotations
 

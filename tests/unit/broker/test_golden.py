@@ -1,4 +1,4 @@
-"""What was written long ago still means what it meant.
+"""Journals and snapshots of older releases give the same state.
 
 A journal is read by the version that wrote it: the machine has not changed under its number. The
 file holds the records of a short life, one in a line, and the digest of what they

@@ -193,7 +193,7 @@ def test_a_snapshot_of_version_2_is_taken_in() -> None:
 
 
 def test_a_snapshot_of_version_3_has_no_open_plans_any_more() -> None:
-    """Clients did their parts of plans themselves: what they were asked for then, nobody does."""
+    """Clients did their parts of plans themselves then; such open parts are dropped."""
     core = BrokerCore(CONFIG)
     local = core.durable.transactions.participant.open("x/A-1.1/1", 5.0)
     local.parts["x"] = ClientPart("A-1.1")

@@ -1,4 +1,4 @@
-"""How long events are kept: as people write it, and by what a broker lets go."""
+"""Options for retention, and which events a broker removes because of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell of two, frame by frame: what a mate knows, who waits for it, whose word counts."""
+"""A cell of two, frame by frame: what a mate knows, what waits for it, and who is believed."""
 
 from __future__ import annotations
 

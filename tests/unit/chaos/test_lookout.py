@@ -1,4 +1,4 @@
-"""Who is well was seen to be well; who died alone is found."""
+"""A broker counts as healthy when it was seen healthy; unplanned deaths are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody does not want to wait for a command any longer."""
+"""A user interrupts a command."""
 
 from __future__ import annotations
 

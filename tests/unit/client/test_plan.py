@@ -133,7 +133,7 @@ def test_invalid_steps_are_refused(wrong: object, error: type[Exception]) -> Non
 
 
 def test_a_step_follows_all_earlier_steps_and_depends_on_the_last_ones_only() -> None:
-    """However many there are: whoever is behind the last is behind all that it is behind."""
+    """A step that follows the last one also follows all steps before that one."""
     plan = Plan()
     first = plan.publish("a", {"n": 1})
     aside = plan.publish("a", {"n": 2}, after=[])

@@ -1,4 +1,4 @@
-"""The client's machine lets its broker do its part of plans, and hears what that has done."""
+"""The client's machine lets its broker do its part of plans, and applies the decisions."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ async def test_an_event_is_processed_when_its_callback_returns() -> None:
 
 
 async def test_an_event_held_by_a_thread_is_not_counted_as_processed() -> None:
-    """While a thread holds an event, nobody may count it as done with."""
+    """While a thread holds an event, it does not count as processed."""
     scene = Scene()
     subscription = scene.subscribe()
     scene.deliver(*range(1, 2001))

@@ -214,7 +214,7 @@ def test_a_lost_session_takes_open_transactions_with_it() -> None:
 
 @pytest.mark.parametrize("whole_plan", [False, True])
 def test_a_commit_whose_answer_is_lost_is_not_called_aborted(whole_plan: bool) -> None:
-    """Nobody knows; but it is said how to find out."""
+    """The outcome is unknown; the error says how to find out."""
     machine = opened("B1-1.1")
     tx = "alice/B1-1.1/1"
     handle = machine.parts.ask(ExecuteRequest(0, ()) if whole_plan else EndRequest(0, tx))

@@ -83,7 +83,7 @@ def test_contradictory_knowledge_of_a_peer_is_a_protocol_error() -> None:
 
 
 def test_knowledge_of_neighbours_about_our_own_pubend_is_ignored() -> None:
-    """A neighbour that does not know where a pubend is tells everybody, and us."""
+    """A neighbour that does not know where a pubend is sends to all neighbours, including us."""
     rig = Rig({"t": ["n"]}, ["n"])
     rig.host()
     for frame in (Knowledge(P, Span(1, 5)), AckExpected(P, 5)):
@@ -802,7 +802,7 @@ def begun_by_a_cut() -> Rig:
 
 
 def test_a_subscription_shown_as_tentative_again_has_ended_at_that_pubend() -> None:
-    """Nobody advertised there when a transaction ended it, so the stream has no cut."""
+    """No client advertised there when a transaction ended it, so the stream has no cut."""
     rig = begun_by_a_cut()
     again = (StartRecord(130, op("c"), tentative=True),)
     out = rig.told(replace(span(121, 160, 125, 150), records=again))

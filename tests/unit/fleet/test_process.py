@@ -1,4 +1,4 @@
-"""Broker processes end when they are told to, and never outlive whoever started them."""
+"""Broker processes end when they are told to, and never outlive the process that started them."""
 
 from __future__ import annotations
 

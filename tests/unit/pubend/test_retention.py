@@ -1,4 +1,4 @@
-"""What goes, when, and what is said about it."""
+"""Which events are trimmed, when, and how that is reported."""
 
 from __future__ import annotations
 

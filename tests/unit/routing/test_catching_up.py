@@ -1,4 +1,4 @@
-"""A table that is replayed puts its index off, and nobody can tell."""
+"""A table that is replayed builds its index later, with the same answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session has at one broker can be handed out there and taken in at another."""
+"""The state of a session can be handed out by one broker and taken in by another."""
 
 from __future__ import annotations
 

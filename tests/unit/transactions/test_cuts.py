@@ -1,4 +1,4 @@
-"""Where transactions meet tables and streams: versions that are read, cuts that are made."""
+"""Transactions in tables and streams: the versions that they read, the cuts that they make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's part of a plan, done by its broker: all of it, or a refusal and nothing."""
+"""A client's part of a plan, done by its broker: all of it, or nothing and a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans: everybody's broker does its part, and the root decides when it has all of them."""
+"""Plans: the broker of each client does its part, and the root decides when it has all parts."""
 
 from __future__ import annotations
 

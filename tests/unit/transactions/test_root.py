@@ -1,4 +1,4 @@
-"""The root: it decides once, in one order, and says what it has decided."""
+"""The root decides once and in one order, and reports its decisions."""
 
 from __future__ import annotations
 
