@@ -38,7 +38,7 @@ from motet.protocol.session.messages import (
 from motet.runtime.codec import encode
 from motet.runtime.tcp import host_and_port
 from motet.runtime.transport import MAX_FRAME_BYTES
-from tests.integration.speaker import RawBroker, Speaker, body
+from tests.integration.raw_peer import RawBroker, Speaker, body
 from tests.waiting import PATIENCE_S
 
 

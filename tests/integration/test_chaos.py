@@ -142,7 +142,7 @@ def run(plan: ChaosPlan, directory: Path) -> tuple[ChaosRun, ChaosReport]:
     return asyncio.run(work())
 
 
-def test_brokers_that_keep_nothing_are_found_out(tmp_path: Path) -> None:
+def test_volatile_brokers_violate_durability(tmp_path: Path) -> None:
     # A lease that outlasts the restart of a broker on a busy machine: no lost session is excused.
     made, report = run(replace(SHORT, durability=VOLATILE, lease_s=100.0), tmp_path)
     assert not report.kept
@@ -154,7 +154,7 @@ def test_brokers_that_keep_nothing_are_found_out(tmp_path: Path) -> None:
     assert brokers_in(tmp_path) == []
 
 
-def test_a_folder_that_lost_its_tail_is_found_out(tmp_path: Path) -> None:
+def test_a_truncated_journal_violates_durability(tmp_path: Path) -> None:
     plan = replace(SHORT, snapshot_bytes=1 << 30)  # all is in the journal
     made, report = run(plan, tmp_path)
     assert report.kept, report.violations

@@ -355,7 +355,7 @@ async def test_bad_calls() -> None:
 
 
 @pytest.mark.parametrize("options", [{"wait": "bogus"}, {"timeout": -1}, {"timeout": "soon"}])
-async def test_a_bad_end_leaves_everything_in_force(options: dict[str, object]) -> None:
+async def test_a_removal_with_invalid_options_changes_nothing(options: dict[str, object]) -> None:
     async with motet.local(1) as overlay, overlay.connect("alice") as alice:
         advertisement = await alice.advertise("step > 0")
         subscription = await alice.subscribe("step > 0")
@@ -769,7 +769,7 @@ async def test_a_silent_broker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("lacking", ["descriptor", "memory"])
-async def test_a_machine_that_lacks_something_for_a_while_connects_again(
+async def test_a_client_reconnects_after_a_temporary_lack_of_descriptors(
     lacking: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
@@ -879,7 +879,7 @@ async def test_the_application_hears_that_its_session_was_resumed() -> None:
             await motet.connect(driver.address, **wrong)  # type: ignore[arg-type]
 
 
-async def test_a_broker_that_never_takes_us_back_ends_the_client(
+async def test_a_broker_that_refuses_every_reconnect_ends_the_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with broker() as driver, motet.connect(driver.address, client_id="alice") as alice:

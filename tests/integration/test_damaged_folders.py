@@ -1,4 +1,4 @@
-"""What is wrong with a broker's folder is said, with the place and the way out; never mended."""
+"""Damage in a broker's folder is reported with its place and a remedy, and never repaired."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def refusal(broker: DurableBroker) -> str:
 
 
 @pytest.mark.parametrize("damage", ["a bit in the middle", "the last segment gone"])
-async def test_a_process_with_a_damaged_folder_says_one_line_and_ends(
+async def test_a_broker_with_a_damaged_folder_prints_one_line_and_exits(
     broker: DurableBroker, damage: str
 ) -> None:
     harm, _ = DAMAGES[damage]
@@ -198,7 +198,7 @@ async def test_a_client_detects_answers_lost_with_a_truncated_journal(
     broker: DurableBroker,
 ) -> None:
     """The end of a journal that was never closed is cut off: it looks like a torn group, but was
-    acknowledged. Whoever has the answer is told."""
+    acknowledged. A client that has the answer is told."""
     await broker.start()
     client = await motet.connect(broker.address, client_id="bob")
     await client.subscribe("x = 1000")

@@ -21,7 +21,7 @@ from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.session.messages import ClientHello, Done, SubscribeRequest, Welcome
 from motet.runtime.tcp import host_and_port
 from tests.integration.durable_broker import DurableBroker
-from tests.integration.speaker import Speaker
+from tests.integration.raw_peer import Speaker
 from tests.waiting import PATIENCE_S, eventually
 
 ROUNDS = 8

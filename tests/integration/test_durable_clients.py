@@ -1,4 +1,4 @@
-"""Durable clients as applications see them: what stands, what waits, and who is refused."""
+"""Durable clients as applications see them: claimed subscriptions, kept events, refusals."""
 
 from __future__ import annotations
 

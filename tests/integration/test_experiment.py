@@ -93,6 +93,6 @@ def test_every_part_of_the_experiment_with_transactions_runs(
     check_results(told)
 
 
-def test_a_part_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_part_of_the_experiment_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["experiment", "exactly-once", "--part", "links"]) == MISUSE
     assert "'links'" in capsys.readouterr().err

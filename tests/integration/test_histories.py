@@ -1,4 +1,4 @@
-"""What a broker writes down of its log is whole, though it is killed."""
+"""The history that a broker records of its log is complete even if it is killed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_killed_broker_completes_its_history_after_the_restart(
 
 
 async def test_a_history_begins_when_it_is_asked_for(tmp_path: Path) -> None:
-    """What was logged before is nobody's business."""
+    """Events logged before are not recorded."""
     history = tmp_path / "history"
     broker = DurableBroker(tmp_path, "B1")
     async with broker, motet.connect(broker.address, client_id="a") as client:

@@ -57,7 +57,7 @@ async def test_two_overlays_do_not_meet() -> None:
 
 
 @pytest.mark.parametrize("covering", [False, True])
-async def test_any_tree(covering: bool) -> None:
+async def test_events_reach_every_broker_of_a_tree(covering: bool) -> None:
     shape = motet.Topology.tree(7)
     async with motet.local(shape, covering=covering) as overlay:
         publisher = await overlay.connect(broker="B4", best_effort=covering)

@@ -100,7 +100,7 @@ async def test_a_batch_that_keeps_nothing_says_how_far_it_is(
     assert batches[-1].records.schema.names[:2] == ["pubend", "tick"]
 
 
-async def test_batches_speak_arrow(overlay: motet.client.LocalOverlay) -> None:
+async def test_batches_can_be_used_as_arrow_tables(overlay: motet.client.LocalOverlay) -> None:
     address = overlay.address("B1")
     await publish(address, 10)
     batches = [batch async for batch in motet.read(address, columns=["tick", "n", "pubend"])]
@@ -198,7 +198,7 @@ async def test_a_reader_waits_for_its_answer(overlay: motet.client.LocalOverlay)
 # ── cursors and retention ────────────────────────────────────────────────────────────────
 
 
-async def test_a_cursor_survives_and_goes(overlay: motet.client.LocalOverlay) -> None:
+async def test_a_cursor_is_kept_until_it_is_dropped(overlay: motet.client.LocalOverlay) -> None:
     address = overlay.address("B1")
     await publish(address, 10)
     async with motet.open_log(address) as log:

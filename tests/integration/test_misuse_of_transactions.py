@@ -184,7 +184,9 @@ async def test_a_transaction_block_raises_the_error_of_its_body(
             raise error
 
 
-async def test_own_ends_are_told_apart(alice: Client) -> None:
+async def test_using_a_transaction_after_its_own_abort_raises_transaction_over(
+    alice: Client,
+) -> None:
     tx = await alice.transaction()
     await tx.abort("mine")
     for go_on in (lambda: tx.publish({"process": "p1"}), tx.commit):
@@ -262,7 +264,9 @@ async def test_the_coordinator_of_a_plan_needs_no_consent_and_others_learn_how_t
             await alice.execute(plan)
 
 
-async def test_silence_is_the_roots(alice: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unanswered_request_names_the_root(
+    alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def silence(handle: int, kind: str, timeout_s: float) -> str:
         del handle
         raise NotEffective(kind, ("B2",), timeout_s)

@@ -81,7 +81,7 @@ async def test_the_root_cannot_change_while_there_is_state(tmp_path: Path) -> No
         await motet.local(brokers=2, data=tmp_path, root="B1")
 
 
-async def test_a_name_that_comes_back_means_the_one_that_stays() -> None:
+async def test_a_reused_name_means_the_newest_subscription() -> None:
     """The first "x" of a handler has ended, but is not read to its end when the second begins."""
     async with motet.local(brokers=3) as overlay:
         source, one, two = await cast(overlay)

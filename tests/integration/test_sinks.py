@@ -123,7 +123,7 @@ async def test_a_broker_refuses_to_stage_invalid_events(tmp_path: Path) -> None:
         assert not list((home.data / "staging").rglob("*.rows"))
 
 
-async def test_a_drop_takes_what_is_not_committed_and_nothing_else(tmp_path: Path) -> None:
+async def test_drop_removes_only_uncommitted_rows(tmp_path: Path) -> None:
     async with DurableBroker(tmp_path) as home:
         part = await staged(home, 0, range(10))
         await drop(home.address, SINK, QUERY, 0)

@@ -173,7 +173,7 @@ async def test_a_quiet_pubend_costs_a_round_trip_and_not_seconds() -> None:
     assert median(took_s) < liveness.gap_s + liveness.silence_s, took_s
 
 
-async def test_an_order_is_known_and_stays() -> None:
+async def test_the_order_of_a_client_is_valid_and_cannot_change() -> None:
     async with motet.local(1) as overlay:
         for wrong in ("causal", "", None, True):
             with pytest.raises(MisuseError, match="`order` is 'publisher' or 'total'"):
@@ -188,7 +188,7 @@ async def test_an_order_is_known_and_stays() -> None:
             await client.send({"who": "alice"})
 
 
-async def test_the_past_has_passed() -> None:
+async def test_a_client_in_total_order_cannot_ask_for_earlier_events() -> None:
     async with motet.local(brokers=1) as overlay:
         client = await overlay.connect("late", order="total")
         with pytest.raises(MisuseError, match="cannot ask for earlier events"):

@@ -410,7 +410,7 @@ async def test_a_transaction_cannot_end_a_subscription_that_is_not_active(stage:
             await mine.unsubscribe()
 
 
-async def test_plans_that_cannot_be(stage: Stage) -> None:
+async def test_impossible_plans_are_refused(stage: Stage) -> None:
     alice = stage.alice
     with pytest.raises(PlanError, match="the plan is empty"):
         await alice.execute(Plan())
@@ -436,7 +436,7 @@ async def test_plans_that_cannot_be(stage: Stage) -> None:
 
 
 async def test_a_participant_that_goes_away(stage: Stage) -> None:
-    """It was asked, and ends its session: whoever waits for it is told so."""
+    """It was invited, and ends its session: clients that wait for it are told."""
     asked = asyncio.Event()
 
     async def wait(_: Invitation, tx: Transaction) -> None:
@@ -467,7 +467,7 @@ async def test_a_participant_that_never_answers(stage: Stage) -> None:
     assert await stage.bob.outcome(tx.id) == "aborted"
 
 
-async def test_a_client_in_total_order(stage: Stage) -> None:
+async def test_a_client_in_total_order_cannot_subscribe_in_a_transaction(stage: Stage) -> None:
     async with await stage.overlay.connect("carol", broker="B1", order="total") as carol:
         subscription = await carol.subscribe(STREAM)
         async with carol.transaction(isolation="none") as tx:
@@ -501,7 +501,7 @@ async def test_too_much_for_one_transaction(stage: Stage) -> None:
         await stage.alice.execute(plan)
 
 
-async def test_outcomes_of_what_never_was(stage: Stage) -> None:
+async def test_the_outcome_of_an_unknown_transaction_is_misuse_or_expired(stage: Stage) -> None:
     with pytest.raises(MisuseError, match=r"is not the id of a transaction; use tx\.id"):
         await stage.alice.outcome("T1")
     assert await stage.alice.outcome("alice/B1-1.1/99") == "expired"
@@ -545,7 +545,7 @@ async def test_a_transaction_waits_for_a_way_to_the_root() -> None:
         ({"key": 7}, "a key is text"),
     ],
 )
-async def test_settings_that_cannot_be(
+async def test_invalid_settings_of_a_transaction_are_misuse(
     stage: Stage, settings: dict[str, object], words: str
 ) -> None:
     with pytest.raises(MisuseError, match=words):

@@ -53,5 +53,5 @@ def test_several_processes_give_the_same_result() -> None:
 
 
 @pytest.mark.parametrize("profile", ["calm", "mixed"])
-def test_the_story_changes_nothing(profile: str) -> None:
+def test_telling_the_story_does_not_change_the_trace(profile: str) -> None:
     assert simulate(3, profile, story=True).trace_hash == simulate(3, profile).trace_hash

@@ -13,7 +13,7 @@ MISFITS = {"TypeError", "AttributeError", "NameError"}
 
 
 @pytest.mark.parametrize("name", list(MUTATIONS))
-def test_caught(name: str) -> None:
+def test_each_mutation_is_caught(name: str) -> None:
     caught = catch(name, MOST_SEEDS)
     assert caught.caught, f"{MUTATIONS[name].story} Nobody objected in {MOST_SEEDS} seeds."
     assert set(caught.guarantees) & set(MUTATIONS[name].breaks), caught

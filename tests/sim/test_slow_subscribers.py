@@ -1,4 +1,4 @@
-"""A subscriber slower than the stream, for an hour: nobody else notices, nothing grows."""
+"""A subscriber slower than the stream, for an hour: no other client notices, no memory grows."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from motet.spark.audit.generating import Scale, generate
 from motet.testing.history import write_history
 from motet.testing.simulation import observe
 from tests.spark.ground import Pair
-from tests.spark.planting import BATCH_PLANTS, LATE_CUTS, PLANTS, clean, spoilt, write
+from tests.spark.planted_violations import BATCH_PLANTS, LATE_CUTS, PLANTS, clean, spoilt, write
 from tests.waiting import PATIENCE_S
 
 CLEAN = (

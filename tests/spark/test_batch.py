@@ -113,7 +113,9 @@ def test_no_range_tears_a_transaction(stock: Stock) -> None:
         ({"brokers": ""}, "option brokers is missing"),
     ],
 )
-def test_what_is_wrong_is_said(stock: Stock, said: dict[str, str], words: str) -> None:
+def test_invalid_options_of_a_batch_read_are_misuse(
+    stock: Stock, said: dict[str, str], words: str
+) -> None:
     with pytest.raises(MisuseError, match=words):
         direct(**{"urls": said.pop("brokers", stock.urls), **said})
 

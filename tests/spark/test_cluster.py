@@ -22,7 +22,7 @@ def test_an_executor_is_killed_and_an_attempt_overtaken(
     home, sink = busy.brokers[0].address, a_sink()
     with Cluster(tmp_path) as cluster:
         told = (cluster.url, stock.urls, home, str(tmp_path), sink, json.dumps(cluster.conf))
-        command = [sys.executable, "-m", "tests.spark.faraway", *told]
+        command = [sys.executable, "-m", "tests.spark.cluster_job", *told]
         env = os.environ | {"PYSPARK_PYTHON": sys.executable}
         ended = subprocess.run(
             command, cwd=ROOT, env=env, timeout=JOB_S, check=False, capture_output=True

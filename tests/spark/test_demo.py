@@ -55,7 +55,7 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_log_of_others_flows_too(tmp_path: Path) -> None:
+def test_the_demo_replays_a_foreign_log(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     rows = (
         f"{case},step {step},agent {case % 3},2026-01-{step + 1:02} 08:{case:02}:00"

@@ -44,7 +44,7 @@ def nowhere() -> Vector:
 
 
 @given(streams(), st.integers(1, 20), st.integers(10, 200))
-def test_steps_tear_nothing_and_come_to_the_end(
+def test_steps_split_no_transaction_and_reach_the_end(
     whole: Streams, most_events: int, most_bytes: int
 ) -> None:
     at, seen = nowhere(), 0
@@ -86,7 +86,7 @@ def test_the_frontier_splits_no_transaction_and_names_lagging_pubends(
 
 
 @given(streams(), st.dictionaries(st.sampled_from(PUBENDS), st.integers(0, 12)))
-def test_the_floor_tears_nothing(whole: Streams, trimmed: dict[str, int]) -> None:
+def test_the_floor_splits_no_transaction(whole: Streams, trimmed: dict[str, int]) -> None:
     """Given logs whose oldest steps have gone, each its own number of them."""
     kept = {name: steps[trimmed.get(name, 0) :] for name, steps in whole.items()}
     gone = {name: steps[: trimmed.get(name, 0)] for name, steps in whole.items()}

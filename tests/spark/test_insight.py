@@ -53,7 +53,9 @@ def by_hand(spark: SparkSession, log: Path) -> list[tuple[Any, ...]]:
     return sorted(told, key=str)
 
 
-def test_all_at_once_says_what_one_by_one_does(spark: SparkSession, log: Path) -> None:
+def test_visits_computed_in_bulk_equal_those_computed_case_by_case(
+    spark: SparkSession, log: Path
+) -> None:
     assert rows(visits(of_log(spark, log))) == by_hand(spark, log)
 
 

@@ -1,4 +1,4 @@
-"""Commands that use Spark, interrupted at any time: one line, and nobody is left behind."""
+"""Commands that use Spark, interrupted at any time: one line, and no process is left."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def typed(process: subprocess.Popen[bytes], terminal: int) -> str:
 
 @pytest.mark.parametrize("words", [DEMO, WORKLOAD], ids=lambda words: words[-5])
 @pytest.mark.parametrize("after_s", [3, 6, 10, 20])
-def test_at_a_terminal(words: tuple[str, ...], after_s: int, tmp_path: Path) -> None:
+def test_an_interrupt_at_a_terminal_ends_the_command(
+    words: tuple[str, ...], after_s: int, tmp_path: Path
+) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*MOTET, *words], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs,

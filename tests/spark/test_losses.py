@@ -1,4 +1,4 @@
-"""What is not kept any more: an error, or left out if that was said; never half a transaction."""
+"""Events that are no longer kept: an error, or skipped on request; never half a transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people say, and what they are told."""
+"""Options as users write them, and the errors that they get."""
 
 from __future__ import annotations
 

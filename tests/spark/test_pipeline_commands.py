@@ -111,6 +111,6 @@ def test_histories_of_the_simulator_are_audited(
 
 
 def test_every_command_is_run_here() -> None:
-    """Whoever adds one adds it above, so that it cannot break unnoticed."""
+    """A new command is added above, so that it cannot break unnoticed."""
     group = typer.main.get_command(pipeline)
     assert set(group.commands) == {"workload", "archive", "insight", "replay", "audit"}  # type: ignore[attr-defined]

@@ -90,7 +90,7 @@ def test_a_stream_goes_on_elsewhere_while_one_lags_and_then_fails() -> None:
         go_on()
 
 
-def test_a_stream_takes_what_lagged() -> None:
+def test_a_stream_waits_for_lagging_parts_of_a_transaction() -> None:
     made = MadeUp()
     made.steps["A"] = [joint(8, 1), LogStep(20, 2, 20)]
     made.later = [("B", joint(9, 1))]

@@ -64,7 +64,9 @@ def pushes(spark: SparkSession) -> Iterator[SparkSession]:
         (Not(EqualTo(("n",), 3)), None),
     ],
 )
-def test_brokers_are_asked_for_no_less(condition: Filter, text: str | None) -> None:
+def test_a_pushed_filter_selects_at_least_the_wanted_rows(
+    condition: Filter, text: str | None
+) -> None:
     found = as_filter(condition, COLUMNS)
     assert found == (motet.Filter.parse(text) if text else None)
 
@@ -97,6 +99,6 @@ def test_without_pushdown_nothing_leaks(pushes: SparkSession, stock: Stock) -> N
     assert ns(frame) == stock.ns
 
 
-def test_a_scan_is_a_scan(spark: SparkSession) -> None:
+def test_scan_refuses_the_option_pushdown(spark: SparkSession) -> None:
     with pytest.raises(MisuseError, match="omit the option pushdown"):
         motet.spark.scan(spark, "n > 1", brokers="motet://x:1", pushdown="false")

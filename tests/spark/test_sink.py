@@ -16,7 +16,7 @@ from tests.spark.ground import Pair, direct_batches
 from tests.spark.sinks import Files, FlakySource, a_sink, blocks
 
 
-def test_a_frame_is_one_transaction(spark: SparkSession, busy: Pair) -> None:
+def test_a_data_frame_is_written_as_one_transaction(spark: SparkSession, busy: Pair) -> None:
     url, sink = busy.brokers[0].address, a_sink()
     with motet.connect_sync(busy.brokers[1].address) as client:
         heard = client.subscribe(f"sink = '{sink}'")
@@ -32,7 +32,7 @@ def test_a_frame_is_one_transaction(spark: SparkSession, busy: Pair) -> None:
     assert [each for each in read if each] == [list(range(5000))], "never torn"
 
 
-def test_a_thread_of_its_own_writes_after_it_has_registered(
+def test_another_thread_can_write_after_registering_the_source(
     spark: SparkSession, busy: Pair
 ) -> None:
     url, sink = busy.brokers[0].address, a_sink()

@@ -41,7 +41,7 @@ def test_a_broker_restarted_between_staging_and_commit(busy: Pair) -> None:
     assert [sorted(ns) for ns in blocks(url, sink).values()] == [list(range(18_000))]
 
 
-def test_a_broker_that_is_away_when_it_is_to_commit(busy: Pair) -> None:
+def test_a_commit_waits_for_an_absent_broker_up_to_its_timeout(busy: Pair) -> None:
     url, sink = busy.brokers[0].address, a_sink()
     patient = sink_options_in({"brokers": url, "sink": sink})
     hasty = sink_options_in({"brokers": url, "sink": sink, "timeout": "1"})

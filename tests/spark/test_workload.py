@@ -101,7 +101,7 @@ def test_random_takes_from_all_shapes(spark: SparkSession) -> None:
         covering_subscriptions(spark, 4, shape="round")
 
 
-def test_a_workflow_log_tells_stories_that_can_be(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_generated_workflow_log_has_plausible_cases(spark: SparkSession, tmp_path: Path) -> None:
     frame = workflow_log(spark, 200, seed=5, open_share=0.1)
     rows = store(frame, tmp_path / "log", {"seed": 5})
     events = spark.read.parquet(str(tmp_path / "log")).collect()

@@ -45,7 +45,7 @@ def test_enough_rows_make_a_part(tmp_path: Path) -> None:
     assert [row["nth"] for row in rows_of(tmp_path, "deliveries")] == list(range(5))
 
 
-def test_a_part_that_fails_is_not_there(tmp_path: Path) -> None:
+def test_a_history_part_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="int"):
         write_part(tmp_path, "deliveries", [{"nth": "not a number"}], "p")
     assert list(tmp_path.glob("deliveries/*.parquet")) == []

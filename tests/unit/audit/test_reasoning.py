@@ -27,7 +27,7 @@ def test_an_intermediate_broker_that_lost_state_severs_only_paths_through_it() -
     assert ("A", "A") not in found
 
 
-def test_a_link_counts_for_both() -> None:
+def test_a_lost_link_severs_both_of_its_brokers() -> None:
     found = {(a, b): t for _, a, b, *t in severed(BROKERS, LINKS, [forgot("C", "B", inf)])}
     assert found["A", "C"] == [inf, inf]
     assert ("A", "D") not in found

@@ -1,4 +1,4 @@
-"""Snapshots that cannot be taken now, and those that somebody else has left unfinished."""
+"""Snapshots that cannot be taken now, and unfinished ones of another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's core by hand: who may say what, and what comes of misbehaviour."""
+"""The broker's core, step by step: which peer may send which frame, and misbehaviour."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_an_epoch_is_never_issued_again_even_by_a_broker_that_lost_its_state() -
     assert later.clients["alice"].epoch != first
 
 
-def test_an_event_that_no_event_can_be_is_refused_or_dropped() -> None:
+def test_an_invalid_event_is_refused_from_a_client_and_dropped_from_a_neighbour() -> None:
     core = broker()
     core.step(Received(CLIENT, session.AdvertiseRequest(1, Filter.parse("true"), False)), 1.0)
     core.step(Received(CLIENT, session.SubscribeRequest(2, Filter.parse("true"), False)), 1.0)

@@ -1,4 +1,4 @@
-"""What was written long ago still means what it meant.
+"""Journals and snapshots of older releases give the same state.
 
 A journal is read by the version that wrote it: the machine has not changed under its number. The
 file holds the records of a short life, one in a line, and the digest of what they
@@ -36,7 +36,7 @@ def _write() -> None:
     FILE.write_text("\n".join([*lines, f"digest {core.durable.digest()}"]) + "\n")
 
 
-def test_an_old_journal_means_what_it_meant() -> None:
+def test_an_old_journal_gives_the_same_state() -> None:
     if os.environ.get("MOTET_REWRITE"):
         _write()
     *lines, last = FILE.read_text().splitlines()
@@ -48,7 +48,7 @@ def test_an_old_journal_means_what_it_meant() -> None:
     assert f"digest {rebuild(CONFIG, None, journal).digest()}" == last
 
 
-def test_a_snapshot_of_the_release_before_says_what_it_said() -> None:
+def test_a_snapshot_of_the_previous_release_gives_the_same_state() -> None:
     payloads = [base64.b64decode(line) for line in SNAPSHOT.read_text().splitlines()]
     again = rebuild(CONFIG, Snapshot(RELEASED, payloads), [])
     BrokerCore(CONFIG, again).validate()

@@ -51,7 +51,7 @@ def test_rare_appends_never_wait_for_a_group() -> None:
 
 
 def test_a_publisher_that_awaits_each_answer_rarely_waits_for_a_group() -> None:
-    """Given somebody who publishes the next event when the last one is durable."""
+    """Given a publisher that sends the next event when the last one is durable."""
     grouping, now, waited = Grouping(), 0.0, 0
     many = 4 * RAREST_TRY
     for _ in range(many):

@@ -88,7 +88,7 @@ def test_a_snapshot_at_any_fact_and_the_facts_since_give_the_same_broker(positio
     BrokerCore(CONFIG, again).validate()
 
 
-def test_the_story_leaves_something_in_every_drawer() -> None:
+def test_the_example_run_fills_every_part_of_an_image() -> None:
     core = BrokerCore(CONFIG)
     lived(eventful(), core)
     state = core.durable.routing.state
@@ -193,7 +193,7 @@ def test_a_snapshot_of_version_2_is_taken_in() -> None:
 
 
 def test_a_snapshot_of_version_3_has_no_open_plans_any_more() -> None:
-    """Clients did their parts of plans themselves: what they were asked for then, nobody does."""
+    """Clients did their parts of plans themselves then; such open parts are dropped."""
     core = BrokerCore(CONFIG)
     local = core.durable.transactions.participant.open("x/A-1.1/1", 5.0)
     local.parts["x"] = ClientPart("A-1.1")

@@ -259,7 +259,7 @@ def test_removing_a_neighbour_drops_its_stream_requests() -> None:
     assert not stream.outs
 
 
-def test_no_life_returns_when_a_neighbour_comes_again() -> None:
+def test_a_neighbour_added_again_gets_a_new_life_number() -> None:
     stage = Stage("B")
     for life in (11, 12):
         stage.step(Reconfigured(()))

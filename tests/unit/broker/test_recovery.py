@@ -53,7 +53,7 @@ def lived(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path, opened.core.durable.digest()
 
 
-def test_a_broker_comes_back_as_it_was(lived: tuple[Path, str]) -> None:
+def test_a_recovered_broker_has_its_former_state(lived: tuple[Path, str]) -> None:
     directory, digest = lived
     opened = recovery.open_folder(CONFIG, directory)
     assert opened.core.durable.digest() == digest
@@ -241,7 +241,7 @@ def test_a_folder_without_a_broker_is_named_in_the_error(tmp_path: Path) -> None
             look(tmp_path)
 
 
-def test_a_core_that_was_read_can_be_looked_at(lived: tuple[Path, str]) -> None:
+def test_a_core_read_from_a_folder_is_valid(lived: tuple[Path, str]) -> None:
     directory, _ = lived
     core = recovery.read_core(directory)
     assert isinstance(core, BrokerCore)

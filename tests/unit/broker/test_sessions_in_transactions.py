@@ -66,7 +66,7 @@ def test_a_resumed_session_is_told_that_an_aborted_addition_has_ended() -> None:
     assert told[-2:] == [Decided(tx, 5, False, "no"), Over(2)]
 
 
-def test_the_next_session_does_not_take_it_for_its_own() -> None:
+def test_a_later_session_is_not_told_of_decisions_for_an_earlier_one() -> None:
     for committed in (False, True):
         stage = Stage()
         epoch = stage.connect(FIRST)

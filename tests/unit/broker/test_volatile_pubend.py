@@ -59,7 +59,7 @@ def read(pubend: VolatilePubend, since: int, upto: int, most: int = 1000) -> Spa
         (700, 5000, [], []),
     ],
 )
-def test_a_range_is_what_lies_in_it(
+def test_reading_a_range_returns_its_ticks_and_starts(
     pubend: VolatilePubend, since: int, upto: int, ticks: list[int], starts: list[int]
 ) -> None:
     span = read(pubend, since, upto)
@@ -70,7 +70,7 @@ def test_a_range_is_what_lies_in_it(
     assert [record.tick for record in span.records] == starts
 
 
-def test_a_piece_ends_before_the_first_that_is_too_many(pubend: VolatilePubend) -> None:
+def test_a_limited_read_ends_at_its_last_event(pubend: VolatilePubend) -> None:
     span = read(pubend, 105, 500, most=7)
     assert list(span.ticks) == [105, 106, 107, 108, 109, 120, 121]
     assert span.upto == 121

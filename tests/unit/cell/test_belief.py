@@ -1,4 +1,4 @@
-"""Whose word counts, and since when."""
+"""Which member of a cell is believed, and since when."""
 
 from __future__ import annotations
 

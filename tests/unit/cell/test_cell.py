@@ -1,4 +1,4 @@
-"""A cell of two, frame by frame: what a mate knows, who waits for it, whose word counts."""
+"""A cell of two, frame by frame: what a mate knows, what waits for it, and who is believed."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_new_mate_acknowledges_nothing_for_brokers_below_it() -> None:
     assert machine._acks.settled(machine._stream(pubend)) == 0
 
 
-def test_a_head_with_clients_gets_what_others_send_to_its_mate() -> None:
+def test_a_head_with_clients_gets_events_sent_to_its_mate() -> None:
     scene = Scene()
     carl = scene.connect("carl", "B")
     assert scene.subscribe(carl, "x = 5")

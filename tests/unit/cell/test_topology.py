@@ -56,7 +56,7 @@ def test_members_know_their_cell_and_those_next_to_it() -> None:
         (("[brokers.p1]", "[overlay]\ncovering = true\n[brokers.p1]"), "mates carry streams"),
     ],
 )
-def test_what_cannot_be_is_refused(change: tuple[str, str], complaint: str) -> None:
+def test_an_invalid_topology_of_cells_is_refused(change: tuple[str, str], complaint: str) -> None:
     with pytest.raises(TopologyError, match=complaint):
         Topology.parse(TEXT.replace(*change))
 

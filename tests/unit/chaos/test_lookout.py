@@ -1,4 +1,4 @@
-"""Who is well was seen to be well; who died alone is found."""
+"""A broker counts as healthy when it was seen healthy; unplanned deaths are found."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_broker_is_well_when_it_answers(post: Post) -> None:
     assert not post.chronicle.is_troubled("B1")
 
 
-async def test_a_broker_under_a_fault_is_not_even_asked(post: Post) -> None:
+async def test_a_broker_under_a_fault_is_not_polled(post: Post) -> None:
     await post.broker.start()
     post.chronicle.afflict("B1")
     assert await post.lookout.look() == {}

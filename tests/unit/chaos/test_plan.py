@@ -10,7 +10,7 @@ from motet.chaos.plan import DECK, DELIVERY_DECK, LASTS_S, ON_LINKS, ChaosPlan
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_seed_draws_its_faults_again(seed: int) -> None:
+def test_the_same_seed_gives_the_same_faults(seed: int) -> None:
     plan = ChaosPlan(seed=seed)
     strikes = plan.strikes()
     assert strikes == ChaosPlan(seed=seed).strikes()

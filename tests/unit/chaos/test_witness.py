@@ -137,7 +137,7 @@ def test_a_removal_ends_its_target(scene: Scene) -> None:
     assert added.gone
 
 
-def test_a_failure_ends_what_it_asked_for(scene: Scene) -> None:
+def test_a_failed_operation_is_recorded_as_gone(scene: Scene) -> None:
     scene.ask()
     scene.received(Failed(1, "NotEffective", "too slow", ("B9",)))
     (operation,) = scene.history.sessions[0].operations.values()
@@ -175,7 +175,7 @@ def test_a_forgotten_session_breaks_a_promise(scene: Scene) -> None:
     assert [operation.filter for operation in after.operations.values()] == [FILTER]  # renewed
 
 
-def test_a_lease_that_ran_out_breaks_none(scene: Scene) -> None:
+def test_a_session_lost_after_its_lease_is_no_violation(scene: Scene) -> None:
     scene.closed()
     scene.chronicle.at = LEASE_S + 1.0
     scene.welcome("B1-1.2")
@@ -190,7 +190,7 @@ def test_an_epoch_issued_twice_is_reported(scene: Scene) -> None:
     assert scene.oddities() == ["sessions"]
 
 
-def test_events_and_their_fates(scene: Scene) -> None:
+def test_the_fates_of_events_are_recorded(scene: Scene) -> None:
     scene.chronicle.at = 4.0
     scene.publish(1, 2, 3, sure=False)
     one, two, three = scene.history.events
@@ -249,7 +249,7 @@ def test_a_refused_session_is_reported(scene: Scene) -> None:
     assert scene.oddities() == ["sessions"]
 
 
-def test_a_fencing_is_for_the_checker_to_judge(scene: Scene) -> None:
+def test_a_fencing_is_recorded_and_left_to_the_checker(scene: Scene) -> None:
     (opening,) = scene.history.openings
     assert (opening.client, opening.epoch, opening.resume) == ("ann", "B1-1.1", None)
     scene.chronicle.at = 7.0

@@ -1,4 +1,4 @@
-"""Somebody does not want to wait for a command any longer."""
+"""A user interrupts a command."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from motet.cli import interrupt
 from motet.cli.console import INTERRUPTED
 from motet.errors import MotetError
 from tests.processes import descendants, living
-from tests.unit.cli.stubborn import job
+from tests.unit.cli.blocking_command import job
 from tests.waiting import PATIENCE_S
 
-STUBBORN = (sys.executable, "-m", "tests.unit.cli.stubborn")
+STUBBORN = (sys.executable, "-m", "tests.unit.cli.blocking_command")
 ROOT = Path(__file__).parents[3]
 
 
@@ -57,7 +57,7 @@ def test_an_interrupt_may_end_only_the_first_part_of_a_command() -> None:
     assert not living(family)
 
 
-def test_a_terminal_gets_its_cursor_back() -> None:
+def test_an_interrupted_command_clears_the_line_of_the_terminal() -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*STUBBORN, "once"], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True

@@ -42,7 +42,7 @@ MOMENT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
         ("2026-01-31T09:30:00+00:00", "2026-01-31T09:30:00+00:00"),
     ],
 )
-def test_a_word_means_what_it_looks_like(text: str, value: object) -> None:
+def test_an_argument_has_the_type_of_its_literal(text: str, value: object) -> None:
     found = notation.value_of(text)
     assert found == value
     assert type(found) is type(value)

@@ -1,4 +1,4 @@
-"""Input that nobody means, but somebody gives."""
+"""Unusual input on the command line."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_misuse_is_told_before_spark_starts(
         ("--size 9 --seed 7", "--size and"),
     ],
 )
-def test_a_log_that_is_there_is_shown_whole(
+def test_demo_options_that_contradict_a_given_log_are_misuse(
     words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["demo", "--log", "cases.csv", *words.split()]) == MISUSE

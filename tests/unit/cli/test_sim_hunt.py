@@ -81,7 +81,7 @@ def test_a_finding_is_written_down_and_printed(
     assert len(lines(tmp_path)) == 4
 
 
-def test_a_finding_for_people(
+def test_a_finding_is_printed_as_text(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sim_run, "simulate", Simulator(bad=1))

@@ -50,7 +50,7 @@ def test_the_status_names_the_pubend_that_total_order_waits_for(clients: int, sa
     assert f"events of {said} total order wait for B3.7 since" in text
 
 
-def test_a_moment_is_no_stall() -> None:
+def test_a_short_wait_is_not_shown_as_a_stall() -> None:
     stall = {"clients": 1, "since_s": time.time()}
     assert "B3.7" not in shown(state(total_order={"clients": 4, "waiting_for": {"B3.7": stall}}))
     assert "total order" not in shown(state())

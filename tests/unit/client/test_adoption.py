@@ -149,7 +149,7 @@ def test_without_a_session_cursors_are_where_subscriptions_begin() -> None:
     assert ready == Ready()
 
 
-def test_a_lost_session_is_made_up_from_the_logs() -> None:
+def test_a_lost_session_is_rebuilt_from_the_logs() -> None:
     machine = durable()
     machine.take()
     machine.received(Welcome("B1", "B1-1.1", False, 0, 60.0))

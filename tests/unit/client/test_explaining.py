@@ -79,7 +79,7 @@ def test_isolation_costs_two_floods_more_if_something_is_read() -> None:
     assert "validate" not in names
 
 
-def test_a_hint_says_when_a_plan_would_do() -> None:
+def test_explain_hints_when_a_plan_would_suffice() -> None:
     alone = [Made("subscribe", "x = 1")]
     assert "no client was invited" in explain_transaction(alone, False, None).hints[0]
     invites = [Made("invite", "{'assign': 1}", 0.01, 2)]

@@ -104,7 +104,7 @@ async def test_heartbeats_go_on_while_a_handler_blocks_the_loop() -> None:
         assert read(far) == b""
 
 
-async def test_a_line_takes_the_pace_of_its_broker_at_once() -> None:
+async def test_a_line_uses_the_heartbeat_of_its_broker_at_once() -> None:
     async with connected(60.0) as (listener, far):
         time.sleep(0.05)  # the thread has gone to sleep for long
         listener.line.keep_pace(0.04)

@@ -305,7 +305,7 @@ def refuse(machine: ClientMachine, error: str) -> list[Any]:
     return told
 
 
-def test_a_broker_that_blames_us_three_times_in_a_row_means_it() -> None:
+def test_three_protocol_errors_in_a_row_end_the_client() -> None:
     machine = opened()
     machine.received(Goodnight("ProtocolError", "why"))
     assert happened(machine) == [Parted(Failure("ProtocolError", "why"))]
@@ -712,7 +712,7 @@ def test_the_count_of_dropped_events_begins_again_with_the_connection() -> None:
         ClientHello(1, "bob"),
     ],
 )
-def test_a_broker_that_says_what_it_must_not_is_blamed(frame: Frame) -> None:
+def test_an_invalid_frame_of_a_broker_is_a_protocol_error(frame: Frame) -> None:
     machine = opened()
     with pytest.raises(ProtocolError):
         machine.received(frame)
@@ -736,13 +736,13 @@ def test_a_welcome_must_fit_the_hello(answer: Frame) -> None:
     assert [t for t in happened(machine) if isinstance(t, Settled)] == [Settled(1)]
 
 
-def test_a_driver_that_opens_twice_is_blamed() -> None:
+def test_opening_a_machine_twice_is_an_invariant_error() -> None:
     machine = opened()
     with pytest.raises(InvariantError):
         machine.opened()
 
 
-def test_a_beat_changes_nothing() -> None:
+def test_a_heartbeat_does_not_change_the_state() -> None:
     machine = ClientMachine("alice")
     machine.received(Beat())
     assert machine.state == "offline"

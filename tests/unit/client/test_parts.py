@@ -117,7 +117,9 @@ async def test_receipts_tell_the_fate() -> None:
     assert ledger.take_failures(7) == (0, 0, None)
 
 
-async def test_the_books_are_bounded_and_never_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_remembered_refusals_are_bounded_and_forgotten_ones_are_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(publications, "EXCEPTIONS_REMEMBERED", 10)
     ledger = ReceiptBook()
     for i in range(1, 101, 2):
@@ -162,7 +164,7 @@ async def test_a_full_buffer_drops_the_newest_and_says_so_once(
     assert [event["step"] async for event in subscription] == [0, 1, 2]
 
 
-async def test_an_iterator_that_never_waits_lets_the_loop_breathe() -> None:
+async def test_an_iterator_that_never_waits_yields_to_the_loop() -> None:
     subscription = Subscription(EVERYTHING, _nothing, progress=idle())
     for step in range(2000):
         subscription._arrive(_publication(step))

@@ -59,7 +59,7 @@ def test_any_order_without_a_circle_is_obeyed(data: st.DataObject) -> None:
     assert orders == sorted(orders)
 
 
-def test_a_circle_is_named() -> None:
+def test_a_cycle_of_dependencies_is_named() -> None:
     plan = Plan()
     one = plan.subscribe("bob", S, name="one")
     two = plan.unsubscribe("carol", "two", after=[one])
@@ -124,7 +124,7 @@ def test_by_client_and_each_with_its_place() -> None:
         (lambda plan: plan.publish("bob", 7), MisuseError),
     ],
 )
-def test_steps_that_cannot_be(wrong: object, error: type[Exception]) -> None:
+def test_invalid_steps_are_refused(wrong: object, error: type[Exception]) -> None:
     plan = Plan()
     assert callable(wrong)
     with pytest.raises(error):
@@ -132,8 +132,8 @@ def test_steps_that_cannot_be(wrong: object, error: type[Exception]) -> None:
     assert plan.steps == []
 
 
-def test_a_step_is_behind_all_before_it_and_waits_for_the_last_ones_only() -> None:
-    """However many there are: whoever is behind the last is behind all that it is behind."""
+def test_a_step_follows_all_earlier_steps_and_depends_on_the_last_ones_only() -> None:
+    """A step that follows the last one also follows all steps before that one."""
     plan = Plan()
     first = plan.publish("a", {"n": 1})
     aside = plan.publish("a", {"n": 2}, after=[])
@@ -168,6 +168,6 @@ def test_a_plan_cannot_remove_an_operation_that_it_adds() -> None:
 
 
 @pytest.mark.parametrize("after", [3, "x", Plan().publish("a", {})])
-def test_after_takes_steps(after: Any) -> None:
+def test_after_takes_only_steps_of_the_plan(after: Any) -> None:
     with pytest.raises(MisuseError, match="`after` takes steps of this plan"):
         Plan().subscribe("a", "true", after=after)

@@ -43,7 +43,7 @@ name = "older moves"
 """
 
 
-def test_a_file_says_what_a_program_would(tmp_path: Path) -> None:
+def test_a_plan_file_gives_the_same_plan_as_code(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(WHOLE)
     plan = Plan.load(path)
@@ -79,7 +79,7 @@ def test_a_file_says_what_a_program_would(tmp_path: Path) -> None:
         ("step = [3]", "a step is a table"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, problem: str) -> None:
+def test_errors_in_a_plan_file_are_named(text: str, problem: str) -> None:
     with pytest.raises(PlanError, match=problem):
         parse_plan(text)
 

@@ -213,7 +213,7 @@ async def test_cursors_outlive_the_session_that_they_were_made_in() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("bpqtw"), st.integers(1, 2)), max_size=60))
-def test_positions_are_those_of_a_plain_model(moves: list[tuple[str, int]]) -> None:
+def test_positions_equal_those_of_a_simple_model(moves: list[tuple[str, int]]) -> None:
     """b: a best-effort event, p and q: one of these pubends, for one subscription or both, t: the
     application takes one, w: it takes all and waits."""
     idle: Any = SimpleNamespace(armed=True, begun=True, manual=False)  # tells no broker
@@ -263,7 +263,7 @@ async def test_the_broker_is_told_without_being_asked() -> None:
     waiting.cancel()
 
 
-async def test_telling_costs_far_less_than_a_frame_for_each_event() -> None:
+async def test_progress_is_reported_in_few_frames() -> None:
     scene = Scene()
     subscription = scene.subscribe()
     for batch in range(100):
@@ -300,8 +300,8 @@ async def test_an_event_is_processed_when_its_callback_returns() -> None:
     await finish([subscription])
 
 
-async def test_readers_in_threads_are_never_ahead_of_themselves() -> None:
-    """While a thread holds an event, nobody may count it as done with."""
+async def test_an_event_held_by_a_thread_is_not_counted_as_processed() -> None:
+    """While a thread holds an event, it does not count as processed."""
     scene = Scene()
     subscription = scene.subscribe()
     scene.deliver(*range(1, 2001))

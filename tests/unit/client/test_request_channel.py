@@ -134,7 +134,7 @@ async def test_attempts_are_repeated_until_the_budget_is_spent(
     assert max(clock.waits) <= redial.LAST_S
 
 
-async def test_an_error_that_stays_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_permanent_error_ends_retrying_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
 
     async def attempt(left_s: float) -> None:

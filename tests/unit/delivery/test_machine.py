@@ -83,7 +83,7 @@ def test_contradictory_knowledge_of_a_peer_is_a_protocol_error() -> None:
 
 
 def test_knowledge_of_neighbours_about_our_own_pubend_is_ignored() -> None:
-    """A neighbour that does not know where a pubend is tells everybody, and us."""
+    """A neighbour that does not know where a pubend is sends to all neighbours, including us."""
     rig = Rig({"t": ["n"]}, ["n"])
     rig.host()
     for frame in (Knowledge(P, Span(1, 5)), AckExpected(P, 5)):
@@ -151,7 +151,7 @@ def test_trimmed_ticks_are_answered_as_lost() -> None:
     ]
 
 
-def test_the_future_is_answered_when_the_clock_allows() -> None:
+def test_future_ticks_are_answered_as_silence_when_the_clock_passes_them() -> None:
     rig = Rig({"t": ["n"]}, ["n"])
     rig.host(last=100)
     assert rig.receive("n", Nack(P, ((101, 150),))).silences == [SilenceWanted(P, 150)]
@@ -429,7 +429,7 @@ def test_lost_ranges_reach_the_client_in_order() -> None:
     assert lost(out, "c") == [(16, 20)]
 
 
-def test_an_edge_acknowledges_what_its_clients_have_and_what_they_do_not_want() -> None:
+def test_an_edge_acknowledges_processed_and_unwanted_events() -> None:
     rig = Rig({"t": ["c"], "u": ["d"]}, ["up"], "up")
     rig.join("c", 10)
     rig.join("d", 10)
@@ -739,7 +739,7 @@ def test_one_subscription_may_be_further_than_its_client() -> None:
     assert [(each.ticks, each.each) for _, each in deliver] == [([20, 30], [(1,), (1, 2)])]
 
 
-def test_a_cut_answer_that_comes_twice_is_asked_on_once() -> None:
+def test_a_repeated_partial_answer_is_continued_once() -> None:
     # given a client that is behind, and somebody below who reads the past
     rig = Rig({"t": ["c", "n"]}, ["up", "n"], "up")
     rig.start("c", 100)
@@ -802,7 +802,7 @@ def begun_by_a_cut() -> Rig:
 
 
 def test_a_subscription_shown_as_tentative_again_has_ended_at_that_pubend() -> None:
-    """Nobody advertised there when a transaction ended it, so the stream has no cut."""
+    """No client advertised there when a transaction ended it, so the stream has no cut."""
     rig = begun_by_a_cut()
     again = (StartRecord(130, op("c"), tentative=True),)
     out = rig.told(replace(span(121, 160, 125, 150), records=again))
@@ -816,7 +816,7 @@ def test_the_start_that_began_it_shown_again_ends_nothing() -> None:
     assert given(rig.told(span(121, 130, 125)), "c") == [125]
 
 
-def test_a_cut_that_is_known_before_the_start_begins_it() -> None:
+def test_a_subscription_begins_at_a_cut_that_arrives_before_its_start() -> None:
     rig = edge()
     rig.attach("c")
     rig.receive("up", AckExpected(P, 100, ()))

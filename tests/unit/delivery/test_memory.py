@@ -41,7 +41,9 @@ def picture(memory: Memory, upto: int = 60) -> dict[int, str]:
 
 
 @given(st.lists(PIECES, max_size=12), st.randoms(use_true_random=False))
-def test_order_and_doubling_do_not_matter(pieces: list[Span], dice: object) -> None:
+def test_knowledge_accumulates_in_any_order_and_with_repetitions(
+    pieces: list[Span], dice: object
+) -> None:
     one, other = Memory(1000, 1 << 20), Memory(1000, 1 << 20)
     for each in pieces:
         one.accumulate(each)

@@ -47,7 +47,7 @@ def test_only_the_last_nacks_are_kept_one_by_one() -> None:
     assert tally.sent.nacks == RECENT_NACKS + 5
 
 
-def test_a_broker_takes_its_patience_from_its_configuration() -> None:
+def test_a_broker_takes_its_liveness_times_from_its_configuration() -> None:
     core = BrokerCore(BrokerConfig("A", liveness=Liveness(gap_s=7.0)))
     assert core.streams.machine._liveness.gap_s == 7.0
     assert core.status()["delivery"]["sent"]["nacks"] == 0

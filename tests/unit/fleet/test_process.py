@@ -1,4 +1,4 @@
-"""Broker processes end when they are told to, and never outlive whoever started them."""
+"""Broker processes end when they are told to, and never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def broker(directory: Path, port: int = 0) -> BrokerProcess:
     return BrokerProcess("B1", (*KEEPS_NOTHING, "--listen", f"{HOST}:{port}"), directory)
 
 
-async def test_a_life(tmp_path: Path) -> None:
+async def test_a_broker_process_starts_pauses_stops_and_can_be_killed(tmp_path: Path) -> None:
     made = broker(tmp_path)
     assert not made.running
     await made.start()

@@ -49,7 +49,7 @@ async def test_a_folder_that_a_client_has_used_stays(tmp_path: Path) -> None:
 def test_a_lock_that_was_removed_locks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever fails removes its lock: who has opened it a moment before must look again."""
+    """A process that fails removes its lock; one that has just opened it must check again."""
     folder, tried = RunFolder(tmp_path), []
     lock = RunFolder._try_lock
 

@@ -40,7 +40,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_a_broker_that_recovers_for_long_is_spoken_of_and_not_ended(place: Path) -> None:
+async def test_a_broker_with_a_long_recovery_is_reported_and_not_stopped(place: Path) -> None:
     told: list[str] = []
     said = asyncio.Semaphore(0)
 
@@ -106,7 +106,7 @@ class Scene(Supervisor):
 
 
 @pytest.mark.parametrize(("durability", "waits"), [("fsync", "links up"), ("volatile", "quiet")])
-async def test_a_rolling_restart_waits_for_no_more_than_it_must(
+async def test_a_rolling_restart_waits_only_as_durability_requires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, waits: str
 ) -> None:
     scene = Scene(tmp_path, monkeypatch, durability=durability)

@@ -126,7 +126,7 @@ def test_on_an_older_copy_of_our_own_state_we_stop_ourselves(hello: LinkHello, w
 
 
 def test_an_acknowledged_message_that_was_never_sent_shows_stale_state() -> None:
-    """An older copy of us uses a number again before it meets who has the first one."""
+    """An older copy of us reuses a number before it meets the neighbour that has the first one."""
     link = known_to_have(1)
     link.ledger.enqueue(message(4))
     with pytest.raises(StaleState, match=r"has 4 .* sent only 3"):
@@ -185,7 +185,7 @@ def test_counts_for_an_earlier_incarnation_are_ignored() -> None:
     assert out.send == [(1, Control(1, (message(1),)))]
 
 
-def test_a_doubled_late_or_hasty_publication_is_dropped() -> None:
+def test_a_duplicate_late_or_early_publication_is_dropped() -> None:
     link = linked()
     batch = [Publication("p", 1, Raw(b"\x90"))]
     assert link.admit(Publications(2, 0, batch))

@@ -161,7 +161,7 @@ def test_reading_while_another_process_writes(tmp_path: Path) -> None:
     assert contents(tmp_path / "log")[-1] == b"2998"
 
 
-def test_a_log_for_something_else(tmp_path: Path) -> None:
+def test_a_log_with_another_purpose_is_refused(tmp_path: Path) -> None:
     build(tmp_path / "log", [[b"x"]])
     with pytest.raises(LogCorrupted, match="'journal', not for 'pubend'"):
         FileLog.open(tmp_path / "log", purpose="pubend", version=VERSION)

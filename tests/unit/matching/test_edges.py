@@ -53,7 +53,7 @@ class Text(str):
         ("\ud800", UnicodeEncodeError),
     ],
 )
-def test_values_that_no_event_has(index: FilterIndex, value: object, error: type) -> None:
+def test_matching_invalid_values_raises(index: FilterIndex, value: object, error: type) -> None:
     index.add(1, attr("x") == 1, 0)
     for question in (index.match, index.hops):
         with pytest.raises(error):
@@ -184,7 +184,7 @@ def test_an_exception_of_a_python_callback_is_passed_on() -> None:
 
 
 @needs_native
-def test_an_index_may_change_while_python_decides() -> None:
+def test_an_index_may_change_during_a_python_callback() -> None:
     def covers(_wide: Filter, _narrow: Filter) -> bool:
         for key in range(5):
             if key in shifting:

@@ -73,7 +73,7 @@ def test_an_empty_index_answers_nothing(index: FilterIndex) -> None:
     assert index.covered(EVERYTHING) == []
 
 
-def test_everything_and_nothing(index: FilterIndex) -> None:
+def test_the_universal_and_the_empty_filter_are_indexed(index: FilterIndex) -> None:
     index.add(1, EVERYTHING, 0)
     index.add(2, NOTHING, 1)
     index.add(3, attr("x") == 1, 2)
@@ -109,7 +109,7 @@ def test_a_union_covers_what_no_clause_of_it_covers(index: FilterIndex) -> None:
     assert index.overlapping(Filter.parse("x between 5 and 6")) == [1]
 
 
-def test_one_filter_answers_once(index: FilterIndex) -> None:
+def test_a_union_filter_is_returned_once(index: FilterIndex) -> None:
     index.add(1, Filter.parse("x > 1 or y > 1 or z > 1"), 0)
     assert index.match({"x": 2, "y": 2, "z": 2}) == [1]
     assert index.overlapping(Filter.parse("x = 5 or y = 5")) == [1]
@@ -250,7 +250,7 @@ def test_encoded_events_match_alike(event: Event, payload: bytes, random: Random
 
 @settings(max_examples=300, deadline=None)
 @given(any_attributes(), st.data())
-def test_a_damaged_body_is_seen_alike(event: Event, data: st.DataObject) -> None:
+def test_engines_agree_on_damaged_bodies(event: Event, data: st.DataObject) -> None:
     """Whatever a changed byte makes of a body, both engines read the same, or refuse it."""
     body = bytearray(encode_event(event, b"payload"))
     place = data.draw(st.integers(0, len(body) - 1))

@@ -106,7 +106,7 @@ def test_an_event_goes_out_readable() -> None:
         ("image/png", b"text", None),
     ],
 )
-def test_data_is_readable_where_nothing_is_lost(
+def test_data_is_readable_if_it_converts_without_loss(
     content_type: str, payload: bytes, data: object
 ) -> None:
     event = Event({"datacontenttype": content_type}, payload)

@@ -156,7 +156,7 @@ def test_bodies_return_the_same_event(attributes: dict[str, Value], payload: byt
         {f"a{i}": 1 for i in range(257)},
     ],
 )
-def test_a_broker_refuses_what_no_event_could_have(attributes: dict[str, Any]) -> None:
+def test_a_broker_refuses_invalid_attributes(attributes: dict[str, Any]) -> None:
     with pytest.raises(EventError):
         check_attributes(attributes)
 

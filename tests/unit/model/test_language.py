@@ -226,7 +226,7 @@ def test_text_returns_the_same_filter(given_filter: Filter) -> None:
 @given(any_names(), any_values().filter(lambda value: value == value))
 @example("NULL", -5e-324)
 @example("infinity", -inf)
-def test_every_value_can_be_named(name: str, value: Value) -> None:
+def test_every_value_can_be_written_in_a_filter(name: str, value: Value) -> None:
     for made in (attr(name) == value, attr(name) >= value, attr(name) != value):
         assert Filter.parse(str(made)) == made
     assert (attr(name) == value).matches({name: value})

@@ -163,7 +163,9 @@ def test_neighbouring_values_agree_with_the_search(some: list[Filter], more: lis
 
 @settings(max_examples=200, deadline=None)
 @given(filters(), filters(), attributes())
-def test_events_bear_the_relations_out(one: Filter, two: Filter, event: dict[str, Value]) -> None:
+def test_events_confirm_relations_between_filters(
+    one: Filter, two: Filter, event: dict[str, Value]
+) -> None:
     in_one, in_two = one.matches(event), two.matches(event)
     assert (one & two).matches(event) == (in_one and in_two)
     assert (one | two).matches(event) == (in_one or in_two)

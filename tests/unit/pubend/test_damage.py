@@ -171,8 +171,8 @@ def test_a_damaged_segment_is_named_like_any_other(folder: Path) -> None:
         opened(folder)
 
 
-def test_a_torn_tail_is_cut_with_what_it_said(tmp_path: Path) -> None:
-    """What was never durable is unknown again: its ticks and sequences may be given anew."""
+def test_a_torn_tail_is_cut_and_its_ticks_are_unknown_again(tmp_path: Path) -> None:
+    """What was never durable is unknown again: its ticks and sequences may be used again."""
     pubend = opened(tmp_path, segment_bytes=1 << 20)
     expected = fill(pubend)
     known = pubend.last_tick, pubend.state.last_published("alice", "e1")

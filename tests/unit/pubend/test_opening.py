@@ -202,7 +202,7 @@ def test_a_disk_that_is_full_while_sealing_changes_nothing(
     shut(pubend)
 
 
-async def test_a_process_of_its_own_seals(tmp_path: Path) -> None:
+async def test_segments_are_sealed_by_a_separate_process(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     expected = fill(pubend, 8)
     pubend.roll()
@@ -297,7 +297,7 @@ def test_without_its_catalogue_a_log_is_not_opened(tmp_path: Path) -> None:
     shut(opened(tmp_path))
 
 
-def test_a_process_that_was_left_alone_changes_nothing(
+def test_a_sealing_process_without_its_broker_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its broker is gone, and another one may be at work in the folder."""

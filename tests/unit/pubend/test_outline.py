@@ -127,7 +127,7 @@ def test_an_outline_names_what_retention_has_removed(tmp_path: Path) -> None:
     shut(again)
 
 
-def test_the_rest_of_a_transaction_is_called_so(pubend: PubendLog) -> None:
+def test_the_rest_of_a_transaction_is_marked_in_an_outline(pubend: PubendLog) -> None:
     found = outline(pubend, 257, step=1000)
     rest = [each for each in found.steps if each.number == REST]
     assert found.steps[: len(rest)] == rest

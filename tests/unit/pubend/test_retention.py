@@ -1,4 +1,4 @@
-"""What goes, when, and what is said about it."""
+"""Which events are trimmed, when, and how that is reported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_acknowledged_events_may_be_kept_for_late_readers(tmp_path: Path, seals:
     shut(pubend)
 
 
-def test_a_cursor_holds_back_what_it_has_not_passed(tmp_path: Path, seals: bool) -> None:
+def test_events_after_a_cursor_are_not_trimmed(tmp_path: Path, seals: bool) -> None:
     pubend = filled(tmp_path, seals, Retention(), Time())
     pubend.cursors.set("spark", 60)
     pubend.acknowledged(pubend.last_tick)

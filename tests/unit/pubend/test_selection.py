@@ -60,7 +60,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @given(
     st.lists(attributes(), min_size=1, max_size=40), st.lists(filters(), min_size=1, max_size=12)
 )
-def test_in_a_small_world_of_edges(root: str, events: Events, asked: list[Filter]) -> None:
+def test_selection_agrees_with_the_model_for_edge_values(
+    root: str, events: Events, asked: list[Filter]
+) -> None:
     check(events, asked, root)
 
 
@@ -100,7 +102,9 @@ def worlds(draw: st.DrawFn) -> tuple[Events, list[Filter]]:
 
 @settings(max_examples=80, deadline=None)
 @given(worlds())
-def test_in_the_whole_world(root: str, world: tuple[Events, list[Filter]]) -> None:
+def test_selection_agrees_with_the_model_for_any_values(
+    root: str, world: tuple[Events, list[Filter]]
+) -> None:
     check(*world, root)
 
 

@@ -1,4 +1,4 @@
-"""A table that is replayed puts its index off, and nobody can tell."""
+"""A table that is replayed builds its index later, with the same answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answers(table: Table, wanted: Filter) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_questions_meanwhile_and_afterwards_have_the_same_answers(seed: int) -> None:
+def test_a_table_gives_the_same_answers_during_and_after_catch_up(seed: int) -> None:
     random = Random(seed)
     plain, late = tables()
     with late.catching_up():

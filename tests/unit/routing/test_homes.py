@@ -1,4 +1,4 @@
-"""Where a session lives is looked up: nobody takes it from the epoch once it is announced."""
+"""The home of a session is looked up, and not taken from its epoch once it is announced."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A neighbour joins or leaves a running overlay, under every schedule that FIFO links allow.
 
-A link begins with a hello in each direction. Whoever receives one meets the other: it forgets
+A link begins with a hello in each direction. A broker that receives one meets the other: it forgets
 what came from it, and tells it everything. What is sent to a neighbour that was never met goes
 nowhere, as the ledgers of links have it.
 """

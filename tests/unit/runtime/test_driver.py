@@ -415,7 +415,7 @@ async def test_a_peer_error_of_the_core_closes_with_its_name() -> None:
 
 
 @pytest.mark.parametrize("failure", [InvariantError("broken"), ZeroDivisionError()])
-async def test_anything_else_ends_the_broker(
+async def test_any_other_exception_of_the_core_ends_the_broker(
     failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(_: Input) -> Output:
@@ -598,7 +598,7 @@ async def test_a_frame_that_cannot_be_sent_ends_its_connection_and_no_other() ->
         assert bench.driver.failure is None
 
 
-async def test_a_goodnight_is_said_even_behind_a_frame_that_does_not_fit() -> None:
+async def test_a_goodnight_is_sent_even_after_a_frame_that_does_not_fit() -> None:
     def answer(given: Input) -> Output:
         output = too_large(given)
         output.close.extend([Close(1, "Fenced", "another one")] if output.deliver else [])

@@ -105,7 +105,7 @@ def test_closing_leaves_nothing_behind() -> None:
     asyncio.run(story())
 
 
-def test_abandoning_hands_nothing_over() -> None:
+def test_an_abandoned_journal_writes_nothing() -> None:
     async def story() -> None:
         log, failures = FakeLog(), list[Exception]()
         journal = await _watched(log, failures)

@@ -160,7 +160,7 @@ async def test_an_incoming_neighbour_that_calls_us_stale_stops_us() -> None:
     assert "move the folder away" in str(await stopped_by(running.driver))
 
 
-async def test_a_client_cannot_stop_us_by_saying_so() -> None:
+async def test_a_client_cannot_stop_a_broker_by_calling_it_stale() -> None:
     async with Running() as running:
         connection = FakeConnection()
         connection.handler = running.transport.accept(connection)

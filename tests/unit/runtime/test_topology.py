@@ -162,6 +162,6 @@ def test_the_file_sets_the_liveness_times() -> None:
         ("gab_s = 1.0", r"liveness\.gab_s: is not known here"),
     ],
 )
-def test_patience_that_cannot_be_is_refused(line: str, why: str) -> None:
+def test_invalid_liveness_times_are_refused(line: str, why: str) -> None:
     with pytest.raises(TopologyError, match=why):
         Topology.parse(f"[liveness]\n{line}\n" + EXAMPLE)

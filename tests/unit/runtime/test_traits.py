@@ -47,7 +47,7 @@ def test_every_answer_to_a_reader_is_soft() -> None:
     assert all(TRAITS[kind].soft for kind in get_args(ReaderAnswer))
 
 
-def test_a_small_frame_that_is_large_is_refused() -> None:
+def test_a_frame_above_the_limit_of_its_type_is_refused() -> None:
     assert decode(encode(ControlAck(7))) == ControlAck(7)
     padded = msgspec.msgpack.encode(["ack", 7, b"x" * SMALL_BYTES])
     with pytest.raises(FrameError, match=f"at most {SMALL_BYTES}"):

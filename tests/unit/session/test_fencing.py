@@ -181,13 +181,13 @@ def test_a_session_that_moved_to_another_broker_is_its_own_successor() -> None:
 
 
 @pytest.mark.parametrize("resume", ["", "nonsense", "A-100.x", "9" * 6000])
-def test_an_epoch_that_is_none_is_older_than_any(resume: str) -> None:
+def test_an_invalid_epoch_to_resume_is_older_than_any(resume: str) -> None:
     stage = Stage()
     assert welcome(stage.hello(CLIENT, resume)).epoch == "A-100.1"
     assert stage.hello(LATER, resume).close == fenced(LATER, "A", "A-100.1")
 
 
-def test_an_instance_is_short() -> None:
+def test_a_long_instance_name_is_a_protocol_error() -> None:
     stage = Stage()
     out = stage.hello(CLIENT, None, "x" * (MAX_CLIENT_ID_CHARS + 1))
     assert [close.error for close in out.close] == ["ProtocolError"]

@@ -117,7 +117,7 @@ def test_a_client_that_leaves_during_a_commit_may_have_committed(rig: Rig) -> No
     assert rig.blocks() == {"levels/q/0": [0, 1, 2]}
 
 
-def test_a_process_does_not_get_answers_to_the_one_before(rig: Rig) -> None:
+def test_a_process_does_not_get_answers_for_the_previous_one(rig: Rig) -> None:
     """Whose requests had the same numbers."""
     first = rig.connect()
     rig.is_slow = True

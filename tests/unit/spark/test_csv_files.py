@@ -72,7 +72,9 @@ def test_rows_have_lines_and_the_header_is_first(tmp_path: Path) -> None:
         (b"PK\x03\x04rest", "is a zip archive"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(data: str | bytes, said: str, tmp_path: Path) -> None:
+def test_an_error_in_a_log_file_is_told_with_its_line(
+    data: str | bytes, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(MisuseError, match=said) as told:
         read(tmp_path / "log.csv", data)
     assert str(tmp_path / "log.csv") in str(told.value)

@@ -44,7 +44,7 @@ def test_a_worker_without_a_listener_prints_nothing() -> None:
         assert quietly(work)(ours, True) == UNHEARD
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_other_errors_of_a_worker_are_raised() -> None:
     def work(connection: socket.socket, is_authenticated: bool) -> int:
         raise ValueError(f"{connection.fileno()} {is_authenticated}")
 

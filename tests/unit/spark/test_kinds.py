@@ -127,7 +127,7 @@ def test_files_are_put_together_by_the_names_of_columns(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_may_be_cut_off_is_known(tmp_path: Path) -> None:
+def test_a_file_that_may_be_truncated_is_listed(tmp_path: Path) -> None:
     sources, found = surveyed(tmp_path, "n\n1\n", "n\n12")
     assert found.open == [sources[1].path]
 

@@ -143,7 +143,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
         manifest.newest()
 
 
-def test_two_jobs_do_not_archive_the_same(tmp_path: Path) -> None:
+def test_two_jobs_cannot_archive_the_same_events(tmp_path: Path) -> None:
     manifest = begun(tmp_path)
     manifest.append([file("a")], {"B1.1": 9}, since={})
     with pytest.raises(StorageError, match="another job is archiving into"):
@@ -183,7 +183,7 @@ def test_old_versions_go_and_young_numbers_stay_taken(tmp_path: Path) -> None:
     assert manifest.newest().number == 2 * KEPT_VERSIONS + 2
 
 
-def test_sweeping_takes_what_a_dead_writer_has_left(tmp_path: Path) -> None:
+def test_sweeping_removes_files_of_a_dead_writer(tmp_path: Path) -> None:
     manifest = begun(tmp_path)
     manifest.append([written(tmp_path, "a")], {"B1.1": 9})
     written(tmp_path, "stray")

@@ -37,7 +37,7 @@ def test_a_finished_or_foreign_folder_is_not_touched(tmp_path: Path) -> None:
     assert (tmp_path / "file").exists()
 
 
-def test_two_do_not_fill_the_same(tmp_path: Path) -> None:
+def test_two_writers_cannot_fill_the_same_folder(tmp_path: Path) -> None:
     with filling(tmp_path):
         (tmp_path / "mine").touch()
         with pytest.raises(MisuseError, match="another process is writing into"), filling(tmp_path):

@@ -58,7 +58,7 @@ def run(plan: ReplayPlan, **said: Any) -> None:
     asyncio.run(Replay(plan, [NOWHERE], Speed.parse("max"), **said).run())
 
 
-def test_a_plan_is_found_again_as_it_was(plan: Callable[..., ReplayPlan], tmp_path: Path) -> None:
+def test_a_plan_is_found_again_unchanged(plan: Callable[..., ReplayPlan], tmp_path: Path) -> None:
     made = plan()
     assert (made.rows, made.shares, made.first_us, made.last_us) == (10, (5, 5), 0, 9)
     assert made.remarks == ("a remark",)
@@ -80,7 +80,7 @@ def test_a_plan_is_found_again_as_it_was(plan: Callable[..., ReplayPlan], tmp_pa
         lambda note: note.write_text(json.dumps({**json.loads(note.read_text()), "format": 1})),
     ],
 )
-def test_a_damaged_note_is_told(
+def test_a_damaged_note_of_a_plan_is_an_error(
     plan: Callable[..., ReplayPlan], damage: Callable[[Path], None]
 ) -> None:
     note = Path(plan().folder, "_plan.json")
@@ -90,7 +90,7 @@ def test_a_damaged_note_is_told(
     assert note.exists(), "nothing was removed"
 
 
-def test_a_plan_of_others_is_told(plan: Callable[..., ReplayPlan]) -> None:
+def test_a_plan_of_another_replay_is_an_error(plan: Callable[..., ReplayPlan]) -> None:
     one, other = plan(), plan(run="other")
     shutil.copy(Path(one.folder, "_plan.json"), other.folder)
     with pytest.raises(StorageError, match=r"is the plan of another replay, of .*log\.csv"):

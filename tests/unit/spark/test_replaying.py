@@ -39,7 +39,7 @@ def test_invalid_speeds_are_misuse(text: str) -> None:
         Speed.parse(text)
 
 
-def test_a_pace_is_kept_from_where_it_began() -> None:
+def test_a_pace_counts_from_its_first_event() -> None:
     pace = Pace(10.0, 5_000_000, 100.0)
     assert pace.due_s(5_000_000) == 100.0
     assert pace.due_s(25_000_000) == pytest.approx(102.0)
@@ -84,7 +84,7 @@ def test_values(value: Any, made: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [Decimal("0.12345678901234567890"), b"\xff"])
-def test_values_that_would_be_bent(value: Any) -> None:
+def test_values_that_would_lose_precision_are_refused(value: Any) -> None:
     with pytest.raises(EventError):
         value_of(value)
 
@@ -97,7 +97,9 @@ def test_rows_become_events() -> None:
     assert event_of({"_packed": packed, "_payload": None})[1] == b""
 
 
-def test_a_replay_to_others_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_to_other_brokers_is_a_separate_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else it would say that all was published before."""
     log = tmp_path / "log.csv"
     log.touch()

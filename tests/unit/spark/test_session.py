@@ -50,7 +50,7 @@ def test_a_java_that_is_too_old_is_told_before_spark_starts(
 
 
 @pytest.mark.parametrize("columns", [(), ("n:int", "room"), ("n", "room:text")])
-def test_a_schema_and_columns_may_say_the_same(columns: tuple[str, ...]) -> None:
+def test_a_schema_may_agree_with_the_columns_option(columns: tuple[str, ...]) -> None:
     check_schema(SCHEMA, columns)
 
 

@@ -69,7 +69,7 @@ def test_each_batch_is_read_once_and_one_that_runs_again_counts_once(tmp_path: P
     assert counts(later.upto(2)) == {"a": 2, "b": 2}
 
 
-def test_a_moment_is_the_last_batch_that_is_whole(tmp_path: Path) -> None:
+def test_the_current_moment_is_the_last_complete_batch(tmp_path: Path) -> None:
     assert moment_of(tmp_path) is None
     checkpoint = tmp_path / CHECKPOINTS / VISITS
     for name in ("commits", "offsets"):

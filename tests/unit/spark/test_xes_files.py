@@ -56,7 +56,7 @@ def test_events_have_their_lines_and_what_their_traces_have(tmp_path: Path) -> N
     assert read(tmp_path / "log.xes", "<log/>") == []
 
 
-def test_a_trace_may_say_its_name_behind_its_events(tmp_path: Path) -> None:
+def test_a_trace_may_be_named_after_its_events(tmp_path: Path) -> None:
     log = f'<log><trace>{EVENT.format("")}<string key="n" value="c"/></trace></log>'
     assert [row for _, row in read(tmp_path / "log.xes", log)] == [
         {"concept:name": "a", "case:n": "c"}
@@ -153,7 +153,9 @@ def test_times_tell_whether_they_have_a_zone_and_were_cut(tmp_path: Path) -> Non
         ("<log><event>" + "<list key='a'>" * 99 + "</event></log>", "nested deeper than 64"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(data: str | bytes, said: str, tmp_path: Path) -> None:
+def test_an_error_in_a_log_file_is_told_with_its_line(
+    data: str | bytes, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(MisuseError, match=said) as told:
         read(tmp_path / "log.xes", data)
     assert str(tmp_path / "log.xes") in str(told.value)
@@ -172,6 +174,6 @@ def test_what_is_wrong_is_told_with_its_line(data: str | bytes, said: str, tmp_p
         '<list key="l"><values><int key="x" value="?"/></values></list>',
     ],
 )
-def test_values_that_are_none_of_their_kind(attribute: str, tmp_path: Path) -> None:
+def test_values_of_the_wrong_kind_are_misuse(attribute: str, tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match=r"line 1: .* of 'x' is not a valid \w+ value"):
         event(tmp_path / "log.xes", attribute)

@@ -1,4 +1,4 @@
-"""Small histories by hand, in which each checker finds what it should."""
+"""Small hand-made histories for the tests of checkers."""
 
 from __future__ import annotations
 

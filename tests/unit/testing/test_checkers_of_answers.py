@@ -16,26 +16,26 @@ def call(past: Past, *said: str) -> Call:
     return made
 
 
-def test_one_answer_is_right() -> None:
+def test_one_answer_to_a_request_is_no_violation() -> None:
     past = Past()
     call(past, "Done")
     verdict = answers.check(past.history)
     assert (verdict.checked, verdict.violations) == (2, [])
 
 
-def test_two_answers_are_wrong() -> None:
+def test_two_answers_to_a_request_are_a_violation() -> None:
     past = Past()
     call(past, "Done", "Done")
     assert "was answered [(2.0, 'Done')" in answers.check(past.history).violations[0]
 
 
-def test_no_answer_is_wrong() -> None:
+def test_a_missing_answer_is_a_violation() -> None:
     past = Past()
     call(past)
     assert "was never answered" in answers.check(past.history).violations[0]
 
 
-def test_a_killed_client_hears_nothing() -> None:
+def test_a_missing_answer_to_a_killed_client_is_no_violation() -> None:
     past = Past()
     call(past)
     past.history.departed.add(0)
@@ -43,13 +43,13 @@ def test_a_killed_client_hears_nothing() -> None:
 
 
 @pytest.mark.parametrize("fate", ["accepted", "refused", "unknown"])
-def test_a_publication_with_a_fate_is_right(fate: str) -> None:
+def test_a_publication_with_a_result_is_no_violation(fate: str) -> None:
     past = Past()
     past.publish(past.session("alice", "A"), 1.0, fate)
     assert not answers.check(past.history).violations
 
 
-def test_a_publication_without_one_is_wrong() -> None:
+def test_a_publication_without_a_result_is_a_violation() -> None:
     past = Past()
     past.publish(past.session("alice", "A"), 1.0, "")
     assert "the result of event 0" in answers.check(past.history).violations[0]
@@ -81,7 +81,7 @@ def test_a_timeout_must_name_other_brokers(name: str) -> None:
     assert "which are not all other brokers" in answers.check(past.history).violations[0]
 
 
-def test_an_innocent_must_not_be_blamed() -> None:
+def test_a_timeout_that_names_a_faultless_broker_is_a_violation() -> None:
     past = Past()
     late(past, "B")
     assert "which had no fault" in answers.check(past.history).violations[0]
@@ -104,7 +104,7 @@ def test_trouble_that_ended_long_before_excuses_no_timeout() -> None:
     assert answers.check(past.history).violations
 
 
-def test_a_clock_that_jumped_is_a_reason() -> None:
+def test_a_clock_jump_excuses_a_timeout() -> None:
     past = Past()
     late(past, "B")
     past.history.jumps["A"].touch(2.0, 2.0)

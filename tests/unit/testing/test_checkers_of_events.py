@@ -132,7 +132,7 @@ def test_one_event_for_two_subscriptions_is_no_duplicate(shop: Shop) -> None:
     assert (verdict.checked, verdict.violations) == (2, [])
 
 
-def test_one_event_twice_for_one_subscription_is(shop: Shop) -> None:
+def test_one_event_twice_for_one_subscription_is_a_duplicate(shop: Shop) -> None:
     shop.past.deliver(shop.wish, shop.event)
     shop.past.deliver(shop.wish, shop.event)
     assert "was delivered again" in duplicates.check(shop.past.history).violations[0]
@@ -200,7 +200,7 @@ def test_an_event_after_the_withdrawal_of_its_advertisement(shop: Shop) -> None:
     assert soundness.check(shop.past.history).violations
 
 
-def test_a_refusal_of_what_was_advertised(shop: Shop) -> None:
+def test_refusing_an_advertised_event_is_a_violation(shop: Shop) -> None:
     shop.event.fate = "refused"
     assert "refused, although" in soundness.check(shop.past.history).violations[0]
 

@@ -66,7 +66,7 @@ def test_a_process_without_a_session_may_be_fenced_by_any_other() -> None:
     assert not complaints(past)
 
 
-def test_a_broker_that_must_know_issues_a_higher_epoch() -> None:
+def test_issuing_an_epoch_older_than_a_known_one_is_a_violation() -> None:
     past = Past()
     opened(past, 0, "A-1.2", 1.0)
     opened(past, 1, "C-1.1", LATE)

@@ -223,7 +223,9 @@ def test_delivering_a_void_publication_is_a_violation(stream: Stream) -> None:
     assert any("never published" in f for f in soundness.check(stream.history).violations)
 
 
-def test_a_subscription_that_is_over_has_no_gap_before_its_last_event(stream: Stream) -> None:
+def test_a_gap_before_the_last_event_of_an_ended_subscription_is_a_violation(
+    stream: Stream,
+) -> None:
     stream.publish(3)
     last = stream.publish(4)
     stream.publish(5)

@@ -72,7 +72,7 @@ def world(request: pytest.FixtureRequest) -> World:
 # ── routing ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_tables_as_they_should_be(world: World) -> None:
+def test_correct_tables_are_no_violation(world: World) -> None:
     world.offer("x > 0")
     world.wish("x < 5")
     world.wish("x = 1")
@@ -161,7 +161,7 @@ def checker(world: World) -> Checker:
     return Checker(world.past.history, world.cores.get)
 
 
-def test_a_claim_that_is_true(world: World) -> None:
+def test_a_true_claim_of_effectiveness_is_no_violation(world: World) -> None:
     offer, wish = world.offer("x > 0"), world.wish("x < 5", 1.0)
     looks = checker(world)
     looks.claimed(offer, 0.5)

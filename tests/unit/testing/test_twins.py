@@ -148,7 +148,7 @@ def test_a_cut_loses_what_is_under_way_and_both_ends_notice() -> None:
     assert (line.right.heard, line.left.gone, line.right.gone) == ([], 1, 1)
 
 
-def test_a_dead_owner_is_heard_to_the_end() -> None:
+def test_the_peer_of_an_abandoned_connection_notices_the_close() -> None:
     line = Line()
     line.network.carry(line.end, ControlAck(1))
     line.agenda.run(0.0005)
@@ -177,7 +177,7 @@ def test_a_client_that_does_not_read_loses_events_and_is_told_how_many() -> None
     assert line.right.heard[-1] == Deliver([], 3)
 
 
-def test_a_share_of_wires_is_rough() -> None:
+def test_only_a_share_of_wires_is_faulty() -> None:
     line = Line()
     menu = FaultMenu(rough_links=0.5, loss=0.25, doubling=0.25)
     wires = [line.network.wire(("A", "B"), menu, Spans()) for _ in range(200)]

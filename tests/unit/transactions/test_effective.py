@@ -124,7 +124,7 @@ def test_a_neighbour_whose_link_restarts_is_waited_for_again() -> None:
     assert effective(broker_a)
 
 
-def test_a_former_neighbour_is_not_waited_for() -> None:
+def test_a_removed_neighbour_is_not_waited_for() -> None:
     broker_a = BrokerA()
     broker_a.submits(TX, replace(part("dora"), broker="D"))
     broker_a.machine.dismiss("B")

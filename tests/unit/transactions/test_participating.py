@@ -112,7 +112,7 @@ def test_a_client_in_total_order_subscribes_in_no_transaction() -> None:
     assert found[0] == "NotOffered"
 
 
-def test_a_client_does_not_do_too_much() -> None:
+def test_the_operations_of_a_client_in_a_transaction_are_limited() -> None:
     broker_a = broker_of_clients("alice")
     broker_a.advertises(op("alice", 1))
     tx = broker_a.begins(op("alice", 2))
@@ -248,7 +248,7 @@ def test_an_abort_withdraws_what_was_added_last_first() -> None:
     assert not broker_a.machine.participant.state.locals
 
 
-def test_a_commit_leaves_what_was_added_and_ends_what_was_marked() -> None:
+def test_a_commit_keeps_additions_and_ends_marked_subscriptions() -> None:
     broker_a = broker_of_clients("alice")
     old = op("alice", 9)
     broker_a.subscribes(old)
@@ -316,7 +316,7 @@ def test_a_participants_broker_waits_longer_than_the_coordinators() -> None:
     assert broker_a.timers[("transaction", "dora/D-1.1/1")] == broker_a.now + 2.0 + GRACE_S
 
 
-def test_a_neighbour_that_is_gone_is_a_refusal() -> None:
+def test_a_lost_neighbour_refuses_the_invitation() -> None:
     broker_a = broker_of_clients("alice")
     broker_a.subscribes(op("dora", 1, "D"))
     broker_a.begins(ALICE)

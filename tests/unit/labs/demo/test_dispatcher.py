@@ -1,4 +1,4 @@
-"""Hand-overs of which nobody knows what became of them."""
+"""Hand-overs with an unknown outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motet_labs.demo.clients import DISPATCHER
 
 
 class Undecided:
-    """Its transactions fail, and then nobody decides."""
+    """Its transactions fail, and their outcome stays unknown."""
 
     id = "dispatcher/1"
 

@@ -24,14 +24,14 @@ from motet_labs.demo.promises import (
     promises_of,
 )
 from motet_labs.demo.story import StoryOutcome, Teller, Wish
-from tests.unit.labs.demo.acting import arrived, outcome
+from tests.unit.labs.demo.example_outcome import arrived, outcome
 
 
 def broken(told: StoryOutcome) -> set[tuple[str, str]]:
     return {(each.section, each.name) for each in promises_of(told) if each.kept is False}
 
 
-def test_a_story_in_which_all_came_keeps_every_promise(tmp_path: Path) -> None:
+def test_a_complete_outcome_keeps_every_promise(tmp_path: Path) -> None:
     told = outcome(tmp_path)
     assert broken(told) == set()
     assert promises.kept(promises_of(told))
@@ -42,7 +42,7 @@ def test_an_empty_list_of_promises_is_not_kept() -> None:
     assert not promises.kept([Promise("", "published", 3)])
 
 
-def test_a_guarantee_that_was_not_put_to_the_test_was_not_kept(tmp_path: Path) -> None:
+def test_a_guarantee_without_checks_is_not_counted_as_kept(tmp_path: Path) -> None:
     told = outcome(tmp_path)
     assert told.audit is not None
     told.audit.checked["handover"] = 0

@@ -109,7 +109,7 @@ def test_a_lost_event_in_any_part_breaks_the_promise(broken: ExactlyOnceReport) 
     assert report(record()).kept
 
 
-def test_all_of_it_is_plain_json() -> None:
+def test_the_report_is_plain_json() -> None:
     told = report(*(record(fault) for fault in ("link", "broker", "publisher")))
     whole = json.loads(json.dumps(told.to_json(series=True), allow_nan=False))
     assert whole["broker"]["series"]["latency"]["s1"][0] == [1.0, 3000.0, 0]
@@ -170,6 +170,6 @@ def test_the_paper_s_overlay_has_its_links_and_its_patience() -> None:
     assert all({"p1", "s1"} & set(link) for link in ways)
 
 
-def test_a_part_that_there_is_not_is_refused() -> None:
+def test_an_unknown_part_of_the_experiment_is_misuse() -> None:
     with pytest.raises(MisuseError, match="unknown part 'links'; choose from overhead, link"):
         ExactlyOncePlan(parts=("links",))

@@ -1,4 +1,4 @@
-"""When it is known who wants what, and what a subscription is owed when its advertisement goes."""
+"""When tables are complete, and which starts count when an advertisement is removed."""
 
 from __future__ import annotations
 

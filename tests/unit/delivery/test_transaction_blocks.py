@@ -101,7 +101,7 @@ def test_a_block_does_not_wait_for_a_half_without_local_subscribers() -> None:
     assert client.got == [("A", 11), ("A", 12)]
 
 
-def test_a_later_cut_tells_that_an_earlier_one_has_passed() -> None:
+def test_a_later_cut_shows_that_an_earlier_one_has_passed() -> None:
     """A subscription that began behind the other half never sees it: it must not wait for it."""
     client = Client()
     client.positions[B].given = 100
@@ -118,7 +118,7 @@ def test_a_later_cut_tells_that_an_earlier_one_has_passed() -> None:
     assert client.got == [("A", 11)]
 
 
-def test_the_word_of_the_pubend_is_enough() -> None:
+def test_a_message_of_the_pubend_shows_that_a_cut_has_passed() -> None:
     client = Client()
     client.positions[B].given = 100
     client.give(frame(A, 12, 11), record(5, 10, "ab"))
@@ -176,7 +176,7 @@ def test_several_transactions_wait_in_order() -> None:
     assert client.got == [("A", 11), ("A", 21), ("B", 22), ("A", 25), ("A", 31)]
 
 
-def test_a_block_that_comes_in_pieces_is_one() -> None:
+def test_a_block_received_in_pieces_is_one_block() -> None:
     client = Client()
     client.give(frame(B, 23, 21), record(1, 20, "b"))
     client.give(frame(A, 11, 11), record(1, 10, "ac"))
@@ -185,7 +185,7 @@ def test_a_block_that_comes_in_pieces_is_one() -> None:
     assert client.got == [("A", 11), ("B", 21), ("A", 12)]
 
 
-def test_a_loss_stays_behind_what_waits() -> None:
+def test_a_loss_is_reported_after_waiting_events() -> None:
     client = Client()
     client.give(frame(A, 11, 11), record(1, 10, "a"))
     client.give(Delivered(A, 99, lost=((12, 99),)))

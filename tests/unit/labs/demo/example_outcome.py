@@ -1,4 +1,4 @@
-"""A story that nobody has played: everybody got everything, until a test takes something away."""
+"""The outcome of a demo without a run: complete, until a test removes something."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_a_job_whose_tasks_fail_and_whose_driver_is_killed(
     spark: SparkSession, busy: Pair, tmp_path: Path
 ) -> None:
     url, sink = busy.brokers[0].address, a_sink()
-    command = [sys.executable, "-m", "tests.spark.doomed", url, str(tmp_path), sink]
+    command = [sys.executable, "-m", "tests.spark.failing_job", url, str(tmp_path), sink]
     ended = subprocess.run(command, cwd=ROOT, timeout=JOB_S, check=False, capture_output=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
 

@@ -1,4 +1,4 @@
-"""Where transactions meet tables and streams: versions that are read, cuts that are made."""
+"""Transactions in tables and streams: the versions that they read, the cuts that they make."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_pubend_that_is_not_concerned_does_not_cut() -> None:
     assert broker_a.to("B")[-1] == Echoed("dora/D-1.1/9", "decide")
 
 
-def test_the_echo_waits_for_the_cut() -> None:
+def test_the_echo_of_a_decision_waits_for_the_cut() -> None:
     broker_a = publisher()
     tx = broker_a.begins(ALICE)
     broker_a.stages(op("alice", 2), tx, body(x=1))

@@ -363,7 +363,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
 
 
 def _row_gone(world: World) -> None:
-    """One of three, and nobody has ever seen it."""
+    """One row of three is missing, and no reader has seen it."""
     for table, publisher in (("logged", "client"), ("deliveries", "publisher")):
         world[table] = [
             row for row in world[table] if (row[publisher], row["number"]) != ("counts", 182)

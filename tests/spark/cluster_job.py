@@ -1,6 +1,6 @@
 """A job on a cluster: an executor is killed while it writes, and an attempt overtakes another.
 
-python -m tests.spark.faraway MASTER URLS HOME FOLDER SINK CONF
+python -m tests.spark.cluster_job MASTER URLS HOME FOLDER SINK CONF
 """
 
 from __future__ import annotations

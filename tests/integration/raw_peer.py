@@ -1,4 +1,4 @@
-"""A real broker process, and someone who speaks raw frames to it."""
+"""A real broker process, and a peer that sends raw frames to it."""
 
 from __future__ import annotations
 

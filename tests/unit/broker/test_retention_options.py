@@ -1,4 +1,4 @@
-"""How long events are kept: as people write it, and by what a broker lets go."""
+"""Options for retention, and which events a broker removes because of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ retention = { age = "30m", free = 0.2 }
 """
 
 
-def test_a_topology_says_it_for_all_and_for_one() -> None:
+def test_a_topology_sets_retention_for_all_brokers_or_for_one() -> None:
     topology = Topology.parse(FILE)
     one, two = topology.retention_of("B1"), topology.retention_of("B2")
     assert (one.keep_s, one.max_bytes, one.max_age_s) == (7200.0, 1 << 30, 7 * DAY_S)
@@ -48,13 +48,13 @@ def test_a_topology_written_again_keeps_every_time_as_it_is(history: str) -> Non
     assert Topology.parse(topology.to_toml()) == topology
 
 
-def test_without_a_word_a_day_of_history_is_kept() -> None:
+def test_a_day_of_history_is_kept_by_default() -> None:
     assert retention_in("") == DEFAULT == Topology.line(1).retention_of("B1")
     assert DEFAULT.keep_s == DAY_S
     assert segment_bytes(DEFAULT) == 64 << 20
 
 
-def test_small_bounds_have_small_parts() -> None:
+def test_a_small_size_limit_makes_small_segments() -> None:
     made = retention_in("size=1MiB, age=1s history=0s")
     assert segment_bytes(made) == 128 << 10
     assert (made.keep_s, made.max_age_s, made.segment_age_s) == (0.0, 1.0, LEAST_SEGMENT_S)
@@ -73,7 +73,7 @@ def test_small_bounds_have_small_parts() -> None:
         ({"free": "much"}, "free: 'much' is not a share"),
     ],
 )
-def test_what_makes_no_sense_is_refused(table: dict[str, Any], text: str) -> None:
+def test_invalid_retention_is_misuse(table: dict[str, Any], text: str) -> None:
     with pytest.raises(MisuseError, match=text):
         retention_of(table)
 

@@ -101,7 +101,7 @@ def test_a_subscription_ended_in_a_transaction_finishes_when_the_broker_says_so(
     assert happened(machine) == []
 
 
-def test_an_answer_that_comes_behind_the_decision_puts_nothing_in_force() -> None:
+def test_an_answer_after_the_decision_activates_nothing() -> None:
     machine = opened()
     ended = machine.request("subscribe", F)
     machine.parts.request(TAG, "unsubscribe", target=ended)
@@ -214,7 +214,7 @@ def test_a_lost_session_takes_open_transactions_with_it() -> None:
 
 @pytest.mark.parametrize("whole_plan", [False, True])
 def test_a_commit_whose_answer_is_lost_is_not_called_aborted(whole_plan: bool) -> None:
-    """Nobody knows; but it is said how to find out."""
+    """The outcome is unknown; the error says how to find out."""
     machine = opened("B1-1.1")
     tx = "alice/B1-1.1/1"
     handle = machine.parts.ask(ExecuteRequest(0, ()) if whole_plan else EndRequest(0, tx))
@@ -234,7 +234,7 @@ def test_a_commit_whose_answer_is_lost_is_not_called_aborted(whole_plan: bool) -
     assert f"client.outcome({tx!r}) returns its outcome" in told[handle].text
 
 
-def test_a_resumed_session_keeps_them_and_asks_again() -> None:
+def test_a_resumed_session_keeps_its_transactions_and_asks_again() -> None:
     machine = begun()
     asked = machine.parts.ask(EndRequest(0, TX))
     machine.take()

@@ -1,4 +1,4 @@
-"""A broker that fails, or does not start, lets go of its folder; another one may take it."""
+"""A broker that fails, or does not start, releases its folder; another broker may use it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A command that does not want to end: it blocks, has a child that has a child, and complains.
 
-python tests/unit/cli/stubborn.py once|twice|done|broken
+python tests/unit/cli/blocking_command.py once|twice|done|broken
 """
 
 from __future__ import annotations

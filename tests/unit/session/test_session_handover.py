@@ -1,4 +1,4 @@
-"""What a session has at one broker can be handed out there and taken in at another."""
+"""The state of a session can be handed out by one broker and taken in by another."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_sink_that_moves_counts_no_commit_twice() -> None:
     assert not other.sinks.is_committed(ann.client, msgspec.structs.replace(commit, epoch=5))
 
 
-def test_a_deadline_stays_with_the_operation_that_it_is_for() -> None:
+def test_a_deadline_of_an_operation_does_not_move_with_its_session() -> None:
     core = BrokerCore(CONFIG)
     lived(
         [

@@ -1,4 +1,4 @@
-"""The client's machine lets its broker do its part of plans, and hears what that has done."""
+"""The client's machine lets its broker do its part of plans, and applies the decisions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def begun(machine: ClientMachine) -> list[Operation]:
 # ── consent ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_consent_is_a_request_like_any_other() -> None:
+def test_consent_is_numbered_and_answered_as_a_request() -> None:
     machine = opened()
     handle = machine.parts.ask(ConsentRequest(0, 5.0))
     assert sent(machine) == [ConsentRequest(1, 5.0)]
@@ -72,7 +72,7 @@ def test_consent_is_a_request_like_any_other() -> None:
     assert machine.requests.in_force() == []
 
 
-def test_a_new_session_is_told_behind_what_is_renewed() -> None:
+def test_a_new_session_renews_consent_after_its_subscriptions() -> None:
     again, _ = reopen(willing(), welcome("B1-2"))
     assert [type(frame) for frame in again] == [SubscribeRequest, ConsentRequest]
     assert [frame.sequence for frame in again] == [1, 2]
@@ -89,7 +89,7 @@ def test_a_renewed_consent_reports_no_answer() -> None:
     assert [type(frame) for frame in again] == [SubscribeRequest, ConsentRequest]
 
 
-def test_the_same_session_knows_of_it() -> None:
+def test_a_resumed_session_does_not_renew_consent() -> None:
     again, _ = reopen(willing(), welcome(resumed=True))
     assert again == []
 

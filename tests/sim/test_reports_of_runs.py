@@ -1,4 +1,4 @@
-"""What a run tells: the shape for machines, the story for people, the way to replay."""
+"""Reports of a simulated run: JSON for programs, a story for people, the replay command."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_complaint_says_how_to_replay() -> None:
     assert "motet sim --replay 0 --profile calm" in found.complaints()[0]
 
 
-def test_the_story_can_be_followed() -> None:
+def test_the_story_of_a_run_shows_every_step() -> None:
     lines = list(tell_story(4, "crash"))
     text = "\n".join(lines)
     assert lines[0].startswith("seed 4, profile crash")

@@ -28,7 +28,7 @@ def test_a_block_counts_when_its_last_event_does(tmp_path: Path) -> None:
     shut(pubend)
 
 
-def test_blocks_behind_each_other() -> None:
+def test_blocks_are_whole_when_their_last_record_is_durable() -> None:
     ticks = DurableTicks(0, (0, 0))
     ticks.begins(1, 3)
     ticks.appended(1, 1, 0)

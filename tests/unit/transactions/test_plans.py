@@ -1,4 +1,4 @@
-"""Plans: everybody's broker does its part, and the root decides when it has all of them."""
+"""Plans: the broker of each client does its part, and the root decides when it has all parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from motet.protocol.transactions.messages import (
 )
 from motet.protocol.transactions.participant import GRACE_S, MOST_BYTES
 from tests.unit.transactions.broker_a import BrokerA, body, op, part
-from tests.unit.transactions.test_deciding import decided
+from tests.unit.transactions.test_root import decided
 
 PLAN = "alice/A-1.1/1"
 STEPS = (Step("publish", "1", body=bytes(body(x=1))),)
@@ -70,7 +70,7 @@ def test_the_root_decides_when_the_parts_of_the_whole_cast_are_done() -> None:
     assert not broker_a.timers
 
 
-def test_a_part_that_comes_twice_does_not_stand_for_another() -> None:
+def test_a_repeated_part_does_not_replace_a_missing_one() -> None:
     broker_a = BrokerA()
     broker_a.gets(engaged("erik"))
     broker_a.gets(engaged("erik"))

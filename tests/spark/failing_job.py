@@ -1,6 +1,6 @@
-"""A job of its own, in which tasks fail and are tried again, and whose driver is killed in the end.
+"""A Spark job whose tasks fail and are retried, and whose driver is killed at the end.
 
-python -m tests.spark.doomed URL FOLDER SINK
+python -m tests.spark.failing_job URL FOLDER SINK
 """
 
 from __future__ import annotations

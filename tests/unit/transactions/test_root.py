@@ -1,4 +1,4 @@
-"""The root: it decides once, in one order, and says what it has decided."""
+"""The root decides once and in one order, and reports its decisions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_decisions_are_numbered_in_the_order_of_their_arrival() -> None:
     assert decided(broker_a, "B") == [(T2, 1, True), (T1, 2, True), (T3, 3, True)]
 
 
-def test_a_root_without_its_state_recalls_what_a_neighbour_knows() -> None:
+def test_a_root_without_state_adopts_decisions_known_to_a_neighbour() -> None:
     """Others have cut for it: it must not be aborted now."""
     broker_a = BrokerA()
     begun = (Begun(op("dora", 1, "D"), SPACE, "1"),)
@@ -66,7 +66,7 @@ def test_a_root_without_its_state_recalls_what_a_neighbour_knows() -> None:
     assert not broker_a.said
 
 
-def test_the_root_hears_again_what_it_has_told() -> None:
+def test_active_decisions_are_sent_to_a_rejoining_root() -> None:
     broker_a = BrokerA(root="B")
     broker_a.hears(Decide(T1, 7, True, ""), "B")
     broker_a.said.clear()

@@ -1,4 +1,4 @@
-"""A client's part of a plan, done by its broker: all of it, or a refusal and nothing."""
+"""A client's part of a plan, done by its broker: all of it, or nothing and a refusal."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_part_of_an_absent_client_is_done_and_reported_when_it_reconnects() 
 # ── all of it ────────────────────────────────────────────────────────────────────────────
 
 
-def test_all_of_it_is_done_at_once_and_the_root_hears_of_it() -> None:
+def test_a_part_of_a_plan_is_done_at_once_and_reported_to_the_root() -> None:
     broker_a = engaged(SUBSCRIBE, PUBLISH, END)
     told = contribution(broker_a)
     assert told.begun == (Begun(FIRST, SPACE, "1"),)
@@ -161,7 +161,7 @@ def test_a_plan_waits_for_attracted_subscriptions_but_not_for_new_ones() -> None
     assert contribution(broker_a).version == 1
 
 
-def test_an_event_may_rest_on_an_advertisement_of_the_same_part() -> None:
+def test_an_event_may_be_published_under_an_advertisement_of_the_same_part() -> None:
     broker_a = engaged(ADVERTISE, Step("publish", "2", body=bytes(body(y=1))))
     broker_a.machine.effective(FIRST, failed=False)
     broker_a.carry_out()
