@@ -494,9 +494,12 @@ class Recorder(ABC):
             event = self.made.pop(ordinal)
             known = "refused" if ordinal in refused else "accepted"
             fate = "unknown" if settled.unknown is not None else known
-            if event.fate and not (event.inherited and fate in (event.fate, "unknown")):
+            # A later process that took over may know more of it, or less.
+            agree = event.inherited and (fate == event.fate or "unknown" in (fate, event.fate))
+            if event.fate and not agree:
                 self.odd("answers", f"{event} was settled twice: {event.fate}, then {fate}")
-            event.fate = event.fate or fate
+            if event.fate in ("", "unknown"):
+                event.fate = fate
             event.settled_at = self.now()
             self.changed(event)
         self._settled = settled.upto

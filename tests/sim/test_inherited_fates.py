@@ -1,0 +1,72 @@
+"""Two processes of a durable client may learn the fate of one event, each in its own way."""
+
+from __future__ import annotations
+
+import pytest
+
+from motet.audit.records import EventRecord
+from motet.model import Filter
+from motet.testing import durable_clients
+from tests.sim.durable_pair import assert_clean, durable_pair, play
+
+SPACE = Filter.parse("level >= 0")
+
+
+class LateReader:
+    """A process publishes a best-effort event after its broker was restarted, and does not read the
+    answer. A second process adopts the session; its broker does not say which best-effort events it
+    had. Then the first process reads on."""
+
+    def __init__(self, claimed: str = "") -> None:
+        self.cluster = durable_pair()
+        self._claimed = claimed
+
+    @property
+    def event(self) -> EventRecord:
+        return self.cluster.history.events[0]
+
+    def chaos(self) -> None:
+        cluster, agenda = self.cluster, self.cluster.agenda
+        here = cluster.tree.brokers[0]
+        for each in cluster.brokers.values():
+            each.start(remember=False)
+        broker = cluster.brokers[here]
+        older = cluster.arrive("", here)
+        older.ask("advertise", SPACE, wait=True, timeout_s=10.0)
+        agenda.run(1.0)
+        broker.kill()
+        broker.start(remember=True)
+        agenda.run(4.0)
+        assert older.open
+        older.stop_reading(entirely=False)
+        older.publish({"level": 1}, sure=False)
+        agenda.run(4.5)
+        cluster.arrive(older.name, here)
+        agenda.run(5.0)
+        self.inherited = self.event.fate
+        self.event.fate = self._claimed or self.inherited
+        older.read_again(entirely=False)
+        agenda.run(6.0)
+        cluster.acting = False
+
+
+@pytest.fixture(autouse=True)
+def _all_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable_clients, "CARELESS", 0.0)
+    monkeypatch.setattr(durable_clients, "OWN", 0.0)
+
+
+def test_a_publisher_may_know_more_of_its_event_than_the_process_that_took_over() -> None:
+    late = LateReader()
+    play(late.cluster, late.chaos)
+    assert late.inherited == "unknown"
+    assert late.event.fate == "accepted"
+    assert_clean(late.cluster.history)
+
+
+@pytest.mark.parametrize("claimed", ["refused", "void"])
+def test_two_processes_that_learn_different_fates_are_found(claimed: str) -> None:
+    late = LateReader(claimed)
+    play(late.cluster, late.chaos)
+    found = (f"{late.event} was settled twice: {claimed}, then accepted",)
+    assert [each[1:] for each in late.cluster.history.oddities] == [found]
