@@ -241,8 +241,8 @@ def outcomes_are_told_once() -> list[Patch]:
 def best_effort_events_reach_what_has_not_begun() -> list[Patch]:
     """Best-effort events go to subscriptions that are part of an undecided transaction."""
 
-    def open_handed(self: Any, client: str, subscriptions: tuple[int, ...]) -> tuple[int, ...]:
-        del self, client
+    def open_handed(self: Any, client: str, epoch: str, subscriptions: tuple[int, ...]) -> Any:
+        del self, client, epoch
         return subscriptions
 
     return [Patch(Router, "_heard", open_handed)]
