@@ -106,6 +106,13 @@ class Process:
         """A new session was opened; there was none to adopt."""
         self.application.sessions[session.epoch] = session
         self.application.home = self._client.home
+        self._end_if_lost(session)
+
+    def _end_if_lost(self, session: SessionRecord) -> None:
+        """The broker may have lost the session after it had sent the welcome."""
+        lost_at = self._client.cluster.lasting.lost.get(session.epoch)
+        if lost_at is not None:
+            session.end(lost_at)
 
     def adopt(self, frame: Welcome) -> SessionRecord:
         """Continue the session of an earlier process; it must be as that process knew it."""
@@ -123,6 +130,7 @@ class Process:
             if other is not self._client and other.session is session:
                 other.detach()
         self._reconcile(session, frame, certain)
+        self._end_if_lost(session)
         known = session.numbered.items()
         self._left = {n: e for n, e in known if not e.fate and e.instance != self._client.instance}
         self._welcome = frame
@@ -229,7 +237,10 @@ class Lasting:
         self._cluster = cluster
         self._random = Random(f"durable {seed}")
         self._applications: dict[str, DurableApplication] = {}
-        self._opened: set[str] = set()
+        self._opened: dict[str, str] = {}
+        """The broker of each session, by epoch."""
+        self.lost: dict[str, float] = {}
+        """When the broker of a session came back without its state, by epoch."""
         self._left: dict[tuple[str, str], float] = {}
         """By broker and client: since when the client has been away, by the broker's clock."""
 
@@ -306,7 +317,7 @@ class Lasting:
     def adopted(self, newcomer: SimulatedClient, epoch: str, broker: str) -> bool:
         """A broker has given a client a session: did it exist before?"""
         if epoch not in self._opened:
-            self._opened.add(epoch)
+            self._opened[epoch] = broker
             self._check_that_none_is_left(newcomer, epoch, broker)
             return False
         cluster, now = self._cluster, self._cluster.agenda.now
@@ -347,7 +358,11 @@ class Lasting:
 
     def forgotten(self, broker: str) -> None:
         """A broker has come back without its state."""
+        now = self._cluster.agenda.now
+        for epoch, home in self._opened.items():
+            if home == broker:
+                self.lost.setdefault(epoch, now)
         for application in self._applications.values():
             for session in application.sessions.values():
                 if session.broker == broker:
-                    session.end(self._cluster.agenda.now)
+                    session.end(now)
