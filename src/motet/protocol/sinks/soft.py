@@ -95,8 +95,8 @@ class SoftSinks(SoftRoom):
         """Why a commit is refused, whatever is staged."""
         name = self._shared.name
         if not self._streams.pubend or self._in_cell:
-            text = f"{name} does not support sinks: it keeps no log of its own, or is a cell"
-            return Objection("NotOffered", text)
+            why = "it is a cell or linked to one" if self._in_cell else "it keeps no log of its own"
+            return Objection("NotOffered", f"{name} does not support sinks: {why}")
         if not session.durable:
             text = f"{session.client} is not a sink: its session is not durable"
             return Objection("MisuseError", text)
