@@ -12,7 +12,7 @@ NATIVE := $(wildcard src/motet/matching/*.c src/motet/matching/*.h \
 	src/motet/matching/native/*.c src/motet/matching/native/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint soak hunt bench house clean
+.PHONY: help setup demo test lint soak hunt bench compare house clean
 
 help: ## show this page
 	@echo "make TARGET, where TARGET is one of"
@@ -62,6 +62,11 @@ hunt: $(READY) ## fresh random seeds of all profiles on one core until Ctrl-C; f
 
 bench: $(READY) $(JAVA) ## the short form of every benchmark, as one table
 	$(BIN)/motet bench all --short
+
+BEFORE ?= HEAD~1
+WHAT ?= route delivery journal tx
+compare: $(READY) ## benchmarks (WHAT="route tx") of this tree and of commit BEFORE, in turns
+	$(BIN)/python -m tools.compare $(BEFORE) $(WHAT)
 
 house: $(READY) ## the figures that say whether the structure of the source is sound
 	$(BIN)/python -m tools.house
