@@ -141,24 +141,20 @@ class Plans:
     def _called(self, session: Session, kind: str, name: str) -> list[int]:
         """A client's operations with this name, or, if they have none, with this filter. Those that
         end with a transaction, or may begin with one, come last."""
-        table = self._table(kind)
-        ops = [
-            OpId(session.client, session.epoch, number)
-            for number in self._sessions.named(session, name)
-        ]
-        if not any(op in table for op in ops):
-            own = table.from_source(Hop.client(session.client))
-            ops = [
-                entry.id
-                for entry in own
+        table, client, epoch = self._table(kind), session.client, session.epoch
+        named = (OpId(client, epoch, number) for number in self._sessions.named(session, name))
+        found = [entry for op in named if (entry := table.get(op)) is not None]
+        if not found:
+            found = [
+                entry
+                for entry in table.from_source(Hop.client(client))
                 if not session.names.get(entry.id.sequence) and str(entry.filter) == name
             ]
-        gone = (self._tables.retired, self._versions.starts.forsaken)
+        retired, forsaken = self._tables.retired, self._versions.starts.forsaken
         there = [
-            op
-            for op in ops
-            if (entry := table.get(op)) is not None
-            and not (entry.ended or any(op in each for each in gone))
+            entry.id
+            for entry in found
+            if not entry.ended and entry.id not in retired and entry.id not in forsaken
         ]
         if len(there) > 1:
             unsettled, holder = self._versions.marks.unsettled, self._participant.holder
