@@ -109,11 +109,11 @@ def test_a_damaged_or_foreign_history_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match=r"b\.parquet cannot be read"):
         read_table(tmp_path, "reached")
     pq.write_table(pa.table({"run": ["r"], "process": ["p"]}), broken)
-    with pytest.raises(MisuseError, match="of no history: it has no column 'pubend'"):
+    with pytest.raises(MisuseError, match="not a history file: it has no column 'pubend'"):
         read_table(tmp_path, "reached")
     columns = {name: ["x"] for name in arrow_schema("reached").names}
     pq.write_table(pa.table(columns), broken)
-    with pytest.raises(MisuseError, match=r"b\.parquet is of no history"):
+    with pytest.raises(MisuseError, match=r"b\.parquet is not a history file"):
         read_table(tmp_path, "reached")
 
 
