@@ -30,7 +30,7 @@ from motet.cli.console import (
     say_json,
     table,
 )
-from motet.cli.interrupt import ANEW, GOES_ON, interruptible, until_enough
+from motet.cli.interrupt import ANEW, GOES_ON, interruptible, until_stop_request
 from motet.cli.options import Json, group
 from motet.pictures import check as check_pictures
 from motet.spark.failures import brief, end_of_jvm, is_foreign
@@ -223,10 +223,10 @@ def follow_queries(
     rows, batches = 0, set[tuple[str, int]]()
     with ExitStack() as stack:
         stack.callback(_stop, queries, until_quiet)
-        enough = stack.enter_context(until_enough(told)) if told else None
+        stop_request = stack.enter_context(until_stop_request(told)) if told else None
         progress = stack.enter_context(bar("events"))
         task = progress.add_task(what, total=None, remark="")
-        while not enough and any(query.isActive for query in queries):
+        while not stop_request and any(query.isActive for query in queries):
             for query in queries:
                 query.awaitTermination(POLL_S / len(queries))
             for each in queries[0].recentProgress:
@@ -236,7 +236,7 @@ def follow_queries(
             progress.update(task, completed=rows, remark=f"batch {len(batches):,}")
             if any(query.exception() is not None for query in queries):
                 break
-    if enough:  # a batch that was interrupted may have failed because of that; it runs again
+    if stop_request:  # a batch that was interrupted may have failed because of that; it runs again
         return
     for query in queries:
         problem = query.exception()
