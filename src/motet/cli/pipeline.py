@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from motet.audit.verdicts import Audit
-    from motet.spark.insight.following import Moment
+    from motet.spark.insight.stream import Moment
     from motet.spark.replay import ReplayProgress
 
 POLL_S = 0.5
@@ -572,7 +572,7 @@ def insight(
     require_pyspark()
     require_java()
     from motet.spark import insight as found
-    from motet.spark.insight.drawing import draw
+    from motet.spark.insight.pictures import draw
     from motet.spark.insight.report import events_of
     from motet.spark.insight.report import publish as publish_events
 
@@ -635,22 +635,22 @@ def _follow(
     late: str, publish_at: str,
 ) -> Moment | None:  # fmt: skip
     """How far the queries have come. The report is of that moment, whatever the logs have now."""
-    from motet.spark.insight import following
     from motet.spark.insight.events import stream_of_brokers
     from motet.spark.insight.report import events_in, publish
+    from motet.spark.insight.stream import follow, moment_of
 
     def news(rows: list[dict[str, Any]], key: str) -> None:
         if rows:
             publish(spark, events_in("step", rows), publish_at, key=key)
 
     stream = stream_of_brokers(spark, ",".join(brokers))
-    queries = following.follow(
+    queries = follow(
         stream, folder, late=late, available_now=available_now,
         every_s=every_s, news=news if publish_at else None,
     )  # fmt: skip
     told = "" if available_now else f"{ENDED}; {REPORT}"
     follow_queries(queries, "following", told, until_quiet=True)
-    return following.moment_of(folder)
+    return moment_of(folder)
 
 
 def show_report(told: dict[str, Any]) -> None:

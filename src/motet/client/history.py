@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, Final
 
-from motet.audit.recording import Recording
+from motet.audit.recorder import Recording
 from motet.audit.records import (
     ABORTED,
     ADDITIONS,

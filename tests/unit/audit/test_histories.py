@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from motet.audit.recording import Recording
+from motet.audit.files import HistoryWriter, read_table, write_part
+from motet.audit.recorder import Recording
 from motet.audit.schema import NAMED, TABLES, arrow_schema, spark_schema
-from motet.audit.writing import HistoryWriter, read_table, write_part
 from motet.errors import MisuseError
 from motet.model import decode_body, encode_event
 from motet.testing.history import write_history
