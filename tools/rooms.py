@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tools.source import ROOT, Source
@@ -20,8 +20,6 @@ from tools.source import ROOT, Source
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- rooms: python -m tools.rooms --write -->", "<!-- end of rooms -->"
 
-BELOW_PROTOCOLS = "errors model matching protocol"
-OTHERS = "protocol/routing protocol/session protocol/link protocol/sinks protocol/transactions"
 MAY_IMPORT: dict[str, str] = {
     # values
     "errors": "",
@@ -32,14 +30,27 @@ MAY_IMPORT: dict[str, str] = {
     # protocols: pure; the contract and the changes name types of all of them; a protocol takes
     # messages, facts and state of others, and the soft halves that it is composed with
     "protocol": "errors model protocol/*",
-    "protocol/cell": f"{BELOW_PROTOCOLS} protocol/link protocol/delivery",
-    "protocol/delivery": f"{BELOW_PROTOCOLS} {OTHERS}",
-    "protocol/link": f"{BELOW_PROTOCOLS} protocol/routing protocol/delivery protocol/transactions",
-    "protocol/reading": BELOW_PROTOCOLS,
-    "protocol/routing": f"{BELOW_PROTOCOLS} protocol/session protocol/link protocol/delivery",
-    "protocol/session": f"{BELOW_PROTOCOLS} {OTHERS} protocol/delivery",
-    "protocol/sinks": f"{BELOW_PROTOCOLS} {OTHERS} protocol/delivery",
-    "protocol/transactions": f"{BELOW_PROTOCOLS} protocol/routing protocol/session",
+    "protocol/cell": "protocol protocol/delivery protocol/link",
+    "protocol/delivery": (
+        "errors model protocol protocol/link protocol/routing protocol/session protocol/sinks "
+        "protocol/transactions"
+    ),
+    "protocol/link": (
+        "errors model protocol protocol/delivery protocol/routing protocol/transactions"
+    ),
+    "protocol/reading": "model protocol",
+    "protocol/routing": (
+        "errors matching model protocol protocol/delivery protocol/link protocol/session"
+    ),
+    "protocol/session": (
+        "errors model protocol protocol/delivery protocol/link protocol/routing protocol/sinks "
+        "protocol/transactions"
+    ),
+    "protocol/sinks": (
+        "errors model protocol protocol/delivery protocol/routing protocol/session "
+        "protocol/transactions"
+    ),
+    "protocol/transactions": "errors model protocol protocol/routing protocol/session",
     # the world
     "runtime": "errors model protocol protocol/* runtime/*",
     "runtime/log": "errors",
@@ -47,11 +58,11 @@ MAY_IMPORT: dict[str, str] = {
     "audit": "errors model",
     # the broker
     "broker": "",
-    "broker/core": "errors model matching protocol protocol/* broker/core/cell",
+    "broker/core": "errors model protocol protocol/* broker/core/cell",
     "broker/core/cell": "errors model protocol protocol/* broker/core",
-    "broker/folder": "errors model protocol runtime runtime/* broker/core",
+    "broker/folder": "errors protocol runtime runtime/* broker/core",
     "broker/overlay": (
-        "errors model protocol protocol/delivery runtime runtime/pubend broker/core broker/folder"
+        "errors model protocol protocol/delivery runtime runtime/pubend broker/folder"
     ),
     "broker/driver": "errors model matching protocol protocol/* runtime runtime/* audit broker/*",
     # the client
@@ -59,18 +70,18 @@ MAY_IMPORT: dict[str, str] = {
         "errors model protocol protocol/* runtime audit client/line client/session "
         "broker/driver broker/overlay"
     ),
-    "client/line": "errors model protocol runtime",
-    "client/logs": "errors model protocol protocol/* runtime client client/session client/sync",
+    "client/line": "errors protocol runtime",
+    "client/logs": "errors model protocol protocol/* runtime client client/sync",
     "client/session": "errors model protocol protocol/*",
     "client/sync": "errors model client client/session",
     # what is built on the client
-    "fleet": "errors protocol runtime client broker/core broker/folder broker/overlay",
-    "spark": "errors pictures model client client/logs",
-    "spark/archive": "errors pictures model client spark",
-    "spark/audit": "errors pictures model matching audit spark",
-    "spark/insight": "errors pictures model spark spark/archive spark/replay",
-    "spark/replay": "errors pictures model client spark spark/archive",
-    "spark/workload": "errors pictures model spark",
+    "fleet": "errors protocol runtime client broker/folder broker/overlay",
+    "spark": "errors model client/logs",
+    "spark/archive": "errors model spark",
+    "spark/audit": "errors model matching audit",
+    "spark/insight": "errors pictures spark spark/archive spark/replay",
+    "spark/replay": "errors model client spark spark/archive",
+    "spark/workload": "errors spark",
     # what convinces us: on top of everything
     "testing": "* but chaos cli labs spark",
     "testing/bugs": "* but chaos cli labs spark",
@@ -98,7 +109,23 @@ def may_import(room: str, other: str) -> bool:
     if allowed.startswith("*"):
         refused = allowed.partition(" but ")[2].split()
         return not any(_is_in(other, f"{each}/*") or other == each for each in refused)
-    return any(other == each or _is_in(other, each) for each in allowed.split())
+    return any(_covers(each, other) for each in allowed.split())
+
+
+def unused(found: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Permissions, by room, that none of these imports needs: (importing, imported) rooms."""
+    pairs = list(found)
+    return {
+        (room, each)
+        for room, allowed in MAY_IMPORT.items()
+        if not allowed.startswith("*")
+        for each in allowed.split()
+        if not any(here == room and _covers(each, there) for here, there in pairs)
+    }
+
+
+def _covers(permission: str, room: str) -> bool:
+    return room == permission or _is_in(room, permission)
 
 
 def _is_in(room: str, pattern: str) -> bool:

@@ -98,12 +98,12 @@ class Source:
         """By full name."""
         found: dict[str, Class] = {}
         for path, tree in self.trees.items():
-            module, known = self.module(path), _names(tree)
+            module, known = self.module(path), self._names[self.module(path)]
             for node in ast.walk(tree):
                 if not isinstance(node, ast.ClassDef):
                     continue
                 bases = tuple(
-                    known.get(text, f"{module}.{text}") if "." not in text else _spelt(text, known)
+                    self._defined(_spelt(text, known, module))
                     for text in map(_base, node.bases)
                     if text
                 )
@@ -115,6 +115,29 @@ class Source:
                 made = Class(module, node.name, bases, methods)
                 found[made.full_name] = made
         return found
+
+    @cached_property
+    def _names(self) -> dict[str, dict[str, str]]:
+        """By module: what imported names stand for."""
+        return {self.module(path): _names(tree) for path, tree in self.trees.items()}
+
+    def _defined(self, name: str) -> str:
+        """The full name under which something is defined, if this one comes from a package that
+        only imports it for others."""
+        passed = {name}
+        while True:
+            module, _, last = name.rpartition(".")
+            while module and module not in self._names:
+                module, _, before = module.rpartition(".")
+                last = f"{before}.{last}"
+            first, _, rest = last.partition(".")
+            origin = self._names.get(module, {}).get(first)
+            if origin is None:
+                return name
+            name = f"{origin}.{rest}" if rest else origin
+            if name in passed:
+                return name
+            passed.add(name)
 
     def own_bases(self, name: str) -> list[str]:
         """Those of our own classes that a class inherits from, itself included; nearest first."""
@@ -152,7 +175,7 @@ class Source:
         for path in self.files:
             if self.relative(path).parts[0] != "testing":
                 for name in self.imports(path):
-                    users[name].add(self.module(path))
+                    users[self._defined(name)].add(self.module(path))
         return [
             only
             for base, (only, *others) in children.items()
@@ -178,7 +201,9 @@ def _names(tree: ast.Module) -> dict[str, str]:
         if isinstance(node, ast.ImportFrom):
             found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
         elif isinstance(node, ast.Import):
-            found |= {a.asname or a.name: a.name for a in node.names}
+            for alias in node.names:  # `import a.b` names a
+                name = alias.asname or alias.name.partition(".")[0]
+                found[name] = alias.name if alias.asname else name
     return found
 
 
@@ -189,6 +214,9 @@ def _base(node: ast.expr) -> str:
     return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
 
 
-def _spelt(text: str, known: dict[str, str]) -> str:
+def _spelt(text: str, known: dict[str, str], module: str) -> str:
+    """The full name of what a module writes like this."""
     first, _, rest = text.partition(".")
-    return f"{known.get(first, first)}.{rest}"
+    if rest:
+        return f"{known.get(first, f'{module}.{first}')}.{rest}"
+    return known.get(first, f"{module}.{first}")

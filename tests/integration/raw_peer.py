@@ -17,7 +17,7 @@ from motet.protocol.session.messages import (
     AdvertiseRequest,
     ClientHello,
     Done,
-    Goodnight,
+    Farewell,
     Publish,
     Status,
     StatusRequest,
@@ -131,14 +131,14 @@ class Speaker:
             frame = await self.hear_any()
             if isinstance(frame, kind):
                 return frame
-            assert not isinstance(frame, Goodnight), frame
+            assert not isinstance(frame, Farewell), frame
 
-    async def last_word(self) -> Goodnight:
-        """A goodnight, and behind it the end."""
-        goodnight = await self.hear(Goodnight)
+    async def last_word(self) -> Farewell:
+        """A `Farewell`, and behind it the end."""
+        farewell = await self.hear(Farewell)
         assert await asyncio.wait_for(self.reader.read(), PATIENCE_S) == b""
         self.writer.close()
-        return goodnight
+        return farewell
 
     async def status(self) -> Status:
         self.say(StatusRequest())

@@ -28,8 +28,8 @@ from motet.protocol.session.messages import (
     ClientHello,
     Deliver,
     Done,
+    Farewell,
     Goodbye,
-    Goodnight,
     Publish,
     Published,
     SubscribeRequest,
@@ -102,16 +102,16 @@ async def test_each_kind_of_bad_frame_is_refused_by_name_and_the_broker_keeps_se
     for bodies, error in cases:
         speaker = await broker.speaker()
         speaker.say_bytes(*bodies)
-        goodnight = await last_word(speaker)
-        assert (goodnight.error, bodies) == (error, bodies)
-        assert goodnight.text
+        farewell = await last_word(speaker)
+        assert (farewell.error, bodies) == (error, bodies)
+        assert farewell.text
     await serves(broker)
 
 
-async def last_word(speaker: Speaker) -> Goodnight:
+async def last_word(speaker: Speaker) -> Farewell:
     while isinstance(frame := await speaker.hear_any(), Welcome):
         pass
-    assert isinstance(frame, Goodnight), frame
+    assert isinstance(frame, Farewell), frame
     speaker.close()
     return frame
 
@@ -119,15 +119,15 @@ async def last_word(speaker: Speaker) -> Goodnight:
 async def test_oversized_and_truncated_frames(broker: RawBroker) -> None:
     large = await broker.speaker()
     large.writer.write(struct.pack(">I", MAX_FRAME_BYTES + 1) + bytes(100_000))
-    goodnight = await large.last_word()
-    assert goodnight.error == "FrameError"
-    assert "limit" in goodnight.text
+    farewell = await large.last_word()
+    assert farewell.error == "FrameError"
+    assert "limit" in farewell.text
     short = await broker.speaker()
     short.writer.write(struct.pack(">I", 100) + b"half")
     short.writer.write_eof()
-    goodnight = await short.last_word()
-    assert goodnight.error == "FrameError"
-    assert "middle of a frame" in goodnight.text
+    farewell = await short.last_word()
+    assert farewell.error == "FrameError"
+    assert "middle of a frame" in farewell.text
     await serves(broker)
 
 

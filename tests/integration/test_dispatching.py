@@ -8,7 +8,7 @@ import pytest
 
 from motet.broker.overlay.topology import Topology
 from motet_labs.experiments import regular
-from motet_labs.experiments.dispatching import scene
+from motet_labs.experiments.dispatch import scene
 from motet_labs.experiments.paper1 import INSTANCES_PER_BURST
 from motet_labs.experiments.regular import ALONE, BURSTS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import motet
-from motet.audit.writing import read_table
+from motet.audit.files import read_table
 from tests.integration.durable_broker import DurableBroker
 from tests.waiting import PATIENCE_S
 

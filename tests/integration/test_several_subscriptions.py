@@ -6,7 +6,7 @@ import asyncio
 
 import motet
 from motet import Plan
-from motet.cli.sub import Several
+from motet.cli.sub import SubscriptionEvents
 from tests.waiting import PATIENCE_S
 
 
@@ -23,7 +23,7 @@ async def test_the_next_process_claims_subscriptions_begun_by_a_plan() -> None:
         await source.send({"n": 1})
         await source.flush()
         async with overlay.connect("reader", broker="B2", durable=True) as reader:
-            events = Several(await reader.subscribe("n = 0"))
+            events = SubscriptionEvents(await reader.subscribe("n = 0"))
             await events.take_up(reader)
             assert (await asyncio.wait_for(anext(events), PATIENCE_S))["n"] == 1
             assert all(entry.claimed for entry in reader.registrations)

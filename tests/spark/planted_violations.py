@@ -7,8 +7,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from motet.audit.files import write_part
 from motet.audit.schema import TABLES
-from motet.audit.writing import write_part
 from motet.model import encode_event
 
 Row = dict[str, Any]

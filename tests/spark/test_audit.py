@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import motet
-from motet.audit.recording import VARIABLE
+from motet.audit.recorder import VARIABLE
 from motet.audit.verdicts import GUARANTEES, Audit
 from motet.spark.audit import audit, transactions
-from motet.spark.audit.generating import Scale, generate
+from motet.spark.audit.generator import Scale, generate
 from motet.testing.history import write_history
 from motet.testing.simulation import observe
 from tests.spark.ground import Pair

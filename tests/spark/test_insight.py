@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 import motet
 from motet.spark.insight import of_brokers, of_log, pending, report, visits
-from motet.spark.insight.drawing import draw
 from motet.spark.insight.events import Case, Happened, stream_of_brokers
-from motet.spark.insight.following import follow, moment_of
+from motet.spark.insight.pictures import draw
 from motet.spark.insight.report import InsightReport, events_of, publish
+from motet.spark.insight.stream import follow, moment_of
 from motet.spark.replay import Replay, Speed, prepare
 from motet.spark.workload import store, workflow_log
 from tests.spark.ground import Pair

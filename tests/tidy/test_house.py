@@ -48,6 +48,55 @@ def test_classes_are_counted_with_what_they_inherit(tmp_path: Path) -> None:
     assert not source.is_error(f"{one}.Last")
 
 
+def planted(folder: Path, files: dict[str, str]) -> Source:
+    """A package `planted` with these modules."""
+    package = folder / "planted"
+    for name, text in files.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Source(package, folder / "no labs")
+
+
+@pytest.mark.parametrize(
+    ("header", "base"),
+    [
+        ("from planted.client import Client", "Client"),
+        ("from planted import Client as Base", "Base"),
+        ("from planted import client", "client.Client"),
+        ("import planted.client", "planted.client.Client"),
+        ("import planted.client as other", "other.Client[int]"),
+        ("import planted", "planted.client.inner.Client"),
+    ],
+)
+def test_a_class_is_followed_through_a_package_that_exports_it(
+    header: str, base: str, tmp_path: Path
+) -> None:
+    methods = "".join(f"    def m{n}(self): ...\n" for n in range(20))
+    more = "".join(f"    def n{n}(self): ...\n" for n in range(10))
+    files = {
+        "__init__.py": "from planted.client import Client",
+        "client/__init__.py": "from planted.client.inner import Client",
+        "client/inner.py": f"class Root: ...\nclass Client(Root):\n{methods}",
+        "user.py": f"{header}\nclass Wide({base}):\n{more}",
+    }
+    source = planted(tmp_path, files)
+    assert source.depth("planted.user.Wide") == 3
+    assert len(source.public_methods("planted.user.Wide")) == 30
+
+
+def test_packages_that_import_each_other_are_followed_to_an_end(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "from planted.other import Name",
+        "other.py": "from planted import Name\nclass Mine(Name): ...",
+    }
+    assert planted(tmp_path, files).depth("planted.other.Mine") == 1
+
+
+def test_a_log_of_segments_counts_as_a_log() -> None:
+    assert Source().depth("motet.runtime.pubend.state.SegmentedLog") == 2
+
+
 def test_the_table_has_a_value_beside_each_goal(capsys: pytest.CaptureFixture[str]) -> None:
     house.main(["--no-walks", "--json"])
     told = json.loads(capsys.readouterr().out)

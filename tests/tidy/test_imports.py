@@ -11,8 +11,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SRC, LABS = ROOT / "src" / "motet", ROOT / "labs" / "motet_labs"
 
-IMPURE = {"asyncio", "socket", "time", "random", "os", "threading", "subprocess", "uuid", "secrets"}
+IMPURE = {
+    *("asyncio", "concurrent", "multiprocessing", "threading", "queue", "signal", "subprocess"),
+    *("socket", "select", "ssl", "http", "urllib", "time", "sched", "random", "uuid", "secrets"),
+    *("os", "pathlib", "io", "glob", "shutil", "tempfile", "fileinput", "platform", "getpass"),
+    *("importlib", "logging"),
+}
 """What a pure room must never import."""
+
+IMPURE_ATTRIBUTES = {"now", "utcnow", "today"}
+"""What a pure room must never take from a class, or call: the clock of the machine."""
+IMPURE_FUNCTIONS = {"open", "input", "print", "__import__", "eval", "exec"}
 
 IMPURE_BROKER = ("motet.broker.driver", "motet.broker.folder", "motet.broker.overlay")
 
@@ -47,6 +56,24 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def impurities(tree: ast.Module) -> set[str]:
+    """What in a file reads the clock, or reaches the world without an import."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_FUNCTIONS:
+                found.add(name)
+            case ast.Call(func=ast.Attribute(attr=name) as func) if name in IMPURE_ATTRIBUTES:
+                found.add(ast.unparse(func))
+            case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr=name) if (
+                name in IMPURE_ATTRIBUTES
+            ):
+                found.add(ast.unparse(node))
+            case ast.Attribute(value=ast.Name(id="sys"), attr=name) if name != "intern":
+                found.add(ast.unparse(node))
+    return found
+
+
 @pytest.mark.parametrize(
     "path", [p for p in FILES if is_pure(p)], ids=lambda p: str(p.relative_to(SRC))
 )
@@ -55,6 +82,31 @@ def test_purity(path: Path) -> None:
     assert not any(name.startswith(IMPURE_BROKER) for name in names)
     assert not {name.split(".")[0] for name in names} & IMPURE
     assert not any(name.startswith("motet.runtime") for name in names)
+    assert not impurities(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from datetime import datetime\nat = datetime.now()", {"datetime.now"}),
+        ("import datetime\nat = datetime.datetime.utcnow()", {"datetime.datetime.utcnow"}),
+        ("from datetime import date\nclock = date.today", {"date.today"}),
+        ("from datetime import datetime as Day\nat = Day.now()", {"Day.now"}),
+        ("text = open('file').read()", {"open"}),
+        ("import sys\nwords = sys.argv", {"sys.argv"}),
+        ("import sys\nname = sys.intern('name')", set()),
+        ("def step(self, now):\n    self.bus.now = now", set()),
+    ],
+)
+def test_what_reaches_the_world_is_found(text: str, found: set[str]) -> None:
+    assert impurities(ast.parse(text)) == found
+
+
+@pytest.mark.parametrize("module", ["time", "pathlib", "os", "random", "socket"])
+def test_an_import_that_reaches_the_world_is_found(module: str, tmp_path: Path) -> None:
+    for text in (f"import {module}", f"from {module} import anything"):
+        (tmp_path / "impure.py").write_text(text)
+        assert {name.split(".")[0] for name in imported(tmp_path / "impure.py")} & IMPURE
 
 
 def test_only_the_local_overlay_lets_clients_see_brokers() -> None:

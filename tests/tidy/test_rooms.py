@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tools.rooms import MAY_IMPORT, PAGE, imports, may_import, page_with, room_of
+from tools.rooms import MAY_IMPORT, PAGE, imports, may_import, page_with, room_of, unused
 from tools.source import Source
 
 DEEPEST = 2
@@ -28,6 +28,15 @@ def test_every_room_is_in_the_table() -> None:
 def test_no_room_imports_another_except_as_the_table_allows() -> None:
     found = imports(source())
     assert not {pair for pair in found if not may_import(*pair)}, "not in tools/rooms.py"
+
+
+def test_every_permission_of_the_table_is_used() -> None:
+    found = imports(source()).keys()
+    assert not unused(found), "remove it from tools/rooms.py"
+    fewer = {pair for pair in found if pair != ("protocol/routing", "matching")}
+    assert unused(fewer) == {("protocol/routing", "matching")}
+    without = {pair for pair in found if pair[0] != "protocol"}
+    assert ("protocol", "protocol/*") in unused(without)
 
 
 def test_own_classes_inherit_over_two_levels_at_most() -> None:

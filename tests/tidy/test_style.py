@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,16 @@ FILES = sorted([*SRC.rglob("*.py"), *(ROOT / "labs").rglob("*.py")])
 ROOMS = [path.parent for path in FILES if path.name == "__init__.py" and path.parent != SRC]
 
 LONGEST_FUNCTION = 60
+
+CONCEPTS = {
+    "matching": "overlap",
+    "reading": "late reader",
+    "routing": "PRT",
+    "sealing": "seal",
+    "staging": "staged",
+}
+"""Names of modules and folders that are gerunds, each with the word of the glossary it is about."""
+OF_THE_TRADE = {"testing"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -34,6 +45,21 @@ def test_names_come_from_the_domain(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef):
             assert not nouns.search(node.name), node.name
+
+
+def gerunds(names: Iterable[str]) -> set[str]:
+    return {name for name in names if name.endswith("ing")}
+
+
+def test_modules_are_named_by_nouns() -> None:
+    """A gerund such as `keeping` does not say what is in a module."""
+    names = {path.stem for path in FILES} | {room.name for room in ROOMS}
+    found = gerunds(names)
+    assert found == CONCEPTS.keys() | OF_THE_TRADE, "name what the module has, or what it is"
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    for word in CONCEPTS.values():
+        assert f"**{word}**" in glossary, word
+    assert gerunds(["judging", "judgement", "ring_buffer"]) == {"judging"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -75,7 +75,7 @@ def in_session(what: str, folder: str, master: str, deliveries: int) -> dict[str
 def work(spark: SparkSession, what: str, folder: str, deliveries: int = 0) -> dict[str, Any]:
     """Generate a history, or judge it."""
     from motet.spark.audit import audit
-    from motet.spark.audit.generating import Scale, generate
+    from motet.spark.audit.generator import Scale, generate
 
     if what == "generate":
         generate(spark, folder, Scale(deliveries))

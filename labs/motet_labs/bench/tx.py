@@ -19,7 +19,7 @@ from motet.broker.overlay.topology import Topology
 from motet_labs import processes
 from motet_labs.bench import floor
 from motet_labs.experiments import regular
-from motet_labs.experiments.dispatching import APART, CAST_SIZE, Scene, find_wait, scene
+from motet_labs.experiments.dispatch import APART, CAST_SIZE, Scene, find_wait, scene
 from motet_labs.experiments.paper1 import EVENTS_PER_BURST, INSTANCES_PER_BURST
 from motet_labs.figures import Figure, Progress, Size, in_rounds
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from motet.pictures import BLUE, GREEN, INK, ORANGE, rule, save, sheet
-from motet.spark.insight import drawing
+from motet.spark.insight import pictures
 from motet_labs import figures
 from motet_labs.demo import promises
 from motet_labs.demo.clients import DESK, HANDLERS, HOMES, EventSeen
@@ -296,7 +296,7 @@ def draw(told: StoryOutcome, folder: Path) -> dict[str, Path]:
     made = {"flow": _flow(told), "hands": _hands(told), "delays": _delays(told)}
     drawn = {name: save(figure, folder / f"{name}.png") for name, figure in made.items()}
     if told.report is not None:
-        drawn |= {path.stem: path for path in drawing.draw(told.report, folder)}
+        drawn |= {path.stem: path for path in pictures.draw(told.report, folder)}
     return drawn
 
 

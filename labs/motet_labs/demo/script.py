@@ -82,7 +82,7 @@ def _is_known(event: Attributes) -> bool:
 
 def script_of(plan: ReplayPlan, lots: int) -> Script:
     """The k-th row of a publisher is the k-th event of its session."""
-    from motet.spark.replay.publishing import event_of
+    from motet.spark.replay.publishers import event_of
 
     numbers: Counter[int] = Counter()
     events: dict[Key, Attributes] = {}

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from motet.audit.recording import VARIABLE
+from motet.audit.recorder import VARIABLE
 from motet.client import connect
 from motet.client.logs import open_log
 from motet.errors import UnavailableError

@@ -7,8 +7,8 @@ What lives here
     exactly_once   the whole experiment, part by part, and its report
 
     paper1         parameters and results of paper 1
-    dispatching    its scenario, four ways; its clients and brokers; critical paths
-    delaying       links with a delay
+    dispatch       its scenario, four ways; its clients and brokers; critical paths
+    delay_proxy    links with a delay
     regular        a stream of regular events, and its rate beside all that
     transactions   the whole experiment, part by part, and its report
 

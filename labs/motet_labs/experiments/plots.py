@@ -9,7 +9,7 @@ from typing import Any
 
 from motet.pictures import BLUE, GREEN, GREY, INK, ORANGE, check, rule, save, sheet
 from motet_labs.experiments import paper5
-from motet_labs.experiments.dispatching import APPROACHES
+from motet_labs.experiments.dispatch import APPROACHES
 from motet_labs.experiments.exactly_once import ExactlyOnceReport
 from motet_labs.experiments.faults import FaultRecord
 from motet_labs.experiments.overhead import Overhead

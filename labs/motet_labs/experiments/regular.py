@@ -29,7 +29,7 @@ from motet.errors import MotetError
 from motet.fleet.process import cpu_s
 from motet_labs.bench import load
 from motet_labs.bench.load import NOTE_S
-from motet_labs.experiments.dispatching import Scene
+from motet_labs.experiments.dispatch import Scene
 from motet_labs.experiments.paper1 import EVENTS_PER_BURST, INSTANCES_PER_BURST
 from motet_labs.figures import Progress
 from motet_labs.processes import Worker, worker

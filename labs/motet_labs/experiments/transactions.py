@@ -22,7 +22,7 @@ from motet.broker.overlay.topology import Topology
 from motet.errors import MisuseError
 from motet_labs import figures, processes
 from motet_labs.experiments import paper1, regular
-from motet_labs.experiments.dispatching import APART, APPROACHES, Scene, find_wait, scene
+from motet_labs.experiments.dispatch import APART, APPROACHES, Scene, find_wait, scene
 from motet_labs.experiments.regular import Impact
 from motet_labs.experiments.report import ExperimentReport, PaperFigure, Section, table
 from motet_labs.figures import Progress

@@ -6,8 +6,8 @@
 Lives here
     records     records of what happened, and their rows
     schema      the one schema of histories: tables and columns
-    writing     rows in Parquet files, each complete or absent; and reading them
-    recording   writes history rows from a background thread
+    files       rows in Parquet files, each complete or absent; and reading them
+    recorder    writes history rows from a background thread
     verdicts    the results of an audit, per guarantee
     excuses     which brokers were cut off from each other because one lost its state; pure
     circles     cycles in relations; pure

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from motet.audit.recording import VARIABLE
+from motet.audit.recorder import VARIABLE
 from motet.broker.driver.driver import BrokerDriver
 from motet.broker.driver.service import open_broker, reload, serve
 from motet.broker.folder.compaction import LEAST_BYTES

@@ -85,7 +85,7 @@ def _wait(job: Callable[[], int], farewell: str) -> int:
                 continue
             if ending is not None:
                 break
-            if not _has_had_enough():
+            if not _takes_stop_request():
                 leave(farewell)
     status, problem = ending
     if problem is not None:
@@ -103,7 +103,7 @@ def _heard(tell: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Enough:
+class StopRequest:
     """Whether the user has ended a part of a job."""
 
     def __init__(self, told: str) -> None:
@@ -118,23 +118,23 @@ class Enough:
         remark(f"{CLEAR_LINE if sys.stderr.isatty() else ''}{self.told}")
 
 
-_awaited: list[Enough] = []
+_awaited: list[StopRequest] = []
 """At most one: the part of the running job that an interrupt ends, instead of the job."""
 
 
 @contextlib.contextmanager
-def until_enough(told: str) -> Iterator[Enough]:
+def until_stop_request(told: str) -> Iterator[StopRequest]:
     """For a part of a job: an interrupt ends that part, not the job. It prints `told`, and the job
     checks whether it happened. The next interrupt ends the job."""
-    enough = Enough(told)
-    _awaited.append(enough)
+    request = StopRequest(told)
+    _awaited.append(request)
     try:
-        yield enough
+        yield request
     finally:
-        _awaited.remove(enough)
+        _awaited.remove(request)
 
 
-def _has_had_enough() -> bool:
+def _takes_stop_request() -> bool:
     """Whether the interrupt ended a part of a job, and not the job."""
     waiting = next((each for each in _awaited if not each), None)
     if waiting is not None:

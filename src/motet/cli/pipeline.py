@@ -30,7 +30,7 @@ from motet.cli.console import (
     say_json,
     table,
 )
-from motet.cli.interrupt import ANEW, GOES_ON, interruptible, until_enough
+from motet.cli.interrupt import ANEW, GOES_ON, interruptible, until_stop_request
 from motet.cli.options import Json, group
 from motet.pictures import check as check_pictures
 from motet.spark.failures import brief, end_of_jvm, is_foreign
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from motet.audit.verdicts import Audit
-    from motet.spark.insight.following import Moment
+    from motet.spark.insight.stream import Moment
     from motet.spark.replay import ReplayProgress
 
 POLL_S = 0.5
@@ -223,10 +223,10 @@ def follow_queries(
     rows, batches = 0, set[tuple[str, int]]()
     with ExitStack() as stack:
         stack.callback(_stop, queries, until_quiet)
-        enough = stack.enter_context(until_enough(told)) if told else None
+        stop_request = stack.enter_context(until_stop_request(told)) if told else None
         progress = stack.enter_context(bar("events"))
         task = progress.add_task(what, total=None, remark="")
-        while not enough and any(query.isActive for query in queries):
+        while not stop_request and any(query.isActive for query in queries):
             for query in queries:
                 query.awaitTermination(POLL_S / len(queries))
             for each in queries[0].recentProgress:
@@ -236,7 +236,7 @@ def follow_queries(
             progress.update(task, completed=rows, remark=f"batch {len(batches):,}")
             if any(query.exception() is not None for query in queries):
                 break
-    if enough:  # a batch that was interrupted may have failed because of that; it runs again
+    if stop_request:  # a batch that was interrupted may have failed because of that; it runs again
         return
     for query in queries:
         problem = query.exception()
@@ -572,7 +572,7 @@ def insight(
     require_pyspark()
     require_java()
     from motet.spark import insight as found
-    from motet.spark.insight.drawing import draw
+    from motet.spark.insight.pictures import draw
     from motet.spark.insight.report import events_of
     from motet.spark.insight.report import publish as publish_events
 
@@ -635,22 +635,22 @@ def _follow(
     late: str, publish_at: str,
 ) -> Moment | None:  # fmt: skip
     """How far the queries have come. The report is of that moment, whatever the logs have now."""
-    from motet.spark.insight import following
     from motet.spark.insight.events import stream_of_brokers
     from motet.spark.insight.report import events_in, publish
+    from motet.spark.insight.stream import follow, moment_of
 
     def news(rows: list[dict[str, Any]], key: str) -> None:
         if rows:
             publish(spark, events_in("step", rows), publish_at, key=key)
 
     stream = stream_of_brokers(spark, ",".join(brokers))
-    queries = following.follow(
+    queries = follow(
         stream, folder, late=late, available_now=available_now,
         every_s=every_s, news=news if publish_at else None,
     )  # fmt: skip
     told = "" if available_now else f"{ENDED}; {REPORT}"
     follow_queries(queries, "following", told, until_quiet=True)
-    return following.moment_of(folder)
+    return moment_of(folder)
 
 
 def show_report(told: dict[str, Any]) -> None:

@@ -140,7 +140,7 @@ async def _print_events(
         subscription = await client.subscribe(wanted, since=since)
         events: AsyncIterator[Event] = subscription
         if participate:
-            events = Several(subscription)
+            events = SubscriptionEvents(subscription)
             await events.take_up(client)
             await client.participate(on_started=events.add)
         remark(f"{client.client_id} subscribed at {client.broker}, effective across the overlay")
@@ -172,7 +172,7 @@ async def _print_events(
     return FINE
 
 
-class Several(AsyncIterator[Event]):
+class SubscriptionEvents(AsyncIterator[Event]):
     """The events of several subscriptions, as they arrive. It does not end with the subscriptions:
     another plan may start new ones."""
 

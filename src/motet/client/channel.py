@@ -10,7 +10,7 @@ from motet.client.session.state import Failure, error_of
 from motet.errors import ClosedError, Disconnected, MotetError, NoAnswer, PeerError, ProtocolError
 from motet.protocol.frames import Beat
 from motet.protocol.reading.messages import ReaderRequest, Refused
-from motet.protocol.session.messages import Goodnight, Status, StatusRequest
+from motet.protocol.session.messages import Farewell, Status, StatusRequest
 from motet.protocol.sinks.messages import StagingRequest
 from motet.runtime.addresses import transport_for
 from motet.runtime.codec import decode, encode
@@ -115,7 +115,7 @@ class _Exchange:
             except MotetError as problem:
                 self._fail(problem)
                 return
-            if isinstance(frame, Goodnight):
+            if isinstance(frame, Farewell):
                 self._fail(_farewell(frame))
             elif not isinstance(frame, Beat):
                 self._resolve(frame)
@@ -152,7 +152,7 @@ def mark_seen(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-def _farewell(frame: Goodnight) -> MotetError:
+def _farewell(frame: Farewell) -> MotetError:
     """Why the broker closed: this client's fault, or the broker stops."""
     error = error_of(Failure(frame.error, frame.text))
     return error if isinstance(error, PeerError) else Disconnected(f"the broker closed: {error}")

@@ -19,7 +19,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar
 
-from motet.audit.recording import Recording, folder_of
+from motet.audit.recorder import Recording, folder_of
 from motet.client.channel import ask as ask_status
 from motet.client.checks import (
     Since,

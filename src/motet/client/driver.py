@@ -24,19 +24,19 @@ from motet.client.session.machine import MAX_REQUESTS, ClientMachine
 from motet.client.session.requests import how_to_know
 from motet.client.session.state import (
     Arrived,
-    Brought,
     Concluded,
+    ConnectionEnd,
     Dismissed,
     Failure,
     Finished,
-    Hurried,
     Lapsed,
     Missed,
     Notice,
-    Parted,
+    ProgressDemand,
+    ReceivedInvitation,
     Resolved,
     Settled,
-    Summoned,
+    StreamBatch,
     Welcomed,
     error_of,
 )
@@ -496,7 +496,7 @@ class SessionDriver:
         match happening:
             case Arrived():
                 self.arrivals.arrived(happening)
-            case Brought():
+            case StreamBatch():
                 self.arrivals.brought(happening)
             case Missed():
                 self.arrivals.missed(happening)
@@ -507,7 +507,7 @@ class SessionDriver:
             case Resolved():
                 self.registrations.resolved(happening)
                 self.answers.resolved(happening)
-            case Summoned(invited):
+            case ReceivedInvitation(invited):
                 self.participation.called(invited)
             case Concluded():
                 self.participation.concluded(happening)
@@ -519,9 +519,9 @@ class SessionDriver:
                 entry = self.registrations.over(handle, error_of(failure))
                 if failure.error != Aborted.__name__:
                     log.error("could not renew %r: %s", entry, failure.text)
-            case Hurried():
+            case ProgressDemand():
                 self.progress.hurry()
-            case Parted(failure) | Dismissed(failure):
+            case ConnectionEnd(failure) | Dismissed(failure):
                 self._parted(failure, for_good=isinstance(happening, Dismissed))
 
     def _welcomed(self, news: Welcomed) -> None:

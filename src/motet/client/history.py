@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, Final
 
-from motet.audit.recording import Recording
+from motet.audit.recorder import Recording
 from motet.audit.records import (
     ABORTED,
     ADDITIONS,
@@ -41,12 +41,12 @@ from motet.audit.records import (
 from motet.client.session.machine import ClientMachine
 from motet.client.session.state import (
     Arrived,
-    Brought,
     ClientOutput,
     Kind,
     Missed,
     Notice,
     Settled,
+    StreamBatch,
 )
 from motet.model import OpId, decode_attributes
 from motet.protocol.frames import Frame
@@ -70,7 +70,7 @@ from motet.protocol.session.messages import (
     Publish,
     RoutingRequest,
     StageRequest,
-    Stands,
+    StandingEntry,
     SubscribeRequest,
     Tag,
     TxRequest,
@@ -466,7 +466,7 @@ class Recorder(ABC):
     # ── notices ──────────────────────────────────────────────────────────────────────────
 
     def _happened(self, news: Notice) -> None:
-        if isinstance(news, Brought):
+        if isinstance(news, StreamBatch):
             for at, publication in enumerate(news.batch):
                 for handle in news.each[at] if news.each else news.every:
                     self._came(handle, publication, news.pubend, news.ticks[at])
@@ -565,7 +565,7 @@ class HistoryRecorder(Recorder):
             self._stands(self.session, stands)
 
     def _stands(
-        self, session: SessionRecord, stands: Stands, deal: Deal | None = None
+        self, session: SessionRecord, stands: StandingEntry, deal: Deal | None = None
     ) -> OperationRecord:
         """A registration is in force that this process has not requested: its start is unknown."""
         place = (session, stands.sequence, 0, stands.kind, stands.filter, None, False, 0.0)
@@ -617,7 +617,7 @@ class HistoryRecorder(Recorder):
 
     def _happened(self, news: Notice) -> None:
         super()._happened(news)
-        if isinstance(news, Brought):
+        if isinstance(news, StreamBatch):
             self._reached[news.pubend] = max(news.upto, self._reached.get(news.pubend, 0))
 
     def _missed(self, news: Missed) -> None:

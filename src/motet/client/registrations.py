@@ -14,11 +14,11 @@ from motet.client.checks import check_callable, checked, checked_name, length_se
 from motet.client.session.state import (
     INVERSE,
     Arrived,
-    Brought,
     Concluded,
     Missed,
     Operation,
     Resolved,
+    StreamBatch,
 )
 from motet.client.subscription import (
     Advertisement,
@@ -307,7 +307,7 @@ class Arrivals:
             log.warning("the broker dropped %d events that were not read in time", news.dropped)
             self.dropped_by_broker += news.dropped
 
-    def brought(self, news: Brought) -> None:
+    def brought(self, news: StreamBatch) -> None:
         if news.each:
             for handle, (ticks, batch) in _sorted(news).items():
                 self._bring(handle, news.pubend, ticks, batch)
@@ -350,7 +350,7 @@ class Arrivals:
                 self._progress.busy(entry)
 
 
-def _sorted(news: Brought) -> dict[int, tuple[list[int], list[Publication]]]:
+def _sorted(news: StreamBatch) -> dict[int, tuple[list[int], list[Publication]]]:
     """By handle: its part of a batch whose events are for different subscriptions."""
     parts: dict[int, tuple[list[int], list[Publication]]] = {}
     for tick, publication, handles in zip(news.ticks, news.batch, news.each, strict=True):

@@ -20,7 +20,7 @@ from motet.broker.folder.journal import LoggedJournal
 from motet.errors import InvariantError
 from motet.model import OpId, Value
 from motet.model.ids import LAST_TICK
-from motet.protocol.cell.messages import Sideways
+from motet.protocol.cell.messages import SidewaysFrame
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     Closed,
@@ -42,7 +42,7 @@ from motet.protocol.frames import Frame
 from motet.protocol.link.facts import ControlReceived, NeighbourLost
 from motet.protocol.link.messages import Control
 from motet.protocol.session.facts import SessionDropped, SessionEnded, SessionOpened
-from motet.protocol.session.messages import ClientHello, Deliver, Done, Goodnight
+from motet.protocol.session.messages import ClientHello, Deliver, Done, Farewell
 from motet.protocol.traits import is_soft
 from motet.testing.clock import Timers, VirtualClock
 from motet.testing.history import LoggedCut
@@ -122,7 +122,7 @@ class SimulatedProcess(ABC):
         if self._inbox is not None:
             self._inbox.append((self.receive, end, frame))
         elif self.core is not None and not end.ended:
-            if type(frame) is Goodnight:
+            if type(frame) is Farewell:
                 self.cluster.network.close(end)
                 self.lost(end)
             else:
@@ -417,7 +417,7 @@ class SimulatedBroker(SimulatedProcess):
                 self.timers.cancel(timer.key)
         for close in out.close:
             if close.connection in self.ends:
-                self._put(close.connection, Goodnight(close.error, close.text), own)
+                self._put(close.connection, Farewell(close.error, close.text), own)
 
     def _write(self, items: list[LogItem]) -> None:
         """Append to the pubend's log, which first drops acknowledged records and any excess."""
@@ -465,7 +465,7 @@ class SimulatedBroker(SimulatedProcess):
         end = self.ends.get(number)
         if end is None or end.ended:
             return
-        if type(frame) is Goodnight:
+        if type(frame) is Farewell:
             end.ended = True
         position = own if is_soft(frame) else self.journal.appended
         if end.held or position > self._passed(end):
@@ -520,7 +520,7 @@ class SimulatedBroker(SimulatedProcess):
         if type(frame) is Done:
             self.cluster.answer_leaves(end, frame)
         network.carry(end, frame)
-        if type(frame) is Goodnight:
+        if type(frame) is Farewell:
             network.close(end)
             self.lost(end)
 
@@ -620,7 +620,7 @@ class SimulatedMate(SimulatedProcess):
                 text = f"{self.name} expelled {who}: {close.error}: {close.text}"
                 self.cluster.history.odd("invariants", text)
             end.ended = True
-            self.cluster.network.carry(end, Goodnight(close.error, close.text))
+            self.cluster.network.carry(end, Farewell(close.error, close.text))
             self.cluster.network.close(end)
             self.lost(end)
 
@@ -671,8 +671,8 @@ class Cells:
 
     def watch(self, name: str, given: Input, out: Output) -> None:
         """A frame that came sideways must not go sideways again."""
-        came = type(given) is Received and type(given.frame) is Sideways
-        if came and any(type(frame) is Sideways for _, frame in out.send):
+        came = type(given) is Received and type(given.frame) is SidewaysFrame
+        if came and any(type(frame) is SidewaysFrame for _, frame in out.send):
             self._cluster.history.odd("invariants", f"{name} carries sideways what came so")
 
     def inspect(self, when: str) -> None:

@@ -15,14 +15,14 @@ from msgspec import Raw
 from motet.audit.records import EventRecord, OperationRecord, SessionRecord
 from motet.client.session.machine import ClientMachine, Kind
 from motet.client.session.state import (
-    Brought,
     Concluded,
+    ConnectionEnd,
     Dismissed,
     Failure,
     Missed,
-    Parted,
+    ReceivedInvitation,
     Resolved,
-    Summoned,
+    StreamBatch,
 )
 from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError, TooLate
 from motet.model import Filter, Value, encode_event
@@ -351,7 +351,7 @@ class SimulatedClient:
                 cluster.network.carry(self.end, frame)
         for happened in effects.happened:
             match happened:
-                case Brought():
+                case StreamBatch():
                     self._process_soon(happened.pubend, happened.upto)
                 case Missed(pubend, _, last):
                     # The gap of a lost session has no end, but a cursor needs one.
@@ -362,11 +362,11 @@ class SimulatedClient:
                     self.calls[handle].answers.append((cluster.agenda.now, answer))
                     if self.dealer is not None:
                         self.dealer.resolved(happened)
-                case Summoned() if self.dealer is not None:
+                case ReceivedInvitation() if self.dealer is not None:
                     self.dealer.called(happened)
                 case Concluded() if self.dealer is not None:
                     self.dealer.concluded(happened)
-                case Parted(failure) | Dismissed(failure):
+                case ConnectionEnd(failure) | Dismissed(failure):
                     self._dismissed(failure)
 
     def _validate(self, what: str) -> None:
@@ -377,7 +377,7 @@ class SimulatedClient:
             self.cluster.broken(self.name, what, problem)
 
     def _dismissed(self, failure: Failure) -> None:
-        """The broker said goodnight and closes; so do we."""
+        """The broker has sent a `Farewell` and closes; so do we."""
         if failure.error == Fenced.__name__:
             now, epoch = self.cluster.agenda.now, self.machine.epoch
             self.cluster.history.fencings.append(Fencing(self.name, self.instance, epoch, now))

@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+from motet.audit.files import HistoryWriter
 from motet.audit.records import (
     ABORTED,
     ADDITIONS,
@@ -34,7 +35,6 @@ from motet.audit.records import (
     session_row,
     transaction_row,
 )
-from motet.audit.writing import HistoryWriter
 from motet.model import Hop, OpId
 from motet.testing.topology import Edge, Tree, edge_of
 

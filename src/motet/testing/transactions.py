@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from motet.audit.records import EventRecord, OperationRecord
 from motet.client.plan import Plan, Planned
-from motet.client.session.state import Concluded, Kind, Resolved, Summoned
+from motet.client.session.state import Concluded, Kind, ReceivedInvitation, Resolved
 from motet.errors import MotetError
 from motet.model import Filter, Value, decode_body, encode_event
 from motet.protocol.session.messages import (
@@ -146,7 +146,7 @@ class Dealer:
 
     # ── taking part ──────────────────────────────────────────────────────────────────────
 
-    def called(self, news: Summoned) -> None:
+    def called(self, news: ReceivedInvitation) -> None:
         invited, random = news.invited, self._random
         self.open[invited.tx] = None
         chance = random.random()

@@ -90,7 +90,7 @@ def _tell_request(frame: object) -> str:
             return f"publish {shown} from number {first} on"
         case session.Goodbye():
             return "goodbye"
-        case session.Goodnight(error, text):
+        case session.Farewell(error, text):
             return f"goodnight: {error} {text}".rstrip()
     return _tell_stream(frame)
 
@@ -165,7 +165,7 @@ def _tell_transaction(frame: object) -> str:
             return f"{tx_of(tx)} is {told} as {number}" + (text and f": {text}")
         case session.Over(sequence):
             return f"{number_of(sequence)} is over"
-        case session.HowFar():
+        case session.ProgressQuery():
             return "how far are you?"
     return repr(frame)
 

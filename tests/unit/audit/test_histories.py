@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from motet.audit.recording import Recording
+from motet.audit.files import HistoryWriter, read_table, write_part
+from motet.audit.recorder import Recording
 from motet.audit.schema import NAMED, TABLES, arrow_schema, spark_schema
-from motet.audit.writing import HistoryWriter, read_table, write_part
 from motet.errors import MisuseError
 from motet.model import decode_body, encode_event
 from motet.testing.history import write_history
@@ -109,11 +109,11 @@ def test_a_damaged_or_foreign_history_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match=r"b\.parquet cannot be read"):
         read_table(tmp_path, "reached")
     pq.write_table(pa.table({"run": ["r"], "process": ["p"]}), broken)
-    with pytest.raises(MisuseError, match="of no history: it has no column 'pubend'"):
+    with pytest.raises(MisuseError, match="not a history file: it has no column 'pubend'"):
         read_table(tmp_path, "reached")
     columns = {name: ["x"] for name in arrow_schema("reached").names}
     pq.write_table(pa.table(columns), broken)
-    with pytest.raises(MisuseError, match=r"b\.parquet is of no history"):
+    with pytest.raises(MisuseError, match=r"b\.parquet is not a history file"):
         read_table(tmp_path, "reached")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -32,6 +33,7 @@ from motet.protocol.routing.messages import Complete
 from motet.protocol.session import messages as session
 from motet.protocol.traits import TRAITS
 from motet.runtime.codec import decode
+from tests.unit.examples import frames
 
 OP = OpId("c", "A-1", 1)
 GOLDEN = Path(__file__).parents[2] / "golden" / "frames.json"
@@ -43,15 +45,15 @@ BY_HAND: list[Frame] = [
     session.ClientHello(PROTOCOL_VERSION, "carol"),
     session.Publish(1, []),
 ]
-"""Frames whose content must fit the broker; all others come from the golden ones. A frame that is
-in neither is new, and belongs here."""
+"""Frames whose content must fit the broker. All others come from the golden ones, and those that
+are newer from the examples of their rooms."""
 
 
 def examples() -> Iterator[Frame]:
     yield from BY_HAND
     known = {type(frame) for frame in BY_HAND}
-    for each in json.loads(GOLDEN.read_text())["frames"]:
-        frame = decode(bytes.fromhex(each["bytes"]))
+    golden = (bytes.fromhex(each["bytes"]) for each in json.loads(GOLDEN.read_text())["frames"])
+    for frame in chain(map(decode, golden), frames()):
         if type(frame) not in known:
             known.add(type(frame))
             yield frame

@@ -34,7 +34,7 @@ def request(
     [
         (request(since=-1), "since is a tick"),
         (request(upto=LAST_TICK + 1), "upto is a tick"),
-        (request(most_rows=0), "gets nowhere"),
+        (request(most_rows=0), "most_rows must be at least 1"),
         (request(columns=()), "ask for 1 to 256 columns"),
         (request(columns=tuple(Wanted(f"a{n}", f"a{n}") for n in range(MAX_COLUMNS + 1))), "257"),
         (request(columns=(Wanted("nothing"),)), "'nothing' is no column of a stream"),
@@ -42,7 +42,7 @@ def request(
         (request(columns=(Wanted("x", "1x"),)), "cannot name an attribute"),
         (request(kinds=()), "kinds of records"),
         (request(kinds=("event", "secret")), "kinds of records"),
-        (request(kinds=("start",)), "leave 'event'"),
+        (request(kinds=("start",)), "must include 'event'"),
     ],
 )
 def test_senseless_requests_are_refused(asked: ReadRequest, text: str) -> None:

@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from motet.protocol.cell.belief import MOST_DOUBTED, Beliefs, counts
-from motet.protocol.cell.messages import Said
+from motet.protocol.cell.messages import MemberFrame
 from motet.protocol.delivery.messages import AckExpected, AckUp, Knowledge, Nack
 from motet.protocol.delivery.spans import Span
 from motet.protocol.link.machine import LinkRecord
@@ -19,8 +19,8 @@ OURS = LinkRecord("C", life=7, incarnation=3, asked=5, told=4)
 EVENT = Publication("alice", 1, Raw(b""))
 
 
-def said(frame: Any, *, sync: int = 1, asked: int = 4, told: int = 5, life: int = 3) -> Said:
-    return Said("c1", sync, life, 7, asked, told, frame)
+def said(frame: Any, *, sync: int = 1, asked: int = 4, told: int = 5, life: int = 3) -> MemberFrame:
+    return MemberFrame("c1", sync, life, 7, asked, told, frame)
 
 
 def silence(since: int, upto: int) -> Knowledge:

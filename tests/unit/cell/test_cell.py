@@ -10,7 +10,7 @@ import pytest
 from motet.broker.core.cell.mate import MateCore
 from motet.errors import NoClientsHere
 from motet.protocol.cell import belief
-from motet.protocol.cell.messages import Said, Sideways
+from motet.protocol.cell.messages import MemberFrame, SidewaysFrame
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION
@@ -148,7 +148,7 @@ def test_a_member_without_links_passes_frames_to_its_mate_once() -> None:
     core = scene.cores["Bm"]
     carry = core.bundle._carry
 
-    def watch(frame: Sideways, out: Any) -> None:
+    def watch(frame: SidewaysFrame, out: Any) -> None:
         carried.append(frame)
         carry(frame, out)
 
@@ -158,7 +158,7 @@ def test_a_member_without_links_passes_frames_to_its_mate_once() -> None:
     scene.event(1)
     assert scene.delivered(scene.bob) == [1, 2]
     assert carried
-    assert all(isinstance(each.said, Said) and each.said.origin == "B" for each in carried)
+    assert all(isinstance(each.said, MemberFrame) and each.said.origin == "B" for each in carried)
 
 
 def test_a_cell_acknowledges_when_those_below_it_have() -> None:

@@ -21,7 +21,7 @@ from motet.protocol.session.messages import (
     Delivery,
     Done,
     Failed,
-    Goodnight,
+    Farewell,
     Published,
     Refusal,
     Welcome,
@@ -244,7 +244,7 @@ def test_a_goodbye_ends_the_session(scene: Scene) -> None:
 
 
 def test_a_refused_session_is_reported(scene: Scene) -> None:
-    scene.received(Goodnight("VersionError", "you are too old"))
+    scene.received(Farewell("VersionError", "you are too old"))
     scene.take()
     assert scene.oddities() == ["sessions"]
 
@@ -253,7 +253,7 @@ def test_a_fencing_is_recorded_and_left_to_the_checker(scene: Scene) -> None:
     (opening,) = scene.history.openings
     assert (opening.client, opening.epoch, opening.resume) == ("ann", "B1-1.1", None)
     scene.chronicle.at = 7.0
-    scene.received(Goodnight("Fenced", "another one came"))
+    scene.received(Farewell("Fenced", "another one came"))
     scene.take()
     assert scene.oddities() == []
     (fencing,) = scene.history.fencings

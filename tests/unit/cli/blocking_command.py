@@ -10,7 +10,7 @@ import sys
 import time
 
 from motet.cli.console import say
-from motet.cli.interrupt import interruptible, until_enough
+from motet.cli.interrupt import interruptible, until_stop_request
 from motet.errors import MotetError
 
 FAMILY = "sleep 60 & echo $!; exec sleep 60"
@@ -26,9 +26,9 @@ def job(kind: str) -> int:
     assert child.stdout is not None
     family = f"{child.pid} {child.stdout.readline().strip()}"
     if kind == "twice":
-        with until_enough("enough of the first part") as enough:
+        with until_stop_request("enough of the first part") as stop_request:
             say(family)  # from here on it may be interrupted
-            while not enough:
+            while not stop_request:
                 time.sleep(0.01)
         say("the second part")
     else:

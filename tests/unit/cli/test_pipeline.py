@@ -10,8 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from motet.audit.files import write_part
 from motet.audit.verdicts import Audit, Finding
-from motet.audit.writing import write_part
 from motet.cli import pipeline
 from motet.cli.main import run
 

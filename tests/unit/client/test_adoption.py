@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from motet.client.session.machine import ClientMachine
-from motet.client.session.state import Brought, Failure, Missed, Resolved, Settled, Welcomed
+from motet.client.session.state import Failure, Missed, Resolved, Settled, StreamBatch, Welcomed
 from motet.errors import MisuseError, ProtocolError, TooLate
 from motet.model import Filter
 from motet.protocol.delivery.messages import Delivered
@@ -22,7 +22,7 @@ from motet.protocol.session.messages import (
     Publish,
     Published,
     Ready,
-    Stands,
+    StandingEntry,
     SubscribeRequest,
     UnsubscribeRequest,
     Welcome,
@@ -38,7 +38,9 @@ def durable(**options: Any) -> ClientMachine:
     return machine
 
 
-def left(*standing: Stands, requests: int = 7, published: int = 5, taken: int = 5) -> Welcome:
+def left(
+    *standing: StandingEntry, requests: int = 7, published: int = 5, taken: int = 5
+) -> Welcome:
     """What a broker says to a process that finds a session."""
     return Welcome(
         "B1", "B1-1.1", True, published, 60.0, requests=requests, taken=taken, standing=standing
@@ -60,7 +62,7 @@ def events(*ticks: int) -> Delivered:
 def test_requests_go_on_where_the_session_is() -> None:
     machine = durable()
     machine.take()
-    stands = (Stands(3, "subscribe", "f", F), Stands(5, "advertise", "g", G))
+    stands = (StandingEntry(3, "subscribe", "f", F), StandingEntry(5, "advertise", "g", G))
     assert sent(machine, left(*stands)) == []
     assert [(o.kind, o.name, o.filter) for o in machine.requests.in_force()] == [
         ("subscribe", "f", F),
@@ -79,7 +81,7 @@ def test_requests_go_on_where_the_session_is() -> None:
 def test_an_unanswered_operation_of_the_session_is_requested_again() -> None:
     machine = durable()
     machine.take()
-    (again,) = sent(machine, left(Stands(3, "subscribe", "f", F, answered=False)))
+    (again,) = sent(machine, left(StandingEntry(3, "subscribe", "f", F, answered=False)))
     assert isinstance(again, SubscribeRequest)
     assert again.sequence == 3
     (operation,) = machine.requests.in_force()
@@ -95,7 +97,7 @@ def test_operations_requested_before_the_welcome_are_matched_with_the_session() 
     other = machine.request("subscribe", G, name="g")
     third = machine.request("advertise", G, name="h")
     machine.take()
-    standing = (Stands(3, "subscribe", "f", F), Stands(4, "subscribe", "g", F))
+    standing = (StandingEntry(3, "subscribe", "f", F), StandingEntry(4, "subscribe", "g", F))
     machine.received(left(*standing))
     effects = machine.take()
     assert [(type(f), f.sequence) for f in effects.send] == [(AdvertiseRequest, 8)]  # type: ignore[union-attr]
@@ -131,9 +133,9 @@ def test_own_cursors_are_told_and_nothing_below_them_comes_through() -> None:
     (hello,) = machine.take().send
     assert isinstance(hello, ClientHello)
     assert (hello.cursors, hello.keep_s, hello.hold) == ({"P": 10}, 60.0, True)
-    sent(machine, left(Stands(3, "subscribe", "f", F)))
+    sent(machine, left(StandingEntry(3, "subscribe", "f", F)))
     machine.received(events(9, 10, 11))
-    assert [e.ticks for e in machine.take().happened if isinstance(e, Brought)] == [[11]]
+    assert [e.ticks for e in machine.take().happened if isinstance(e, StreamBatch)] == [[11]]
 
 
 def test_without_a_session_cursors_are_where_subscriptions_begin() -> None:
@@ -173,14 +175,14 @@ def test_a_lost_session_is_rebuilt_from_the_logs() -> None:
     machine.received(lost)
     told = machine.take().happened
     assert Missed("P", 21, 30) in told
-    (brought,) = [e for e in told if isinstance(e, Brought)]
+    (brought,) = [e for e in told if isinstance(e, StreamBatch)]
     assert (brought.ticks, brought.every) == ([35], (handle,))
 
 
 def test_since_is_refused_after_the_client_has_read_the_log() -> None:
     machine = durable()
     machine.take()
-    sent(machine, left(Stands(3, "subscribe", "f", F)), events(9))
+    sent(machine, left(StandingEntry(3, "subscribe", "f", F)), events(9))
     for since in ({"": 0}, {"P": 3}):
         with pytest.raises(TooLate, match="up to tick 9"):
             machine.request("subscribe", G, since=since)
@@ -190,7 +192,7 @@ def test_since_is_refused_after_the_client_has_read_the_log() -> None:
 def test_a_process_leaves_and_its_session_stays() -> None:
     machine = durable()
     machine.take()
-    sent(machine, left(Stands(3, "subscribe", "f", F)))
+    sent(machine, left(StandingEntry(3, "subscribe", "f", F)))
     (handle,) = list(machine.requests.standing)
     machine.goodbye(done={handle: {"P": 7}})
     assert machine.take().send == [Goodbye(stay=True, done={3: {"P": 7}})]
@@ -211,7 +213,7 @@ def test_a_name_conflict_fails_only_the_new_request() -> None:
     machine = durable()
     handle = machine.request("subscribe", F, name="f")
     machine.take()
-    machine.received(left(Stands(3, "subscribe", "f", G)))
+    machine.received(left(StandingEntry(3, "subscribe", "f", G)))
     (failed,) = [e for e in machine.take().happened if isinstance(e, Resolved)]
     assert failed.handle == handle
     assert isinstance(failed.failure, Failure)

@@ -10,10 +10,10 @@ from msgspec import Raw
 from motet.client.session.machine import MAX_REQUESTS, MOVES, ClientMachine
 from motet.client.session.state import (
     Arrived,
+    ConnectionEnd,
     Dismissed,
     Failure,
     Lapsed,
-    Parted,
     Resolved,
     Settled,
     Welcomed,
@@ -30,8 +30,8 @@ from motet.protocol.session.messages import (
     Delivery,
     Done,
     Failed,
+    Farewell,
     Goodbye,
-    Goodnight,
     Publish,
     Published,
     Refusal,
@@ -136,7 +136,7 @@ def test_a_broker_with_an_old_copy_of_its_state_is_not_asked_again() -> None:
     machine.opened()
     machine.received(welcome())
     machine.request("subscribe", F)
-    machine.received(Goodnight("StaleState", "move the folder away"))
+    machine.received(Farewell("StaleState", "move the folder away"))
     failure = Failure("StaleState", "move the folder away")
     assert happened(machine)[-2:] == [Resolved(1, failure), Dismissed(failure)]
     assert machine.state == "ended"
@@ -275,12 +275,12 @@ def test_an_impossible_heartbeat_is_a_protocol_error_of_the_broker(heartbeat_s: 
         ("annotations", False),  # an attribute of the module, but no error
     ],
 )
-def test_which_goodnights_are_final(error: str, final: bool) -> None:
+def test_which_farewells_are_final(error: str, final: bool) -> None:
     machine = opened()
     handle = machine.request("subscribe", F)
     machine.publish(bodies("a", "b"))
     machine.take()
-    machine.received(Goodnight(error, "why"))
+    machine.received(Farewell(error, "why"))
     why = Failure(error, "why")
     if final:
         told = [Resolved(handle, why), Settled(2, (), why), Dismissed(why)]
@@ -291,7 +291,7 @@ def test_which_goodnights_are_final(error: str, final: bool) -> None:
             machine.publish(bodies("c"))
         assert not machine.can_publish
     else:
-        assert (happened(machine), machine.state) == ([Parted(why)], "offline")
+        assert (happened(machine), machine.state) == ([ConnectionEnd(why)], "offline")
     machine.closed()
 
 
@@ -299,7 +299,7 @@ def refuse(machine: ClientMachine, error: str) -> list[Any]:
     """Come back, and be sent away before the welcome."""
     machine.opened()
     machine.take()
-    machine.received(Goodnight(error, "why"))
+    machine.received(Farewell(error, "why"))
     told = happened(machine)
     machine.closed()
     return told
@@ -307,10 +307,10 @@ def refuse(machine: ClientMachine, error: str) -> list[Any]:
 
 def test_three_protocol_errors_in_a_row_end_the_client() -> None:
     machine = opened()
-    machine.received(Goodnight("ProtocolError", "why"))
-    assert happened(machine) == [Parted(Failure("ProtocolError", "why"))]
+    machine.received(Farewell("ProtocolError", "why"))
+    assert happened(machine) == [ConnectionEnd(Failure("ProtocolError", "why"))]
     machine.closed()
-    assert refuse(machine, "FrameError") == [Parted(Failure("FrameError", "why"))]
+    assert refuse(machine, "FrameError") == [ConnectionEnd(Failure("FrameError", "why"))]
     assert refuse(machine, "ProtocolError") == [Dismissed(Failure("ProtocolError", "why"))]
     assert machine.state == "ended"
 
@@ -322,7 +322,9 @@ def test_blame_is_counted_in_a_row_only(between: str) -> None:
     machine.closed()
     for upto in range(1, 6):
         for _ in range(2):
-            assert refuse(machine, "ProtocolError") == [Parted(Failure("ProtocolError", "why"))]
+            assert refuse(machine, "ProtocolError") == [
+                ConnectionEnd(Failure("ProtocolError", "why"))
+            ]
         if between == "another reason":
             refuse(machine, "Disconnected")
             continue
@@ -338,9 +340,9 @@ def test_a_request_that_the_broker_refuses_after_every_welcome_is_not_repeated_f
     why = Failure("ProtocolError", "why")
     machine.take()
     for last in (False, False, True):
-        machine.received(Goodnight("ProtocolError", "why"))
+        machine.received(Farewell("ProtocolError", "why"))
         told = happened(machine)
-        assert told == ([Resolved(handle, why), Dismissed(why)] if last else [Parted(why)])
+        assert told == ([Resolved(handle, why), Dismissed(why)] if last else [ConnectionEnd(why)])
         if not last:
             again, _ = reopen(machine, welcome(resumed=True))
             assert again == [SubscribeRequest(1, F)]
@@ -359,7 +361,7 @@ def test_goodbye_ends_everything_that_is_open() -> None:
     assert effects.send == [Goodbye()]
     assert effects.happened == [Resolved(handle, closed), Settled(1, (), closed)]
     late = (Done(1), Published(1), welcome(), Deliver([]), Delivered("p", 1))
-    for frame in (*late, Goodnight("Fenced", "")):
+    for frame in (*late, Farewell("Fenced", "")):
         machine.received(frame)
     machine.closed()
     machine.validate()

@@ -18,8 +18,8 @@ from motet.protocol.session.messages import (
     ClientHello,
     Done,
     Failed,
+    Farewell,
     Goodbye,
-    Goodnight,
     Publish,
     Published,
     Refusal,
@@ -203,15 +203,15 @@ class Fates(RuleBasedStateMachine):
 
     @precondition(lambda self: self.client.state in ("greeting", "open"))
     @rule(error=st.sampled_from(["Disconnected", "ProtocolError"]))
-    def goodnight(self, error: str) -> None:
+    def farewell(self, error: str) -> None:
         self.wire.clear()
-        self.client.received(Goodnight(error, ""))
+        self.client.received(Farewell(error, ""))
 
     @precondition(lambda self: self.made > 15 and self.client.state == "open")
     @rule(fenced=st.booleans())
     def end(self, fenced: bool) -> None:
         if fenced:
-            self.client.received(Goodnight("Fenced", ""))
+            self.client.received(Farewell("Fenced", ""))
         else:
             self.client.goodbye()
 

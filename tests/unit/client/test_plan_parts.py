@@ -5,7 +5,14 @@ from __future__ import annotations
 from msgspec import Raw
 
 from motet.client.session.machine import ClientMachine
-from motet.client.session.state import Brought, Concluded, Finished, Operation, Resolved, Summoned
+from motet.client.session.state import (
+    Concluded,
+    Finished,
+    Operation,
+    ReceivedInvitation,
+    Resolved,
+    StreamBatch,
+)
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import (
@@ -15,7 +22,7 @@ from motet.protocol.session.messages import (
     ExecuteRequest,
     Failed,
     Over,
-    Stands,
+    StandingEntry,
     SubscribeRequest,
     UnsubscribeRequest,
     Welcome,
@@ -25,8 +32,8 @@ from tests.unit.client.test_machine import F, G, happened, opened, reopen, sent,
 
 TX, T2 = "zoe/B1-9/1", "zoe/B1-9/2"
 FIRST = GRANTED + 1
-BEGUN = Stands(FIRST, "subscribe", "g", G)
-OFFER = Stands(GRANTED + 2, "advertise", "offer", F)
+BEGUN = StandingEntry(FIRST, "subscribe", "g", G)
+OFFER = StandingEntry(GRANTED + 2, "advertise", "offer", F)
 
 
 def willing() -> ClientMachine:
@@ -47,7 +54,7 @@ def delivered(*ticks: int, number: int = FIRST) -> Delivered:
 
 def brought(machine: ClientMachine) -> list[tuple[int, ...]]:
     """The ticks that have arrived, each with the handles that it is for."""
-    told = [each for each in happened(machine) if isinstance(each, Brought)]
+    told = [each for each in happened(machine) if isinstance(each, StreamBatch)]
     return [(tick, *each.every) for each in told for tick in each.ticks]
 
 
@@ -276,7 +283,7 @@ def test_the_decision_is_heard_before_the_events() -> None:
     machine = willing()
     machine.received(delivered(5))
     machine.received(Decided(TX, 7, True, "", (BEGUN,)))
-    assert [type(each) for each in happened(machine)] == [Concluded, Brought]
+    assert [type(each) for each in happened(machine)] == [Concluded, StreamBatch]
 
 
 def test_deliveries_after_one_that_waits_for_a_decision_wait_too() -> None:
@@ -350,4 +357,4 @@ def test_a_later_process_finds_what_a_plan_has_left() -> None:
 def test_a_plan_calls_no_invitation_handler() -> None:
     machine = willing()
     machine.received(Decided(TX, 7, True, "", (BEGUN,), (2,)))
-    assert not [each for each in happened(machine) if isinstance(each, Summoned)]
+    assert not [each for each in happened(machine) if isinstance(each, ReceivedInvitation)]

@@ -17,7 +17,7 @@ from msgspec import Raw
 from motet.client import subscription as subscription_module
 from motet.client.registrations import Arrivals, check_callback
 from motet.client.session.machine import ClientMachine
-from motet.client.session.state import Arrived, Brought, Missed
+from motet.client.session.state import Arrived, Missed, StreamBatch
 from motet.client.subscription import Callback, OnLoss, Progress, Registration, Subscription, finish
 from motet.errors import EventsLost, MisuseError
 from motet.model import EVERYTHING, Event, encode_event
@@ -84,7 +84,7 @@ class Scene:
         upto = upto or ticks[-1]
         self.machine.received(Delivered(pubend, upto, list(ticks), batch, every, each or [], lost))
         for happening in self.machine.take().happened:
-            if isinstance(happening, Brought):
+            if isinstance(happening, StreamBatch):
                 self.arrivals.brought(happening)
             elif isinstance(happening, Missed):
                 self.arrivals.missed(happening)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec import Raw
 
 from motet.client.session.machine import ClientMachine
-from motet.client.session.state import Brought, Missed
+from motet.client.session.state import Missed, StreamBatch
 from motet.errors import ProtocolError
 from motet.model import Filter
 from motet.protocol.delivery.messages import Delivered
@@ -79,11 +79,11 @@ def come_back(machine: ClientMachine, answer: Welcome) -> tuple[ClientHello, lis
 def test_a_batch_goes_to_its_subscriptions() -> None:
     machine = subscribed(3)
     assert hear(machine, delivered(3, 5, upto=9, every=(1, 3))) == [
-        Brought("p", 9, [3, 5], events(3, 5), (1, 3), [])
+        StreamBatch("p", 9, [3, 5], events(3, 5), (1, 3), [])
     ]
     each = [(1,), (2, 3)]
     assert hear(machine, delivered(12, 14, each=each)) == [
-        Brought("p", 14, [12, 14], events(12, 14), (), each)
+        StreamBatch("p", 14, [12, 14], events(12, 14), (), each)
     ]
     assert machine.streams.received == {"p": 14}
 
@@ -102,11 +102,11 @@ def test_events_received_before_are_not_reported_again() -> None:
     assert hear(machine, delivered(3, 5, upto=5)) == []
     each = [(1,), (2,), (1,), (1, 2)]
     assert hear(machine, delivered(3, 5, 7, 9, each=each)) == [
-        Brought("p", 9, [7, 9], events(7, 9), (), each[2:])
+        StreamBatch("p", 9, [7, 9], events(7, 9), (), each[2:])
     ]
     assert hear(machine, delivered(5, 7, upto=12)) == []  # silence, but the cursor moves
     assert machine.streams.received == {"p": 12}
-    assert hear(machine, delivered(12, 13)) == [Brought("p", 13, [13], events(13), (1,), [])]
+    assert hear(machine, delivered(12, 13)) == [StreamBatch("p", 13, [13], events(13), (1,), [])]
 
 
 def test_a_hello_says_how_far_each_pubend_has_come() -> None:
@@ -114,7 +114,7 @@ def test_a_hello_says_how_far_each_pubend_has_come() -> None:
     hear(machine, delivered(3, upto=6), delivered(4, pubend="q"))
     hello, _ = come_back(machine, welcome(resumed=True))
     assert (hello.resume, hello.cursors) == ("B1-1", {"p": 6, "q": 4})
-    assert hear(machine, delivered(3, 7)) == [Brought("p", 7, [7], events(7), (1,), [])]
+    assert hear(machine, delivered(3, 7)) == [StreamBatch("p", 7, [7], events(7), (1,), [])]
 
 
 def test_a_new_session_begins_new_streams() -> None:
@@ -127,7 +127,9 @@ def test_a_new_session_begins_new_streams() -> None:
     assert machine.streams.received == {}
     machine.processed("p", 60)  # of the session before: nothing that the broker waits for
     assert machine.take().send == []
-    assert hear(machine, Done(1), delivered(20)) == [Brought("p", 20, [20], events(20), (1,), [])]
+    assert hear(machine, Done(1), delivered(20)) == [
+        StreamBatch("p", 20, [20], events(20), (1,), [])
+    ]
     assert come_back(machine, welcome("B1-2", resumed=True))[0].cursors == {"p": 20}
 
 
@@ -148,9 +150,9 @@ def test_losses_are_reported_in_order() -> None:
     lost = ((1, 4), (7, 7), (30, 40))
     assert hear(machine, delivered(5, 9, 20, upto=40, each=each, lost=lost)) == [
         Missed("p", 1, 4),
-        Brought("p", 6, [5], events(5), (), [(1,)]),
+        StreamBatch("p", 6, [5], events(5), (), [(1,)]),
         Missed("p", 7, 7),
-        Brought("p", 29, [9, 20], events(9, 20), (), each[1:]),
+        StreamBatch("p", 29, [9, 20], events(9, 20), (), each[1:]),
         Missed("p", 30, 40),
     ]
 
@@ -162,9 +164,9 @@ def test_a_loss_is_told_once() -> None:
     frame = delivered(5, 9, 13, lost=lost)
     assert hear(machine, frame) == [
         Missed("p", 6, 8),
-        Brought("p", 10, [9], events(9), (1,), []),
+        StreamBatch("p", 10, [9], events(9), (1,), []),
         Missed("p", 11, 12),
-        Brought("p", 13, [13], events(13), (1,), []),
+        StreamBatch("p", 13, [13], events(13), (1,), []),
     ]
     assert hear(machine, frame, Delivered("p", 12, lost=((6, 12),))) == []
 
@@ -316,7 +318,7 @@ class Redelivery(RuleBasedStateMachine):
             assert frame.upto <= self.client.streams.received[frame.pubend]
             self.acked[frame.pubend] = max(self.acked[frame.pubend], frame.upto)
         for told in effects.happened:
-            if isinstance(told, Brought):
+            if isinstance(told, StreamBatch):
                 self.told[told.pubend] += told.ticks
                 which = told.each or [told.every] * len(told.ticks)
                 assert which == [(self.log[told.pubend][tick],) for tick in told.ticks]

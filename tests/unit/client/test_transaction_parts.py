@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from motet.client.session.machine import ClientMachine
-from motet.client.session.state import Concluded, Failure, Finished, Lapsed, Resolved, Summoned
+from motet.client.session.state import (
+    Concluded,
+    Failure,
+    Finished,
+    Lapsed,
+    ReceivedInvitation,
+    Resolved,
+)
 from motet.errors import NoSuchOperation
 from motet.model import OpId
 from motet.protocol.session.messages import (
@@ -169,10 +176,10 @@ def test_a_repeated_invitation_calls_the_handler_once() -> None:
     invited = Invited("bob/B2-1/1", 5.0, "00000001/alice", OpId("bob", "B2-1", 2), b"")
     machine.received(invited)
     machine.received(invited)  # the connection had broken
-    assert happened(machine) == [Summoned(invited)]
+    assert happened(machine) == [ReceivedInvitation(invited)]
     machine.received(Decided("bob/B2-1/1", 3, False, "no"))
     machine.received(invited)
-    assert Summoned(invited) in happened(machine)
+    assert ReceivedInvitation(invited) in happened(machine)
 
 
 def test_repeated_answers_change_nothing() -> None:

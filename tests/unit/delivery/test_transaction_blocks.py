@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from motet.protocol.delivery.blocks import MOST_BLOCKS, CutProgress, Cuts, Together
+from motet.protocol.delivery.blocks import MOST_BLOCKS, BlockQueues, CutProgress, Cuts
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.delivery.spans import CutRecord
 from motet.protocol.delivery.subend import Position
@@ -30,8 +30,8 @@ class Client:
         self.positions = {each: Position("c", 0) for each in pubends or (A, B)}
         self.cuts = {A: Cuts(), B: Cuts()}
         self.gone: list[str] = []
-        self.holders: dict[str, Together] = {}
-        self.together = Together("c", self.positions, self._standing, self.holders)
+        self.holders: dict[str, BlockQueues] = {}
+        self.block_queues = BlockQueues("c", self.positions, self._standing, self.holders)
         self.got: list[tuple[str, int]] = []
         self.frames: list[Delivered] = []
 
@@ -46,11 +46,11 @@ class Client:
             self.cuts[told.pubend].note(each)
         if told.pubend in self.positions:
             self.positions[told.pubend].given = told.upto
-        self._take(self.together.pass_by(told, self.cuts[told.pubend]))
+        self._take(self.block_queues.pass_by(told, self.cuts[told.pubend]))
         self.move()
 
     def move(self) -> None:
-        self._take(self.together.release())
+        self._take(self.block_queues.release())
 
     def _take(self, frames: list[Delivered]) -> None:
         self.frames += frames
@@ -91,11 +91,11 @@ def test_a_block_does_not_wait_for_a_half_without_local_subscribers() -> None:
     client = Client()
     client.give(frame(A, 12, 11, 12), record(1, 10, "ab"))
     assert client.got == []
-    assert list(client.together.wondering) == [B]
+    assert list(client.block_queues.wondering) == [B]
     client.cuts[B].note(record(1, 20, "c"))
     client.move()
     assert client.got == [], "B has cut, but we are not there"
-    assert not client.together.wondering
+    assert not client.block_queues.wondering
     client.positions[B].given = 21
     client.move()
     assert client.got == [("A", 11), ("A", 12)]
@@ -106,7 +106,7 @@ def test_a_later_cut_shows_that_an_earlier_one_has_passed() -> None:
     client = Client()
     client.positions[B].given = 100
     client.give(frame(A, 12, 11), record(5, 10, "ab"))
-    assert list(client.together.wondering) == [B]
+    assert list(client.block_queues.wondering) == [B]
     client.cuts[B].passed(4, 90)
     client.move()
     assert client.got == []
@@ -150,7 +150,7 @@ def test_a_waiting_block_of_a_pubend_no_longer_read_is_dropped() -> None:
     client = Client()
     client.give(frame(A, 12, 11, 12), record(1, 10, "ab"))
     assert client.positions[A].exempt == 2
-    client.together.leave(A)
+    client.block_queues.leave(A)
     assert client.positions[A].exempt == 0
     assert not client.holders
     client.give(frame(A, 15, 15))

@@ -110,7 +110,7 @@ def test_limits_end_a_read_where_the_next_one_begins(filled: Filled, filter: Fil
             found += rows(items)
             since = items[-1].upto + 1
         assert found == whole
-    with pytest.raises(MisuseError, match="nowhere"):
+    with pytest.raises(MisuseError, match="limit_events must be at least 1"):
         pubend.read(1, limit_events=0)
 
 

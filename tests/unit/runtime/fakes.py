@@ -23,7 +23,7 @@ from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Closed, Input, Output, Received, Remembered
 from motet.protocol.frames import Frame
 from motet.protocol.room import Objection
-from motet.protocol.session.messages import Goodnight
+from motet.protocol.session.messages import Farewell
 from motet.runtime.codec import decode, encode
 from motet.runtime.transport import Accept, Connection, Handler, Listening
 from motet.testing.clock import Agenda
@@ -61,9 +61,9 @@ class FakeConnection:
         return [frame for write in self.writes for frame in write]
 
     @property
-    def goodnight(self) -> Goodnight:
+    def farewell(self) -> Farewell:
         last = self.frames[-1]
-        assert isinstance(last, Goodnight)
+        assert isinstance(last, Farewell)
         return last
 
     def hear(self, *frames: Frame) -> None:

@@ -10,282 +10,31 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from motet.errors import FrameError, PeerError, VersionError
-from motet.model import Filter, OpId, encode_event
-from motet.protocol.cell.messages import (
-    Facts,
-    FactsAck,
-    ImagePart,
-    Inward,
-    MemberHello,
-    Said,
-    Shared,
-    Sideways,
-    Standing,
-)
-from motet.protocol.delivery.messages import AckExpected, AckUp, Delivered, Knowledge, Nack
-from motet.protocol.delivery.spans import CutRecord, Span, StartRecord
-from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
+from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link.messages import (
     Control,
-    ControlAck,
     ControlMessage,
-    Inquire,
     LinkHello,
     Publications,
-    Waiting,
 )
 from motet.protocol.publication import Publication
-from motet.protocol.reading.messages import (
-    CursorAccount,
-    CursorRequest,
-    CursorSet,
-    Described,
-    DescribeRequest,
-    LogStep,
-    Outline,
-    OutlineRequest,
-    PubendAccount,
-    ReadAnswer,
-    ReadRequest,
-    Refused,
-    Wanted,
-)
-from motet.protocol.routing.messages import (
-    Advertise,
-    ClientGone,
-    ClientHere,
-    Complete,
-    Confirmed,
-    Echo,
-    Join,
-    PubendGone,
-    PubendHere,
-    Started,
-    Subscribe,
-    Switched,
-    Unadvertise,
-    Unsubscribe,
-)
 from motet.protocol.session.messages import (
-    AdvertiseRequest,
-    AnswerRequest,
-    BeginRequest,
     ClientHello,
-    CommitRequest,
-    ConsentRequest,
-    Decided,
-    Deliver,
-    Delivery,
     Done,
-    EndRequest,
-    ExecuteRequest,
-    Failed,
-    Goodbye,
-    Goodnight,
-    HowFar,
-    Invited,
-    InviteRequest,
-    OutcomeRequest,
-    Over,
-    Processed,
     Publish,
-    Published,
-    Ready,
-    Refusal,
-    StageRequest,
-    Stands,
     Status,
-    StatusRequest,
     SubscribeRequest,
-    Tag,
-    UnadvertiseRequest,
-    UnsubscribeRequest,
-    Welcome,
-)
-from motet.protocol.sinks.messages import (
-    Attempt,
-    Dropped,
-    DropRequest,
-    RowsRequest,
-    RowsStaged,
-    Sealed,
-    SealRequest,
-    StagedPart,
 )
 from motet.protocol.transactions.messages import (
-    Ask,
-    Begun,
-    Contribution,
-    Decide,
-    Echoed,
-    Effective,
-    Ended,
-    Engage,
-    Engaged,
-    Invite,
     Letter,
     LetterBody,
-    Open,
-    Opening,
-    Prepare,
-    Query,
-    Reply,
-    Settle,
-    Step,
-    Submit,
-    Tell,
-    Verdict,
-    Withdraw,
 )
 from motet.runtime.codec import decode, encode
+from tests.unit.examples import BODY, FILTER, frames
 
-OP = OpId("c", "B1-7", 3)
-FILTER = Filter.parse("process = 'p1' and step between 1 and 9 and name like 'ab%' or x is null")
-BODY = msgspec.Raw(encode_event({"step": 5, "name": "abc", "ok": True, "x": 1.5}, b"payload"))
-PUBLICATION = Publication("c", 9, BODY)
-
-STARTS = (StartRecord(4, OpId("c", "B1-7.1", 2)),)
-SAID = Said("b2", 1, 5, 4, 3, 2, Nack("B1.7", ((1, 2),)), "b1")
-TX = "c/B1-7.1/3"
-TAG = Tag(TX, "00000001/d/00000002")
-STEPS = (Step("subscribe", "1", "x", FILTER), Step("publish", "2", body=bytes(BODY)))
-PART = Contribution(
-    "c", 3, (Begun(OP, FILTER, "1"),), (Ended(OP, FILTER, "2"),), 4, "B1.7", (BODY,), 99, "B2"
-)
-LETTERS: tuple[LetterBody, ...] = (
-    Engage(TX, "d", STEPS, 2.5, ("c", "d"), "key"),
-    Engaged(TX, PART, 2.5, ("c", "d"), "key"),
-    Open(TX, 2.5),
-    Submit(TX, (PART,), "key", True),
-    Withdraw(TX, "B2", "no", "key"),
-    Query(TX, "B2"),
-    Verdict(TX, 7, True),
-    Ask(TX, OP, "B2"),
-    Tell(OP, "committed"),
-    Effective(TX),
-)
-CUT = CutRecord(5, TX, ((OP, 5, False), (OP, 6, True)), ("B1.7",), 6, 7)
-ATTEMPT = Attempt("levels", "query", 4, 0, "17-abc")
-STAGED_PART = StagedPart(0, "17-abc", 3, 99, 12345)
-FRAMES: list[Frame] = [
-    Control(8, tuple(Letter("B3", letter) for letter in LETTERS)),
-    Control(
-        17,
-        (
-            Subscribe(OP, FILTER, tx=TX, ended=True),
-            Started(OP, "B1.7", 4, True),
-            Switched(OP, "B1.7", 5, True),
-            Invite(TX, OP, "00000001", BODY, 2.5, True),
-            Reply(OP, (PART,), 2, "no"),
-            Opening(TX),
-            Prepare(TX),
-            Decide(TX, 7, True, "", PART.begun, PART.ended, ("B1.7",)),
-            Echoed(TX, "prepare", "changed"),
-            Settle(TX),
-        ),
-    ),
-    Knowledge("B1.7", Span(5, 6, [6], [PUBLICATION], (CUT,))),
-    BeginRequest(1, False, 2.5, "key"),
-    ExecuteRequest(2, (("d", STEPS),), 2.5, "key"),
-    SubscribeRequest(3, FILTER, tag=TAG),
-    StageRequest(4, TAG, BODY, 2.5),
-    InviteRequest(5, TAG, BODY, 2.5),
-    AnswerRequest(6, TX, OP, "no"),
-    ConsentRequest(9, 2.5),
-    EndRequest(7, TX, False, "no"),
-    OutcomeRequest(8, TX),
-    CommitRequest(9, "query", 4, (STAGED_PART,), FILTER, takeover=True),
-    CommitRequest(9, "job", None, (STAGED_PART,), FILTER, key="k"),
-    Invited(TX, 2.5, "00000001/c", OP, bytes(BODY), (1, 2)),
-    Decided(TX, 7, False, "no"),
-    Decided(TX, 7, True, added=(Stands(1 << 40, "subscribe", "x", FILTER),), ended=(3, 4)),
-    Over(3),
-    Beat(),
-    LinkHello(PROTOCOL_VERSION, "B1", 5, 4, 3, True, b"secret"),
-    Control(
-        7,
-        (
-            Advertise(OP, FILTER, echo=True, probe=True),
-            Unadvertise(OP, OP),
-            Subscribe(OP, FILTER),
-            Unsubscribe(OP),
-            Echo(OP),
-            ClientHere("c", "B1-7"),
-            ClientGone("c", "B1-7"),
-            Complete(False),
-            PubendHere("B1.7", ("B2", "B1")),
-            PubendGone("B1.7"),
-            Confirmed(OP),
-            Join(OP, "B1.7", 9),
-        ),
-    ),
-    ControlAck(2**40),
-    Publications(1, 2, [PUBLICATION] * 3),
-    Inquire(OP),
-    Waiting(OP, "B1", ("B2", "B3")),
-    ClientHello(PROTOCOL_VERSION, "c", "B1-7", b"secret"),
-    AdvertiseRequest(1, FILTER, False, 2.5),
-    UnadvertiseRequest(2, 1),
-    SubscribeRequest(3, FILTER),
-    UnsubscribeRequest(4, 3, wait=False),
-    Publish(10, [BODY] * 5),
-    Goodbye(True, {1: {"B1.7": 9}}),
-    Ready(),
-    StatusRequest(),
-    Welcome("B1", "B1-7", True, -1, 30.0, (Refusal(9, "E", ""),), 8, 0.5),
-    Done(1),
-    Failed(1, "NotEffective", "not in time", ("B2",)),
-    Published(14, (Refusal(12, "NotAdvertised", "outside"),)),
-    Deliver([Delivery((1, 2), PUBLICATION)] * 2, 7),
-    Delivered("B1.7", 9, [5, 9], [PUBLICATION] * 2, (), [(1,), (1, 2)], ((2, 4),)),
-    Processed("B1.7", 9),
-    Knowledge(
-        "B1.7",
-        Span(3, 9, [5], [PUBLICATION], (StartRecord(4, OpId("c", "B1-7.1", 2)),)),
-        True,
-        True,
-        3,
-    ),
-    Nack("B1.7", ((1, 2), (4, 9)), 3),
-    AckUp("B1.7", 9),
-    AckExpected("B1.7", 9),
-    ReadRequest(PROTOCOL_VERSION, 1, "B1.7", 3, 9, (Wanted("tick"),), FILTER, ("event",), 5),
-    DescribeRequest(PROTOCOL_VERSION, 2),
-    OutlineRequest(PROTOCOL_VERSION, 3, "B1.7", 1, 9, 10, 11, 12, 13, True),
-    Outline(
-        3, "B1.7", 1, 9, 9, False, (LogStep(4, 3, 99), LogStep(9, 2, 9, 7, "a/1/2", ("B1.7",)))
-    ),
-    CursorRequest(PROTOCOL_VERSION, 3, "B1.7", "spark", 9),
-    RowsRequest(PROTOCOL_VERSION, 1, ATTEMPT, 0, FILTER, [BODY]),
-    SealRequest(PROTOCOL_VERSION, 2, ATTEMPT, 1),
-    DropRequest(PROTOCOL_VERSION, 3, "levels", "query", 4),
-    RowsStaged(1),
-    Sealed(2, STAGED_PART),
-    Dropped(3),
-    ReadAnswer(
-        *(1, "B1.7", 3, 9, 9, False, 1, 4),
-        *((Wanted("level", "level", "int"),), {"level": 2}, b"arrow"),
-    ),
-    Described(
-        2, "B1", (PubendAccount("B1.7", 1, 9, 4, 3, 2, 1, 0, 0, (CursorAccount("spark", 9, 1.5),)),)
-    ),
-    CursorSet(3),
-    Refused(4, "MisuseError", "not so"),
-    MemberHello(PROTOCOL_VERSION, "B1", "b2", True),
-    Standing(True, ("B2", "B3")),
-    SAID,
-    Sideways("B2", SAID),
-    Inward("B2", SAID),
-    Shared("B2", 5, 4, 3, AckUp("B1.7", 9)),
-    ImagePart(7, 1, 2, b"part"),
-    Facts(7, (b"one", b"two"), 6),
-    FactsAck(8),
-    HowFar(),
-    Goodnight("Fenced", "another client"),
-    Status({"broker": "B1", "tables": {"n": 1}, "list": [1, 2.5, None, True]}),
-]
-
+FRAMES = frames()
 CONTROL = [message for frame in FRAMES if isinstance(frame, Control) for message in frame.messages]
+LETTERS = [message.body for message in CONTROL if isinstance(message, Letter)]
 
 by_kind = pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
 

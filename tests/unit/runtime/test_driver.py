@@ -42,8 +42,8 @@ from motet.protocol.session.messages import (
     Deliver,
     Delivery,
     Done,
+    Farewell,
     Goodbye,
-    Goodnight,
     Publish,
     Published,
     Refusal,
@@ -214,7 +214,7 @@ async def test_the_driver_obeys_the_order_that_output_states(
         assert done[-2:] == ["reads", "forgotten"]
         assert Persisted(7) in bench.core.inputs
         assert (one.frames, two.frames) == ([Done(1)], [Done(2)])
-        assert three.goodnight.error == "Fenced"
+        assert three.farewell.error == "Fenced"
     stated = [field for field in Output.__struct_fields__ if field not in ("reads", "confirm")]
     assert [field for field in done if field != "reads"] == stated
 
@@ -312,7 +312,7 @@ async def test_a_close_comes_after_what_was_sent_before_it() -> None:
     assert one.closings == []
     assert bench.journal is not None
     bench.journal.sync()
-    assert one.frames == [Done(1), Goodnight("Fenced", "another")]
+    assert one.frames == [Done(1), Farewell("Fenced", "another")]
     assert one.closings
     await asyncio.sleep(0)
     assert bench.core.closed == [1]
@@ -324,7 +324,7 @@ async def test_stopping_makes_durable_and_says_what_was_held() -> None:
     one = bench.dial_in()
     one.hear(HELLO)
     await bench.driver.stop()
-    assert one.frames == [Done(1), Goodnight("Disconnected", "the broker stops")]
+    assert one.frames == [Done(1), Farewell("Disconnected", "the broker stops")]
 
 
 async def test_a_failed_journal_ends_the_broker_and_nothing_held_leaves() -> None:
@@ -338,11 +338,11 @@ async def test_a_failed_journal_ends_the_broker_and_nothing_held_leaves() -> Non
         journal.sync()
         with pytest.raises(DiskFailed, match="disk"):
             await bench.driver.finished()
-    assert [type(frame) for frame in one.frames] == [Goodnight]
+    assert [type(frame) for frame in one.frames] == [Farewell]
     assert (close.called, abandon.called) == (False, True)
 
 
-async def test_a_failed_journal_also_ends_connections_whose_goodnight_it_held() -> None:
+async def test_a_failed_journal_also_ends_connections_whose_farewell_it_held() -> None:
     bench = await slow_bench(Output(persist=[FACT], close=[Close(1, "Fenced", "another")]))
     one = bench.dial_in()
     one.hear(HELLO)
@@ -368,7 +368,7 @@ async def test_a_journal_that_takes_no_facts_ends_the_broker() -> None:
     one.hear(HELLO)
     with pytest.raises(InvariantError, match="disk full"):
         await bench.driver.finished()
-    assert [type(frame) for frame in one.frames] == [Done, Goodnight]
+    assert [type(frame) for frame in one.frames] == [Done, Farewell]
 
 
 # ── misbehaviour ─────────────────────────────────────────────────────────────────────────
@@ -378,7 +378,7 @@ async def test_a_malformed_frame_costs_its_connection_only() -> None:
     async with Bench() as bench:
         bad, good = bench.dial_in(), bench.dial_in()
         bad.hear_bytes(b"\xc1")
-        assert bad.goodnight.error == "FrameError"
+        assert bad.farewell.error == "FrameError"
         assert bad.closings
         bad.hear(HELLO)
         good.hear(HELLO)
@@ -397,7 +397,7 @@ async def test_an_unreadable_hello_of_another_version_gets_a_version_error() -> 
     async with Bench() as bench:
         one = bench.dial_in()
         one.hear_bytes(msgspec.msgpack.encode(["client", 9, {}]))
-        assert one.goodnight.error == "VersionError"
+        assert one.farewell.error == "VersionError"
 
 
 async def test_a_peer_error_of_the_core_closes_with_its_name() -> None:
@@ -409,7 +409,7 @@ async def test_a_peer_error_of_the_core_closes_with_its_name() -> None:
     async with Bench(answer) as bench:
         one = bench.dial_in()
         one.hear(HELLO, HELLO)
-        assert one.frames == [Goodnight("ProtocolError", "not now")]
+        assert one.frames == [Farewell("ProtocolError", "not now")]
         assert bench.core.inputs == [Received(1, HELLO), Closed(1)]
         assert bench.driver.failure is None
 
@@ -429,7 +429,7 @@ async def test_any_other_exception_of_the_core_ends_the_broker(
     assert len(bench.core.inputs) == 1
     with pytest.raises(InvariantError, match="the broker failed"):
         await bench.driver.finished()
-    assert one.goodnight.error == two.goodnight.error == "InvariantError"
+    assert one.farewell.error == two.farewell.error == "InvariantError"
     assert "Traceback" in caplog.text
 
 
@@ -446,14 +446,14 @@ async def test_a_failure_and_a_malformed_frame_in_one_read() -> None:
     assert one.closings
 
 
-async def test_a_close_of_the_core_is_a_goodnight_and_a_closed_input() -> None:
+async def test_a_close_of_the_core_is_a_farewell_and_a_closed_input() -> None:
     def answer(given: Input) -> Output:
         return Output(close=[Close(1, "", "goodbye")]) if isinstance(given, Received) else Output()
 
     async with Bench(answer) as bench:
         one = bench.dial_in()
         one.hear(Goodbye(), Goodbye())
-        assert one.frames == [Goodnight("", "goodbye")]
+        assert one.frames == [Farewell("", "goodbye")]
         await asyncio.sleep(0)
         assert bench.core.inputs == [Received(1, Goodbye()), Closed(1)]
 
@@ -472,7 +472,7 @@ async def test_idle_connections_get_beats_and_silent_ones_are_closed() -> None:
             return bool(silent.closings)
 
         await eventually(silent_is_closed)
-        assert silent.goodnight.error == "Disconnected"
+        assert silent.farewell.error == "Disconnected"
         assert Beat() in silent.frames
         assert not talking.closings
         assert talking.frames.count(Beat()) >= 2
@@ -497,7 +497,7 @@ async def test_silence_is_at_least_a_second_in_which_the_broker_runs(
             bench.driver._tick(1000.0 * tick)
         assert not silent.closings
         bench.driver._tick(42_000.0)
-        assert silent.goodnight == Goodnight("Disconnected", "nothing was heard for 1 s")
+        assert silent.farewell == Farewell("Disconnected", "nothing was heard for 1 s")
 
 
 async def test_a_peer_without_a_hello_is_closed_but_may_ask_for_the_status() -> None:
@@ -510,7 +510,7 @@ async def test_a_peer_without_a_hello_is_closed_but_may_ask_for_the_status() -> 
             return bool(mute.closings)
 
         await eventually(mute_is_closed)
-        assert mute.goodnight == Goodnight("ProtocolError", "no hello within 0.06 s")
+        assert mute.farewell == Farewell("ProtocolError", "no hello within 0.06 s")
         assert not asking.closings
 
 
@@ -555,8 +555,8 @@ async def test_a_client_that_takes_no_control_either_is_closed() -> None:
         one.hear(HELLO)
         one.backlog_bytes = 2001
         await eventually(lambda: bool(one.closings))
-        assert one.goodnight.error == "SlowConsumer"
-        assert "does not read" in one.goodnight.text
+        assert one.farewell.error == "SlowConsumer"
+        assert "does not read" in one.farewell.text
 
 
 async def test_links_lose_publications_but_are_not_closed() -> None:
@@ -590,15 +590,15 @@ async def test_a_frame_that_cannot_be_sent_ends_its_connection_and_no_other() ->
         one, two = bench.dial_in(), bench.dial_in()
         one.hear(HELLO)
         assert one.frames[0] == Done(1), "what stood before it is said"
-        assert one.goodnight.error == "FrameError"
-        assert "a Published of" in one.goodnight.text
+        assert one.farewell.error == "FrameError"
+        assert "a Published of" in one.farewell.text
         assert len(one.frames) == 2, "nothing behind it is"
         assert bench.core.closed == [1]
         assert two.frames == [Done(3)]
         assert bench.driver.failure is None
 
 
-async def test_a_goodnight_is_sent_even_after_a_frame_that_does_not_fit() -> None:
+async def test_a_farewell_is_sent_even_after_a_frame_that_does_not_fit() -> None:
     def answer(given: Input) -> Output:
         output = too_large(given)
         output.close.extend([Close(1, "Fenced", "another one")] if output.deliver else [])
@@ -607,7 +607,7 @@ async def test_a_goodnight_is_sent_even_after_a_frame_that_does_not_fit() -> Non
     async with Bench(answer) as bench:
         one = bench.dial_in()
         one.hear(HELLO)
-        assert one.frames == [Done(1), Goodnight("Fenced", "another one")]
+        assert one.frames == [Done(1), Farewell("Fenced", "another one")]
         assert one.closings == ["Fenced: another one"]
     journal = SlowJournal()
 
@@ -621,7 +621,7 @@ async def test_a_goodnight_is_sent_even_after_a_frame_that_does_not_fit() -> Non
         one.hear(HELLO)
         assert one.frames == []
         journal.sync()
-        assert one.frames == [Done(1), Goodnight("Fenced", "another one")]
+        assert one.frames == [Done(1), Farewell("Fenced", "another one")]
 
 
 async def test_a_reason_that_quotes_too_much_is_cut() -> None:
@@ -632,7 +632,7 @@ async def test_a_reason_that_quotes_too_much_is_cut() -> None:
     async with Bench(answer) as bench:
         one = bench.dial_in()
         one.hear(HELLO)
-        assert 100 < len(one.goodnight.text) <= 1000
+        assert 100 < len(one.farewell.text) <= 1000
 
 
 # ── timers ───────────────────────────────────────────────────────────────────────────────
@@ -701,12 +701,12 @@ async def test_a_neighbour_that_is_not_there_is_tried_with_patience() -> None:
         await eventually(lambda: bool(bench.transport.dialled))
 
 
-async def test_a_goodnight_of_a_neighbour_is_logged_not_stepped(
+async def test_a_farewell_of_a_neighbour_is_logged_not_stepped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Bench() as bench:
         one = bench.dial_in()
-        one.hear(Goodnight("UnknownBroker", "who are you?"))
+        one.hear(Farewell("UnknownBroker", "who are you?"))
         assert "who are you?" in caplog.text
         await asyncio.sleep(0)
         assert bench.core.inputs == [Closed(1)]
@@ -752,14 +752,14 @@ async def test_all_peers_are_notified_when_the_broker_stops() -> None:
     await bench.driver.stop()
     await bench.driver.stop()
     await bench.driver.finished()
-    assert one.frames == [Goodnight("Disconnected", "the broker stops")]
+    assert one.frames == [Farewell("Disconnected", "the broker stops")]
 
 
 async def test_asking_for_the_status_in_bulk_is_refused() -> None:
     async with Bench() as bench:
         one = bench.dial_in()
         one.hear(*[StatusRequest()] * 9)
-        assert one.goodnight.error == "ProtocolError"
+        assert one.farewell.error == "ProtocolError"
         assert len(one.frames) == 9, "eight answers, and the last word"
         other = bench.dial_in()
         other.hear(StatusRequest())

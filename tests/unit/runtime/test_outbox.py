@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from motet.broker.driver.contact import Outbox, TrafficCounters
-from motet.protocol.cell.messages import Said
+from motet.protocol.cell.messages import MemberFrame
 from motet.protocol.contract import Fact
 from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import Span
@@ -108,7 +108,7 @@ def test_events_are_counted_however_they_are_delivered() -> None:
     batch = [publication(1, 1), publication(2, 1)]
     known = Knowledge("B1.1", Span(1, 2, [1, 2], batch))
     frames: list[Frame] = [Delivered("B1.1", 2, [1, 2], batch), known]
-    frames += [Said("B1", 0, 1, 1, 0, 0, known), delivered(1, 1), forwarded(1, 1)]
+    frames += [MemberFrame("B1", 0, 1, 1, 0, 0, known), delivered(1, 1), forwarded(1, 1)]
     for frame in frames:
         outbox.put(frame, 0, 0)
     outbox.flush()

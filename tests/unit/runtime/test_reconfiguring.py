@@ -18,7 +18,7 @@ from motet.protocol.delivery.stream import Liveness
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import LinkHello
 from motet.protocol.room import Objection
-from motet.protocol.session.messages import Goodnight
+from motet.protocol.session.messages import Farewell
 from tests.unit.runtime.fakes import FakeConnection, FakeCore, FakeTransport
 from tests.waiting import PATIENCE_S
 
@@ -66,7 +66,7 @@ async def test_a_new_neighbour_is_called_and_the_core_hears_of_it() -> None:
 async def test_a_removed_neighbour_is_called_no_more() -> None:
     async with Running(B="fake://b") as running:
         running.reconfigure()
-        assert running.transport.dialled[0].goodnight.text == "called elsewhere from now on"
+        assert running.transport.dialled[0].farewell.text == "called elsewhere from now on"
         running.reconfigure(C="fake://c")
         await running.calls(2)
         assert running.dialled == ["B", "C"]
@@ -146,7 +146,7 @@ async def test_a_neighbour_that_calls_us_stale_stops_us() -> None:
     running = Running(B="fake://b")
     await running.driver.start()
     await running.calls(1)
-    running.transport.dialled[0].hear(Goodnight("StaleState", "move the folder away"))
+    running.transport.dialled[0].hear(Farewell("StaleState", "move the folder away"))
     assert "move the folder away" in str(await stopped_by(running.driver))
 
 
@@ -156,7 +156,7 @@ async def test_an_incoming_neighbour_that_calls_us_stale_stops_us() -> None:
     connection = FakeConnection()
     connection.handler = running.transport.accept(connection)
     connection.hear(LinkHello(PROTOCOL_VERSION, "B", 1, 1, 0))
-    connection.hear(Goodnight("StaleState", "move the folder away"))
+    connection.hear(Farewell("StaleState", "move the folder away"))
     assert "move the folder away" in str(await stopped_by(running.driver))
 
 
@@ -164,5 +164,5 @@ async def test_a_client_cannot_stop_a_broker_by_calling_it_stale() -> None:
     async with Running() as running:
         connection = FakeConnection()
         connection.handler = running.transport.accept(connection)
-        connection.hear(Goodnight("StaleState", "you are stale"))
+        connection.hear(Farewell("StaleState", "you are stale"))
         assert running.driver.failure is None

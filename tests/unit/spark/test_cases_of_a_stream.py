@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas
 
-from motet.spark.insight.following import _step
+from motet.spark.insight.stream import _step
 
 BEGIN = datetime(2026, 3, 1, 9)
 KEY = ("p", "c1")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from motet.errors import MisuseError, StorageError
-from motet.spark.archive import keeping, manifest
-from motet.spark.archive.keeping import check
+from motet.spark.archive import ingestion, manifest
+from motet.spark.archive.ingestion import check
 from motet.spark.archive.manifest import (
     EVENTS,
     KEPT_VERSIONS,
@@ -296,11 +296,11 @@ def test_brokers_are_named_to_an_archive_as_to_the_source(
         asked.extend(given)
         raise MisuseError("enough")
 
-    monkeypatch.setattr(keeping, "Brokers", brokers)
+    monkeypatch.setattr(ingestion, "Brokers", brokers)
     spark: Any = object()
     with pytest.raises(MisuseError, match="enough"):
-        keeping.keep(spark, "motet://a:1, motet://a:1,", tmp_path, options={"timeout": "5"})
+        ingestion.keep(spark, "motet://a:1, motet://a:1,", tmp_path, options={"timeout": "5"})
     assert asked == [("motet://a:1",), 5.0]
     with pytest.raises(MisuseError, match="option brokers is missing"):
-        keeping.keep(spark, " ,", tmp_path)
+        ingestion.keep(spark, " ,", tmp_path)
     assert not (tmp_path / VERSIONS).exists()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from motet.spark.archive import keeping
+from motet.spark.archive import ingestion
 from motet.spark.archive.manifest import STAGING, Manifest
 
 HOME = Path("events", "day=2026-01-02", "pubend=B1.1")
@@ -40,11 +40,11 @@ def test_placed_files_are_durable_and_never_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(keeping, "sync_folder", synced.append)
+    monkeypatch.setattr(ingestion, "sync_folder", synced.append)
     manifest = Manifest(tmp_path)
     manifest.begin("", (), {})
     frame: Any = Frame()
-    (placed,) = keeping.place(frame, tmp_path)
+    (placed,) = ingestion.place(frame, tmp_path)
     assert (placed.day, placed.pubend) == ("2026-01-02", "B1.1")
     assert (placed.rows, placed.first_tick, placed.last_tick) == (2, 7, 9)
     assert synced == [tmp_path / HOME, *((tmp_path / HOME).parents[at] for at in range(3))]

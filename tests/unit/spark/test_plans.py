@@ -17,7 +17,7 @@ import pytest
 
 from motet.errors import Disconnected, EventError, MisuseError, NotAdvertised, StorageError
 from motet.spark.archive.manifest import ArchiveFile, Manifest, Version
-from motet.spark.replay import Replay, ReplayPlan, Speed, logs, prepare, publishing
+from motet.spark.replay import Replay, ReplayPlan, Speed, logs, prepare, publishers
 from motet.spark.replay import plan as plans
 from motet.spark.replay.plan import alone
 
@@ -333,7 +333,7 @@ def test_all_clients_are_closed_even_if_one_fails(
         clients.append(Leaving(client_id, failing))
         return clients[-1]
 
-    monkeypatch.setattr(publishing, "connect", connect)
+    monkeypatch.setattr(publishers, "connect", connect)
     made = plan()
     if failing:
         with pytest.raises(NotAdvertised, match="not here"):

@@ -15,7 +15,7 @@ import pytest
 from motet.errors import EventError, MisuseError
 from motet.spark.replay import logs, prepare
 from motet.spark.replay.logs import attribute_name
-from motet.spark.replay.publishing import Pace, Speed, event_of, value_of
+from motet.spark.replay.publishers import Pace, Speed, event_of, value_of
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from motet.spark.insight.following import CHECKPOINTS, VISITS, Moment, moment_of
 from motet.spark.insight.report import Batches, StepTally
+from motet.spark.insight.stream import CHECKPOINTS, VISITS, Moment, moment_of
 
 SCHEMA = pyarrow.schema(
     [(name, pyarrow.string()) for name in ("process", "case", "step", "agent", "handed_by")]

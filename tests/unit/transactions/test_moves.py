@@ -24,7 +24,13 @@ from motet.protocol.transactions.courier import (
     text_of,
     timer_key,
 )
-from motet.protocol.transactions.messages import Because, Late, Reason, SameKey, parse_reason
+from motet.protocol.transactions.messages import (
+    OtherReason,
+    Reason,
+    SameKey,
+    TimeoutReason,
+    parse_reason,
+)
 from motet.protocol.transactions.state import Forbidden, Ignored, IllegalMove, Moves
 from tests.unit.transactions.broker_a import BrokerA, op, part
 
@@ -129,12 +135,12 @@ def test_a_timer_is_the_text_that_journals_have(timer: TxTimer, text: str) -> No
     ("reason", "text"),
     [
         (SameKey(TX), "committed before as dora/D-1.1/1"),
-        (Late.after(2.5), "not complete within 2.5 s"),
+        (TimeoutReason.after(2.5), "not complete within 2.5 s"),
         (
-            Late.after(2.0).waiting_for(["bob", "carl"]),
+            TimeoutReason.after(2.0).waiting_for(["bob", "carl"]),
             "not complete within 2 s: bob, carl did not answer",
         ),
-        (Because("no"), "no"),
+        (OtherReason("no"), "no"),
     ],
 )
 def test_a_reason_is_the_text_that_frames_have(reason: Reason, text: str) -> None:

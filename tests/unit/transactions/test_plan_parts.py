@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from motet.model import Filter, OpId
 from motet.protocol.changes import SubscriptionEnding
 from motet.protocol.routing.messages import Unadvertise
-from motet.protocol.session.messages import Decided, Done, ExecuteRequest, Over, Stands
+from motet.protocol.session.messages import Decided, Done, ExecuteRequest, Over, StandingEntry
 from motet.protocol.session.state import GRANTED, MOST_NEWS
 from motet.protocol.transactions.messages import (
     MOST_OPERATIONS,
@@ -117,7 +117,7 @@ def test_the_part_of_an_absent_client_is_done_and_reported_when_it_reconnects() 
     broker_a.gets(plan(SUBSCRIBE))
     assert contribution(broker_a).begun == (Begun(FIRST, SPACE, "1"),)
     session.names[FIRST.sequence] = "x"
-    stands = Stands(FIRST.sequence, "subscribe", "x", SPACE)
+    stands = StandingEntry(FIRST.sequence, "subscribe", "x", SPACE)
     session.hear(Decided(TX, 1, True, "", (stands,)))
     for number in range(5 * MOST_NEWS):  # it does not come back for long
         session.hear(Over(number))
@@ -315,7 +315,7 @@ def test_a_commit_tells_its_client_what_has_begun_and_what_has_ended() -> None:
     broker_a = engaged(SUBSCRIBE, END, Step("unadvertise", "4", str(SPACE)))
     begun = contribution(broker_a).begun
     broker_a.hears(Decide(TX, 3, True, begun=begun, brokers=("A",)))
-    added = (Stands(FIRST.sequence, "subscribe", "s", SPACE),)
+    added = (StandingEntry(FIRST.sequence, "subscribe", "s", SPACE),)
     assert broker_a.told == [("bob", Decided(TX, 3, True, "", added, (1, 2)))]
     assert SubscriptionEnding(HELD) in broker_a.changes
     assert broker_a.routing.applied[-1] == Unadvertise(OFFER)

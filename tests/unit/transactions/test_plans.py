@@ -11,9 +11,9 @@ from motet.protocol.transactions.messages import (
     Echoed,
     Engage,
     Engaged,
-    Late,
     SameKey,
     Step,
+    TimeoutReason,
     Verdict,
     Withdraw,
 )
@@ -118,7 +118,7 @@ def test_a_plan_whose_parts_do_not_come_is_given_up_with_the_names_of_those() ->
 def test_the_coordinator_gives_up_first_and_the_root_knows_the_missing_clients() -> None:
     broker_a = BrokerA()
     broker_a.gets(engaged("erik"))
-    broker_a.gets(Withdraw(PLAN, "A", Late.after(10.0).text))
+    broker_a.gets(Withdraw(PLAN, "A", TimeoutReason.after(10.0).text))
     (told,) = [each for each in broker_a.to("C") if isinstance(each, Decide)]
     assert told.reason == "not complete within 10 s: dora did not answer"
 

@@ -28,7 +28,7 @@ from motet.errors import (
 )
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Control, ControlAck, Publications
-from motet.protocol.session.messages import Deliver, Goodnight, Publish, Published
+from motet.protocol.session.messages import Deliver, Farewell, Publish, Published
 from motet.protocol.traits import SMALL_BYTES, TRAITS
 from motet.runtime.addresses import transport_for
 from motet.runtime.codec import blame, decode_unchecked, encode, too_large
@@ -38,7 +38,7 @@ from motet.runtime.transport import MAX_FRAME_BYTES, Connection, Handler, Transp
 log = logging.getLogger("motet.broker")
 
 ORDERLY = ("", "Disconnected")
-"""Errors in the `Goodnight` of a broker that just stops, or continues on another connection."""
+"""Errors in the `Farewell` of a broker that just stops, or continues on another connection."""
 RATE_SAMPLES = 10
 """The number of samples over which a rate is computed."""
 EVENT_BYTES = 100
@@ -147,11 +147,11 @@ class Contact:
             self.greeted = True
             self.kind = "reader"
 
-    def hear_goodnight(self, goodnight: Goodnight) -> None:
+    def hear_farewell(self, farewell: Farewell) -> None:
         """Another broker refuses us; the operator of this one should know why."""
-        level = logging.INFO if goodnight.error in ORDERLY else logging.WARNING
-        log.log(level, "%s closes: %s: %s", self, goodnight.error, goodnight.text)
-        self.connection.close(f"{goodnight.error}: {goodnight.text}")
+        level = logging.INFO if farewell.error in ORDERLY else logging.WARNING
+        log.log(level, "%s closes: %s: %s", self, farewell.error, farewell.text)
+        self.connection.close(f"{farewell.error}: {farewell.text}")
 
     # ── heartbeats ───────────────────────────────────────────────────────────────────────
 
@@ -216,7 +216,7 @@ class Outbox:
         self._has_gap = False
         """Deliveries were dropped while frames were held."""
         self.ended = False
-        """A `Goodnight` was put in: the peer ignores anything after it."""
+        """A `Farewell` was put in: the peer ignores anything after it."""
         self.dropped = 0
         """Events that were not sent because the peer, or our disk, is too slow."""
         self._told = 0
@@ -235,7 +235,7 @@ class Outbox:
         """Queue a frame that may leave once `position` is durable; True if a flush is due."""
         if self.ended:
             return False
-        if type(frame) is Goodnight:
+        if type(frame) is Farewell:
             self.ended = True
         if self.held or position > durable:
             self._hold(position, frame)
@@ -254,7 +254,7 @@ class Outbox:
             self._held_bytes += size
         self.held.append((position, frame, size))
 
-    def last_word(self, frame: Goodnight) -> None:
+    def last_word(self, frame: Farewell) -> None:
         """Send a final frame, unless another one was put in before. Frames that still wait for the
         journal are never sent."""
         self.held.clear()
@@ -276,7 +276,7 @@ class Outbox:
                 self._ready.append(Deliver([]))  # reports the loss, if no other frame does
 
     def flush(self) -> None:
-        """Write all frames that may leave, at once; after a `Goodnight`, close.
+        """Write all frames that may leave, at once; after a `Farewell`, close.
 
         Raises `FrameError` if a frame cannot be split to fit. The frames before it are written;
         only a last word may follow, so the caller has to send one.
@@ -290,16 +290,16 @@ class Outbox:
             self._encode(frames, bodies)
         except FrameError as error:
             wrong = error
-            frames = [frame for frame in frames[-1:] if type(frame) is Goodnight]
+            frames = [frame for frame in frames[-1:] if type(frame) is Farewell]
             bodies += [encode(frame) for frame in frames]
-            self.held = deque(held for held in self.held if type(held[1]) is Goodnight)
+            self.held = deque(held for held in self.held if type(held[1]) is Farewell)
             self._held_bytes = 0
         if bodies:
             self.frames_out += len(bodies)
             self._traffic.frames_out += len(bodies)
             self._connection.send(bodies)
         last = frames[-1] if frames else None
-        if type(last) is Goodnight:
+        if type(last) is Farewell:
             self._connection.close(f"{last.error}: {last.text}")
         elif wrong is not None and not self.ended:
             raise wrong
@@ -510,7 +510,7 @@ def _halves(frame: Frame) -> tuple[Frame, Frame] | None:
 
 def transport(address: str) -> Transport:
     """The transport for an address; it tells a peer that breaks the framing why it closes."""
-    return transport_for(address, lambda error: encode(Goodnight(type(error).__name__, str(error))))
+    return transport_for(address, lambda error: encode(Farewell(type(error).__name__, str(error))))
 
 
 class Dialling:

@@ -59,7 +59,7 @@ from motet.protocol.contract import (
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Beat, Frame
 from motet.protocol.room import Objection
-from motet.protocol.session.messages import Goodnight, Status, StatusRequest
+from motet.protocol.session.messages import Farewell, Status, StatusRequest
 from motet.protocol.traits import TRAITS
 from motet.runtime.clock import SteadyClock
 from motet.runtime.pubend import Retention
@@ -234,7 +234,7 @@ class BrokerDriver:
             raise InvariantError(f"the broker failed: {self.failure!r}") from self.failure
 
     async def stop(self, error: str = "Disconnected", text: str = "the broker stops") -> None:
-        """Send every peer a `Goodnight` and close everything. A second call waits for the first."""
+        """Send every peer a `Farewell` and close everything. A second call waits for the first."""
         if self._stopping:
             await self._finished.wait()
             return
@@ -243,7 +243,7 @@ class BrokerDriver:
             await self._wind_up()
             contacts = list(self.contacts.values())
             for contact in contacts:
-                contact.outbox.last_word(Goodnight(error, text))
+                contact.outbox.last_word(Farewell(error, text))
                 contact.connection.close(text)
             await asyncio.gather(*(contact.gone.wait() for contact in contacts))
             if self.failure is not None:
@@ -358,8 +358,8 @@ class BrokerDriver:
             self.traffic.events_in += len(traits.events(frame))
         if kind is Beat:
             return
-        if type(frame) is Goodnight:
-            contact.hear_goodnight(frame)
+        if type(frame) is Farewell:
+            contact.hear_farewell(frame)
             if contact.kind == "broker" and frame.error == StaleState.__name__:
                 self._fail(StaleState(frame.text))
             return
@@ -413,7 +413,7 @@ class BrokerDriver:
         if not contact.outbox.ended:
             if error:
                 log.info("%s is closed: %s: %s", contact, error, text[:LONGEST_TEXT])
-            self._put(contact, Goodnight(error, text[:LONGEST_TEXT]), 0)
+            self._put(contact, Farewell(error, text[:LONGEST_TEXT]), 0)
             self._step(Closed(contact.number), now)
 
     def _turn(self, given: Input) -> None:

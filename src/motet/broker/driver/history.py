@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from motet.audit.recording import Recording
-from motet.audit.writing import recent
+from motet.audit.files import recent
+from motet.audit.recorder import Recording
 from motet.model.ids import TICKS_PER_S
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import LogCut, LogItem, LogRun, LogStart

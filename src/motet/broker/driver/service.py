@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from motet.audit.recording import Recording
+from motet.audit.recorder import Recording
 from motet.broker.core.cell.mate import MateCore
 from motet.broker.core.rebuild import Core
 from motet.broker.driver.driver import BrokerDriver

@@ -383,7 +383,7 @@ def _check_outline(request: OutlineRequest) -> None:
     _check_range(request)
     limits = (request.step_events, request.step_bytes, request.most_events, request.most_bytes)
     if min(limits) < 1:
-        raise MisuseError("steps of no events, or of no bytes, get nowhere")
+        raise MisuseError("step_events, step_bytes, most_events and most_bytes must be at least 1")
 
 
 def _check_range(request: ReadRequest | OutlineRequest) -> None:
@@ -395,11 +395,11 @@ def _check_range(request: ReadRequest | OutlineRequest) -> None:
 def _check(request: ReadRequest) -> None:
     _check_range(request)
     if request.most_rows < 1:
-        raise MisuseError("a read that may return no event gets nowhere")
+        raise MisuseError(f"most_rows must be at least 1, not {request.most_rows}")
     if not request.kinds or not set(request.kinds) <= set(RECORD_KINDS):
         raise MisuseError(f"kinds of records are {' and '.join(RECORD_KINDS)}: choose among them")
     if EVENT not in request.kinds:
-        raise MisuseError(f"leave {EVENT!r} among the kinds of records")
+        raise MisuseError(f"the kinds of records must include {EVENT!r}")
     if not 0 < len(request.columns) <= MAX_COLUMNS:
         raise MisuseError(f"ask for 1 to {MAX_COLUMNS} columns, not {len(request.columns)}")
     if len({each.name for each in request.columns}) < len(request.columns):

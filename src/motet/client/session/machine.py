@@ -2,8 +2,8 @@
 
     offline ── opened ──▶ greeting ── Welcome ──▶ open
        ▲                      │                    │
-       └──────── closed, or a Goodnight after which the client may reconnect
-    A goodbye, or any other Goodnight, ends it permanently.
+       └──────── closed, or a Farewell after which the client may reconnect
+    A goodbye, or any other Farewell, ends it permanently.
 
 A driver reports connection events (`opened`, `received`, `closed`) and the application's calls
 (`request`, `publish`, `goodbye`; `parts` for transactions), and carries out the output of `take`.
@@ -32,12 +32,12 @@ from motet.client.session.state import (
     MOVES,
     Arrived,
     ClientOutput,
+    ConnectionEnd,
     Dismissed,
     Failure,
-    Hurried,
     Kind,
     Missed,
-    Parted,
+    ProgressDemand,
     SessionState,
     Settled,
     State,
@@ -54,11 +54,11 @@ from motet.protocol.session.messages import (
     Deliver,
     Done,
     Failed,
+    Farewell,
     Goodbye,
-    Goodnight,
-    HowFar,
     Invited,
     Over,
+    ProgressQuery,
     Published,
     Ready,
     Welcome,
@@ -67,7 +67,7 @@ from motet.protocol.session.messages import (
 __all__ = ["DEFAULT_WINDOW", "FINAL", "MAX_REQUESTS", "MOVES", "ClientMachine", "Kind", "State"]
 
 FINAL = (errors.MisuseError, errors.Fenced, errors.VersionError, errors.StaleState)
-"""After a Goodnight of these kinds a reconnect would only fail again."""
+"""After a Farewell of these kinds a reconnect would only fail again."""
 
 BLAME = (errors.ProtocolError, errors.FrameError)
 MAX_BLAMES = 3
@@ -284,12 +284,12 @@ class ClientMachine:
                     self._early.append(self._incomplete)
                     self._incomplete = []
                     self._take_early()
-            case HowFar() if was == "open":
-                self._session.happened.append(Hurried())
+            case ProgressQuery() if was == "open":
+                self._session.happened.append(ProgressDemand())
             case Beat():
                 pass
-            case Goodnight():
-                self._on_goodnight(frame)
+            case Farewell():
+                self._on_farewell(frame)
             case _:
                 self._session.move(type(frame).__name__, errors.ProtocolError)
                 if was != "ended":
@@ -347,7 +347,7 @@ class ClientMachine:
         self._session.happened.append(welcomed)
         self._send_everything_open()
 
-    def _on_goodnight(self, frame: Goodnight) -> None:
+    def _on_farewell(self, frame: Farewell) -> None:
         final = self._is_final(frame)
         was = self.state
         self._session.move("dismissed" if final else "invited back", errors.ProtocolError)
@@ -358,9 +358,9 @@ class ClientMachine:
             self._end(failure)
             self._session.happened.append(Dismissed(failure))
         else:
-            self._session.happened.append(Parted(failure))
+            self._session.happened.append(ConnectionEnd(failure))
 
-    def _is_final(self, frame: Goodnight) -> bool:
+    def _is_final(self, frame: Farewell) -> bool:
         kind = getattr(errors, frame.error, None)
         if not isinstance(kind, type):
             kind = errors.UnavailableError

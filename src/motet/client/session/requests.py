@@ -22,9 +22,9 @@ from motet.client.session.state import (
     Kind,
     Lapsed,
     Operation,
+    ReceivedInvitation,
     Resolved,
     SessionState,
-    Summoned,
 )
 from motet.client.session.streams import Routes, Window
 from motet.model import Filter
@@ -39,7 +39,7 @@ from motet.protocol.session.messages import (
     Invited,
     Over,
     Request,
-    Stands,
+    StandingEntry,
     Tag,
     TxRequest,
 )
@@ -316,7 +316,7 @@ class Requests:
 
     # ── registrations of an earlier process ──────────────────────────────────────────────
 
-    def take_over(self, requests: int, standing: tuple[Stands, ...]) -> None:
+    def take_over(self, requests: int, standing: tuple[StandingEntry, ...]) -> None:
         """Adopt a durable session with the requests of another process. Its registrations belong to
         this client now; requests for the same names are answered by them."""
         asked = list(self.unanswered.values())
@@ -340,17 +340,17 @@ class Requests:
         for operation in asked:
             self._number(operation)
 
-    def install(self, stands: Stands) -> Operation:
+    def install(self, stands: StandingEntry) -> Operation:
         """Add a registration that this process has not requested."""
         operation = self._found(stands)
         self._install(operation, stands)
         return operation
 
-    def _found(self, stands: Stands) -> Operation:
+    def _found(self, stands: StandingEntry) -> Operation:
         what = (stands.kind, stands.filter, None, True, RENEWED_TIMEOUT_S, 0, False)
         return Operation(self._next_handle(), *what, name=stands.name)
 
-    def _install(self, operation: Operation, stands: Stands) -> None:
+    def _install(self, operation: Operation, stands: StandingEntry) -> None:
         operation.sequence = stands.sequence
         if operation.kind == "subscribe":
             self.subscribed[operation.sequence] = operation
@@ -495,7 +495,7 @@ class Parts:
         key = (frame.tx, str(frame.op))
         if key not in self._called:  # else it was retransmitted after a reconnect
             self._called[key] = None
-            self._session.happened.append(Summoned(frame))
+            self._session.happened.append(ReceivedInvitation(frame))
 
     def decided(self, frame: Decided) -> None:
         share = self._shares.pop(frame.tx, Share())
@@ -536,7 +536,7 @@ class Parts:
             for number in each
         )
 
-    def _begin_planned(self, added: tuple[Stands, ...]) -> tuple[Operation, ...]:
+    def _begin_planned(self, added: tuple[StandingEntry, ...]) -> tuple[Operation, ...]:
         """Add what the broker has put in force for this client, in a plan. Some of it is known
         already if the broker retransmits it after a reconnect."""
         began: list[Operation] = []

@@ -27,7 +27,7 @@ from motet.protocol.session.messages import (
     UnadvertiseRequest,
     UnsubscribeRequest,
 )
-from motet.protocol.transactions.messages import Late, parse_reason
+from motet.protocol.transactions.messages import TimeoutReason, parse_reason
 
 State = Literal["offline", "greeting", "open", "ended"]
 
@@ -49,7 +49,7 @@ MOVES: dict[State, dict[str, State]] = {
         "Invited": "open",
         "Decided": "open",
         "Over": "open",
-        "HowFar": "open",
+        "ProgressQuery": "open",
         "invited back": "offline",
         "dismissed": "ended",
         "closed": "offline",
@@ -66,7 +66,7 @@ MOVES: dict[State, dict[str, State]] = {
         "Invited": "ended",
         "Decided": "ended",
         "Over": "ended",
-        "HowFar": "ended",
+        "ProgressQuery": "ended",
         "invited back": "ended",
         "dismissed": "ended",
         "closed": "ended",
@@ -174,7 +174,7 @@ class Arrived(NamedTuple):
     dropped: int
 
 
-class Brought(NamedTuple):
+class StreamBatch(NamedTuple):
     """New exactly-once events of one pubend, in the order of their ticks.
 
     They are for the subscriptions with the handles in `every`; if `each` is not empty, it is
@@ -206,7 +206,7 @@ class Lapsed(NamedTuple):
     failure: Failure
 
 
-class Summoned(NamedTuple):
+class ReceivedInvitation(NamedTuple):
     """An event invites this client to take part in a transaction."""
 
     invited: Invited
@@ -232,11 +232,11 @@ class Finished(NamedTuple):
     handle: int
 
 
-class Hurried(NamedTuple):
+class ProgressDemand(NamedTuple):
     """The broker waits for acknowledgements."""
 
 
-class Parted(NamedTuple):
+class ConnectionEnd(NamedTuple):
     """The broker ended the connection, not the session: reconnect."""
 
     failure: Failure
@@ -253,14 +253,14 @@ Notice = (
     | Resolved
     | Settled
     | Arrived
-    | Brought
+    | StreamBatch
     | Missed
     | Lapsed
-    | Hurried
-    | Summoned
+    | ProgressDemand
+    | ReceivedInvitation
     | Concluded
     | Finished
-    | Parted
+    | ConnectionEnd
     | Dismissed
 )
 
@@ -291,7 +291,7 @@ class SessionState:
 
 def aborted(reason: str) -> errors.Aborted:
     """The exception for an aborted transaction; a `TimeoutError` if it took too long."""
-    if isinstance(parse_reason(reason), Late):
+    if isinstance(parse_reason(reason), TimeoutReason):
         return errors.TransactionTimedOut(reason)
     return errors.Aborted(reason)
 

@@ -15,7 +15,7 @@ from itertools import islice, pairwise
 
 from msgspec import Raw
 
-from motet.client.session.state import Brought, Failure, Missed, Operation, Settled
+from motet.client.session.state import Failure, Missed, Operation, Settled, StreamBatch
 from motet.errors import ProtocolError
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.publication import Publication, TransactionPublication
@@ -253,7 +253,7 @@ class PubendStreams:
         """By pubend: everything up to this tick has been delivered, or reported lost."""
         self._processed: dict[str, int] = {}
 
-    def take(self, frame: Delivered) -> list[Brought | Missed]:
+    def take(self, frame: Delivered) -> list[StreamBatch | Missed]:
         """The new events and losses in a frame, in the order of their ticks."""
         pubend, upto, ticks, batch, each = (
             frame.pubend,
@@ -277,7 +277,7 @@ class PubendStreams:
             batch = _marked(ticks, batch, frame.blocks)
         routes = self._routes
         every = routes[frame.every] if frame.every else ()
-        news = Brought(pubend, upto, ticks, batch, every, [routes[s] for s in each])
+        news = StreamBatch(pubend, upto, ticks, batch, every, [routes[s] for s in each])
         if frame.lost:
             return _with_losses(news, [(max(a, before + 1), b) for a, b in frame.lost])
         if not ticks and self._processed.get(pubend, 0) >= before:
@@ -323,9 +323,9 @@ def _marked(
     return marked
 
 
-def _with_losses(news: Brought, lost: list[tuple[int, int]]) -> list[Brought | Missed]:
+def _with_losses(news: StreamBatch, lost: list[tuple[int, int]]) -> list[StreamBatch | Missed]:
     """The same events, split, with the losses at their positions."""
-    told: list[Brought | Missed] = []
+    told: list[StreamBatch | Missed] = []
     begin = 0
 
     def piece(end: int, upto: int) -> None:

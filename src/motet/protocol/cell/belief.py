@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from motet.protocol.cell.messages import Said
+from motet.protocol.cell.messages import MemberFrame
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.spans import Span
 from motet.protocol.link.machine import LinkRecord
@@ -35,7 +35,7 @@ class Doubt(NamedTuple):
     frames: tuple[DeliveryFrame, ...]
 
 
-def counts(said: Said, record: LinkRecord, need: int) -> bool:
+def counts(said: MemberFrame, record: LinkRecord, need: int) -> bool:
     """Does this count at once? `need` is the last subscription that we may have sent there."""
     if type(said.frame) is Nack:
         return True
@@ -52,7 +52,7 @@ class Beliefs:
     def __init__(self) -> None:
         self._doubts: dict[str, tuple[int, deque[Doubt]]] = {}
 
-    def weigh(self, said: Said, record: LinkRecord, need: int) -> list[DeliveryFrame]:
+    def weigh(self, said: MemberFrame, record: LinkRecord, need: int) -> list[DeliveryFrame]:
         """The frames that count now: parts of this one, and those that were doubted before."""
         frames: list[DeliveryFrame] = []
         held = self._doubts.get(said.origin)
@@ -74,7 +74,7 @@ class Beliefs:
         return frames
 
     def _settle(
-        self, held: tuple[int, deque[Doubt]], said: Said, record: LinkRecord
+        self, held: tuple[int, deque[Doubt]], said: MemberFrame, record: LinkRecord
     ) -> list[DeliveryFrame]:
         sync, doubts = held
         frames: list[DeliveryFrame] = []
@@ -99,7 +99,7 @@ class Beliefs:
             del self._doubts[said.origin]
         return frames
 
-    def _doubt(self, said: Said, record: LinkRecord, doubt: Doubt) -> None:
+    def _doubt(self, said: MemberFrame, record: LinkRecord, doubt: Doubt) -> None:
         if not doubt.frames or (said.life, said.known) != (record.incarnation, record.life):
             return  # the heads will exchange their lives; then we ask again
         _, doubts = self._doubts.setdefault(said.origin, (said.sync, deque()))

@@ -1,8 +1,8 @@
 """Frames of cells.
 
-Between members of neighbouring cells: `MemberHello`, `Standing`, `Said`. Inside one cell also
-`ImagePart`, `Facts` and `FactsAck` (mirror the head's durable state), `Sideways` and `Inward`
-(frames that another member carries), `Shared` (acknowledgements).
+Between members of neighbouring cells: `MemberHello`, `Standing`, `MemberFrame`. Inside one cell
+also `ImagePart`, `Facts` and `FactsAck` (mirror the head's durable state), `SidewaysFrame` and
+`InwardFrame` (frames that another member carries), `Shared` (acknowledgements).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Standing(Struct, tag="standing", array_like=True, frozen=True):
     soft=lambda said: is_soft(said.frame),
     events=lambda said: events_of(said.frame),
 )
-class Said(Struct, tag="said", array_like=True, frozen=True):
+class MemberFrame(Struct, tag="said", array_like=True, frozen=True):
     """A stream frame on the word of one member, `origin`, perhaps carried by another one.
 
     The head has `sync` 0: it knows all subscriptions of its cell. A mate's word counts for what it
@@ -71,19 +71,19 @@ class Said(Struct, tag="said", array_like=True, frozen=True):
 
 
 @frame(senders=MATE, mate_senders=MATE, events=lambda frame: events_of(frame.said.frame))
-class Sideways(Struct, tag="sideways", array_like=True, frozen=True):
+class SidewaysFrame(Struct, tag="sideways", array_like=True, frozen=True):
     """To another member of the cell: send this, once, to a neighbour that I do not reach."""
 
     neighbour: str
-    said: Said
+    said: MemberFrame
 
 
 @frame(senders=MATE, mate_senders=MATE, events=lambda frame: events_of(frame.said.frame))
-class Inward(Struct, tag="inward", array_like=True, frozen=True):
+class InwardFrame(Struct, tag="inward", array_like=True, frozen=True):
     """To another member of the cell: a frame of a neighbour that does not reach you."""
 
     neighbour: str
-    said: Said
+    said: MemberFrame
 
 
 @frame(senders=MATE, mate_senders=MATE)
@@ -126,5 +126,13 @@ class FactsAck(Struct, tag="facts-ack", array_like=True, frozen=True):
 
 
 CellFrame = (
-    MemberHello | Standing | Said | Sideways | Inward | Shared | ImagePart | Facts | FactsAck
+    MemberHello
+    | Standing
+    | MemberFrame
+    | SidewaysFrame
+    | InwardFrame
+    | Shared
+    | ImagePart
+    | Facts
+    | FactsAck
 )

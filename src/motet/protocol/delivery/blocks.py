@@ -103,7 +103,9 @@ class BlockPart(NamedTuple):
     record: CutRecord | None
 
 
-class Together:
+class BlockQueues:
+    """By pubend: parts of blocks that wait, of one client, for the cuts of other pubends."""
+
     __slots__ = ("_client", "_holders", "_positions", "_queues", "_standing", "wondering")
 
     def __init__(
@@ -111,7 +113,7 @@ class Together:
         client: str,
         positions: Mapping[str, Position],
         standing: Callable[[str], CutProgress | None],
-        holders: dict[str, Together],
+        holders: dict[str, BlockQueues],
     ) -> None:
         self._client = client
         self._positions = positions
@@ -305,14 +307,14 @@ class Holding:
     def __init__(self, nacks: Nacks, stream: Callable[[str], Stream]) -> None:
         self._nacks = nacks
         self._stream = stream
-        self._holders: dict[str, Together] = {}
+        self._holders: dict[str, BlockQueues] = {}
         self._wondered: dict[str, None] = {}
         """Pubends of which it is not known whether they have cut."""
 
     def __bool__(self) -> bool:
         return bool(self._holders or self._wondered)
 
-    def begin(self, client: str, positions: Mapping[str, Position]) -> Together:
+    def begin(self, client: str, positions: Mapping[str, Position]) -> BlockQueues:
         def standing(pubend: str) -> CutProgress | None:
             position = positions.get(pubend)
             if position is None:
@@ -321,7 +323,7 @@ class Holding:
             tick = position.standing(stream.subend.horizon)
             return CutProgress(tick, stream.subend.cuts, stream.alone)
 
-        return Together(client, positions, standing, self._holders)
+        return BlockQueues(client, positions, standing, self._holders)
 
     def end(self, client: str) -> None:
         self._holders.pop(client, None)
@@ -329,9 +331,9 @@ class Holding:
     def release(self, out: Effects) -> None:
         """After a change: release blocks that need not wait any more."""
         wondered: dict[str, None] = {}
-        for client, together in list(self._holders.items()):
-            out.deliver.extend((client, each) for each in together.release())
-            wondered |= together.wondering
+        for client, block_queues in list(self._holders.items()):
+            out.deliver.extend((client, each) for each in block_queues.release())
+            wondered |= block_queues.wondering
         before, self._wondered = self._wondered, wondered
         for stream in map(self._stream, before):
             if stream.pubend not in wondered:

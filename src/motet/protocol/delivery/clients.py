@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from motet.model import OpId
 from motet.model.ids import LAST_TICK
-from motet.protocol.delivery.blocks import Holding, Together
+from motet.protocol.delivery.blocks import BlockQueues, Holding
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.delivery.neighbours import Acknowledgements, Nacks
@@ -36,7 +36,7 @@ class Reader(Struct, eq=False):
     positions: dict[str, Position] = {}
     merge: Merge | None = None
     """For a connected client in total order."""
-    together: Together | None = None
+    block_queues: BlockQueues | None = None
     """For any other connected client."""
     awaited: dict[str, None] = {}
     """Pubends at which one of its subscriptions will start, or start again."""
@@ -182,14 +182,14 @@ class Clients:
             if wanted <= upto:
                 position.gone = (wanted, upto)
             position.deep_upto = 0
-        was_present, together = position.present, position.together
+        was_present, block_queues = position.present, position.block_queues
         if was_present:
             subend.absent(position)
         position.given = position.acked = least
         if was_present:
-            position.together = together
-            if together is not None:
-                together.leave(stream.pubend)
+            position.block_queues = block_queues
+            if block_queues is not None:
+                block_queues.leave(stream.pubend)
             subend.place(position)
             subend.tell_gone(position, out.deliver)
         self.catch_up(stream, out)
@@ -322,8 +322,8 @@ class Clients:
 
     def _forget(self, stream: Stream, reader: Reader, position: Position, out: Effects) -> None:
         stream.held.pop(position.client, None)
-        if reader.together is not None:
-            reader.together.leave(stream.pubend)
+        if reader.block_queues is not None:
+            reader.block_queues.leave(stream.pubend)
         if reader.present and not position.fresh:
             reader.passed[stream.pubend] = position.standing(stream.subend.horizon)
         stream.subend.remove(position)
@@ -341,8 +341,8 @@ class Clients:
         if reader.merge is None:
             if position.present:
                 passing = [Delivered(pubend, LAST_TICK, lost=((since, LAST_TICK),))]
-                if reader.together is not None:  # after its waiting events
-                    passing = reader.together.pass_by(passing[0], stream.subend.cuts)
+                if reader.block_queues is not None:  # after its waiting events
+                    passing = reader.block_queues.pass_by(passing[0], stream.subend.cuts)
                 out.deliver.extend((client, each) for each in passing)
             if self.holding:
                 self.holding.release(out)
@@ -441,7 +441,7 @@ class Clients:
             if stream.alone:
                 reader.merge.finish(pubend)
             position.merge = reader.merge
-        position.together = reader.together
+        position.block_queues = reader.block_queues
         if reader.durable and reader.resumes and cursor > position.acked:
             # The process has these; if it ends before acknowledging, the next one needs them.
             position.outstanding.append((position.acked + 1, cursor, 0))
@@ -529,7 +529,7 @@ class Clients:
                 if self._stream(pubend).alone:
                     reader.merge.finish(pubend)
         else:
-            reader.together = self.holding.begin(client, reader.positions)
+            reader.block_queues = self.holding.begin(client, reader.positions)
         self._place_all(reader, out)
 
     def ready(self, client: str, out: Effects) -> None:
@@ -555,7 +555,7 @@ class Clients:
             return
         reader.present = False
         reader.cursors, reader.passed = {}, {}
-        reader.merge = reader.blocked = reader.together = None
+        reader.merge = reader.blocked = reader.block_queues = None
         self.holding.end(client)
         for pubend, position in reader.positions.items():
             stream = self._stream(pubend)

@@ -152,7 +152,7 @@ class DeliveryMachine:
             upstream = self._interest.upstream(stream.pubend)
             if neighbour == upstream:
                 stream.inquired_at = -INFINITY
-                stream.hush.hurry()
+                stream.silence_requests.hurry()
                 stream.asked.clear()
                 stream.deep_asked.clear()
                 stream.curiosity.hurry(stream.frontier, out.now)
@@ -230,7 +230,7 @@ class DeliveryMachine:
         stream = self._stream(frame.pubend)
         if stream.hosted or self._interest.upstream(frame.pubend) != neighbour:
             return  # the sender does not know where the pubend is, and asks all neighbours
-        stream.hush.hurry()
+        stream.silence_requests.hurry()
         stream.frontier = max(stream.frontier, frame.upto)
         if frame.starts is not None:
             self.clients.note(stream, frame.starts, out)

@@ -223,18 +223,18 @@ class Nacks:
     def _ask_for_silence(self, stream: Stream, out: Effects) -> list[float]:
         """Merges wait until the pubend has passed ticks of other pubends. Returns when to request
         that again, if at all."""
-        upto, hush = stream.subend.waited(), stream.hush
-        hush.heard(stream.frontier)
+        upto, silence_requests = stream.subend.waited(), stream.silence_requests
+        silence_requests.heard(stream.frontier)
         if upto <= stream.frontier:
             return []
-        if stream.hosted or hush.due_at(upto) <= out.now + MOMENT_S:
-            hush.ask(upto, out.now)
+        if stream.hosted or silence_requests.due_at(upto) <= out.now + MOMENT_S:
+            silence_requests.ask(upto, out.now)
             if stream.hosted:
                 out.silences.append(SilenceWanted(stream.pubend, upto))
             else:
                 stream.asked.answered(stream.frontier + 1, upto, False)  # repeat on purpose
                 self.ask(stream, [(stream.frontier + 1, upto)], 0, out)
-        return [] if stream.hosted else [hush.due_at(upto)]
+        return [] if stream.hosted else [silence_requests.due_at(upto)]
 
     def _wonder(self, stream: Stream, since: float, out: Effects) -> float:
         """A block waits for a cut. Nearly always the stream shows it at once; if not, the pubend is

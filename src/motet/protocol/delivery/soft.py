@@ -65,8 +65,8 @@ from motet.protocol.routing.soft import Router
 from motet.protocol.routing.starts import FARTHEST, broker_of_pubend
 from motet.protocol.session.messages import (
     ClientHello,
-    HowFar,
     Processed,
+    ProgressQuery,
     Ready,
     Refusal,
     SubscribeRequest,
@@ -633,7 +633,7 @@ class Streams(SoftRoom):
         for client in effects.hurried:
             soft = shared.clients.get(client)
             if soft is not None and soft.connection:
-                out.deliver.append((soft.connection, HowFar()))
+                out.deliver.append((soft.connection, ProgressQuery()))
         out.timers += effects.timers
         out.reads += effects.reads
         for silence in effects.silences:

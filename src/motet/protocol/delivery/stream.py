@@ -174,7 +174,7 @@ class Curiosity:
         return min((ask.at for ask in self._asks), default=None)
 
 
-class Hush:
+class SilenceRequests:
     """Requests for silence beyond the frontier of a pubend, because merges wait for it.
 
     They are not sent for each tick, but at intervals for all ticks that came meanwhile. If the
@@ -469,7 +469,6 @@ class Stream:
         "frontier",
         "held",
         "hosted",
-        "hush",
         "inquired_at",
         "inquiries",
         "known",
@@ -479,6 +478,7 @@ class Stream:
         "memory",
         "outs",
         "pubend",
+        "silence_requests",
         "starts",
         "subend",
         "wake_at",
@@ -513,7 +513,7 @@ class Stream:
         self.curiosity = Curiosity(liveness)
         self.deep = Curiosity(liveness)
         """For subscriptions that want events older than themselves."""
-        self.hush = Hush(liveness)
+        self.silence_requests = SilenceRequests(liveness)
         self.asked = AskedRanges(liveness.nack_repeat_s)
         self.deep_asked = AskedRanges(liveness.nack_repeat_s)
         self.expecting = False

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from motet.model import OpId
 from motet.model.ids import LAST_TICK
-from motet.protocol.delivery.blocks import Cuts, Together
+from motet.protocol.delivery.blocks import BlockQueues, Cuts
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.delivery.spans import Memory, Range, Span, clip
@@ -62,7 +62,7 @@ class Position(Struct, eq=False):
     live: bool = False
     merge: Merge | None = None
     """In total order: holds events until other pubends have reached them."""
-    together: Together | None = None
+    block_queues: BlockQueues | None = None
     """Otherwise: holds events of a transaction until those of other pubends have come."""
     exempt: int = 0
     """Number of unacknowledged events that are held there and do not count for the window."""
@@ -163,7 +163,7 @@ class Position(Struct, eq=False):
         self.outstanding.clear()
         self.unacked = 0
         self.live = self.present = False
-        self.merge = self.together = None
+        self.merge = self.block_queues = None
         self.exempt = 0
 
 
@@ -429,13 +429,13 @@ class Subend:
         position.outstanding.append((since, upto, 0))
 
     def _emit(self, position: Position, told: Delivered, deliver: list[Delivery]) -> None:
-        together = position.together
+        block_queues = position.block_queues
         if position.merge is not None:
             position.merge.take(told, self.cuts)
-        elif together is not None and (
-            together.holding or (told.ticks and told.ticks[0] <= self.cuts.top)
+        elif block_queues is not None and (
+            block_queues.holding or (told.ticks and told.ticks[0] <= self.cuts.top)
         ):
-            passing = together.pass_by(told, self.cuts)
+            passing = block_queues.pass_by(told, self.cuts)
             deliver += [(position.client, each) for each in passing]
         else:
             deliver.append((position.client, told))

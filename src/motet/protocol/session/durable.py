@@ -35,7 +35,15 @@ from motet.protocol.session.facts import (
     SessionOpened,
 )
 from motet.protocol.session.machine import Sessions
-from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over, Request, Stands
+from motet.protocol.session.messages import (
+    Decided,
+    Done,
+    Failed,
+    Invited,
+    Over,
+    Request,
+    StandingEntry,
+)
 from motet.protocol.session.state import (
     GRANTED,
     DeadlinesImage,
@@ -344,10 +352,10 @@ class DurableSessions(DurableRoom):
             session.advertised = session.advertised or kind == "advertise"
             self._sessions.name(session, op.sequence, name)
 
-    def standing(self, session: Session) -> tuple[Stands, ...]:
+    def standing(self, session: Session) -> tuple[StandingEntry, ...]:
         """The entries that are in force in a durable session, for a process that resumes it."""
         state = self._routing.state
-        found: list[Stands] = []
+        found: list[StandingEntry] = []
         for sequence, name in session.names.items():
             op = OpId(session.client, session.epoch, sequence)
             answered = sequence not in session.unanswered
@@ -357,7 +365,7 @@ class DurableSessions(DurableRoom):
                 kind, entry = "advertise", state.advertisements.get(op)
             if entry is None or (entry.tx and sequence > GRANTED):
                 continue  # if a plan adds it, the decision reports it
-            found.append(Stands(sequence, kind, name, entry.filter, answered))
+            found.append(StandingEntry(sequence, kind, name, entry.filter, answered))
         return tuple(found)
 
 

@@ -266,7 +266,7 @@ class StatusRequest(Struct, tag="status?", array_like=True, frozen=True):
 # ── from the broker ──────────────────────────────────────────────────────────────────────
 
 
-class Stands(Struct, array_like=True, frozen=True):
+class StandingEntry(Struct, array_like=True, frozen=True):
     """An advertisement or subscription that is in force in a session. Not `answered`: a repeated
     request is answered when it is effective."""
 
@@ -303,7 +303,7 @@ class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
     forgot: bool = False
     requests: int = 0
     taken: int = 0
-    standing: tuple[Stands, ...] = ()
+    standing: tuple[StandingEntry, ...] = ()
     destroyed: int = 0
 
 
@@ -380,7 +380,7 @@ class Decided(Struct, tag="decided", array_like=True, frozen=True):
     number: int
     committed: bool
     reason: str = ""
-    added: tuple[Stands, ...] = ()
+    added: tuple[StandingEntry, ...] = ()
     ended: tuple[int, ...] = ()
 
 
@@ -393,12 +393,12 @@ class Over(Struct, tag="over", array_like=True, frozen=True):
 
 
 @frame(soft=True)
-class HowFar(Struct, tag="how far", array_like=True, frozen=True):
+class ProgressQuery(Struct, tag="how far", array_like=True, frozen=True):
     """Asks the client to report what the application has acknowledged: see `Processed`."""
 
 
 @frame(senders=ANYBODY)
-class Goodnight(Struct, tag="closed", array_like=True, frozen=True):
+class Farewell(Struct, tag="closed", array_like=True, frozen=True):
     """The broker's last frame on a connection. `error` names a class in `motet.errors`, or is
     empty."""
 
@@ -432,7 +432,7 @@ SessionFrame = (
     | Invited
     | Decided
     | Over
-    | HowFar
-    | Goodnight
+    | ProgressQuery
+    | Farewell
     | Status
 )

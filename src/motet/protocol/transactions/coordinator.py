@@ -15,11 +15,11 @@ from motet.protocol.routing.state import RoutingState
 from motet.protocol.session.messages import BeginRequest, Done, EndRequest, ExecuteRequest
 from motet.protocol.transactions.courier import Courier, Outgoing, Overdue
 from motet.protocol.transactions.messages import (
-    Because,
     Decide,
     Effective,
     Engage,
     Open,
+    OtherReason,
     Reason,
     SameKey,
     Submit,
@@ -263,12 +263,12 @@ class Coordinator:
     def _abort_reason(self, op: OpId, request: EndRequest, local: Local) -> Reason | None:
         """Why the transaction must be aborted instead of committed; None if it can be committed."""
         if not request.commit:
-            return Because(request.reason or "aborted by its coordinator")
+            return OtherReason(request.reason or "aborted by its coordinator")
         part = local.parts.get(op.client)
         if (part is not None and part.pending) or self._invitations.missing(local):
-            return Because("its commit was requested before all its operations were effective")
+            return OtherReason("its commit was requested before all its operations were effective")
         if local.refused:
-            return Because(f"one of its invitations was refused: {local.refused}")
+            return OtherReason(f"one of its invitations was refused: {local.refused}")
         return None
 
     def give_up(self, local: Local, reason: Reason) -> None:
@@ -291,7 +291,7 @@ class Coordinator:
         if large:
             MOVES.next(CoordinatorPhase.SUBMITTED, CoordinatorEvent.EXCESS, tx)
             coordination.submitted = False
-            self.give_up(local, Because(large))
+            self.give_up(local, OtherReason(large))
             return
         isolated = coordination.kind == ISOLATED
         told = Submit(tx, tuple(known.values()), coordination.key, isolated)

@@ -62,9 +62,9 @@ from motet.protocol.transactions.cutter import Cutter, TxTables
 from motet.protocol.transactions.decisions import Decisions
 from motet.protocol.transactions.messages import (
     MOST_OPERATIONS,
-    Because,
     Invite,
-    Late,
+    OtherReason,
+    TimeoutReason,
     TxMessage,
     op_of,
 )
@@ -198,7 +198,7 @@ class Transactions:
                 or self.participant.has_worked(local, client, epoch)
                 or self.coordinator.has_lost(local.tx, client, epoch)
             ):
-                self.coordinator.give_up(local, Because(reason))
+                self.coordinator.give_up(local, OtherReason(reason))
             for each in invited:
                 self.invitations.leave(local, each, reason)
         self.invitations.left(client, epoch)
@@ -399,7 +399,7 @@ class Transactions:
         if self.coordinator.submit_again(local):
             return
         local.withdrawn = False
-        late = Late.after(local.timeout_s, self.invitations.missing(local))
+        late = TimeoutReason.after(local.timeout_s, self.invitations.missing(local))
         self.coordinator.give_up(local, late)
 
     def recover(self, now: float) -> list[SetTimer]:

@@ -265,30 +265,30 @@ class SameKey(Struct, frozen=True):
         return f"{_SAME_KEY}{self.tx}"
 
 
-class Late(Struct, frozen=True):
+class TimeoutReason(Struct, frozen=True):
     """It took too long."""
 
     text: str
 
     @staticmethod
-    def after(timeout_s: float, missing: str = "") -> Late:
-        return Late(f"{_LATE} {timeout_s:g} s{missing}")
+    def after(timeout_s: float, missing: str = "") -> TimeoutReason:
+        return TimeoutReason(f"{_LATE} {timeout_s:g} s{missing}")
 
-    def waiting_for(self, clients: Iterable[str]) -> Late:
-        return Late(f"{self.text}: {', '.join(clients)} did not answer")
+    def waiting_for(self, clients: Iterable[str]) -> TimeoutReason:
+        return TimeoutReason(f"{self.text}: {', '.join(clients)} did not answer")
 
 
-class Because(Struct, frozen=True):
+class OtherReason(Struct, frozen=True):
     """Any other reason, as text for people."""
 
     text: str
 
 
-Reason = SameKey | Late | Because
+Reason = SameKey | TimeoutReason | OtherReason
 
 
 def parse_reason(text: str) -> Reason:
     """The reason that a text from a frame or a journal expresses."""
     if text.startswith(_SAME_KEY):
         return SameKey(text.removeprefix(_SAME_KEY))
-    return Late(text) if text.startswith(_LATE) else Because(text)
+    return TimeoutReason(text) if text.startswith(_LATE) else OtherReason(text)

@@ -31,7 +31,7 @@ from motet.protocol.session.messages import (
     Over,
     RoutingRequest,
     StageRequest,
-    Stands,
+    StandingEntry,
     SubscribeRequest,
     Tag,
     UnadvertiseRequest,
@@ -40,12 +40,12 @@ from motet.protocol.session.state import Session
 from motet.protocol.transactions.courier import Courier, Outgoing, Overdue
 from motet.protocol.transactions.cutter import TxTables, hops_of
 from motet.protocol.transactions.messages import (
-    Because,
     Begun,
     Contribution,
     Decide,
     Ended,
     Invite,
+    OtherReason,
     Reason,
     Reply,
     Withdraw,
@@ -343,7 +343,7 @@ class Participant:
         """The link to the root may have restarted, and letters to it may be lost."""
         for local in list(self.state.locals.values()):
             if local.withdrawn:
-                again = Because("aborted earlier")
+                again = OtherReason("aborted earlier")
                 told = Withdraw(local.tx, self._courier.name, again.text)
                 self._courier.post(self._courier.root, told)
 
@@ -383,7 +383,7 @@ class Participant:
 
     def _with_changes(self, told: Decided, session: Session, part: ClientPart) -> Decided:
         """What a client must be told about its part, which we have carried out."""
-        added: list[Stands] = []
+        added: list[StandingEntry] = []
         for number in sorted((*part.begun, *part.advertised)):
             op = OpId(session.client, part.epoch, number)
             kind: Literal["advertise", "subscribe"] = "advertise"
@@ -391,7 +391,9 @@ class Participant:
             if number in part.begun:
                 kind, entry = "subscribe", self._tables.subscriptions.get(op)
             if entry is not None:
-                added.append(Stands(number, kind, session.names.get(number, ""), entry.filter))
+                added.append(
+                    StandingEntry(number, kind, session.names.get(number, ""), entry.filter)
+                )
         ended = (*part.ended, *part.unadvertised)
         return Decided(told.tx, told.number, True, "", tuple(added), ended)
 

@@ -29,19 +29,19 @@ from motet.protocol.transactions.cutter import TxTables
 from motet.protocol.transactions.decisions import Decisions
 from motet.protocol.transactions.messages import (
     Ask,
-    Because,
     Contribution,
     Decide,
     Engaged,
-    Late,
     Open,
     Opening,
+    OtherReason,
     Prepare,
     Query,
     Reason,
     SameKey,
     Submit,
     Tell,
+    TimeoutReason,
     Verdict,
     Withdraw,
     is_tx,
@@ -262,7 +262,7 @@ class Root:
         tx = letter.tx
         self.state.queue.append(Submission(tx, letter.contributions, letter.key, letter.isolated))
         excess = _too_many_events(letter.contributions) or too_large(letter.contributions)
-        reason = self._same(tx, letter.key) or (Because(excess) if excess else None)
+        reason = self._same(tx, letter.key) or (OtherReason(excess) if excess else None)
         if reason is None:
             self._review()
         else:
@@ -278,7 +278,7 @@ class Root:
             return
         reason = parse_reason(letter.reason)
         gathering = self.state.gatherings.get(tx)
-        if gathering is not None and isinstance(reason, Late):
+        if gathering is not None and isinstance(reason, TimeoutReason):
             reason = reason.waiting_for(gathering.missing)
         self._abort(tx, self._same(tx, letter.key) or reason)
         self._review()
@@ -323,15 +323,15 @@ class Root:
             return
         if before is RootPhase.GATHERING:
             text = f"{', '.join(self.state.gatherings[tx].missing)} did not answer"
-            self._abort(tx, Because(text))
+            self._abort(tx, OtherReason(text))
         elif before is RootPhase.OPENED:
-            self._abort(tx, Because("its coordinator did not answer"))
+            self._abort(tx, OtherReason("its coordinator did not answer"))
         elif before is RootPhase.QUEUED:
             self._watch(tx)
         else:
             missing = ", ".join(self._courier.waiting_for(PREPARE, tx))
             text = f"its reads cannot be validated: {missing}, or a broker behind"
-            self._abort(tx, Because(f"{text}, does not answer"))
+            self._abort(tx, OtherReason(f"{text}, does not answer"))
             self._review()
 
     # ── validation ───────────────────────────────────────────────────────────────────────
@@ -370,7 +370,7 @@ class Root:
         found = self._queued(tx)
         if found is not None and MOVES.next(self.phase(tx), RootEvent.ANSWER, tx) is not None:
             if flood.objection:
-                self._abort(tx, Because(flood.objection))
+                self._abort(tx, OtherReason(flood.objection))
             else:
                 self._commit(found)
         self._review()

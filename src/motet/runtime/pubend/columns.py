@@ -24,7 +24,7 @@ from motet.errors import LogCorrupted, WrittenByAnotherVersion
 from motet.model import Filter
 from motet.runtime.log.files import unreadable
 from motet.runtime.log.layout import pread
-from motet.runtime.pubend.reading import BATCH_BYTES, Sifted, sifted
+from motet.runtime.pubend.reading import BATCH_BYTES, RecordSlice, sifted
 from motet.runtime.pubend.records import (
     DECODERS,
     ONE,
@@ -235,7 +235,7 @@ Piece = tuple[int, int, int]
 
 def read_columns(
     path: Path, index: Index, since: int, upto: int, filter: Filter | None
-) -> Iterator[Sifted]:
+) -> Iterator[RecordSlice]:
     """The matching records from tick `since` to tick `upto`, piece by piece."""
     for reader in blocks_between(path, index, since, upto):
         if filter is None or reader.has_leftovers(filter):
@@ -277,7 +277,7 @@ class BlockReader:
         """Whether the filter uses an attribute that may have values outside of the columns."""
         return any(map(self.index.may_have, attributes_of(filter)))
 
-    def all(self, filter: Filter | None) -> Iterator[Sifted]:
+    def all(self, filter: Filter | None) -> Iterator[RecordSlice]:
         """All records, run by run. Events are decoded only if there is a filter."""
         runs, names = self.runs, self.index.names
         bodies = memoryview(self.fetcher.chunk(self.block.bodies))
@@ -300,7 +300,7 @@ class BlockReader:
             if tick > upto:
                 return
             if kind != RUN:
-                yield Sifted([DECODERS[kind](bodies[at:end])], tick, 0, 0, 0)  # type: ignore[list-item]
+                yield RecordSlice([DECODERS[kind](bodies[at:end])], tick, 0, 0, 0)  # type: ignore[list-item]
                 continue
             data = packed(count, bodies[at:end])
             run = EventRun(tick, names[publisher], names[epoch], sequence, count, data)
@@ -310,7 +310,7 @@ class BlockReader:
 
     # ── filtered ─────────────────────────────────────────────────────────────────────────
 
-    def matching(self, filter: Filter) -> Iterator[Sifted]:
+    def matching(self, filter: Filter) -> Iterator[RecordSlice]:
         """The rows that match according to the columns."""
         runs, block = self.runs, self.block
         selector = Selector(block.rows, self.columns_of, self.index.words)
@@ -329,7 +329,7 @@ class BlockReader:
         scanned = end - first - len(others)
         behind = min(self.upto, block.last_tick)
         if not rows:
-            yield Sifted([], behind, scanned, 0, 0)
+            yield RecordSlice([], behind, scanned, 0, 0)
             return
         gather = self.gather_all if len(rows) * GATHER_SHARE > block.rows else self.gather
         pieces = self.pieces(rows)
@@ -337,7 +337,7 @@ class BlockReader:
         for at, stop in _parcels(bodies):
             records = self._records(pieces[at:stop], bodies[at:stop])
             is_last = stop == len(pieces)
-            yield Sifted(
+            yield RecordSlice(
                 records,
                 behind if is_last else last_tick_of(records[-1]),
                 scanned if is_last else 0,

@@ -290,7 +290,7 @@ class PubendLog:
         if since < 1:
             raise MisuseError(f"ticks count from 1; there is no tick {since}")
         if limit_events is not None and limit_events < 1:
-            raise MisuseError("a read that may return no event gets nowhere")
+            raise MisuseError(f"limit_events must be at least 1, not {limit_events}")
         durable = self.durable_tick
         last = durable if upto is None else min(upto, durable)
         return self._reading.batches(since, last, filter, limit_events, limit_bytes)

@@ -50,7 +50,7 @@ class Lost(Struct, frozen=True):
     upto: int
 
 
-class Sifted(NamedTuple):
+class RecordSlice(NamedTuple):
     """The matching records of a piece of the stream that ends with tick `upto`."""
 
     records: list[Ticked]
@@ -60,10 +60,10 @@ class Sifted(NamedTuple):
     size_bytes: int
 
 
-def sifted(run: EventRun, filter: Filter | None) -> Sifted:
+def sifted(run: EventRun, filter: Filter | None) -> RecordSlice:
     """The part of a run that matches a filter."""
     if filter is None:
-        return Sifted([run], run.last_tick, run.count, run.count, run.size_bytes)
+        return RecordSlice([run], run.last_tick, run.count, run.count, run.size_bytes)
     bodies, matches = run.bodies, filter.matches
     try:
         kept = [at for at, body in enumerate(bodies) if matches(decode_attributes(body))]
@@ -74,7 +74,7 @@ def sifted(run: EventRun, filter: Filter | None) -> Sifted:
         for first, count in stretches(kept)
     ]
     size = sum(each.size_bytes for each in pieces)
-    return Sifted([*pieces], run.last_tick, run.count, len(kept), size)
+    return RecordSlice([*pieces], run.last_tick, run.count, len(kept), size)
 
 
 def unreadable_event(run: EventRun, error: Exception) -> LogCorrupted:
@@ -126,7 +126,7 @@ class Gathering:
             or self._scanned >= SCANNED_EVENTS
         )
 
-    def take(self, sifted: Sifted) -> int | None:
+    def take(self, sifted: RecordSlice) -> int | None:
         """Take all of it, or as much as fits. Returns the tick after which a later read continues
         if nothing more fits, otherwise None."""
         self._scanned += sifted.scanned
@@ -254,7 +254,7 @@ class StreamReading:
     ) -> Iterator[EventBatch | Lost]:
         """The stream from tick `since` to tick `last`, which is durable."""
 
-        def read(part: Part, first: int, upto: int) -> Iterator[Sifted]:
+        def read(part: Part, first: int, upto: int) -> Iterator[RecordSlice]:
             if isinstance(part, LivePart):
                 return self._rows(part, first, upto, filter)
             return self.shelf.read(part, first, upto, filter)
@@ -291,7 +291,7 @@ class StreamReading:
 
     def _rows(
         self, part: LivePart, since: int, upto: int, filter: Filter | None
-    ) -> Iterator[Sifted]:
+    ) -> Iterator[RecordSlice]:
         firsts = (each.first_sequence for each in self.parts())
         last = next((first - 1 for first in firsts if first > part.first_sequence), None)
         for record in self._log.read(part.sequence_before(since), last):
@@ -303,7 +303,7 @@ class StreamReading:
             if first_tick_of(content) > upto:
                 return
             if record.kind != RUN:
-                yield Sifted([content], last_tick_of(content), 0, 0, 0)
+                yield RecordSlice([content], last_tick_of(content), 0, 0, 0)
                 continue
             assert isinstance(content, EventRun)
             yield sifted(content.part(since, upto), filter)

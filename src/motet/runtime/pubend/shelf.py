@@ -27,11 +27,11 @@ from motet.runtime.log.files import remove_file, replace_file, run_module, sync_
 from motet.runtime.log.folder import WAY_OUT
 from motet.runtime.pubend.columns import Index, damaged, read_columns, read_index
 from motet.runtime.pubend.outline import Grain, OutlineEntry, sealed_entries
-from motet.runtime.pubend.reading import Sifted
+from motet.runtime.pubend.reading import RecordSlice
 from motet.runtime.pubend.sealing import SealingOutcome, arrow_path, index_path, seal_segment
 from motet.runtime.pubend.selection import prepare
 from motet.runtime.pubend.state import SealedPart
-from motet.runtime.pubend.tables import Room, Tabled, Wishes, read_tables
+from motet.runtime.pubend.tables import Room, TableSlice, Wishes, read_tables
 
 SEALING: Final = "motet.runtime.pubend.sealing"
 CATALOGUE: Final = "catalogue"
@@ -131,7 +131,7 @@ class FileShelf:
 
     def read(
         self, part: SealedPart, since: int, upto: int, filter: Filter | None
-    ) -> Iterator[Sifted]:
+    ) -> Iterator[RecordSlice]:
         """The matching records of a range of ticks, piece by piece. Raises `FileNotFoundError` if
         the part was removed."""
         with self._gone(part):
@@ -146,7 +146,7 @@ class FileShelf:
         filter: Filter | None,
         wishes: Wishes,
         room: Room,
-    ) -> Iterator[Tabled]:
+    ) -> Iterator[TableSlice]:
         """The same as tables, until there is no room."""
         with self._gone(part):
             index, path = self._index(part), self._paths(part)[0]

@@ -56,7 +56,7 @@ SPLIT: Final = ("attributes", "payload")
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-class Tabled(NamedTuple):
+class TableSlice(NamedTuple):
     """A piece of the stream that ends with tick `upto`."""
 
     batch: Any
@@ -170,7 +170,7 @@ class _Rows:
 
 def table_of_rows(
     records: Sequence[Ticked], wishes: Wishes, upto: int, scanned: int, most_rows: int
-) -> Tabled:
+) -> TableSlice:
     """The table of these records, which were found up to a tick."""
     import pyarrow as arrow  # imported only where columns are needed: it is large
 
@@ -191,10 +191,10 @@ def table_of_rows(
         elif isinstance(record, StoredCut) and CUT in wishes.others:
             rows.take_other(3, record.tick, "", record.tx, record.number)
     if not rows.ticks:
-        return Tabled(None, 0, upto, scanned, {})
+        return TableSlice(None, 0, upto, scanned, {})
     misfits: Counter[str] = Counter()
     found = {each.name: rows.column(arrow, each, misfits) for each in wishes.columns}
-    return Tabled(
+    return TableSlice(
         as_batch(arrow, wishes.columns, found), len(rows.ticks), upto, scanned, dict(+misfits)
     )
 
@@ -293,7 +293,7 @@ def read_tables(
     filter: Filter | None,
     wishes: Wishes,
     room: Room,
-) -> Iterator[Tabled]:
+) -> Iterator[TableSlice]:
     """Block by block, until there is no room."""
     asked = {*wishes.attributes, *(attributes_of(filter) if filter is not None else ())}
     by_rows = any(map(index.may_have, sorted(asked)))
@@ -312,7 +312,7 @@ def read_tables(
 
 def _by_rows(
     reader: BlockReader, filter: Filter | None, wishes: Wishes, room: Room
-) -> Iterator[Tabled]:
+) -> Iterator[TableSlice]:
     """Run by run, event by event: where the columns do not suffice."""
     for sifted in reader.all(filter):
         if room.is_full:
@@ -344,13 +344,13 @@ class _BlockTable:
         ]
         """Rows that are no events."""
 
-    def tabled(self, room: Room) -> Iterator[Tabled]:
+    def tabled(self, room: Room) -> Iterator[TableSlice]:
         reader = self._reader
         upto = min(reader.upto, reader.block.last_tick)
         rows = self._rows()
         scanned = self._scanned(self._end)
         if not len(rows):
-            yield Tabled(None, 0, upto, scanned, {})
+            yield TableSlice(None, 0, upto, scanned, {})
             return
         fitting, size = self._fitting(rows, room)
         room.take(fitting, size)
@@ -363,7 +363,7 @@ class _BlockTable:
             scanned = self._scanned(_last(rows) + 1)
         misfits: Counter[str] = Counter()
         batch = self._batch(rows, misfits)
-        yield Tabled(batch, fitting, upto, scanned, dict(+misfits))
+        yield TableSlice(batch, fitting, upto, scanned, dict(+misfits))
 
     # ── which rows ───────────────────────────────────────────────────────────────────────
 
@@ -563,7 +563,7 @@ class TableReading:
         """The first piece of the ticks from `since` to `last`, which are durable."""
         room = Room(most_rows, most_bytes)
 
-        def read(part: Part, first: int, upto: int) -> Iterator[Tabled]:
+        def read(part: Part, first: int, upto: int) -> Iterator[TableSlice]:
             if isinstance(part, SealedPart):
                 return self._stream.shelf.tables(part, first, upto, filter, wishes, room)
             return self._of_rows(first, upto, filter, wishes, room)
@@ -592,7 +592,7 @@ class TableReading:
 
     def _of_rows(
         self, since: int, upto: int, filter: Filter | None, wishes: Wishes, room: Room
-    ) -> Iterator[Tabled]:
+    ) -> Iterator[TableSlice]:
         limits = room.rows, room.size_bytes
         for batch in self._stream.batches_of_rows(since, upto, filter, *limits):
             tabled = table_of_rows(batch.records, wishes, batch.upto, batch.scanned, room.rows)

@@ -6,7 +6,7 @@
 
 Lives here
     manifest    versions of an archive: its files, and up to which ticks; no Spark
-    keeping     the streaming job; compaction; an archive as a frame
+    ingestion   the streaming job; compaction; an archive as a frame
     proof       row-by-row comparison of archive and log
 
 May import: `motet.spark`, `motet.errors`, `motet.model`, `motet.client`; pyspark.
@@ -21,7 +21,7 @@ Invariants owned here
 Test only this room: `pytest tests/spark/test_archive.py tests/unit/spark`
 """
 
-from motet.spark.archive.keeping import check, compact, keep, read
+from motet.spark.archive.ingestion import check, compact, keep, read
 from motet.spark.archive.manifest import Manifest
 from motet.spark.archive.proof import prove
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
 from motet.errors import UnavailableError
-from motet.spark.archive.keeping import DAY, KEPT, read
+from motet.spark.archive.ingestion import DAY, KEPT, read
 from motet.spark.archive.manifest import Manifest, Version
 from motet.spark.options import LogPosition, Vector, options_in
 from motet.spark.planner import Brokers, Planner

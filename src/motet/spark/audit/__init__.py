@@ -9,8 +9,8 @@ Lives here
     history       a history as frames; the filters that match each event; violations as rows
     deliveries    exactly-once delivery; order per log and publisher; total order
     transactions  atomicity, visibility, Definition 3.4's order, hand-overs, serializability
-    judging       the whole audit, step by step
-    generating    large clean histories, for benchmarks
+    steps         the whole audit, step by step
+    generator     large clean histories, for benchmarks
 
 May import: `motet.audit`, `motet.matching`, `motet.model`, `motet.errors`; pyspark, pyarrow.
 
@@ -20,6 +20,6 @@ call Python row by row.
 Test only this room: `pytest tests/spark/test_audit.py`
 """
 
-from motet.spark.audit.judging import audit
+from motet.spark.audit.steps import audit
 
 __all__ = ["audit"]

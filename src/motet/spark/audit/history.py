@@ -15,9 +15,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from motet.audit.excuses import severed
+from motet.audit.files import read_table
 from motet.audit.schema import NAMED, TABLES, spark_schema
 from motet.audit.verdicts import EXAMPLES, Finding
-from motet.audit.writing import read_table
 from motet.errors import MisuseError
 from motet.matching import FilterIndex, create_index
 from motet.model import as_filter, decode_attributes

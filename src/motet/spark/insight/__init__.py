@@ -5,9 +5,9 @@
 
 Lives here
     events      workflow events of a log, an archive or brokers; visits: each time a step was done
-    following   a stream of events: visits as they end, and rates per time window
+    stream      a stream of events: visits as they end, and rates per time window
     report      tables: steps, hand-overs, open cases, outliers; published as one transaction
-    drawing     pictures of a report
+    pictures    pictures of a report
 
 May import: `motet.spark`, `motet.client`, `motet.model`, `motet.errors`; pyspark; `motet.pictures`
 where it draws.

@@ -12,7 +12,7 @@ Lives here
     parquet_files  Parquet, read by Spark once the columns of all files agree
     kinds       the type of the values in a column of text; times
     plan        all events in one order, on disk, divided among publishers
-    publishing  durable clients that publish a plan at a speed and resume after a crash
+    publishers  durable clients that publish a plan at a speed and resume after a crash
 
 May import: `motet.spark`, `motet.client`, `motet.model`, `motet.errors`; pyspark in `logs` and
 `parquet_files`.
@@ -29,6 +29,6 @@ Test only this room: `pytest tests/spark/test_replay.py tests/unit/spark`
 """
 
 from motet.spark.replay.plan import ReplayPlan, prepare
-from motet.spark.replay.publishing import Replay, ReplayProgress, Speed
+from motet.spark.replay.publishers import Replay, ReplayProgress, Speed
 
 __all__ = ["Replay", "ReplayPlan", "ReplayProgress", "Speed", "prepare"]

@@ -7,7 +7,7 @@ Lives here
     randomness  dice that depend on seed, row and purpose alone; power laws
     topics      publications and subscriptions over topics, or that cover each other
     workflow    cases that wait, are handled and change hands
-    storing     a workload as Parquet, with a note of its parameters
+    storage     a workload as Parquet, with a note of its parameters
 
 May import: `motet.spark`, `motet.errors`; pyspark. Power laws and shapes are plain Python.
 
@@ -16,7 +16,7 @@ Must never: let a row depend on its partition, on the clock, or on the order of 
 Test only this room: `pytest tests/spark/test_workload.py`
 """
 
-from motet.spark.workload.storing import store
+from motet.spark.workload.storage import store
 from motet.spark.workload.topics import covering_subscriptions, publications, subscriptions
 from motet.spark.workload.workflow import workflow_log
 

@@ -10,7 +10,7 @@ from motet.broker.core.cell.bundle import Bundle
 from motet.broker.core.cell.mate import MateInterests
 from motet.broker.core.cell.membership import Membership, Mirror
 from motet.protocol.cell import belief
-from motet.protocol.cell.messages import Sideways
+from motet.protocol.cell.messages import SidewaysFrame
 from motet.protocol.delivery.interest import Interests
 from motet.protocol.delivery.neighbours import Acknowledgements
 from motet.testing import cluster
@@ -122,7 +122,7 @@ def what_was_carried_sideways_is_carried_again() -> list[Patch]:
         original(self, frame, out)
         mate = next((each for each in self.mates if each.live), None)
         if mate is not None and not frame.said.to:
-            again = Sideways(frame.neighbour, replace(frame.said, to=mate.name))
+            again = SidewaysFrame(frame.neighbour, replace(frame.said, to=mate.name))
             out.send.append((mate.connection, again))
 
     return [Patch(Bundle, "_carry", twice)]

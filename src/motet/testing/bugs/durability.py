@@ -33,7 +33,7 @@ def acknowledged_before_durable() -> list[Patch]:
         del own
         end = self.ends.get(number)
         if end is not None and not end.ended:
-            end.ended = type(frame).__name__ == "Goodnight"
+            end.ended = type(frame).__name__ == "Farewell"
             self._release(end, frame)
 
     return [Patch(SimulatedBroker, "_put", at_once)]

@@ -18,7 +18,7 @@ from motet.protocol.transactions import root
 from motet.protocol.transactions.cutter import Cutter, TxTables
 from motet.protocol.transactions.decisions import Decisions
 from motet.protocol.transactions.facts import CutMade
-from motet.protocol.transactions.messages import Because
+from motet.protocol.transactions.messages import OtherReason
 from motet.protocol.transactions.participant import Participant
 from motet.protocol.transactions.root import Root
 from motet.protocol.transactions.soft import SoftTransactions
@@ -217,7 +217,7 @@ def a_late_withdrawal_counts() -> list[Patch]:
 
     def obedient(self: Any, letter: Any) -> None:
         self._unqueue(letter.tx)
-        self._abort(letter.tx, Because(letter.reason))
+        self._abort(letter.tx, OtherReason(letter.reason))
 
     return [Patch(Root, "withdrawn", obedient)]
 

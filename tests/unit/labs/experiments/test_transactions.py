@@ -15,8 +15,8 @@ import pytest
 from motet.broker.overlay.topology import Topology
 from motet.errors import MisuseError
 from motet_labs.experiments import plots
-from motet_labs.experiments.delaying import delay
-from motet_labs.experiments.dispatching import APPROACHES, LeastWait, critical_path, find_wait
+from motet_labs.experiments.delay_proxy import delay
+from motet_labs.experiments.dispatch import APPROACHES, LeastWait, critical_path, find_wait
 from motet_labs.experiments.regular import ALONE, Impact, TimeSlice
 from motet_labs.experiments.transactions import (
     DELAYED,

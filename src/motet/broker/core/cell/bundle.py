@@ -18,11 +18,11 @@ from motet.errors import ProtocolError, UnknownBroker, VersionError
 from motet.protocol.cell.belief import Beliefs
 from motet.protocol.cell.messages import (
     CellFrame,
-    Inward,
+    InwardFrame,
+    MemberFrame,
     MemberHello,
-    Said,
     Shared,
-    Sideways,
+    SidewaysFrame,
     Standing,
 )
 from motet.protocol.config import BrokerConfig
@@ -38,7 +38,7 @@ NOWHERE = Standing(False, ())
 
 
 Word = tuple[int, int, int, int, int]
-"""`sync`, `life`, `known`, `asked`, `told`: see `Said`."""
+"""`sync`, `life`, `known`, `asked`, `told`: see `MemberFrame`."""
 
 
 class Owner(Protocol):
@@ -281,8 +281,8 @@ class Bundle:
         bearer = self._bearer(cell)
         if bearer is not None:
             self.sideways += 1
-            said = Said(self.me, *self._owner.word(cell), frame, to)
-            out.send.append((bearer.connection, Sideways(cell, said)))
+            said = MemberFrame(self.me, *self._owner.word(cell), frame, to)
+            out.send.append((bearer.connection, SidewaysFrame(cell, said)))
 
     def _direct(self, cell: str, member: str) -> int:
         if member == cell and (connection := self._owner.head_link(cell)):
@@ -296,7 +296,7 @@ class Bundle:
         if member == cell and not to and connection == self._owner.head_link(cell):
             out.send.append((connection, frame))
             return
-        out.send.append((connection, Said(self.me, *self._owner.word(cell), frame, to)))
+        out.send.append((connection, MemberFrame(self.me, *self._owner.word(cell), frame, to)))
 
     def share(self, neighbour: str, frame: AckUp, out: Output) -> None:
         """Tell the other members of our cell what a neighbour has acknowledged."""
@@ -331,15 +331,15 @@ class Bundle:
     def received(self, peer: Peer, frame: CellFrame, out: Output, now: float) -> None:
         """A frame from a member, or from the head of a neighbour."""
         match frame:
-            case Said():
+            case MemberFrame():
                 of_head = peer.kind == "broker"
                 cell = peer.name if of_head else self.members[peer.name].cell
                 self.heard(cell, frame, out, now)
             case Standing():
                 self._stands(peer.name, frame, out, now)
-            case Inward(neighbour, said):
+            case InwardFrame(neighbour, said):
                 self._weigh(neighbour, said, out, now)
-            case Sideways():
+            case SidewaysFrame():
                 self._carry(frame, out)
             case Shared():
                 self._shared(frame, out, now)
@@ -356,26 +356,26 @@ class Bundle:
                 if cell not in before.reaches and not self.reaches(cell):
                     self._owner.linked(cell, out, now)
 
-    def heard(self, cell: str, said: Said, out: Output, now: float) -> None:
+    def heard(self, cell: str, said: MemberFrame, out: Output, now: float) -> None:
         """A frame from a member of a neighbouring cell, sent by itself or by another member."""
         if said.to and said.to != self.me:
             mate = self.members.get(said.to)
             if mate is not None and mate.cell == self.cell and mate.live:
-                out.send.append((mate.connection, Inward(cell, said)))
+                out.send.append((mate.connection, InwardFrame(cell, said)))
             return
         self._weigh(cell, said, out, now)
         if self._told.edge and self.me != self.cell:
             self._relay(cell, said, out)
 
-    def _relay(self, cell: str, said: Said, out: Output) -> None:
+    def _relay(self, cell: str, said: MemberFrame, out: Output) -> None:
         """The sender does not know that our head has clients, or does not reach it."""
         head, frame = self.members[self.cell], said.frame
         if head.live and isinstance(frame, Knowledge | AckExpected):
             if isinstance(frame, Knowledge):  # we have passed it on to the neighbours ourselves
                 frame = replace(frame, again=True)
-            out.send.append((head.connection, Inward(cell, replace(said, frame=frame))))
+            out.send.append((head.connection, InwardFrame(cell, replace(said, frame=frame))))
 
-    def _weigh(self, cell: str, said: Said, out: Output, now: float) -> None:
+    def _weigh(self, cell: str, said: MemberFrame, out: Output, now: float) -> None:
         if not self.open:
             return
         record = self._owner.record(cell)
@@ -389,7 +389,7 @@ class Bundle:
             if type(frame) is AckUp:
                 self.share(cell, frame, out)
 
-    def _carry(self, frame: Sideways, out: Output) -> None:
+    def _carry(self, frame: SidewaysFrame, out: Output) -> None:
         """Carry a frame for a member of our cell that does not reach a neighbour. If we do not
         either, the frame is lost, and will be asked for again."""
         to = frame.said.to

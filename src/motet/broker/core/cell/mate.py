@@ -25,11 +25,11 @@ from motet.protocol.cell.messages import (
     Facts,
     FactsAck,
     ImagePart,
-    Inward,
+    InwardFrame,
+    MemberFrame,
     MemberHello,
-    Said,
     Shared,
-    Sideways,
+    SidewaysFrame,
     Standing,
 )
 from motet.protocol.changes import PubendDestroyed
@@ -198,7 +198,7 @@ class MateCore:
                 self._image(connection, peer, frame, out, now)
             case Facts():
                 self._facts(connection, frame, out, now)
-            case Inward() | Sideways() | Shared() | Standing() | Said():
+            case InwardFrame() | SidewaysFrame() | Shared() | Standing() | MemberFrame():
                 self.bundle.received(peer, frame, out, now)
 
     def _closed(self, connection: int, out: Output, now: float) -> None:

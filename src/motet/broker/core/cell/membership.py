@@ -18,11 +18,11 @@ from motet.protocol.cell.messages import (
     Facts,
     FactsAck,
     ImagePart,
-    Inward,
+    InwardFrame,
+    MemberFrame,
     MemberHello,
-    Said,
     Shared,
-    Sideways,
+    SidewaysFrame,
     Standing,
 )
 from motet.protocol.contract import CancelTimer, Close, Output, SetTimer
@@ -36,7 +36,7 @@ from motet.protocol.shared import SharedState
 if TYPE_CHECKING:
     from motet.broker.core.durable import Durable
 
-CELL_FRAMES = (MemberHello, Said, Standing, Inward, Sideways, Shared, FactsAck)
+CELL_FRAMES = (MemberHello, MemberFrame, Standing, InwardFrame, SidewaysFrame, Shared, FactsAck)
 """The frames that such a broker accepts."""
 
 

@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+from motet.audit.files import write_part
 from motet.audit.schema import TABLES
-from motet.audit.writing import write_part
 from motet.model import decode_body, encode_event
 
 log = logging.getLogger("motet.audit")

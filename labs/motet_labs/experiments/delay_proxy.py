@@ -1,7 +1,8 @@
 """Links with a delay: all data arrives later by this time, in order.
 
 Per connection and direction, one thread reads and one writes when the data is due: a sleep is exact
-to some ten microseconds, the timers of an event loop are not.
+to some ten microseconds, the timers of an event loop are not. `motet.fleet.proxy` runs on an event
+loop: it cuts and stalls links, and delays nothing.
 """
 
 from __future__ import annotations

@@ -85,11 +85,11 @@ def read_table(folder: Path | str, table: str) -> Any:
         except (pa.ArrowException, OSError) as problem:
             raise MisuseError(f"{path} cannot be read: {problem}") from None
         if missing := [name for name in schema.names if name not in part.column_names]:
-            raise MisuseError(f"{path} is of no history: it has no column {missing[0]!r}")
+            raise MisuseError(f"{path} is not a history file: it has no column {missing[0]!r}")
         try:
             parts.append(part.select(schema.names).cast(schema))
         except pa.ArrowException as problem:
-            raise MisuseError(f"{path} is of no history: {problem}") from None
+            raise MisuseError(f"{path} is not a history file: {problem}") from None
     return pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
 
 

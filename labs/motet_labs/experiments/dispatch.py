@@ -40,7 +40,7 @@ from motet.model import Event, Filter, Value, attr
 from motet.runtime.loop import run, settle_memory, take_all_descriptors
 from motet.runtime.tcp import address_of
 from motet_labs.bench import floor
-from motet_labs.experiments.delaying import delay
+from motet_labs.experiments.delay_proxy import delay
 from motet_labs.processes import Worker, percentiles, serve, worker
 
 APPROACHES = ("BL-WAIT", "S-TX", "D-TX", "D-TX_NI")
