@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from msgspec import Raw
 
-from motet.client.checks import check_callable, checked_time
+from motet.client.checks import checked_time
 from motet.client.client import LEAVE_S, Client, SessionOptions, connect
 from motet.client.driver import ClientSession
 from motet.client.local import LocalOptions, LocalOverlay, local
@@ -51,6 +51,15 @@ from motet.client.sync.facade import (
     iterate,
     opening,
     taking,
+)
+from motet.client.sync.roles import (
+    RoleOnLoop,
+    SyncHandler,
+    SyncOnStarted,
+    SyncRole,
+    check_part,
+    check_plain,
+    hand_over,
 )
 from motet.client.transaction import Invitation, Transaction
 from motet.errors import ClosedError, MotetError
@@ -216,6 +225,7 @@ def _subscribing(
         options: dict[str, Any] = dict(kwargs)
         callback = options.pop("callback", None)
         check_callback(callback, options.get("on_loss", "count"))
+        check_plain("a callback", callback)
 
         async def work() -> SyncSubscription:
             return _subscribed(await method(self._wrapped, *args, **options), self)
@@ -252,8 +262,6 @@ def _begun(tx: Transaction, owner: Facade[Any]) -> SyncTransaction:
     return SyncTransaction(tx, owner._host)
 
 
-SyncHandler = Callable[[Invitation, SyncTransaction], object]
-SyncOnStarted = Callable[[SyncSubscription], object]
 SyncOnSession = Callable[["SyncClient"], object]
 
 
@@ -298,8 +306,8 @@ class SyncClient(Facade[Client]):
         on_resumed: SyncOnSession | None = None,
     ) -> None:
         super().__init__(client, Host(self._in_order, thread.check_process))
-        client._driver.on_session_lost = self._in_thread("on_session_lost", on_session_lost)
-        client._driver.on_resumed = self._in_thread("on_resumed", on_resumed)
+        client._driver.on_session_lost = self._in_thread(on_session_lost)
+        client._driver.on_resumed = self._in_thread(on_resumed)
         self._thread = thread
         self._owns_thread = owns_thread
         self._encoder = EventEncoder()
@@ -311,10 +319,7 @@ class SyncClient(Facade[Client]):
         self._error: MotetError | None = None
         self.session = SyncSession(client.session, self._host)
 
-    def _in_thread(
-        self, what: str, callback: SyncOnSession | None
-    ) -> Callable[[], Awaitable[object]] | None:
-        check_callable(what, callback)
+    def _in_thread(self, callback: SyncOnSession | None) -> Callable[[], Awaitable[object]] | None:
         if callback is None:
             return None
         return lambda: asyncio.get_running_loop().run_in_executor(None, callback, self)
@@ -352,30 +357,46 @@ class SyncClient(Facade[Client]):
 
     def participate(
         self,
-        handler: SyncHandler | None = None,
+        handler: SyncHandler | SyncRole | None = None,
         *,
         on_started: SyncOnStarted | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """As `Client.participate`; both callables run in threads of their own, and may block."""
+        """As `Client.participate`, with a `SyncRole` for a `Role`. The callables and the methods of
+        the role run in threads of their own, and may block."""
+        check_part(handler)
+        check_plain("on_started", on_started)
+        checked_time(timeout)
+        client = self._wrapped
+        role = handler if isinstance(handler, SyncRole) else None
+        plain = None if isinstance(handler, SyncRole) else handler
+
+        def begun(tx: Transaction) -> SyncTransaction:
+            return _begun(tx, self)
+
+        def subscribed(entry: Subscription) -> SyncSubscription:
+            return _subscribed(entry, self)
 
         async def handle(invitation: Invitation, tx: Transaction) -> None:
-            assert handler is not None
-            own = _begun(tx, self)
-            await asyncio.get_running_loop().run_in_executor(None, handler, invitation, own)
+            assert plain is not None
+            await asyncio.get_running_loop().run_in_executor(None, plain, invitation, begun(tx))
 
         def start(entry: Subscription) -> None:
             assert on_started is not None
-            own = _subscribed(entry, self)
-            asyncio.get_running_loop().run_in_executor(None, _hand_over, on_started, own)
+            own = subscribed(entry)
+            asyncio.get_running_loop().run_in_executor(None, hand_over, on_started, own)
 
-        self._run(
-            self._wrapped.participate(
-                None if handler is None else handle,
+        async def take_part() -> None:
+            if role is not None:
+                on_loop = RoleOnLoop(role, begun, subscribed)
+                client._driver.participation.register(on_loop, type(role))
+            await client.participate(
+                None if plain is None else handle,
                 on_started=None if on_started is None else start,
                 timeout=timeout,
             )
-        )
+
+        self._run(take_part())
 
     def started(self) -> Iterator[SyncSubscription]:
         """As `Client.started`."""
@@ -557,13 +578,6 @@ class SyncClient(Facade[Client]):
         self.close(acknowledge=error is None)
 
 
-def _hand_over(on_started: SyncOnStarted, subscription: SyncSubscription) -> None:
-    try:
-        on_started(subscription)
-    except Exception:
-        log.exception("`on_started` failed for %r", subscription)
-
-
 def connect_sync(
     *addresses: str,
     client_id: str | None = None,
@@ -573,6 +587,8 @@ def connect_sync(
 ) -> SyncClient:
     """Open a session and use it without `await`; options as for `connect`. The callbacks run in
     threads of their own."""
+    check_plain("on_session_lost", on_session_lost)
+    check_plain("on_resumed", on_resumed)
 
     async def opened() -> Client:
         return await connect(*addresses, client_id=client_id, **options)
@@ -610,6 +626,8 @@ class SyncOverlay(Facade[LocalOverlay]):
         **options: Unpack[SessionOptions],
     ) -> SyncClient:
         """As `LocalOverlay.connect`."""
+        check_plain("on_session_lost", on_session_lost)
+        check_plain("on_resumed", on_resumed)
 
         async def opened() -> Client:
             return await self._wrapped.connect(client_id, broker=broker, **options)
