@@ -232,6 +232,23 @@ def test_callbacks_and_advertisements(
         alice.transaction().subscribe("m > 0", callback=7)  # type: ignore[arg-type]
 
 
+def test_a_transaction_explains_itself(
+    alice: motet.client.sync.SyncClient, overlay: motet.client.sync.SyncOverlay
+) -> None:
+    with overlay.connect("carol") as carol:
+        carol.advertise(STREAM)
+        with carol.transaction(timeout=7.0) as tx:
+            tx.publish({"n": 1})
+            assert "publish" in str(tx.explain())
+        assert [made.kind for made in tx.made] == ["publish", "commit"]
+        assert (tx.timeout, tx.isolated) == (7.0, True)
+        assert str(carol.explain(tx))
+    before = str(tx.explain())  # also after the end of the client
+    with alice.transaction():
+        pass
+    assert str(tx.explain()) == before
+
+
 def test_an_error_aborts(alice: motet.client.sync.SyncClient) -> None:
     with suppress(ZeroDivisionError), alice.transaction() as tx:
         tx.publish({"n": 1})

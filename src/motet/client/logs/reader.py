@@ -16,7 +16,7 @@ from typing import Any, Final, Self, Unpack
 
 from motet.client.channel import RequestChannel, mark_seen
 from motet.client.logs.query import LogBatch, LogOutline, LogQuery, ReadOptions, tick_of
-from motet.client.sync.facade import Facade, LoopThread, blocking, iterate
+from motet.client.sync.facade import Facade, Forwarded, LoopThread, blocking, iterate
 from motet.errors import (
     EventsLost,
     MisuseError,
@@ -206,6 +206,7 @@ async def read(
 class SyncLogReader(Facade[LogReader]):
     """`with motet.open_log_sync(url) as log:` — the logs of one broker."""
 
+    url = Forwarded[str]()
     describe = blocking(LogReader.describe)
     outline = blocking(LogReader.outline)
     set_cursor = blocking(LogReader.set_cursor)

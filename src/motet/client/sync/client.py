@@ -36,6 +36,7 @@ from msgspec import Raw
 from motet.client.checks import checked_time
 from motet.client.client import LEAVE_S, Client, SessionOptions, connect
 from motet.client.driver import ClientSession
+from motet.client.explanation import Explanation, Made, Sketch
 from motet.client.local import LocalOptions, LocalOverlay, local
 from motet.client.plan import Plan
 from motet.client.publications import EventEncoder, Publishable, not_accepted, not_settled
@@ -90,6 +91,12 @@ class SyncReceipt:
         if not self._client._settled(self.ordinal, timeout):
             raise not_accepted(timeout or 0.0, sent=True)
 
+    @property
+    def settled(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        client = self._client
+        return self.ordinal <= client._wrapped._ledger.settled or client.closed
+
     def __repr__(self) -> str:
         return f"<SyncReceipt {self.ordinal}>"
 
@@ -119,6 +126,8 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
     dropped = Forwarded[int]()
     lost = Forwarded[int]()
     buffered = Forwarded[int]()
+    callback_errors = Forwarded[int]()
+    last_callback_error = Forwarded[Exception | asyncio.CancelledError | None]()
     cursors = Forwarded[Mapping[str, int]](on_loop=True)
 
     def __init__(self, entry: Subscription, host: Host) -> None:
@@ -139,11 +148,10 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
 
         Asking for it acknowledges all events that any thread took before, unless that is manual.
         """
-        entry = self._wrapped
-        event = entry.get_nowait()
+        event = self.get_nowait()
         if event is not None:
             return event
-        self._host.check_process()
+        entry = self._wrapped
         deadline = inf if timeout is None else time.monotonic() + timeout
         with self._arrival:
             self._waiting += 1
@@ -161,6 +169,13 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
                     self._arrival.wait(min(left_s, threading.TIMEOUT_MAX))
             finally:
                 self._waiting -= 1
+
+    def get_nowait(self) -> Event | None:
+        """As `Subscription.get_nowait`: None instead of waiting."""
+        event = self._wrapped.get_nowait()
+        if event is None:
+            self._host.check_process()
+        return event
 
     def call_back(self, callback: Callable[[Event], object]) -> None:
         """Start a thread that takes the events from now on and calls `callback`."""
@@ -248,6 +263,9 @@ class SyncTransaction(Facade[Transaction]):
 
     id = Forwarded[str]()
     committed = Forwarded[bool | None]()
+    timeout = Forwarded[float]()
+    isolated = Forwarded[bool]()
+    made = Forwarded[list[Made]]()
     advertise = opening(Transaction.advertise, _advertised)
     subscribe = _subscribing(Transaction.subscribe)
     unadvertise = taking(Transaction.unadvertise, SyncAdvertisement, str)
@@ -256,6 +274,10 @@ class SyncTransaction(Facade[Transaction]):
     invite = blocking(Transaction.invite)
     commit = blocking(Transaction.commit)
     abort = blocking(Transaction.abort)
+
+    def explain(self, sketch: Sketch | None = None) -> Explanation:
+        """As `Transaction.explain`; `client.explain(tx)` asks the overlay."""
+        return self._look(lambda: self._wrapped.explain(sketch))
 
 
 def _begun(tx: Transaction, owner: Facade[Any]) -> SyncTransaction:
@@ -601,6 +623,7 @@ class SyncOverlay(Facade[LocalOverlay]):
     """`LocalOverlay` for scripts: brokers and clients share one thread in the background."""
 
     brokers = Forwarded[tuple[str, ...]]()
+    topology = Forwarded["Topology"]()
     start_broker = blocking(LocalOverlay.start_broker)
     stop_broker = blocking(LocalOverlay.stop_broker)
 
