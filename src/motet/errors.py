@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class MotetError(Exception):
@@ -18,6 +18,14 @@ class MotetError(Exception):
 
 class MisuseError(MotetError):
     """The caller made an invalid request."""
+
+
+def check_options(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse options of other names than the known ones."""
+    names = list(known)
+    unknown = sorted(set(given).difference(names))
+    if unknown:
+        raise MisuseError(f"unknown option {', '.join(unknown)}; use one of {', '.join(names)}")
 
 
 class PeerError(MotetError):

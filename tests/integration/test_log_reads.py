@@ -148,6 +148,7 @@ async def test_values_of_another_kind_are_counted(overlay: motet.client.LocalOve
         ({"columns": ["not a name"]}, "cannot name an attribute"),
         ({"pubend": "B9.1"}, "B1 has no pubend 'B9.1'; it has B1."),
         ({"on_loss": "ignore"}, "on_loss"),
+        ({"colums": ["n"]}, "unknown option colums; use one of pubend, since"),
         ({"filter": "n >"}, "column"),
     ],
 )

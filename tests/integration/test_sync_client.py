@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
 
 import pytest
 
 import motet
+from motet.client.driver import ClientSession
+from motet.client.logs.stage import Stage, SyncStage
 from motet.errors import (
     AddressError,
     ClosedError,
@@ -139,23 +145,152 @@ def test_a_bad_unsubscribe_may_be_repeated(alice: motet.client.sync.SyncClient) 
     assert alice.status(timeout=PATIENCE_S)["tables"]["subscriptions"] == before
 
 
-@pytest.mark.parametrize(
-    ("plain", "facade", "internal"),
-    [
-        (motet.Client, motet.client.sync.SyncClient, set()),
-        (motet.client.LocalOverlay, motet.client.sync.SyncOverlay, {"start"}),
-        (
-            motet.client.Advertisement,
-            motet.client.sync.SyncAdvertisement,
-            {"end", "inherit"},
-        ),
-    ],
-)
-def test_the_synchronous_side_has_all_public_names(
-    plain: type, facade: type, internal: set[str]
+PAIRS: list[tuple[type, type]] = [
+    (motet.Client, motet.client.sync.SyncClient),
+    (ClientSession, motet.client.sync.SyncSession),
+    (motet.Subscription, motet.client.sync.SyncSubscription),
+    (motet.client.Advertisement, motet.client.sync.SyncAdvertisement),
+    (motet.client.Receipt, motet.client.sync.SyncReceipt),
+    (motet.Transaction, motet.client.sync.SyncTransaction),
+    (motet.client.Role, motet.client.sync.SyncRole),
+    (motet.client.LocalOverlay, motet.client.sync.SyncOverlay),
+    (motet.client.logs.LogReader, motet.client.logs.SyncLogReader),
+    (Stage, SyncStage),
+]
+FUNCTIONS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (motet.connect, motet.connect_sync),
+    (motet.local, motet.local_sync),
+    (motet.open_log, motet.open_log_sync),
+    (motet.read, motet.read_sync),
+]
+OF_REGISTRATIONS = {"begins_in", "chosen_name", "ends_in", "handle", "leaving"}
+"""For other modules of the client."""
+LACKING: dict[type, set[str]] = {
+    motet.client.Advertisement: OF_REGISTRATIONS,
+    motet.Subscription: OF_REGISTRATIONS | {"ack"},  # for `event.ack()`
+    motet.Transaction: {"outcome"},  # a future of the event loop; `committed` tells it
+    motet.client.LocalOverlay: {"drivers", "start"},  # objects of the loop; `local_sync` starts
+}
+"""Names that only the asynchronous side has."""
+
+
+def test_the_tables_of_pairs_are_complete() -> None:
+    facades = {facade for _, facade in PAIRS} | {facade for _, facade in FUNCTIONS}
+    for module in (motet.client.sync, motet.client.logs):
+        for name in module.__all__:
+            if "sync" in name.lower():
+                assert getattr(module, name) in facades, name
+
+
+@pytest.mark.parametrize(("plain", "facade"), PAIRS)
+def test_the_synchronous_side_has_all_public_names(plain: type, facade: type) -> None:
+    assert public_names(plain) - public_names(facade) == LACKING.get(plain, set())
+
+
+@pytest.mark.parametrize(("plain", "facade"), PAIRS)
+def test_methods_of_the_synchronous_side_take_the_same_parameters(
+    plain: type, facade: type
 ) -> None:
-    names = {name for name in vars(plain) | vars(plain.__base__) if not name.startswith("_")}
-    assert names - internal - set(dir(facade)) == set()
+    for name in sorted(public_names(plain) & public_names(facade)):
+        ours, theirs = getattr(facade, name, None), getattr(plain, name, None)
+        if inspect.isfunction(theirs):
+            assert callable(ours), name
+            assert parameters(ours) == parameters(theirs), name
+
+
+@pytest.mark.parametrize(("plain", "facade"), FUNCTIONS)
+def test_functions_of_the_synchronous_side_take_the_same_parameters(
+    plain: Callable[..., Any], facade: Callable[..., Any]
+) -> None:
+    assert parameters(facade) == parameters(plain)
+
+
+def public_names(kind: type) -> set[str]:
+    """Of the class, and of the attributes that its objects are given when they are made."""
+    found: set[str] = set()
+    for base in kind.__mro__:
+        if base.__module__.startswith("motet."):
+            found |= vars(base).keys()
+            if "__init__" in vars(base):
+                text = textwrap.dedent(inspect.getsource(base.__init__))  # type: ignore[misc]
+                found |= set(re.findall(r"^ +self\.(\w+)(?::[^=\n]+)? = ", text, re.MULTILINE))
+    return {name for name in found if not name.startswith("_")}
+
+
+def parameters(function: Callable[..., Any]) -> set[str]:
+    """Their names; `Unpack` stands for its keywords."""
+    found: set[str] = set()
+    for each in inspect.signature(function).parameters.values():
+        if each.kind is each.VAR_KEYWORD:
+            (keywords,) = get_args(eval(each.annotation, inspect.unwrap(function).__globals__))
+            found |= keywords.__annotations__.keys()
+        else:
+            found.add(each.name)
+    return found
+
+
+def test_verbs_take_their_argument_by_its_name_too(alice: motet.client.sync.SyncClient) -> None:
+    alice.unsubscribe(subscription=alice.subscribe("step > 1"))  # type: ignore[call-arg]
+    alice.unadvertise(advertisement="step > 0")  # type: ignore[call-arg]
+    with alice.transaction() as tx:
+        assert alice.explain(what=tx).kind  # type: ignore[call-arg]
+        tx.abort()
+    assert alice.outcome(tx_id=tx) == "aborted"  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'subscription'"):
+        alice.unsubscribe()  # type: ignore[call-arg]
+
+
+def test_get_nowait(alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient) -> None:
+    subscription = bob.subscribe("step > 0")
+    assert subscription.get_nowait() is None
+    alice.publish({"step": 1})
+    wait_until(lambda: subscription.buffered == 1)
+    event = subscription.get_nowait()
+    assert event is not None
+    assert event["step"] == 1
+    assert subscription.get_nowait() is None
+
+
+def test_errors_of_callbacks_are_counted(
+    alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient
+) -> None:
+    subscription = bob.subscribe("step > 0", callback=lambda event: event["absent"])
+    alice.publish({"step": 1})
+    wait_until(lambda: subscription.callback_errors == 1)
+    assert isinstance(subscription.last_callback_error, KeyError)
+
+
+def test_a_receipt_says_whether_it_is_settled(overlay: motet.client.sync.SyncOverlay) -> None:
+    client = overlay.connect("carol", broker="B2")
+    client.advertise("step > 0")
+    receipt = client.send({"step": 1})
+    receipt.wait(PATIENCE_S)
+    assert receipt.settled
+    client.close()
+    assert receipt.settled
+
+
+def test_an_event_is_acknowledged_by_itself(overlay: motet.client.sync.SyncOverlay) -> None:
+    """On the synchronous side; tests of durable clients have the rest."""
+    with overlay.connect("alice", broker="B1") as alice:
+        alice.advertise("step > 0")
+        dave = overlay.connect("dave", broker="B2", durable=True, acknowledge="manual")
+        subscription = dave.subscribe("step > 0")
+        alice.publish_many({"step": step} for step in range(1, 5))
+        events = {event["step"]: event for event in (subscription.get(PATIENCE_S) for _ in "1234")}
+        for step in (4, 1):
+            events[step].ack()
+        pubend = str(events[1].pubend)
+        assert dave.session.cursors[pubend] == int(events[2].tick or 0) - 1
+        asked = threading.Thread(target=events[2].ack)  # any thread may
+        asked.start()
+        asked.join()
+        assert dave.session.cursors[pubend] == int(events[3].tick or 0) - 1
+        dave.close(acknowledge=False)
+        with overlay.connect("dave", broker="B2", durable=True) as dave:
+            again = dave.subscribe("step > 0")
+            assert [again.get(PATIENCE_S)["step"] for _ in "12"] == [3, 4]
+            dave.close(discard_session=True)
 
 
 def test_the_overlay_stops_and_starts_a_broker() -> None:

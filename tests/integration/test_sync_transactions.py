@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,124 @@ def test_subscriptions_that_plans_start(
         break
 
 
+def test_roles_are_asked_in_threads_and_receive_synchronous_objects(
+    alice: motet.client.sync.SyncClient, overlay: motet.client.sync.SyncOverlay
+) -> None:
+    did: list[object] = []
+    closed = threading.Event()
+
+    class Votes(motet.client.sync.SyncRole):
+        def invited(
+            self, invitation: motet.Invitation, tx: motet.client.sync.SyncTransaction
+        ) -> bool:
+            if "vote" not in invitation.event:
+                return False
+            assert isinstance(tx, motet.client.sync.SyncTransaction)
+            if invitation.event["vote"] == "no":
+                raise ValueError("not convinced")
+            did.append(("vote", threading.current_thread().name != "motet-loop"))
+            tx.subscribe(STREAM)  # it may block
+            return True
+
+        def started(self, subscription: motet.client.sync.SyncSubscription) -> None:
+            did.append(subscription.get(PATIENCE_S)["n"])
+
+        def close(self) -> None:
+            closed.set()
+
+    class Draws(motet.client.sync.SyncRole):
+        def invited(
+            self, invitation: motet.Invitation, tx: motet.client.sync.SyncTransaction
+        ) -> bool:
+            if "draw" in invitation.event:
+                did.append("draw" if tx.committed is None else tx)
+            return "draw" in invitation.event
+
+    with overlay.connect("carol", broker="B2") as carol:
+        carol.subscribe("call is not null")
+        carol.participate(lambda invitation, _: did.append(invitation.event["call"]))
+        carol.participate(Votes())
+        carol.participate(Draws())
+        for event in ({"call": 1, "draw": 1}, {"call": 2}):
+            with alice.transaction() as tx:
+                assert tx.invite(event) == 1
+        with pytest.raises(InvitationRefused, match="carol: ValueError: not convinced"):
+            alice.transaction().invite({"call": 3, "vote": "no"})
+        assert did == ["draw", 2]
+        with alice.transaction() as tx:
+            assert tx.invite({"call": 4, "vote": "yes"}) == 1
+        plan = motet.Plan()
+        plan.subscribe("carol", "n > 1", name="planned")
+        plan.publish("alice", {"n": 2})
+        alice.participate()
+        alice.execute(plan)
+        wait_until(lambda: 2 in did[3:])
+        assert did[2] == ("vote", True)
+    assert closed.wait(PATIENCE_S)
+
+
+class AsyncVotes(motet.client.Role):
+    async def invited(self, invitation: motet.Invitation, tx: motet.Transaction) -> bool:
+        raise NotImplementedError
+
+
+class HalfAsync(motet.client.sync.SyncRole):
+    async def invited(  # type: ignore[override]
+        self, invitation: motet.Invitation, tx: motet.client.sync.SyncTransaction
+    ) -> bool:
+        raise NotImplementedError
+
+
+async def nothing(*_: object) -> None:
+    raise NotImplementedError
+
+
+class AsyncCallable:
+    async def __call__(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ({"handler": "nonsense"}, "a handler must be callable; an object of type str is not"),
+        ({"on_started": 5}, "on_started must be callable; an object of type int is not"),
+        ({"handler": AsyncVotes()}, r"AsyncVotes is an asynchronous Role.*sync\.SyncRole.*connect"),
+        ({"handler": AsyncVotes}, r"not the class AsyncVotes; write participate\(AsyncVotes\(\)\)"),
+        ({"handler": HalfAsync()}, "`invited` of HalfAsync .* `def` instead of `async def`"),
+        ({"handler": nothing}, "a handler .* nothing awaits it; write it with `def`"),
+        ({"handler": AsyncCallable()}, "a handler .* nothing awaits it"),
+        ({"on_started": nothing}, "on_started .* nothing awaits it"),
+        ({"timeout": -1}, "timeout is a number of seconds"),
+    ],
+)
+def test_participate_refuses_what_it_could_not_call(
+    alice: motet.client.sync.SyncClient,
+    bob: motet.client.sync.SyncClient,
+    part: dict[str, Any],
+    says: str,
+) -> None:
+    asked: list[object] = []
+    bob.participate(lambda *_: asked.append(1))
+    with pytest.raises(MisuseError, match=says):
+        bob.participate(**part)
+    with alice.transaction() as tx:
+        assert tx.invite({"call": 1}) == 1
+    assert asked == [1]  # the handler from before is still there
+
+
+def test_no_callback_of_a_sync_client_is_async(
+    overlay: motet.client.sync.SyncOverlay, bob: motet.client.sync.SyncClient
+) -> None:
+    with pytest.raises(MisuseError, match=r"a callback .* nothing awaits it"):
+        bob.subscribe(STREAM, callback=nothing)
+    for name in ("on_session_lost", "on_resumed"):
+        with pytest.raises(MisuseError, match=f"{name} .* nothing awaits it"):
+            overlay.connect("carol", **{name: nothing})  # type: ignore[arg-type]
+        with pytest.raises(MisuseError, match=f"{name} must be callable"):
+            motet.connect_sync("motet://127.0.0.1:1", **{name: 5})  # type: ignore[arg-type]
+
+
 def test_callbacks_and_advertisements(
     alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient
 ) -> None:
@@ -111,6 +230,23 @@ def test_callbacks_and_advertisements(
         tx.publish({"n": 1})
     with pytest.raises(MisuseError, match="a callback must be callable"):
         alice.transaction().subscribe("m > 0", callback=7)  # type: ignore[arg-type]
+
+
+def test_a_transaction_explains_itself(
+    alice: motet.client.sync.SyncClient, overlay: motet.client.sync.SyncOverlay
+) -> None:
+    with overlay.connect("carol") as carol:
+        carol.advertise(STREAM)
+        with carol.transaction(timeout=7.0) as tx:
+            tx.publish({"n": 1})
+            assert "publish" in str(tx.explain())
+        assert [made.kind for made in tx.made] == ["publish", "commit"]
+        assert (tx.timeout, tx.isolated) == (7.0, True)
+        assert str(carol.explain(tx))
+    before = str(tx.explain())  # also after the end of the client
+    with alice.transaction():
+        pass
+    assert str(tx.explain()) == before
 
 
 def test_an_error_aborts(alice: motet.client.sync.SyncClient) -> None:

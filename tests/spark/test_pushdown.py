@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 import motet.spark
 from motet.errors import MisuseError
 from motet.spark.columns import Columns
+from motet.spark.options import NAMES, ScanOptions
 from motet.spark.session import ENABLED
 from motet.spark.source import as_filter
 from tests.spark.ground import Stock, ns, read
@@ -102,3 +104,32 @@ def test_without_pushdown_nothing_leaks(pushes: SparkSession, stock: Stock) -> N
 def test_scan_refuses_the_option_pushdown(spark: SparkSession) -> None:
     with pytest.raises(MisuseError, match="omit the option pushdown"):
         motet.spark.scan(spark, "n > 1", brokers="motet://x:1", pushdown="false")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"colums": "n"}, "unknown option colums; use one of brokers, filter, columns"),
+        ({"PushDown": "true"}, "omit the option pushdown"),
+        ({"minPartitions": 0}, "minPartitions must be a whole number"),
+        ({"failOnDataLoss": "yes"}, "failOnDataLoss must be true or false"),
+        ({"filter": "n >"}, "n >"),
+        ({"brokers": ""}, "option brokers is missing"),
+    ],
+)
+def test_scan_checks_its_options_before_spark_sees_them(
+    spark: SparkSession, said: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(MisuseError, match=words):
+        motet.spark.scan(spark, "n > 1", **({"brokers": "motet://x:1"} | said))
+
+
+def test_scan_has_the_options_of_a_read() -> None:
+    assert set(ScanOptions.__annotations__) == set(NAMES) - {"pushdown"}
+
+
+def test_options_of_scan_are_plain_values_and_of_any_case(
+    pushes: SparkSession, stock: Stock
+) -> None:
+    options: Any = {"COLUMNS": "n:int", "failOnDataLoss": False, "minPartitions": 2, "timeout": 9.0}
+    assert ns(motet.spark.scan(pushes, "n < 5", brokers=stock.urls, **options)) == list(range(5))

@@ -345,6 +345,7 @@ class Client:
         one, to the iterator `started()`.
         """
         check_callable("on_started", on_started)
+        timeout_s = checked_time(timeout)
         participation = self._driver.participation
         if isinstance(handler, Role):
             participation.register(handler)
@@ -353,7 +354,7 @@ class Client:
             participation.register(InvitationRole(handler))
         if on_started is not None:
             participation.plans.on_started = on_started
-        await self._driver.answers.ask(ConsentRequest(0, checked_time(timeout)))
+        await self._driver.answers.ask(ConsentRequest(0, timeout_s))
 
     def started(self) -> AsyncIterator[Subscription]:
         """The subscriptions that other clients' transactions start for this client, each once,

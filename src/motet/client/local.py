@@ -161,19 +161,13 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     a session outlives its connection, `heartbeat` how often idle connections send a sign of life,
     both in seconds; the other options are as in `Topology`.
     """
-    from motet.broker.overlay.topology import Topology  # most programs only connect
+    from motet.broker.overlay.topology import Topology, settings_in  # most programs only connect
 
     if isinstance(brokers, bool) or not isinstance(brokers, int | Topology):
         raise MisuseError(f"brokers is a number or a Topology, not {brokers!r}")
     shape = Topology.line(brokers) if isinstance(brokers, int) else brokers
-    settings: dict[str, Any] = dict(options)
+    settings = settings_in(options, LocalOptions.__annotations__)
     data = settings.pop("data", None)
-    unknown = settings.keys() - LocalOptions.__annotations__.keys()
-    if unknown:
-        known = ", ".join(LocalOptions.__annotations__)
-        raise MisuseError(f"unknown option {', '.join(sorted(unknown))}; use one of {known}")
-    for name in {"lease", "heartbeat"} & settings.keys():
-        settings[f"{name}_s"] = settings.pop(name)
     number = next(_overlays)
     places = tuple(
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")

@@ -389,18 +389,18 @@ class Participation:
     def __init__(self, driver: SessionDriver) -> None:
         self._driver = driver
         self.plans = PlanRole()
-        self._roles: dict[type[Role], Role] = {PlanRole: self.plans}
+        self._roles: dict[type, Role] = {PlanRole: self.plans}
         self._open: dict[str, list[Transaction]] = {}
         """All handles of a transaction: a client that is invited twice has two."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.past: list[list[Made]] = []
         """The operations of this client's last transactions."""
 
-    def register(self, role: Role) -> None:
-        """Add a role, replacing one of the same type. The application's handler, which takes every
-        invitation, is asked last."""
+    def register(self, role: Role, kind: type | None = None) -> None:
+        """Add a role, replacing one of the same type, or of the same `kind`. The application's
+        handler, which takes every invitation, is asked last."""
         handler = self._roles.pop(InvitationRole, None)
-        self._roles[type(role)] = role
+        self._roles[kind or type(role)] = role
         if handler is not None:
             self._roles.setdefault(InvitationRole, handler)
 

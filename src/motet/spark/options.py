@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, Required, TypedDict, TypeVar
 
 from msgspec import Struct
 
@@ -126,6 +126,24 @@ NAMES: Final = (
     "misfits",
     "pushdown",
 )
+
+
+class ScanOptions(TypedDict, total=False):
+    """Keywords of `motet.spark.scan`: the options of a read, except `pushdown`."""
+
+    brokers: Required[str]
+    filter: str
+    columns: str
+    startingPosition: str
+    endingPosition: str
+    maxEventsPerTrigger: int | str
+    maxBytesPerTrigger: int | str
+    minPartitions: int | str
+    failOnDataLoss: bool | str
+    cursor: str
+    timeout: float | str
+    lagTimeout: float | str
+    misfits: str
 
 
 class GivenOptions:

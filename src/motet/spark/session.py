@@ -19,10 +19,11 @@ import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack
 from uuid import uuid4
 
-from motet.errors import MisuseError, NotOffered
+from motet.errors import MisuseError, NotOffered, check_options
+from motet.spark.options import ScanOptions, options_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -124,7 +125,7 @@ ENABLED: Final = "spark.sql.python.filterPushdown.enabled"
 # read, and keeps later conditions away from it.
 
 
-def scan(spark: SparkSession, condition: Column | str, **options: Any) -> DataFrame:
+def scan(spark: SparkSession, condition: Column | str, **options: Unpack[ScanOptions]) -> DataFrame:
     """The events that satisfy a Spark condition; brokers apply the part of it that filters can
     express. Options are those of `format("motet")`. Enables pushdown to Python sources in the
     session.
@@ -134,11 +135,15 @@ def scan(spark: SparkSession, condition: Column | str, **options: Any) -> DataFr
     require_pyspark()
     from pyspark.sql.functions import count, lit
 
-    if "pushdown" in options:
+    given = {name.lower(): str(value) for name, value in options.items()}
+    if "pushdown" in given:
         raise MisuseError("omit the option pushdown: scan always enables it")
+    known = {name.lower(): name for name in ScanOptions.__annotations__}
+    said = {known.get(name, name): text for name, text in given.items()}
+    check_options(said, known.values())
+    options_in(said)
     register(spark)
     spark.conf.set(ENABLED, "true")
-    said = {name: str(value) for name, value in options.items()}
     loaded = spark.read.format("motet").options(**said, pushdown="true").load()
     # Spark pushes no condition through `observe`, so those of later steps stay above.
     return loaded.where(condition).observe(f"motet-{uuid4().hex}", count(lit(1)).alias("rows"))

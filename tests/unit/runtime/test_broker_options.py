@@ -48,7 +48,7 @@ def test_options_that_contradict_a_topology_are_misuse(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = tmp_path / "two.toml"
-    file.write_text(Topology.line(2, lease_s=7.0, heartbeat_s=12.0).to_toml())
+    file.write_text(Topology.line(2, lease=7.0, heartbeat=12.0).to_toml())
     whole = ["broker", "--name", "B2", "--topology", str(file)]
     assert run([*whole, *option]) == console.MISUSE
     assert option[0] in capsys.readouterr().err

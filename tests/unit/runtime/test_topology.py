@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from motet.broker.overlay.topology import Topology, full_address
-from motet.errors import TopologyError
+from motet.broker.overlay.topology import Topology, TopologyOptions, full_address
+from motet.client import LocalOptions
+from motet.errors import MisuseError, TopologyError
 from motet.protocol.delivery.stream import Liveness
 
 EXAMPLE = """
@@ -58,7 +61,7 @@ def test_load_names_the_file(tmp_path: Path) -> None:
         Topology.default(),
         Topology.line(1),
         Topology.star(5, covering=True),
-        Topology.tree(9, fanout=3, lease_s=5.0, heartbeat_s=0.5),
+        Topology.tree(9, fanout=3, lease=5.0, heartbeat=0.5),
         Topology.line(2, liveness=Liveness(gap_s=0.1, delay_s=5.0)),
         Topology.line(2, name="two"),
     ],
@@ -128,13 +131,27 @@ def test_bad_files_say_what_and_where(text: str, says: str) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1.0, 1e9, float("nan"), float("inf"), "2", True])
 def test_times_are_checked_however_the_topology_was_made(seconds: float) -> None:
-    for key in ("lease_s", "heartbeat_s"):
-        with pytest.raises(TopologyError, match=rf"overlay\.{key}: is .*choose from"):
-            Topology.line(2, **{key: seconds})
+    for name in ("lease", "heartbeat"):
+        with pytest.raises(TopologyError, match=rf"overlay\.{name}_s: is .*choose from"):
+            Topology.line(2, **{name: seconds})  # type: ignore[arg-type]
+        with pytest.raises(TopologyError, match=rf"overlay\.{name}_s: is .*choose from"):
+            replace(Topology.line(2), **{f"{name}_s": seconds})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [Topology.line, Topology.star, Topology.tree])
+def test_options_have_the_names_that_local_gives_them(shape: Callable[..., Topology]) -> None:
+    made = shape(2, lease=7.0, heartbeat=0.5, outbox_bound=9)
+    assert (made.lease_s, made.heartbeat_s, made.outbox_bound) == (7.0, 0.5, 9)
+    for name in ("lease_s", "heartbeat_s", "source"):
+        with pytest.raises(
+            MisuseError, match=f"unknown option {name}; use one of name, .*lease, h"
+        ):
+            shape(2, **{name: 3})
+    assert LocalOptions.__annotations__.keys() - {"data"} <= TopologyOptions.__annotations__.keys()
 
 
 def test_a_broker_is_told_the_heartbeat_of_its_overlay() -> None:
-    assert Topology.line(2, heartbeat_s=12.0).config("B1").heartbeat_s == 12.0
+    assert Topology.line(2, heartbeat=12.0).config("B1").heartbeat_s == 12.0
 
 
 def test_short_addresses_mean_tcp() -> None:

@@ -20,11 +20,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from motet.broker.folder.journal import DURABILITIES
 from motet.broker.folder.retention import DEFAULT, as_table, retention_of
-from motet.errors import AddressError, MisuseError, TopologyError
+from motet.errors import AddressError, MisuseError, TopologyError, check_options
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.config import LIVENESS, OUTBOX_BOUND, BrokerConfig
 from motet.protocol.delivery.stream import Liveness
@@ -65,9 +65,34 @@ class BrokerPlace:
     """Further processes of its cell, each with the address it listens on."""
 
 
+class TopologyOptions(TypedDict, total=False):
+    """The settings of an overlay, as parameters of functions. Times are seconds."""
+
+    name: str
+    covering: bool
+    lease: float
+    heartbeat: float
+    durability: str
+    outbox_bound: int
+    retention: Retention
+    liveness: Liveness
+    root: str
+
+
+TIMES = ("lease", "heartbeat")
+
+
+def settings_in(options: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Options by the names of the fields of a `Topology`, which are those of its file: there, times
+    have their unit in their names."""
+    check_options(options, known)
+    return {f"{name}_s" if name in TIMES else name: value for name, value in options.items()}
+
+
 @dataclass(frozen=True)
 class Topology:
-    """A checked overlay: exactly one tree. `source` is its file, for error messages."""
+    """A checked overlay: exactly one tree. Its fields have the names of the file's keys. `source`
+    is that file, for error messages."""
 
     name: str
     brokers: tuple[BrokerPlace, ...]
@@ -136,21 +161,21 @@ class Topology:
         return Topology.line(brokers)
 
     @staticmethod
-    def line(brokers: int, **settings: Any) -> Topology:
+    def line(brokers: int, **options: Unpack[TopologyOptions]) -> Topology:
         """B1 – B2 – B3 – …"""
-        return _grown("line", brokers, lambda i: i - 1, settings)
+        return _grown("line", brokers, lambda i: i - 1, options)
 
     @staticmethod
-    def star(brokers: int, **settings: Any) -> Topology:
+    def star(brokers: int, **options: Unpack[TopologyOptions]) -> Topology:
         """B1 in the middle."""
-        return _grown("star", brokers, lambda _: 0, settings)
+        return _grown("star", brokers, lambda _: 0, options)
 
     @staticmethod
-    def tree(brokers: int, fanout: int = 2, **settings: Any) -> Topology:
+    def tree(brokers: int, fanout: int = 2, **options: Unpack[TopologyOptions]) -> Topology:
         """B1 at the root, every broker with up to `fanout` below it."""
         if fanout < 1:
             raise TopologyError(f"a tree needs a fanout of at least 1, not {fanout}")
-        return _grown("tree", brokers, lambda i: (i - 1) // fanout, settings)
+        return _grown("tree", brokers, lambda i: (i - 1) // fanout, options)
 
     # ── queries ──────────────────────────────────────────────────────────────────────────
 
@@ -279,7 +304,8 @@ def full_address(short: str) -> str:
     return short if "://" in short else f"motet://{short}"
 
 
-def _grown(shape: str, brokers: int, parent: Any, settings: dict[str, Any]) -> Topology:
+def _grown(shape: str, brokers: int, parent: Any, options: TopologyOptions) -> Topology:
+    settings = settings_in(options, TopologyOptions.__annotations__)
     if brokers < 1:
         raise TopologyError(f"an overlay needs at least one broker, not {brokers}")
     places = tuple(

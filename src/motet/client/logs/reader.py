@@ -16,11 +16,8 @@ from typing import Any, Final, Self, Unpack
 
 from motet.client.channel import RequestChannel, mark_seen
 from motet.client.logs.query import LogBatch, LogOutline, LogQuery, ReadOptions, tick_of
-from motet.client.sync.facade import Facade, LoopThread, blocking, iterate
-from motet.errors import (
-    EventsLost,
-    MisuseError,
-)
+from motet.client.sync.facade import Facade, Forwarded, LoopThread, blocking, iterate
+from motet.errors import EventsLost, MisuseError, check_options
 from motet.model.ids import LAST_TICK, NO_LIMIT
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.reading.messages import (
@@ -104,6 +101,7 @@ class LogReader:
 
     async def read(self, **options: Unpack[ReadOptions]) -> AsyncIterator[LogBatch]:
         """See `motet.read`."""
+        check_options(options, ReadOptions.__annotations__)
         asked = LogQuery(**options)
         names = [asked.pubend] if asked.pubend else []
         if not names or asked.named:
@@ -206,6 +204,7 @@ async def read(
 class SyncLogReader(Facade[LogReader]):
     """`with motet.open_log_sync(url) as log:` — the logs of one broker."""
 
+    url = Forwarded[str]()
     describe = blocking(LogReader.describe)
     outline = blocking(LogReader.outline)
     set_cursor = blocking(LogReader.set_cursor)

@@ -2,6 +2,7 @@
 
 What lives here
     client        `connect_sync`, `SyncClient` and its handles; `local_sync`
+    roles         `SyncRole`: taking part in other clients' transactions, in threads
     facade        synchronous facades of asynchronous objects, whose event loop runs in a thread of
                   its own
 
@@ -25,12 +26,14 @@ from motet.client.sync.client import (
     connect_sync,
     local_sync,
 )
+from motet.client.sync.roles import SyncRole
 
 __all__ = [
     "SyncAdvertisement",
     "SyncClient",
     "SyncOverlay",
     "SyncReceipt",
+    "SyncRole",
     "SyncSession",
     "SyncSubscription",
     "SyncTransaction",

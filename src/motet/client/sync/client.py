@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from msgspec import Raw
 
-from motet.client.checks import check_callable, checked_time
+from motet.client.checks import checked_time
 from motet.client.client import LEAVE_S, Client, SessionOptions, connect
 from motet.client.driver import ClientSession
+from motet.client.explanation import Explanation, Made, Sketch
 from motet.client.local import LocalOptions, LocalOverlay, local
 from motet.client.plan import Plan
 from motet.client.publications import EventEncoder, Publishable, not_accepted, not_settled
@@ -51,6 +52,15 @@ from motet.client.sync.facade import (
     iterate,
     opening,
     taking,
+)
+from motet.client.sync.roles import (
+    RoleOnLoop,
+    SyncHandler,
+    SyncOnStarted,
+    SyncRole,
+    check_part,
+    check_plain,
+    hand_over,
 )
 from motet.client.transaction import Invitation, Transaction
 from motet.errors import ClosedError, MotetError
@@ -81,6 +91,12 @@ class SyncReceipt:
         if not self._client._settled(self.ordinal, timeout):
             raise not_accepted(timeout or 0.0, sent=True)
 
+    @property
+    def settled(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        client = self._client
+        return self.ordinal <= client._wrapped._ledger.settled or client.closed
+
     def __repr__(self) -> str:
         return f"<SyncReceipt {self.ordinal}>"
 
@@ -110,6 +126,8 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
     dropped = Forwarded[int]()
     lost = Forwarded[int]()
     buffered = Forwarded[int]()
+    callback_errors = Forwarded[int]()
+    last_callback_error = Forwarded[Exception | asyncio.CancelledError | None]()
     cursors = Forwarded[Mapping[str, int]](on_loop=True)
 
     def __init__(self, entry: Subscription, host: Host) -> None:
@@ -130,11 +148,10 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
 
         Asking for it acknowledges all events that any thread took before, unless that is manual.
         """
-        entry = self._wrapped
-        event = entry.get_nowait()
+        event = self.get_nowait()
         if event is not None:
             return event
-        self._host.check_process()
+        entry = self._wrapped
         deadline = inf if timeout is None else time.monotonic() + timeout
         with self._arrival:
             self._waiting += 1
@@ -152,6 +169,13 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
                     self._arrival.wait(min(left_s, threading.TIMEOUT_MAX))
             finally:
                 self._waiting -= 1
+
+    def get_nowait(self) -> Event | None:
+        """As `Subscription.get_nowait`: None instead of waiting."""
+        event = self._wrapped.get_nowait()
+        if event is None:
+            self._host.check_process()
+        return event
 
     def call_back(self, callback: Callable[[Event], object]) -> None:
         """Start a thread that takes the events from now on and calls `callback`."""
@@ -216,6 +240,7 @@ def _subscribing(
         options: dict[str, Any] = dict(kwargs)
         callback = options.pop("callback", None)
         check_callback(callback, options.get("on_loss", "count"))
+        check_plain("a callback", callback)
 
         async def work() -> SyncSubscription:
             return _subscribed(await method(self._wrapped, *args, **options), self)
@@ -238,6 +263,9 @@ class SyncTransaction(Facade[Transaction]):
 
     id = Forwarded[str]()
     committed = Forwarded[bool | None]()
+    timeout = Forwarded[float]()
+    isolated = Forwarded[bool]()
+    made = Forwarded[list[Made]]()
     advertise = opening(Transaction.advertise, _advertised)
     subscribe = _subscribing(Transaction.subscribe)
     unadvertise = taking(Transaction.unadvertise, SyncAdvertisement, str)
@@ -247,13 +275,15 @@ class SyncTransaction(Facade[Transaction]):
     commit = blocking(Transaction.commit)
     abort = blocking(Transaction.abort)
 
+    def explain(self, sketch: Sketch | None = None) -> Explanation:
+        """As `Transaction.explain`; `client.explain(tx)` asks the overlay."""
+        return self._look(lambda: self._wrapped.explain(sketch))
+
 
 def _begun(tx: Transaction, owner: Facade[Any]) -> SyncTransaction:
     return SyncTransaction(tx, owner._host)
 
 
-SyncHandler = Callable[[Invitation, SyncTransaction], object]
-SyncOnStarted = Callable[[SyncSubscription], object]
 SyncOnSession = Callable[["SyncClient"], object]
 
 
@@ -298,8 +328,8 @@ class SyncClient(Facade[Client]):
         on_resumed: SyncOnSession | None = None,
     ) -> None:
         super().__init__(client, Host(self._in_order, thread.check_process))
-        client._driver.on_session_lost = self._in_thread("on_session_lost", on_session_lost)
-        client._driver.on_resumed = self._in_thread("on_resumed", on_resumed)
+        client._driver.on_session_lost = self._in_thread(on_session_lost)
+        client._driver.on_resumed = self._in_thread(on_resumed)
         self._thread = thread
         self._owns_thread = owns_thread
         self._encoder = EventEncoder()
@@ -311,10 +341,7 @@ class SyncClient(Facade[Client]):
         self._error: MotetError | None = None
         self.session = SyncSession(client.session, self._host)
 
-    def _in_thread(
-        self, what: str, callback: SyncOnSession | None
-    ) -> Callable[[], Awaitable[object]] | None:
-        check_callable(what, callback)
+    def _in_thread(self, callback: SyncOnSession | None) -> Callable[[], Awaitable[object]] | None:
         if callback is None:
             return None
         return lambda: asyncio.get_running_loop().run_in_executor(None, callback, self)
@@ -352,30 +379,46 @@ class SyncClient(Facade[Client]):
 
     def participate(
         self,
-        handler: SyncHandler | None = None,
+        handler: SyncHandler | SyncRole | None = None,
         *,
         on_started: SyncOnStarted | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """As `Client.participate`; both callables run in threads of their own, and may block."""
+        """As `Client.participate`, with a `SyncRole` for a `Role`. The callables and the methods of
+        the role run in threads of their own, and may block."""
+        check_part(handler)
+        check_plain("on_started", on_started)
+        checked_time(timeout)
+        client = self._wrapped
+        role = handler if isinstance(handler, SyncRole) else None
+        plain = None if isinstance(handler, SyncRole) else handler
+
+        def begun(tx: Transaction) -> SyncTransaction:
+            return _begun(tx, self)
+
+        def subscribed(entry: Subscription) -> SyncSubscription:
+            return _subscribed(entry, self)
 
         async def handle(invitation: Invitation, tx: Transaction) -> None:
-            assert handler is not None
-            own = _begun(tx, self)
-            await asyncio.get_running_loop().run_in_executor(None, handler, invitation, own)
+            assert plain is not None
+            await asyncio.get_running_loop().run_in_executor(None, plain, invitation, begun(tx))
 
         def start(entry: Subscription) -> None:
             assert on_started is not None
-            own = _subscribed(entry, self)
-            asyncio.get_running_loop().run_in_executor(None, _hand_over, on_started, own)
+            own = subscribed(entry)
+            asyncio.get_running_loop().run_in_executor(None, hand_over, on_started, own)
 
-        self._run(
-            self._wrapped.participate(
-                None if handler is None else handle,
+        async def take_part() -> None:
+            if role is not None:
+                on_loop = RoleOnLoop(role, begun, subscribed)
+                client._driver.participation.register(on_loop, type(role))
+            await client.participate(
+                None if plain is None else handle,
                 on_started=None if on_started is None else start,
                 timeout=timeout,
             )
-        )
+
+        self._run(take_part())
 
     def started(self) -> Iterator[SyncSubscription]:
         """As `Client.started`."""
@@ -557,13 +600,6 @@ class SyncClient(Facade[Client]):
         self.close(acknowledge=error is None)
 
 
-def _hand_over(on_started: SyncOnStarted, subscription: SyncSubscription) -> None:
-    try:
-        on_started(subscription)
-    except Exception:
-        log.exception("`on_started` failed for %r", subscription)
-
-
 def connect_sync(
     *addresses: str,
     client_id: str | None = None,
@@ -573,6 +609,8 @@ def connect_sync(
 ) -> SyncClient:
     """Open a session and use it without `await`; options as for `connect`. The callbacks run in
     threads of their own."""
+    check_plain("on_session_lost", on_session_lost)
+    check_plain("on_resumed", on_resumed)
 
     async def opened() -> Client:
         return await connect(*addresses, client_id=client_id, **options)
@@ -585,6 +623,7 @@ class SyncOverlay(Facade[LocalOverlay]):
     """`LocalOverlay` for scripts: brokers and clients share one thread in the background."""
 
     brokers = Forwarded[tuple[str, ...]]()
+    topology = Forwarded["Topology"]()
     start_broker = blocking(LocalOverlay.start_broker)
     stop_broker = blocking(LocalOverlay.stop_broker)
 
@@ -610,6 +649,8 @@ class SyncOverlay(Facade[LocalOverlay]):
         **options: Unpack[SessionOptions],
     ) -> SyncClient:
         """As `LocalOverlay.connect`."""
+        check_plain("on_session_lost", on_session_lost)
+        check_plain("on_resumed", on_resumed)
 
         async def opened() -> Client:
             return await self._wrapped.connect(client_id, broker=broker, **options)

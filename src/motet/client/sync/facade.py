@@ -7,6 +7,7 @@ and attributes that it offers; signatures, types and docstrings are those of the
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -149,6 +150,12 @@ class Facade(Generic[W]):
 
         return self._run(done())
 
+    def _look(self, work: Callable[[], T]) -> T:
+        """As `_tell`, also after the end of the client: then the loop changes nothing any more."""
+        with suppress(ClosedError):
+            return self._tell(work)
+        return work()
+
     def __repr__(self) -> str:
         return f"<Sync{repr(self._wrapped)[1:]}"
 
@@ -180,16 +187,24 @@ def taking(
 ) -> Callable[Concatenate[Facade[W], C | R, P], T]:
     """The same method, blocking; its argument is a facade of type `kind`, or an `other`."""
 
-    @wraps(method)
-    def call(self: Facade[W], what: C | R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    name = list(inspect.signature(method).parameters)[1]
+
+    def unwrapped(what: object) -> object:
         if not isinstance(what, kind | other):
             raise MisuseError(
                 f"{method.__name__} takes a {kind.__name__} or {other.__name__}, not {what!r}"
             )
-        inner = what._wrapped if isinstance(what, Facade) else what
+        return what._wrapped if isinstance(what, Facade) else what
+
+    @wraps(method)
+    def call(self: Facade[W], /, *args: Any, **kwargs: Any) -> T:
+        if args:
+            args = (unwrapped(args[0]), *args[1:])
+        elif name in kwargs:
+            kwargs[name] = unwrapped(kwargs[name])
 
         async def work() -> T:
-            return await method(self._wrapped, inner, *args, **kwargs)
+            return await method(self._wrapped, *args, **kwargs)
 
         return self._run(work())
 
@@ -242,7 +257,4 @@ class Forwarded(Generic[T]):
             found: T = getattr(facade._wrapped, self._name)
             return found
 
-        if self._on_loop:
-            with suppress(ClosedError):  # then the loop changes it no more
-                return facade._tell(read)
-        return read()
+        return facade._look(read) if self._on_loop else read()
