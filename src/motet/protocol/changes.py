@@ -10,7 +10,9 @@ import messages, facts and state of some others, and call those that it is compo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
 
 from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 # ── of links ─────────────────────────────────────────────────────────────────────────────
 
 
-class NeighbourForgotten(NamedTuple):
+class NeighbourForgotten(Struct, frozen=True, gc=False):
     """Everything that came from a neighbour is void: it is `empty` (it lost its state), or it was
     away too long and was given up."""
 
@@ -33,19 +35,19 @@ class NeighbourForgotten(NamedTuple):
     empty: bool
 
 
-class NeighbourJoined(NamedTuple):
+class NeighbourJoined(Struct, frozen=True, gc=False):
     """A neighbour starts empty, and its link restarts from scratch."""
 
     neighbour: str
 
 
-class NeighbourAdmitted(NamedTuple):
+class NeighbourAdmitted(Struct, frozen=True, gc=False):
     """A neighbour was added to the overlay."""
 
     neighbour: str
 
 
-class NeighbourDismissed(NamedTuple):
+class NeighbourDismissed(Struct, frozen=True, gc=False):
     """A neighbour was removed from the overlay; nothing that came from it is in effect."""
 
     neighbour: str
@@ -54,21 +56,21 @@ class NeighbourDismissed(NamedTuple):
 # ── of routing ───────────────────────────────────────────────────────────────────────────
 
 
-class Sent(NamedTuple):
+class Sent(Struct, frozen=True, gc=False):
     """A control message for a neighbour."""
 
     neighbour: str
     message: ControlMessage
 
 
-class Completed(NamedTuple):
+class Completed(Struct, frozen=True, gc=False):
     """A local client's operation is effective, or was withdrawn while it waited."""
 
     op: OpId
     withdrawn: bool = False
 
 
-class StartMade(NamedTuple):
+class StartMade(Struct, frozen=True, gc=False):
     """A subscription starts in our own pubend, and the log must record it. `tentative`: it is part
     of an undecided transaction."""
 
@@ -77,7 +79,7 @@ class StartMade(NamedTuple):
     tentative: bool
 
 
-class StartRecalled(NamedTuple):
+class StartRecalled(Struct, frozen=True, gc=False):
     """A start that is in our log is valid again."""
 
     tick: int
@@ -85,7 +87,7 @@ class StartRecalled(NamedTuple):
     tentative: bool
 
 
-class StartKnown(NamedTuple):
+class StartKnown(Struct, frozen=True, gc=False):
     """A subscription of a local client is owed the events of a pubend above this tick."""
 
     op: OpId
@@ -94,7 +96,7 @@ class StartKnown(NamedTuple):
     tentative: bool = False
 
 
-class SwitchKnown(NamedTuple):
+class SwitchKnown(Struct, frozen=True, gc=False):
     """A subscription of a local client begins, or ends, at a cut of this pubend."""
 
     op: OpId
@@ -103,7 +105,7 @@ class SwitchKnown(NamedTuple):
     ended: bool
 
 
-class StartLapsed(NamedTuple):
+class StartLapsed(Struct, frozen=True, gc=False):
     """A subscription of a local client is owed no events of this pubend up to this tick."""
 
     op: OpId
@@ -111,36 +113,36 @@ class StartLapsed(NamedTuple):
     tick: int
 
 
-class SubscriptionEnded(NamedTuple):
+class SubscriptionEnded(Struct, frozen=True, gc=False):
     """A subscription of a local client has ended."""
 
     op: OpId
 
 
-class ClientHeard(NamedTuple):
+class ClientHeard(Struct, frozen=True, gc=False):
     """A session of a client lives at another broker."""
 
     client: str
     epoch: str
 
 
-class AdvertisementRetired(NamedTuple):
+class AdvertisementRetired(Struct, frozen=True, gc=False):
     """A local client's advertisement is closed to new events and ends when earlier ones arrived."""
 
     op: OpId
 
 
-class PubendDestroyed(NamedTuple):
+class PubendDestroyed(Struct, frozen=True, gc=False):
     """The log of this pubend no longer exists."""
 
     pubend: str
 
 
-class PubendMoved(NamedTuple):
+class PubendMoved(Struct, frozen=True, gc=False):
     """The route to some pubend has changed."""
 
 
-class StartsAwaited(NamedTuple):
+class StartsAwaited(Struct, frozen=True, gc=False):
     """The set of starts that a local client in total order waits for has changed."""
 
     client: str
@@ -149,42 +151,42 @@ class StartsAwaited(NamedTuple):
 # ── of sessions ──────────────────────────────────────────────────────────────────────────
 
 
-class Answered(NamedTuple):
+class Answered(Struct, frozen=True, gc=False):
     """A request of a local client was answered."""
 
     client: str
     reply: Done | Failed
 
 
-class ClientTold(NamedTuple):
+class ClientTold(Struct, frozen=True, gc=False):
     """A notification for a local client about a transaction."""
 
     client: str
     told: Invited | Decided | Over
 
 
-class SessionInterrupted(NamedTuple):
+class SessionInterrupted(Struct, frozen=True, gc=False):
     """The transactions of a session cannot continue: it ends, or another process adopts it."""
 
     client: str
     epoch: str
 
 
-class SessionFenced(NamedTuple):
+class SessionFenced(Struct, frozen=True, gc=False):
     """A session here has ended because its client has a newer one at another broker."""
 
     client: str
     newer: str
 
 
-class SessionClosed(NamedTuple):
+class SessionClosed(Struct, frozen=True, gc=False):
     """A session has ended here, for any reason."""
 
     client: str
     epoch: str
 
 
-class PublisherGone(NamedTuple):
+class PublisherGone(Struct, frozen=True, gc=False):
     """No process will ask any more what a local client has published in transactions."""
 
     client: str
@@ -193,25 +195,25 @@ class PublisherGone(NamedTuple):
 # ── of transactions and sinks ────────────────────────────────────────────────────────────
 
 
-class BlockMade(NamedTuple):
+class BlockMade(Struct, frozen=True, gc=False):
     """A cut with its events, or a batch of a sink, must be written to our log."""
 
     block: Block | StagedBlock
 
 
-class SubscriptionEnding(NamedTuple):
+class SubscriptionEnding(Struct, frozen=True, gc=False):
     """A transaction has ended a subscription of a local client."""
 
     op: OpId
 
 
-class SubscriptionSettled(NamedTuple):
+class SubscriptionSettled(Struct, frozen=True, gc=False):
     """The decision that began or ended this subscription is in effect everywhere."""
 
     op: OpId
 
 
-class TransactionMoved(NamedTuple):
+class TransactionMoved(Struct, frozen=True, gc=False):
     """A transaction has progressed: state that was kept because of it may be removed."""
 
 
@@ -247,7 +249,7 @@ Change = (
     | CancelTimer
 )
 
-C = TypeVar("C", bound=NamedTuple)
+C = TypeVar("C", bound=Struct | SetTimer | CancelTimer)
 
 
 class Changes(list[Change]):

@@ -140,7 +140,9 @@ class Rig:
     def write_start(self, tick: int, subscription: OpId, source: str) -> Effects:
         self.tables.routing.starts.advance(tick)
         changes = self.subscribe(subscription, source)
-        records = [StartRecord(*each) for each in changes.of(StartMade)]
+        records = [
+            StartRecord(each.tick, each.op, each.tentative) for each in changes.of(StartMade)
+        ]
         return self.do(lambda m, o: m.published(P, [], [], o, records))
 
     def receive(self, neighbour: str, frame: DeliveryFrame) -> Effects:

@@ -146,13 +146,14 @@ class World:
         todo = deque([(broker, changes)])
         while todo:
             here, changes = todo.popleft()
-            for there, message in changes.of(Sent):
+            for sent in changes.of(Sent):
+                there, message = sent.neighbour, sent.message
                 if type(message) is Started and there == self.clients[message.op.client].home:
                     self.hold_back(here, there, message)
                 else:
                     todo.append((there, self.tables[there].apply(message, Hop.broker(here))))
             for made in changes.of(StartMade):
-                self.write_start(here, StartRecord(*made))
+                self.write_start(here, StartRecord(made.tick, made.op, made.tentative))
             for known in changes.of(StartKnown):
                 self.learn_start(here, known)
 
@@ -329,7 +330,7 @@ class World:
         self.step(root, lambda m, o: m.published(pubend, [], [], o, (record,)))
 
     def learn_start(self, home: str, known: StartKnown) -> None:
-        op, pubend, tick, _ = known
+        op, pubend, tick = known.op, known.pubend, known.tick
         self.step(home, lambda m, o: m.clients.start(op, pubend, tick, o))
         self.await_starts(op.client)
         self.step(home, lambda m, o: m.effective(op.client, o))

@@ -93,14 +93,14 @@ class Overlay:
 
     def carry(self, broker: str, effects: Changes) -> None:
         machine = self.brokers[broker]
-        for neighbour, sent in effects.of(Sent):
-            self.send(broker, neighbour, sent)
-        for op, withdrawn in effects.of(Completed):
-            assert op not in self.answered
-            self.answered.add(op)
-            if not withdrawn:
-                self.check_effective(broker, op)
-                self.check_gone(op)
+        for sent in effects.of(Sent):
+            self.send(broker, sent.neighbour, sent.message)
+        for done in effects.of(Completed):
+            assert done.op not in self.answered
+            self.answered.add(done.op)
+            if not done.withdrawn:
+                self.check_effective(broker, done.op)
+                self.check_gone(done.op)
         machine.validate()
         machine.validate_neighbours()
 

@@ -40,7 +40,7 @@ class Broker:
         return self.routing.apply(message, source)
 
     def sent(self, effects: Changes, neighbour: str) -> list[RoutingMessage]:
-        return [message for name, message in effects.of(Sent) if name == neighbour]
+        return [each.message for each in effects.of(Sent) if each.neighbour == neighbour]
 
 
 def test_a_subscription_asks_for_starts_above_what_was_given() -> None:
@@ -184,7 +184,7 @@ def test_a_join_writes_a_new_start_unless_the_old_one_is_high_enough() -> None:
     assert entry is not None
     assert entry.start == 100
     effects = broker.tell(Join(wish, "M.1", 500), LEFT)
-    assert effects.of(StartMade) == [(501, wish, False)]
+    assert effects.of(StartMade) == [StartMade(501, wish, False)]
     assert broker.sent(effects, "L") == [Started(wish, "M.1", 501)]
     again = broker.tell(Join(wish, "M.1", 300), LEFT)
     assert again.of(StartMade) == []

@@ -59,8 +59,9 @@ def test_subscriptions_attracted_by_our_advertisements_arrive_before_the_echo_of
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), C)
     effects = made.apply(Complete(True), A)
-    ((to, probe),) = effects.of(Sent)
-    assert (to, type(probe)) == ("A", Advertise)
+    (sent,) = effects.of(Sent)
+    probe = sent.message
+    assert sent.neighbour == "A"
     assert isinstance(probe, Advertise)
     assert probe.probe
     assert probe.filter.is_empty
@@ -75,8 +76,9 @@ def test_subscriptions_attracted_from_the_other_side_are_awaited() -> None:
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), A)
     effects = made.apply(Complete(True), A)
-    ((to, probe), *_) = [each for each in effects.of(Sent) if isinstance(each[1], Advertise)]
-    assert to == "C"
+    sent, *_ = [each for each in effects.of(Sent) if isinstance(each.message, Advertise)]
+    assert sent.neighbour == "C"
+    probe = sent.message
     assert isinstance(probe, Advertise)
     assert made.state.complete == made.state.bits.all_neighbours, "advertisements are all known"
     assert made.state.unsure
@@ -89,7 +91,7 @@ def test_a_withdrawn_complete_message_ends_its_probe() -> None:
     made.apply(Complete(True), C)
     made.apply(Advertise(OFFER, X), C)
     effects = made.apply(Complete(True), A)
-    (probe,) = [message for _, message in effects.of(Sent) if isinstance(message, Advertise)]
+    (probe,) = [it.message for it in effects.of(Sent) if isinstance(it.message, Advertise)]
     made.apply(Complete(False), A)
     made.apply(Echo(probe.id), A)
     assert made.state.unsure
@@ -101,7 +103,7 @@ def test_a_broker_without_a_pubend_sends_no_probe() -> None:
     made.apply(Advertise(OFFER, X), C)
     for source in (A, C):
         effects = made.apply(Complete(True), source)
-        assert not [each for each in effects.of(Sent) if isinstance(each[1], Advertise)]
+        assert not [each for each in effects.of(Sent) if isinstance(each.message, Advertise)]
     assert not made.state.unsure
 
 

@@ -180,8 +180,8 @@ def test_a_neighbour_leaves_in_every_schedule(plan: str, covering: bool) -> None
 def test_neighbours_are_told_that_tables_are_incomplete_while_a_neighbour_is_new() -> None:
     machine = Routing("B", ["A"], Marks())
     machine.join("A")
-    assert machine.admit("C").of(Sent) == [("A", Complete(False))]
-    assert machine.dismiss("C").of(Sent) == [("A", Complete(True))]
+    assert machine.admit("C").of(Sent) == [Sent("A", Complete(False))]
+    assert machine.dismiss("C").of(Sent) == [Sent("A", Complete(True))]
 
 
 def test_a_neighbour_with_something_in_force_cannot_be_dismissed() -> None:

@@ -45,8 +45,8 @@ class World:
 
     def _apply(self, broker: str, message: object, source: Hop) -> None:
         effects = self.cores[broker].durable.routing.apply(message, source)  # type: ignore[arg-type]
-        for neighbour, then in effects.of(Sent):
-            self._apply(neighbour, then, Hop.broker(broker))
+        for sent in effects.of(Sent):
+            self._apply(sent.neighbour, sent.message, Hop.broker(broker))
 
     def offer(self, text: str, at: float = 0.0) -> OperationRecord:
         made = self.past.ask(self.seller, "advertise", text, at)

@@ -153,7 +153,7 @@ def test_a_subscription_that_arrives_before_the_cut_starts_tentatively() -> None
     message = broker_a.machine.decisions.normalised(Subscribe(one, SPACE, tx="dora/D-1.1/9"))
     assert message == Subscribe(one, SPACE)  # it is decided
     effects = broker_a.routing.apply(message, broker_a.state.pubends["D.1"])
-    assert [tentative for _, _, tentative in effects.of(StartMade)] == [True]
+    assert [each.tentative for each in effects.of(StartMade)] == [True]
     assert broker_a.machine.cutter.due() == ""
     broker_a.routing.apply(Subscribe(two, SPACE), broker_a.state.pubends["D.1"])
     cut(broker_a, "dora/D-1.1/9", 100)
@@ -244,10 +244,10 @@ def test_an_ended_subscription_that_comes_late_is_ended() -> None:
     assert isinstance(message, Subscribe)
     assert message.ended
     effects = broker_a.routing.apply(message, broker_a.state.pubends["D.1"])
-    ((tick, shown, tentative),) = effects.of(StartMade)  # in the stream, so that it passes the tick
-    assert (shown, tentative) == (old, True)
-    told = [message for _, message in effects.of(Sent) if isinstance(message, Switched)]
-    assert told == [Switched(old, broker_a.state.hosted, tick, True)]
+    (made,) = effects.of(StartMade)  # in the stream, so that it passes the tick
+    assert (made.op, made.tentative) == (old, True)
+    told = [each.message for each in effects.of(Sent) if isinstance(each.message, Switched)]
+    assert told == [Switched(old, broker_a.state.hosted, made.tick, True)]
 
 
 def test_an_ended_subscription_that_was_lost_meanwhile_ends_at_the_cut() -> None:
@@ -261,13 +261,13 @@ def test_an_ended_subscription_that_was_lost_meanwhile_ends_at_the_cut() -> None
     broker_a.hears(Decide(tx, 1, True, "", (), (Ended(old, SPACE, "1"),)), "B")
     assert cut(broker_a, tx, 100).switches == (Switch(old, 100, True),)  # the stream shows it
     effects = broker_a.routing.apply(Subscribe(old, SPACE, ended=True), way)
-    assert [told for _, told in effects.of(Sent)] == [
+    assert [each.message for each in effects.of(Sent)] == [
         Started(old, "A.1", 1),
         Switched(old, "A.1", 100, True),
     ]
     broker_a.routing.apply(Unsubscribe(old, lost=True), way)  # and again
     effects = broker_a.routing.apply(Subscribe(old, SPACE, ended=True), way)
-    assert Switched(old, "A.1", 100, True) in [told for _, told in effects.of(Sent)]
+    assert Switched(old, "A.1", 100, True) in [each.message for each in effects.of(Sent)]
 
 
 def test_an_ended_subscription_that_was_withdrawn_meanwhile_ends_at_the_cut() -> None:
@@ -281,7 +281,7 @@ def test_an_ended_subscription_that_was_withdrawn_meanwhile_ends_at_the_cut() ->
     effects = broker_a.routing.apply(
         Subscribe(old, SPACE, ended=True), broker_a.state.pubends["D.1"]
     )
-    told = [message for _, message in effects.of(Sent)]
+    told = [each.message for each in effects.of(Sent)]
     assert told == [Switched(old, "A.1", 100, True)]
     broker_a.hears(Settle(tx), "B")  # what was under way has come
     assert not broker_a.routing.starts.lost_ends

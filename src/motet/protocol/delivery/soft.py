@@ -512,7 +512,9 @@ class Streams(SoftRoom):
         if StartMade in changes or BlockMade in changes:
             self._write(changes.get(StartMade, ()), changes.get(BlockMade, ()), out)
         if StartRecalled in changes:
-            records = (StartRecord(*each) for each in changes[StartRecalled])
+            records = (
+                StartRecord(each.tick, each.op, each.tentative) for each in changes[StartRecalled]
+            )
             self.machine.recall(self.pubend, records)
         if not SUBSCRIPTIONS.isdisjoint(changes):
             self._subscriptions_changed(changes, out, now)

@@ -242,7 +242,7 @@ class DurableSessions(DurableRoom):
 
     def _heard_of(self, heard: ClientHeard) -> None:
         """A session was opened at another broker; an older one of the same client ends here."""
-        client, epoch = heard
+        client, epoch = heard.client, heard.epoch
         self._sessions.heard(epoch)
         session = self._sessions.get(client)
         if session is not None and is_newer(epoch, than=session.epoch):

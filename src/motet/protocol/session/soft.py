@@ -80,21 +80,21 @@ class SoftSessions(SoftRoom):
 
     def changed(self, changes: Grouped, out: Output, now: float) -> None:
         clients = self._shared.clients
-        for client, reply in changes.get(Answered, ()):
-            soft = clients.get(client)
+        for answered in changes.get(Answered, ()):
+            soft = clients.get(answered.client)
             if soft is not None and soft.connection:
-                out.deliver.append((soft.connection, reply))
-            self._streams.effective(client, out, now)
-        for client, told in changes.get(ClientTold, ()):
-            soft = clients.get(client)
+                out.deliver.append((soft.connection, answered.reply))
+            self._streams.effective(answered.client, out, now)
+        for notified in changes.get(ClientTold, ()):
+            soft = clients.get(notified.client)
             if soft is not None and soft.connection:
-                out.deliver.append((soft.connection, told))
-        for client, newer in changes.get(SessionFenced, ()):
-            connection = clients[client].connection
+                out.deliver.append((soft.connection, notified.told))
+        for fenced in changes.get(SessionFenced, ()):
+            connection = clients[fenced.client].connection
             if connection:
-                out.close.append(self._fencing(connection, client, newer))
+                out.close.append(self._fencing(connection, fenced.client, fenced.newer))
                 self._shared.unbind(connection)
-            del clients[client]
+            del clients[fenced.client]
 
     def account(self) -> dict[str, Any]:
         clients, durable = self._shared.clients, self._shared.durable.routing.state.clients.durable

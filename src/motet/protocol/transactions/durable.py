@@ -141,7 +141,7 @@ class DurableTransactions(DurableRoom):
             NeighbourForgotten: lambda change: machine.forget(change.neighbour),
             NeighbourJoined: lambda change: machine.join(change.neighbour),
             NeighbourDismissed: lambda change: machine.dismiss(change.neighbour),
-            SessionInterrupted: lambda change: machine.left(*change),
+            SessionInterrupted: lambda change: machine.left(change.client, change.epoch),
             PublisherGone: lambda change: machine.cutter.forget_published(change.client),
         }
 

@@ -64,7 +64,7 @@ def the_older_epoch_wins() -> list[Patch]:
     """Of two sessions of a client at two brokers, the newer one ends."""
 
     def conservative(self: Any, heard: Any) -> None:
-        client, epoch = heard
+        client, epoch = heard.client, heard.epoch
         self._sessions.heard(epoch)
         session = self._sessions.get(client)
         if session is not None and not is_newer(epoch, than=session.epoch):
