@@ -310,6 +310,7 @@ class SyncClient(Facade[Client]):
         self._woken = False
         self._error: MotetError | None = None
         self.session = SyncSession(client.session, self._host)
+        thread.at_stop(self._leave)
 
     def _in_thread(
         self, what: str, callback: SyncOnSession | None
@@ -338,15 +339,11 @@ class SyncClient(Facade[Client]):
         """Run a request after everything that this client published before it, or, with
         `patience_s`, after that time."""
 
-        async def after_publications() -> T:
+        async def publications() -> None:
             if self._pumping is not None:
                 await asyncio.wait({self._pumping}, timeout=patience_s)
-            return await work
 
-        try:
-            return self._thread.call(after_publications())
-        finally:
-            work.close()  # if it never ran
+        return self._thread.call(work, publications)
 
     # ── transactions ─────────────────────────────────────────────────────────────────────
 
@@ -449,7 +446,7 @@ class SyncClient(Facade[Client]):
             self._made = ordinal = self._made + 1
             asleep, self._woken = not self._woken, True
         if asleep:
-            self._thread.loop.call_soon_threadsafe(self._wake)
+            self._thread.soon(self._wake)
         return SyncReceipt(self, ordinal)
 
     def send_many(
@@ -536,22 +533,44 @@ class SyncClient(Facade[Client]):
         discard_session: bool = False,
         acknowledge: bool = True,
     ) -> None:
-        """As `Client.close`."""
+        """As `Client.close`. If it fails or is interrupted, the client is closed all the same."""
+        timeout_s = checked_time(timeout)
         if not self._thread.running:
             return
+        self._thread.check_caller()
+        client = self._wrapped
         try:
             self._in_order(
-                self._wrapped.close(
-                    timeout=timeout, discard_session=discard_session, acknowledge=acknowledge
+                client.close(
+                    timeout=timeout_s, discard_session=discard_session, acknowledge=acknowledge
                 ),
-                patience_s=timeout,
+                patience_s=timeout_s,
             )
+            self._thread.not_at_stop(self._leave)
+        except ClosedError:
+            pass  # another thread has closed it meanwhile
+        except BaseException:
+            # Not `call`: a second interrupt must not cancel it.
+            with suppress(ClosedError):
+                leave = client._driver.leave(LEAVE_S / 4, forget=discard_session)
+                self._thread.submit(leave).result()
+            raise
         finally:
-            with self._room:
-                self._error = self._error or ClosedError(f"client {self.client_id!r} was closed")
-                self._room.notify_all()
+            self._end_sending()
             if self._owns_thread:
                 self._thread.stop()
+
+    async def _leave(self) -> None:
+        """The loop stops, and so does this client."""
+        try:
+            await self._wrapped._driver.leave(0.0)
+        finally:
+            self._end_sending()
+
+    def _end_sending(self) -> None:
+        with self._room:
+            self._error = self._error or ClosedError(f"client {self.client_id!r} was closed")
+            self._room.notify_all()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close(acknowledge=error is None)
