@@ -349,3 +349,24 @@ def test_an_interrupted_call_ends_on_the_thread_of_its_loop() -> None:
             client._run(work())
         wait_until(lambda: ended)
         assert ended == ["motet-loop"]
+
+
+# ── timeouts ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("timeout", ["x", -1, -0.5, True, float("nan"), 10**400])
+def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
+    with motet.local_sync(1) as overlay, overlay.connect("alice") as client:
+        client.advertise("a >= 0")
+        subscription = client.subscribe("a >= 0")
+        receipt = client.send({"a": 1})
+        receipt.wait(timeout=PATIENCE_S)
+        wait_until(lambda: subscription.buffered)
+        for call in (subscription.get, subscription.events, receipt.wait, client.flush):
+            with pytest.raises(MisuseError, match="timeout is a number of seconds"):
+                call(timeout=timeout)
+        with pytest.raises(MisuseError, match="timeout is a number of seconds"):
+            client.close(timeout=timeout)
+        receipt.wait(timeout=float("inf"))
+        client.flush(timeout=float("inf"))
+        assert subscription.get(timeout=0)["a"] == 1, "a refused call takes no event"

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from msgspec import Raw
 
-from motet.client.checks import check_callable, checked_time
+from motet.client.checks import check_callable, checked_time, checked_wait
 from motet.client.client import LEAVE_S, Client, SessionOptions, connect
 from motet.client.driver import ClientSession
 from motet.client.local import LocalOptions, LocalOverlay, local
@@ -78,6 +78,7 @@ class SyncReceipt:
     def wait(self, timeout: float | None = None) -> None:
         """Raises `NotAdvertised` or another refusal; `NoAnswer`, a `TimeoutError`, if it takes
         longer."""
+        timeout = checked_wait(timeout)
         if not self._client._settled(self.ordinal, timeout):
             raise not_accepted(timeout or 0.0, sent=True)
 
@@ -130,6 +131,8 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
 
         Asking for it acknowledges all events that any thread took before, unless that is manual.
         """
+        if timeout is not None:
+            timeout = checked_wait(timeout)
         entry = self._wrapped
         event = entry.get_nowait()
         if event is not None:
@@ -162,6 +165,9 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
         """Iterate until the end, or until no event has come for `timeout` seconds."""
+        return self._events(checked_wait(timeout))
+
+    def _events(self, timeout: float | None) -> Iterator[Event]:
         while True:
             try:
                 yield self.get(timeout)
@@ -460,6 +466,7 @@ class SyncClient(Facade[Client]):
 
     def flush(self, timeout: float | None = None) -> None:
         """As `Client.flush`."""
+        timeout = checked_wait(timeout)
         made = self._made
         if not self._settled(made, timeout, check=False):
             raise not_settled(made - self._wrapped._ledger.settled, timeout or 0.0)
