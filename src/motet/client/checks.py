@@ -39,6 +39,13 @@ def checked_time(timeout: float) -> float:
         raise MisuseError("timeout is a number of seconds that fits into a float") from None
 
 
+def checked_wait(timeout: float | None) -> float | None:
+    """How long a caller waits; None, or infinity, is without limit."""
+    if timeout is None or (isinstance(timeout, float) and timeout == float("inf")):
+        return None
+    return checked_time(timeout)
+
+
 def check_callable(what: str, value: object) -> None:
     if value is not None and not callable(value):
         raise MisuseError(

@@ -191,8 +191,8 @@ class Supervisor:
         """Restart a broker whenever it ends, without limit, because an operator may repair the
         cause. The same error message is reported once."""
         name, pause_s, told = process.name, FIRST_PAUSE_S, ""
+        began = time.monotonic()
         while True:
-            began = time.monotonic()
             await process.ended()
             if time.monotonic() - began > HEALTHY_AFTER_S:
                 pause_s = FIRST_PAUSE_S
@@ -206,15 +206,33 @@ class Supervisor:
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             try:
                 await process.start(None, self._notice)
-                await self._until_links_up()
             except MotetError as problem:
                 complaint = process.complaint
                 if not complaint or complaint != told:
                     often = f"restarting it every {LONGEST_PAUSE_S:g} s or sooner"
                     self._notice(f"{name} is not well: {problem}; {often}")
                 told = complaint
-            else:
-                self._notice(f"{name} is back (pid {process.pid}), all links are up")
+            began = time.monotonic()
+            if process.running:
+                await self._until_linked_or_ended(process)
+
+    async def _until_linked_or_ended(self, process: BrokerProcess) -> None:
+        """Report that all links are up, unless the process ends first. That may be the reason why
+        they do not come up: other watchers wait for the links of this broker, too."""
+        name, pid = process.name, process.pid
+        linked = asyncio.create_task(self._until_links_up())
+        ended = asyncio.create_task(process.ended())
+        try:
+            await asyncio.wait({linked, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                linked.result()
+                self._notice(f"{name} is back (pid {pid}), all links are up")
+        except MotetError as problem:
+            self._notice(f"{name} is not well (pid {pid}): {problem}")
+        finally:
+            linked.cancel()
+            ended.cancel()
+            await asyncio.gather(linked, ended, return_exceptions=True)
 
     # ── waiting ──────────────────────────────────────────────────────────────────────────
 

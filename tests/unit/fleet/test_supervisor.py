@@ -6,17 +6,21 @@ import asyncio
 import errno
 import os
 import sys
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from motet.broker.overlay.topology import Topology
-from motet.errors import UnavailableError
+from motet.client.channel import ask
+from motet.errors import MotetError, UnavailableError
 from motet.fleet import process as room
-from motet.fleet.process import BrokerProcess, StartFailed
+from motet.fleet.process import BrokerProcess, StartFailed, free_addresses
 from motet.fleet.supervisor import Change, Supervisor
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 SLOW = f"""#!{sys.executable}
 import json, os, sys, time
@@ -126,3 +130,50 @@ async def test_a_broker_that_fails_to_restart_does_not_stop_the_others(
     assert scene.told == ["B3 is not back yet: B3: told to fail"]
     assert set(scene._watchers) == {"B3", "B2"}, "both are watched, so it is tried again"
     await scene.stop()
+
+
+# ── real brokers ─────────────────────────────────────────────────────────────────────────
+
+
+def line_of_three() -> Topology:
+    topology = Topology.line(3)
+    places = zip(topology.brokers, free_addresses(3), strict=True)
+    return replace(topology, brokers=tuple(replace(p, listen=address) for p, address in places))
+
+
+async def test_a_broker_that_dies_before_all_links_are_up_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever waits for the links alone waits longer than this test.
+    monkeypatch.setattr("motet.fleet.supervisor.LINKS_LIMIT_S", 10 * PATIENCE_S)
+    told: list[str] = []
+    overlay = Supervisor(line_of_three(), tmp_path, told.append)
+    await overlay.start()
+    try:
+        one, two, three = overlay.fleet.processes.values()
+        three.pause()  # so not all links come up
+        for starts in (2, 3, 4):
+            before = {each.name: each.pid for each in (one, two)}
+            for each in (one, two):
+                each.kill()
+            for each in (one, two):
+                await eventually(lambda each=each, starts=starts: each.starts == starts)
+                await eventually(partial(listens, overlay.fleet.addresses[each.name]))
+                death = f"{each.name} (pid {before[each.name]}) died of SIGKILL; restarting in"
+                assert sum(text.startswith(death) for text in told) == 1
+        assert not any("is back" in text for text in told), "not all links were up"
+        three.resume()
+        for each in (one, two):
+            back = f"{each.name} is back (pid {each.pid}), all links are up"
+            await eventually(lambda back=back: back in told)
+        assert three.starts == 1
+    finally:
+        three.resume()
+        await overlay.stop()
+
+
+async def listens(address: str) -> bool:
+    with suppress(MotetError):
+        await ask(address)
+        return True
+    return False

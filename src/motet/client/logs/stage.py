@@ -189,7 +189,7 @@ class SyncStage(Facade[Stage]):
         """Returns when the previous piece is staged."""
         self._wait()
         work = self._wrapped.add(bodies)
-        self._under_way = asyncio.run_coroutine_threadsafe(work, self._thread.loop)
+        self._under_way = self._thread.submit(work)
 
     def seal(self) -> StagedPart:
         self._wait()

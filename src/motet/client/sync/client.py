@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from msgspec import Raw
 
-from motet.client.checks import checked_time
+from motet.client.checks import checked_time, checked_wait
 from motet.client.client import LEAVE_S, Client, SessionOptions, connect
 from motet.client.driver import ClientSession
 from motet.client.explanation import Explanation, Made, Sketch
@@ -88,6 +88,7 @@ class SyncReceipt:
     def wait(self, timeout: float | None = None) -> None:
         """Raises `NotAdvertised` or another refusal; `NoAnswer`, a `TimeoutError`, if it takes
         longer."""
+        timeout = checked_wait(timeout)
         if not self._client._settled(self.ordinal, timeout):
             raise not_accepted(timeout or 0.0, sent=True)
 
@@ -148,6 +149,8 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
 
         Asking for it acknowledges all events that any thread took before, unless that is manual.
         """
+        if timeout is not None:
+            timeout = checked_wait(timeout)
         event = self.get_nowait()
         if event is not None:
             return event
@@ -186,6 +189,9 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
         """Iterate until the end, or until no event has come for `timeout` seconds."""
+        return self._events(checked_wait(timeout))
+
+    def _events(self, timeout: float | None) -> Iterator[Event]:
         while True:
             try:
                 yield self.get(timeout)
@@ -340,6 +346,7 @@ class SyncClient(Facade[Client]):
         self._woken = False
         self._error: MotetError | None = None
         self.session = SyncSession(client.session, self._host)
+        thread.at_stop(self._leave)
 
     def _in_thread(self, callback: SyncOnSession | None) -> Callable[[], Awaitable[object]] | None:
         if callback is None:
@@ -365,15 +372,11 @@ class SyncClient(Facade[Client]):
         """Run a request after everything that this client published before it, or, with
         `patience_s`, after that time."""
 
-        async def after_publications() -> T:
+        async def publications() -> None:
             if self._pumping is not None:
                 await asyncio.wait({self._pumping}, timeout=patience_s)
-            return await work
 
-        try:
-            return self._thread.call(after_publications())
-        finally:
-            work.close()  # if it never ran
+        return self._thread.call(work, publications)
 
     # ── transactions ─────────────────────────────────────────────────────────────────────
 
@@ -492,7 +495,7 @@ class SyncClient(Facade[Client]):
             self._made = ordinal = self._made + 1
             asleep, self._woken = not self._woken, True
         if asleep:
-            self._thread.loop.call_soon_threadsafe(self._wake)
+            self._thread.soon(self._wake)
         return SyncReceipt(self, ordinal)
 
     def send_many(
@@ -506,6 +509,7 @@ class SyncClient(Facade[Client]):
 
     def flush(self, timeout: float | None = None) -> None:
         """As `Client.flush`."""
+        timeout = checked_wait(timeout)
         made = self._made
         if not self._settled(made, timeout, check=False):
             raise not_settled(made - self._wrapped._ledger.settled, timeout or 0.0)
@@ -579,22 +583,44 @@ class SyncClient(Facade[Client]):
         discard_session: bool = False,
         acknowledge: bool = True,
     ) -> None:
-        """As `Client.close`."""
+        """As `Client.close`. If it fails or is interrupted, the client is closed all the same."""
+        timeout_s = checked_time(timeout)
         if not self._thread.running:
             return
+        self._thread.check_caller()
+        client = self._wrapped
         try:
             self._in_order(
-                self._wrapped.close(
-                    timeout=timeout, discard_session=discard_session, acknowledge=acknowledge
+                client.close(
+                    timeout=timeout_s, discard_session=discard_session, acknowledge=acknowledge
                 ),
-                patience_s=timeout,
+                patience_s=timeout_s,
             )
+            self._thread.not_at_stop(self._leave)
+        except ClosedError:
+            pass  # another thread has closed it meanwhile
+        except BaseException:
+            # Not `call`: a second interrupt must not cancel it.
+            with suppress(ClosedError):
+                leave = client._driver.leave(LEAVE_S / 4, forget=discard_session)
+                self._thread.submit(leave).result()
+            raise
         finally:
-            with self._room:
-                self._error = self._error or ClosedError(f"client {self.client_id!r} was closed")
-                self._room.notify_all()
+            self._end_sending()
             if self._owns_thread:
                 self._thread.stop()
+
+    async def _leave(self) -> None:
+        """The loop stops, and so does this client."""
+        try:
+            await self._wrapped._driver.leave(0.0)
+        finally:
+            self._end_sending()
+
+    def _end_sending(self) -> None:
+        with self._room:
+            self._error = self._error or ClosedError(f"client {self.client_id!r} was closed")
+            self._room.notify_all()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close(acknowledge=error is None)

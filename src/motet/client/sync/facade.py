@@ -11,6 +11,7 @@ import inspect
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import wraps
 from typing import (
@@ -35,12 +36,25 @@ F = TypeVar("F", bound="Facade[Any]")
 C = TypeVar("C", bound="Facade[Any]")
 
 
+OVER = "the client was closed"
+Ending = Callable[[], Coroutine[Any, Any, None]]
+
+
 class LoopThread:
-    """An event loop in a thread of its own until `stop`, for callers without a loop."""
+    """An event loop in a thread of its own until `stop`, for callers without a loop.
+
+    No caller waits for a loop that has stopped: what the stop interrupts, and what is submitted
+    later, fails with `ClosedError`.
+    """
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self.loop = asyncio.new_event_loop()
+        self._lock = threading.RLock()  # a signal handler may call us while we hold it
+        self._stopping = False
+        """From now on nothing is scheduled. Read and set under the lock that is held for each call
+        to the loop, so the thread begins, and then ends, all that was scheduled before."""
+        self._endings: set[Ending] = set()
         self._thread = threading.Thread(target=self._run, name="motet-loop", daemon=True)
         self._thread.start()
 
@@ -67,49 +81,135 @@ class LoopThread:
         if os.getpid() != self._process:
             raise MisuseError("this client belongs to the parent process; connect again after fork")
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for it; an interrupt here cancels it there."""
+    def check_caller(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise MisuseError(
+                "a synchronous call on the thread of the event loop would wait for itself; "
+                "call it from another thread"
+            )
+
+    # ── work for the loop ────────────────────────────────────────────────────────────────
+
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Call it on the loop; `ClosedError` if the loop stops."""
+        self.check_process()  # before the lock, which the parent may have held
+        with self._lock:
+            self._check_running()
+            try:
+                self.loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # a signal handler has stopped it just now
+                raise ClosedError(OVER) from None
+
+    def submit(
+        self, work: Coroutine[Any, Any, T], before: Callable[[], Awaitable[object]] | None = None
+    ) -> Future[T]:
+        """Run a coroutine on the loop, after `before`. To cancel the result cancels it there."""
+        result: Future[T] = Future()
+
+        async def in_order() -> T:
+            if before is not None:
+                await before()
+            return await work
+
+        def begin() -> None:
+            task = self.loop.create_task(in_order())
+            task.add_done_callback(settle)
+            result.add_done_callback(lambda _: cancel(task))
+
+        def cancel(task: asyncio.Task[T]) -> None:
+            if result.cancelled():
+                with suppress(ClosedError):  # then it is cancelled anyway
+                    self.soon(task.cancel)
+
+        def settle(task: asyncio.Task[T]) -> None:
+            work.close()  # it may never have run
+            problem = CancelledError() if task.cancelled() else task.exception()
+            if not result.set_running_or_notify_cancel():
+                return
+            if problem is None:
+                result.set_result(task.result())
+            else:
+                stopped = self._stopping and task.cancelled()
+                result.set_exception(ClosedError(OVER) if stopped else problem)
+
         try:
-            self.check_process()
-            if not self.running:
-                raise ClosedError("the client was closed")
-            if threading.current_thread() is self._thread:
-                raise MisuseError(
-                    "a synchronous call on the thread of the event loop would wait for itself; "
-                    "call it from another thread"
-                )
+            self.soon(begin)
         except BaseException:
             work.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        return result
+
+    def call(
+        self, work: Coroutine[Any, Any, T], before: Callable[[], Awaitable[object]] | None = None
+    ) -> T:
+        """Run a coroutine on the loop, after `before`, and wait for it; an interrupt here cancels
+        it there."""
+        try:
+            self.check_caller()
+        except BaseException:
+            work.close()
+            raise
+        future = self.submit(work, before)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
+    # ── the end ──────────────────────────────────────────────────────────────────────────
+
+    def at_stop(self, ending: Ending) -> None:
+        """Run it on the loop when that stops, before what is left there is cancelled."""
+        with self._lock:
+            self._check_running()
+            self._endings.add(ending)
+
+    def not_at_stop(self, ending: Ending) -> None:
+        with self._lock:
+            self._endings.discard(ending)
+
+    def _check_running(self) -> None:
+        if self._stopping:
+            raise ClosedError(OVER)
+
     def finish(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run `close` on the loop, and stop the thread. Idempotent."""
-        if self.running:
+        """Run `close` on the loop, and stop the thread, even if that fails. Idempotent."""
+        if not self.running:
+            return
+        self.check_caller()
+        try:
             self.call(close())
+        except ClosedError:
+            if not self._stopping:  # by another thread
+                raise
+        finally:
             self.stop()
 
     def stop(self) -> None:
-        if self.running:
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
+        """Returns when the thread has ended. Idempotent."""
+        with self._lock:
+            if not self._stopping:
+                self.loop.call_soon_threadsafe(self.loop.stop)
+                self._stopping = True
+        self._thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
         finally:
-            left = asyncio.all_tasks(self.loop)
-            for task in left:
-                task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            with self._lock:
+                self._stopping = True
+            self.loop.run_until_complete(self._wind_up())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
+
+    async def _wind_up(self) -> None:
+        await asyncio.gather(*(ending() for ending in self._endings), return_exceptions=True)
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
 
 class RunOnLoop(Protocol):
