@@ -223,7 +223,8 @@ class Client:
 
         If exactly-once events are permanently lost, `subscription.lost` counts it and the log
         says so; with `on_loss="raise"` the iterator raises `EventsLost` in their place, and
-        continues after them on the next call.
+        continues after them on the next call. A loss that was raised is settled: it need not be
+        acknowledged.
 
         If a durable session already has a subscription of this `name` (by default the text of the
         filter), that one is returned, with all events that have arrived for it meanwhile.

@@ -517,6 +517,8 @@ class Subscription(Registration, AsyncIterator[Event]):
             attributes, payload = decode_body(item.body)
             return Event.delivered(attributes, payload, item.publisher, item.sequence)
         if isinstance(item, EventsLost):
+            if self._progress.manual:
+                self.ack(item.pubend, item.first)  # the application cannot: this tells it
             raise item
         pubend, tick, publication = item
         attributes, payload = decode_body(publication.body)
