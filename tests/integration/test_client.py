@@ -270,11 +270,18 @@ async def test_no_broker_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "http://127.0.0.1:80", "motet://", "motet://host", "motet://h:x", ""]
+    "address",
+    [
+        *("127.0.0.1", "http://127.0.0.1:80", "motet://", "motet://host", "motet://h:x", ""),
+        *("motet://h:0", "motet://a..b:1", "inproc://", "inproc://a/b"),
+    ],
 )
 async def test_bad_addresses(address: str) -> None:
     with pytest.raises(AddressError):
         await motet.connect(address)
+    async with motet.local(1) as overlay:
+        with pytest.raises(AddressError):
+            await motet.connect(overlay.address("B1"), address)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ from motet.protocol.session.messages import (
     ExecuteRequest,
     OutcomeRequest,
 )
+from motet.runtime.addresses import check_address
 
 log = logging.getLogger("motet.client")
 
@@ -652,6 +653,7 @@ def _checked_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
     for address in addresses:
         if not isinstance(address, str):
             raise MisuseError(f"an address is text like motet://host:port, not {address!r}")
+        check_address(address)  # now: the client may need it long after
     return addresses
 
 
