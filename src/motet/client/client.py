@@ -124,7 +124,8 @@ LEAVE_S = 2.0
 class Client:
     """One session with one broker. Made by `connect`, on a running event loop.
 
-    It belongs to that loop: call it from there only (`connect_sync` is for threads). If the
+    It belongs to that loop: call it from there only (`connect_sync` is for threads). Calls on
+    another loop, or in a forked child, raise `MisuseError`. If the
     connection breaks, it reconnects and resumes its session; if the broker no longer knows the
     session, it opens a new one and renews everything that was in force.
     """
@@ -360,6 +361,7 @@ class Client:
     def started(self) -> AsyncIterator[Subscription]:
         """The subscriptions that other clients' transactions start for this client, each once,
         until the client is closed. They need `participate()`."""
+        self._driver.home.check()
         return self._driver.participation.plans
 
     async def outcome(self, tx_id: str | Transaction, *, timeout: float = 10.0) -> Outcome:
@@ -445,7 +447,8 @@ class Client:
         sure = self._sure if best_effort is None else not best_effort
         body = self._body(event, payload)
         driver = self._driver
-        driver.check_open()
+        if driver.error is not None:
+            raise driver.error
         return Receipt(self._ledger, driver.stage(body, sure)) if driver.has_room else None
 
     async def send_many(
@@ -463,6 +466,7 @@ class Client:
         Raises the first refusal since the last flush, if any, and says how many there were.
         """
         driver = self._driver
+        driver.home.check()
         made = driver.made
         if made > self._ledger.settled:
             driver.check_open()
@@ -491,9 +495,13 @@ class Client:
         `acknowledge` acknowledges the events that the application took last; events that have
         arrived but were not taken are kept for the next process.
 
-        `timeout` bounds, in seconds, how long it waits for the broker.
+        `timeout` bounds, in seconds, how long it waits for the broker. In a forked child it does
+        nothing: the session is the parent's.
         """
         driver = self._driver
+        if driver.home.foreign is not None:
+            return
+        driver.home.check()
         if acknowledge and driver.error is None and not driver.progress.manual:
             self.acknowledge()
         if driver.error is None and self.connected and self.session.unsettled:

@@ -216,7 +216,8 @@ async def test_cursors_outlive_the_session_that_they_were_made_in() -> None:
 def test_positions_equal_those_of_a_simple_model(moves: list[tuple[str, int]]) -> None:
     """b: a best-effort event, p and q: one of these pubends, for one subscription or both, t: the
     application takes one, w: it takes all and waits."""
-    idle: Any = SimpleNamespace(armed=True, begun=True, manual=False)  # tells no broker
+    home = SimpleNamespace(foreign=None)
+    idle: Any = SimpleNamespace(armed=True, begun=True, manual=False, home=home)  # tells no broker
     entries = {n: Subscription(EVERYTHING, _nothing, progress=idle) for n in (1, 2)}
     waiting: dict[int, list[tuple[str, int]]] = {1: [], 2: []}
     in_hand: dict[int, list[tuple[str, int]]] = {1: [], 2: []}
