@@ -23,7 +23,7 @@ from motet.errors import (
     TransactionTimedOut,
     UnavailableError,
 )
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 STREAM = "process = 'p1'"
 
@@ -121,6 +121,24 @@ async def test_the_outcome_of_a_transaction_is_asked_for_by_it_or_by_its_id(alic
     async with alice.transaction() as tx:
         await tx.publish({"process": "p1"})
     assert await alice.outcome(tx) == await alice.outcome(tx.id) == "committed"
+
+
+@pytest.mark.parametrize("broker", ["B1", "B2"])
+async def test_a_transaction_that_is_cancelled_while_it_begins_is_aborted(broker: str) -> None:
+    async with motet.local(2) as overlay, overlay.connect("c", broker=broker) as client:
+
+        async def block() -> None:
+            async with client.transaction(timeout=600):
+                await asyncio.sleep(PATIENCE_S)
+
+        for turns in range(1, 20):
+            task = asyncio.ensure_future(block())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+        root = overlay.drivers["B1"]
+        await eventually(lambda: root.status()["transactions"]["open"] == 0)
 
 
 async def test_long_reasons_are_cut(overlay: LocalOverlay, alice: Client) -> None:

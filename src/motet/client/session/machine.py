@@ -182,6 +182,7 @@ class ClientMachine:
     def abandon(self, handle: int) -> None:
         """The caller no longer waits for this request; withdraw what it may have put in force."""
         self.requests.abandon(handle, self.parts.undecided)
+        self.parts.abandon(handle)
 
     def publish(self, bodies: Sequence[Raw], sure: bool = True) -> range:
         """Accept encoded events into the window; returns their ordinals. The broker logs `sure`
@@ -302,7 +303,7 @@ class ClientMachine:
             case Welcome():
                 self._on_welcome(frame)
             case Done():
-                self.requests.done(frame)
+                self.parts.done(frame)
             case Failed():
                 self.parts.failed(frame)
                 self.requests.failed(frame)
