@@ -147,10 +147,11 @@ def checked_name(name: str | None) -> str:
 def check_past(since: datetime) -> None:
     """Reject a `since` in the future."""
     if since > datetime.now(UTC) + CLOCKS_DIFFER:
-        raise MisuseError(
-            f"`since` lies in the future: {show_timestamp(since.astimezone(UTC))}; give an earlier "
-            "time, or omit it"
-        )
+        try:
+            text = show_timestamp(since.astimezone(UTC))
+        except OverflowError:  # UTC is in the year 10000 already
+            text = since.isoformat()
+        raise MisuseError(f"`since` lies in the future: {text}; give an earlier time, or omit it")
 
 
 def reach_of(since: Since | None, cursors: Mapping[str, int] | None) -> dict[str, int] | None:
