@@ -361,6 +361,15 @@ async def test_bad_calls() -> None:
             await alice.unadvertise(await alice.subscribe("step > 1"))
 
 
+@pytest.mark.parametrize("timeout", ["x", -1, True, float("nan")])
+async def test_a_wrong_timeout_is_refused_by_flush_and_close(timeout: Any) -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        for call in (alice.flush, alice.close):
+            with pytest.raises(MisuseError, match="timeout is a number of seconds"):
+                await call(timeout=timeout)
+        assert not alice.closed
+
+
 @pytest.mark.parametrize("options", [{"wait": "bogus"}, {"timeout": -1}, {"timeout": "soon"}])
 async def test_a_removal_with_invalid_options_changes_nothing(options: dict[str, object]) -> None:
     async with motet.local(1) as overlay, overlay.connect("alice") as alice:

@@ -465,16 +465,17 @@ class Client:
 
         Raises the first refusal since the last flush, if any, and says how many there were.
         """
+        limit_s = None if timeout is None else checked_time(timeout)
         driver = self._driver
         driver.home.check()
         made = driver.made
         if made > self._ledger.settled:
             driver.check_open()
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(limit_s):
                     await self._ledger.reach(made)
             except TimeoutError:
-                raise not_settled(made - self._ledger.settled, timeout or 0.0) from None
+                raise not_settled(made - self._ledger.settled, limit_s or 0.0) from None
         count, failed, first = self._ledger.take_failures(made)
         if first is not None:
             text = f"{failed} of {count} publications failed; the first one: {first.text}"
@@ -498,7 +499,7 @@ class Client:
         `timeout` bounds, in seconds, how long it waits for the broker. In a forked child it does
         nothing: the session is the parent's.
         """
-        driver = self._driver
+        driver, limit_s = self._driver, checked_time(timeout)
         if driver.home.foreign is not None:
             return
         driver.home.check()
@@ -506,12 +507,12 @@ class Client:
             self.acknowledge()
         if driver.error is None and self.connected and self.session.unsettled:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(limit_s):
                     await self._ledger.reach(driver.made)
             except TimeoutError:
                 log.warning("%d publications are not settled at the end", self.session.unsettled)
         entries = list(driver.registrations.entries.values())
-        await driver.leave(timeout, forget=discard_session)
+        await driver.leave(limit_s, forget=discard_session)
         await finish(entries)
         _, failed, first = self._ledger.take_failures(driver.made)
         if first is not None:
