@@ -141,6 +141,52 @@ async def test_a_transaction_that_is_cancelled_while_it_begins_is_aborted(broker
         await eventually(lambda: root.status()["transactions"]["open"] == 0)
 
 
+async def test_a_cancelled_publication_in_a_transaction_is_part_of_its_commit(
+    alice: Client,
+) -> None:
+    subscription = await alice.subscribe(STREAM)
+    async with alice.transaction() as tx:
+        task = asyncio.ensure_future(tx.publish({"process": "p1", "step": 1}))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+    assert (await anext(subscription))["step"] == 1
+    with pytest.raises(TimeoutError):
+        async with alice.transaction() as tx, asyncio.timeout(0):
+            await tx.publish({"process": "p1", "step": 2})
+    assert tx.committed is False  # the cancellation has left the block
+    await alice.publish({"process": "p1", "step": 3})
+    assert (await anext(subscription))["step"] == 3
+
+
+@pytest.mark.parametrize("kind", ["subscribe", "advertise"])
+async def test_a_commit_after_a_cancelled_addition_commits_without_it_or_is_refused(
+    overlay: LocalOverlay, alice: Client, kind: str
+) -> None:
+    table = {"subscribe": "subscriptions", "advertise": "advertisements"}[kind]
+    tables = overlay.drivers["B2"].core.status
+    before, reasons = tables()["tables"][table], []
+    for turns in range(4):
+        try:
+            async with alice.transaction() as tx:
+                task = asyncio.ensure_future(getattr(tx, kind)(STREAM, name=f"n{turns}"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait({task})
+                if not task.cancelled():  # it was faster
+                    raise RuntimeError("discard it")
+        except Aborted as problem:
+            reasons.append(str(problem))
+        except RuntimeError:
+            continue
+        assert not [entry for entry in alice.registrations if entry.name.startswith("n")]
+        await eventually(lambda: tables()["tables"][table] == before)
+    refusal = "before all its operations were effective"
+    assert not [reason for reason in reasons if refusal not in reason]
+
+
 async def test_long_reasons_are_cut(overlay: LocalOverlay, alice: Client) -> None:
     long = "half a pair \ud800" + "x" * (9 << 20)
 
