@@ -11,7 +11,8 @@ UTC timestamps end in `Z`, everything else is text.
 JSON lines: `{"attributes": {"symbol": "ACME", "price": 12.5}, "payload": "…"}`, or simply the
 attributes: `{"symbol": "ACME", "price": 12.5}`, of which null ones, as tables have them, are left
 out. Values that JSON lacks are tagged: `{"timestamp": "2026-01-31T09:30:00Z"}`,
-`{"float": "nan"}`; a payload that is not text is in `payload_base64`. `motet pub` reads the output of `motet sub --json`.
+`{"float": "nan"}`; a payload that is not text is in
+`payload_base64`. `motet pub` reads the output of `motet sub --json`.
 """
 
 from __future__ import annotations
