@@ -296,11 +296,55 @@ async def test_bad_addresses(address: str) -> None:
         {"connect_timeout": float("nan")},
         {"connect_timeout": "5"},
         {"credentials": "secret"},
+        {"history": 5},
+        {"durable": "yes"},
+        {"best_effort": 1},
     ],
 )
 async def test_bad_options(options: dict[str, object]) -> None:
     with pytest.raises(MisuseError):
         await motet.connect("motet://127.0.0.1:1", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"data": 5}, {"name": 5}, {"root": {}}, {"covering": "no"}, {"retention": 5}),
+        {"durability": 5},
+    ],
+)
+async def test_bad_options_of_an_overlay(options: dict[str, Any]) -> None:
+    with pytest.raises(MisuseError, match=f"`{next(iter(options))}` is"):
+        await motet.local(1, **options)
+
+
+async def test_arguments_of_wrong_types() -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        await alice.advertise("step > 0")
+        wrong: Any
+        for wrong in (0, []):
+            for call in (overlay.start_broker, overlay.stop_broker):
+                with pytest.raises(MisuseError, match="a broker is given by its name"):
+                    await call(wrong)
+            with pytest.raises(MisuseError, match="a broker is given by its name"):
+                await overlay.connect(broker=wrong)
+        for wrong in (5, None):
+            for many in (alice.send_many, alice.publish_many):
+                with pytest.raises(MisuseError, match="takes an iterable of events"):
+                    await many(wrong)
+        wrong = "no"
+        for verb in (alice.send, alice.publish):
+            with pytest.raises(MisuseError, match="`best_effort` is True or False"):
+                await verb({"step": 1}, best_effort=wrong)
+        with pytest.raises(MisuseError, match="`best_effort` is True or False"):
+            alice.send_nowait({"step": 1}, best_effort=wrong)
+        with pytest.raises(MisuseError, match="`discard_session` is True or False"):
+            await alice.close(discard_session=wrong)
+        with pytest.raises(MisuseError, match="`acknowledge` is True or False"):
+            await alice.close(acknowledge=wrong)
+        with pytest.raises(MisuseError, match="takes steps of this plan"):
+            motet.Plan().subscribe("alice", "step > 0", after=wrong[:0])
+        assert alice.connected
 
 
 async def test_credentials_are_refused_until_brokers_check_them() -> None:

@@ -24,13 +24,16 @@ from motet.client.channel import ask as ask_status
 from motet.client.checks import (
     Since,
     check_callable,
+    check_iterable,
     checked,
     checked_cursors,
+    checked_flag,
     checked_keep,
     checked_time,
     checked_tx,
     is_time,
     reach_of,
+    shown,
 )
 from motet.client.driver import CHECK_BROKER, SessionDriver
 from motet.client.explanation import Explanation, Sketch
@@ -421,6 +424,7 @@ class Client:
         self, events: Iterable[Publishable], *, best_effort: bool | None = None
     ) -> None:
         """Publish all, in order, and wait until all are durable; raises the first refusal."""
+        check_iterable("publish_many", events)
         receipts = [await self.send(event, best_effort=best_effort) for event in events]
         for receipt in receipts:
             await receipt
@@ -433,7 +437,7 @@ class Client:
         It waits only while the window is full. Awaiting the receipt, or `flush()`, gives the same
         guarantee as `publish`.
         """
-        sure = self._sure if best_effort is None else not best_effort
+        sure = self._sure if best_effort is None else not checked_flag("best_effort", best_effort)
         body = self._body(event, payload)
         driver = self._driver
         if not driver.has_room:
@@ -444,7 +448,7 @@ class Client:
         self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
     ) -> Receipt | None:
         """Like `send`, but returns None instead of waiting when the window is full."""
-        sure = self._sure if best_effort is None else not best_effort
+        sure = self._sure if best_effort is None else not checked_flag("best_effort", best_effort)
         body = self._body(event, payload)
         driver = self._driver
         if driver.error is not None:
@@ -455,6 +459,7 @@ class Client:
         self, events: Iterable[Publishable], *, best_effort: bool | None = None
     ) -> Receipt | None:
         """Send all, in order; the returned receipt, of the last one, settles after all others."""
+        check_iterable("send_many", events)
         last = None
         for event in events:
             last = await self.send(event, best_effort=best_effort)
@@ -500,6 +505,8 @@ class Client:
         nothing: the session is the parent's.
         """
         driver, limit_s = self._driver, checked_time(timeout)
+        checked_flag("discard_session", discard_session)
+        checked_flag("acknowledge", acknowledge)
         if driver.home.foreign is not None:
             return
         driver.home.check()
@@ -608,6 +615,9 @@ async def connect(
     check_callable("on_session_lost", on_session_lost)
     check_callable("on_resumed", on_resumed)
     _check_credentials(credentials)
+    checked_flag("best_effort", best_effort)
+    if history is not None and not isinstance(history, str | Path):
+        raise MisuseError(f"`history` is the path of a folder, not {shown(history)}; give text")
     if not is_time(connect_timeout) or not connect_timeout > 0:
         raise MisuseError(
             f"connect_timeout is a number of seconds above 0, not {connect_timeout!r}"
