@@ -297,7 +297,7 @@ async def test_bad_addresses(address: str) -> None:
         {"connect_timeout": "5"},
         {"credentials": "secret"},
         {"history": 5},
-        {"durable": "yes"},
+        {"durable": "yes", "client_id": "x"},
         {"best_effort": 1},
     ],
 )
