@@ -270,11 +270,18 @@ async def test_no_broker_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "http://127.0.0.1:80", "motet://", "motet://host", "motet://h:x", ""]
+    "address",
+    [
+        *("127.0.0.1", "http://127.0.0.1:80", "motet://", "motet://host", "motet://h:x", ""),
+        *("motet://h:0", "motet://a..b:1", "inproc://", "inproc://a/b"),
+    ],
 )
 async def test_bad_addresses(address: str) -> None:
     with pytest.raises(AddressError):
         await motet.connect(address)
+    async with motet.local(1) as overlay:
+        with pytest.raises(AddressError):
+            await motet.connect(overlay.address("B1"), address)
 
 
 @pytest.mark.parametrize(
@@ -289,11 +296,55 @@ async def test_bad_addresses(address: str) -> None:
         {"connect_timeout": float("nan")},
         {"connect_timeout": "5"},
         {"credentials": "secret"},
+        {"history": 5},
+        {"durable": "yes", "client_id": "x"},
+        {"best_effort": 1},
     ],
 )
 async def test_bad_options(options: dict[str, object]) -> None:
     with pytest.raises(MisuseError):
         await motet.connect("motet://127.0.0.1:1", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"data": 5}, {"name": 5}, {"root": {}}, {"covering": "no"}, {"retention": 5}),
+        {"durability": 5},
+    ],
+)
+async def test_bad_options_of_an_overlay(options: dict[str, Any]) -> None:
+    with pytest.raises(MisuseError, match=f"`{next(iter(options))}` is"):
+        await motet.local(1, **options)
+
+
+async def test_arguments_of_wrong_types() -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        await alice.advertise("step > 0")
+        wrong: Any
+        for wrong in (0, []):
+            for call in (overlay.start_broker, overlay.stop_broker):
+                with pytest.raises(MisuseError, match="a broker is given by its name"):
+                    await call(wrong)
+            with pytest.raises(MisuseError, match="a broker is given by its name"):
+                await overlay.connect(broker=wrong)
+        for wrong in (5, None):
+            for many in (alice.send_many, alice.publish_many):
+                with pytest.raises(MisuseError, match="takes an iterable of events"):
+                    await many(wrong)
+        wrong = "no"
+        for verb in (alice.send, alice.publish):
+            with pytest.raises(MisuseError, match="`best_effort` is True or False"):
+                await verb({"step": 1}, best_effort=wrong)
+        with pytest.raises(MisuseError, match="`best_effort` is True or False"):
+            alice.send_nowait({"step": 1}, best_effort=wrong)
+        with pytest.raises(MisuseError, match="`discard_session` is True or False"):
+            await alice.close(discard_session=wrong)
+        with pytest.raises(MisuseError, match="`acknowledge` is True or False"):
+            await alice.close(acknowledge=wrong)
+        with pytest.raises(MisuseError, match="takes steps of this plan"):
+            motet.Plan().subscribe("alice", "step > 0", after=wrong[:0])
+        assert alice.connected
 
 
 async def test_credentials_are_refused_until_brokers_check_them() -> None:
@@ -352,6 +403,15 @@ async def test_bad_calls() -> None:
             await alice.unsubscribe("step")  # type: ignore[arg-type]
         with pytest.raises(MisuseError):
             await alice.unadvertise(await alice.subscribe("step > 1"))
+
+
+@pytest.mark.parametrize("timeout", ["x", -1, True, float("nan")])
+async def test_a_wrong_timeout_is_refused_by_flush_and_close(timeout: Any) -> None:
+    async with motet.local(1) as overlay, overlay.connect("alice") as alice:
+        for call in (alice.flush, alice.close):
+            with pytest.raises(MisuseError, match="timeout is a number of seconds"):
+                await call(timeout=timeout)
+        assert not alice.closed
 
 
 @pytest.mark.parametrize("options", [{"wait": "bogus"}, {"timeout": -1}, {"timeout": "soon"}])
@@ -816,14 +876,16 @@ async def test_one_error_names_all_addresses_that_do_not_answer() -> None:
     assert text.count("check that the broker runs") == 1
 
 
+@pytest.mark.parametrize("times", [1, 2])
 async def test_a_client_whose_broker_is_gone_goes_to_another_one(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     monkeypatch.setattr(client_line, "FAILOVER_S", 0.2)
     lost: list[motet.Client] = []
     async with motet.local(2) as overlay:
         addresses = (overlay.address("B1"), overlay.address("B2"))
-        alice = await motet.connect(*addresses, client_id="alice", on_session_lost=lost.append)
+        given = (*(addresses[:1] * times), addresses[1])  # the first one perhaps twice
+        alice = await motet.connect(*given, client_id="alice", on_session_lost=lost.append)
         await alice.advertise("step > 0")
         subscription = await alice.subscribe("step > 0")
         assert (alice.broker, alice.session.address) == ("B1", addresses[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -279,6 +279,9 @@ async def test_a_subscription_with_since_reads_past_events_and_then_live_ones(
         local = await overlay.connect("local", broker="B1")
         with pytest.raises(motet.errors.MisuseError, match="lies in the future"):
             await local.subscribe(SPACE, since=between + timedelta(hours=1))
+        west = timezone(timedelta(hours=-12))
+        with pytest.raises(motet.errors.MisuseError, match="future: 9999-12-31"):
+            await local.subscribe(SPACE, since=datetime.max.replace(tzinfo=west))
         ahead = datetime.now(UTC) + timedelta(seconds=0.5)  # clocks may differ a little
         latest = await local.subscribe(SPACE, since=ahead)
         await publish(alice, 101, 150)

@@ -23,7 +23,7 @@ from motet.errors import (
     TransactionTimedOut,
     UnavailableError,
 )
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 STREAM = "process = 'p1'"
 
@@ -121,6 +121,70 @@ async def test_the_outcome_of_a_transaction_is_asked_for_by_it_or_by_its_id(alic
     async with alice.transaction() as tx:
         await tx.publish({"process": "p1"})
     assert await alice.outcome(tx) == await alice.outcome(tx.id) == "committed"
+
+
+@pytest.mark.parametrize("broker", ["B1", "B2"])
+async def test_a_transaction_that_is_cancelled_while_it_begins_is_aborted(broker: str) -> None:
+    async with motet.local(2) as overlay, overlay.connect("c", broker=broker) as client:
+
+        async def block() -> None:
+            async with client.transaction(timeout=600):
+                await asyncio.sleep(PATIENCE_S)
+
+        for turns in range(1, 20):
+            task = asyncio.ensure_future(block())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+        root = overlay.drivers["B1"]
+        await eventually(lambda: root.status()["transactions"]["open"] == 0)
+
+
+async def test_a_cancelled_publication_in_a_transaction_is_part_of_its_commit(
+    alice: Client,
+) -> None:
+    subscription = await alice.subscribe(STREAM)
+    async with alice.transaction() as tx:
+        task = asyncio.ensure_future(tx.publish({"process": "p1", "step": 1}))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+    assert (await anext(subscription))["step"] == 1
+    with pytest.raises(TimeoutError):
+        async with alice.transaction() as tx, asyncio.timeout(0):
+            await tx.publish({"process": "p1", "step": 2})
+    assert tx.committed is False  # the cancellation has left the block
+    await alice.publish({"process": "p1", "step": 3})
+    assert (await anext(subscription))["step"] == 3
+
+
+@pytest.mark.parametrize("kind", ["subscribe", "advertise"])
+async def test_a_commit_after_a_cancelled_addition_commits_without_it_or_is_refused(
+    overlay: LocalOverlay, alice: Client, kind: str
+) -> None:
+    table = {"subscribe": "subscriptions", "advertise": "advertisements"}[kind]
+    tables = overlay.drivers["B2"].core.status
+    before, reasons = tables()["tables"][table], []
+    for turns in range(4):
+        try:
+            async with alice.transaction() as tx:
+                task = asyncio.ensure_future(getattr(tx, kind)(STREAM, name=f"n{turns}"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait({task})
+                if not task.cancelled():  # it was faster
+                    raise RuntimeError("discard it")
+        except Aborted as problem:
+            reasons.append(str(problem))
+        except RuntimeError:
+            continue
+        assert not [entry for entry in alice.registrations if entry.name.startswith("n")]
+        await eventually(lambda: tables()["tables"][table] == before)
+    refusal = "before all its operations were effective"
+    assert not [reason for reason in reasons if refusal not in reason]
 
 
 async def test_long_reasons_are_cut(overlay: LocalOverlay, alice: Client) -> None:

@@ -9,8 +9,9 @@ Numbers are read as JSON writes them (so `007` and `+5` are text), `true` and `f
 UTC timestamps end in `Z`, everything else is text.
 
 JSON lines: `{"attributes": {"symbol": "ACME", "price": 12.5}, "payload": "…"}`, or simply the
-attributes: `{"symbol": "ACME", "price": 12.5}`. Values that JSON lacks are tagged:
-`{"timestamp": "2026-01-31T09:30:00Z"}`, `{"float": "nan"}`; a payload that is not text is in
+attributes: `{"symbol": "ACME", "price": 12.5}`, of which null ones, as tables have them, are left
+out. Values that JSON lacks are tagged: `{"timestamp": "2026-01-31T09:30:00Z"}`,
+`{"float": "nan"}`; a payload that is not text is in
 `payload_base64`. `motet pub` reads the output of `motet sub --json`.
 """
 
@@ -134,7 +135,7 @@ def from_json(line: str) -> tuple[dict[str, Value], bytes]:
     if not isinstance(said, dict):
         raise Misuse(f"an event is a JSON object, not {line.strip()[:60]!r}")
     if not isinstance(said.get("attributes"), dict):
-        return _attributes(said), b""
+        return _attributes(_without_nulls(said)), b""
     unknown = sorted(said.keys() - _FIELDS)
     if unknown:
         raise Misuse(f"an event has no field {unknown[0]!r}", "attributes, payload, payload_base64")
@@ -142,7 +143,11 @@ def from_json(line: str) -> tuple[dict[str, Value], bytes]:
 
 
 def _attributes(said: Mapping[str, Any]) -> dict[str, Value]:
-    return {name: _from_json(name, value) for name, value in said.items() if value is not None}
+    return {name: _from_json(name, value) for name, value in said.items()}
+
+
+def _without_nulls(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _from_json(name: str, value: Any) -> Value:
@@ -153,6 +158,8 @@ def _from_json(name: str, value: Any) -> Value:
             return _timestamp(text)
         case {"float": ("nan" | "inf" | "-inf") as text} if len(value) == 1:
             return float(text)
+    if value is None:
+        raise Misuse(f"attribute {name!r} is null", "omit it: events have no null values")
     raise Misuse(
         f"attribute {name!r} is {json.dumps(value)[:60]}",
         "values are bools, numbers and text, or tagged like {'timestamp': '2026-01-31T09:30:00Z'}",

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -120,7 +120,10 @@ def _time(since: str) -> Since | None:
             "write a time like 2026-01-31T12:00:00+00:00",
         ) from None
     if found.tzinfo is None:
-        found = found.astimezone()
+        try:
+            found = found.astimezone()
+        except (OverflowError, ValueError):  # a year that the system's time zones do not know
+            found = found.replace(tzinfo=UTC)
     check_past(found)  # before anything durable is created
     return found
 

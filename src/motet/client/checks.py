@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -53,13 +53,24 @@ def check_callable(what: str, value: object) -> None:
         )
 
 
+def checked_flag(what: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise MisuseError(f"`{what}` is True or False, not {shown(value)}; give one of them")
+    return value
+
+
+def check_iterable(verb: str, events: object) -> None:
+    if not isinstance(events, Iterable):
+        raise MisuseError(f"{verb} takes an iterable of events, like a list, not {shown(events)}")
+
+
 def is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def checked_keep(durable: bool, keep: float | None, client_id: str | None) -> float:
     """How long a session is to be kept; 0 if it is not durable."""
-    if not durable:
+    if not checked_flag("durable", durable):
         if keep is not None:
             raise MisuseError(
                 "`keep` applies only to a durable session; add `durable=True`, or omit `keep`"
@@ -154,10 +165,11 @@ def checked_name(name: str | None) -> str:
 def check_past(since: datetime) -> None:
     """Reject a `since` in the future."""
     if since > datetime.now(UTC) + CLOCKS_DIFFER:
-        raise MisuseError(
-            f"`since` lies in the future: {show_timestamp(since.astimezone(UTC))}; give an earlier "
-            "time, or omit it"
-        )
+        try:
+            text = show_timestamp(since.astimezone(UTC))
+        except OverflowError:  # UTC is in the year 10000 already
+            text = since.isoformat()
+        raise MisuseError(f"`since` lies in the future: {text}; give an earlier time, or omit it")
 
 
 def reach_of(since: Since | None, cursors: Mapping[str, int] | None) -> dict[str, int] | None:

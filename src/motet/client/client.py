@@ -24,13 +24,16 @@ from motet.client.channel import ask as ask_status
 from motet.client.checks import (
     Since,
     check_callable,
+    check_iterable,
     checked,
     checked_cursors,
+    checked_flag,
     checked_keep,
     checked_time,
     checked_tx,
     is_time,
     reach_of,
+    shown,
 )
 from motet.client.driver import CHECK_BROKER, SessionDriver
 from motet.client.explanation import Explanation, Sketch
@@ -78,6 +81,7 @@ from motet.protocol.session.messages import (
     ExecuteRequest,
     OutcomeRequest,
 )
+from motet.runtime.addresses import check_address
 
 log = logging.getLogger("motet.client")
 
@@ -123,7 +127,8 @@ LEAVE_S = 2.0
 class Client:
     """One session with one broker. Made by `connect`, on a running event loop.
 
-    It belongs to that loop: call it from there only (`connect_sync` is for threads). If the
+    It belongs to that loop: call it from there only (`connect_sync` is for threads). Calls on
+    another loop, or in a forked child, raise `MisuseError`. If the
     connection breaks, it reconnects and resumes its session; if the broker no longer knows the
     session, it opens a new one and renews everything that was in force.
     """
@@ -223,7 +228,8 @@ class Client:
 
         If exactly-once events are permanently lost, `subscription.lost` counts it and the log
         says so; with `on_loss="raise"` the iterator raises `EventsLost` in their place, and
-        continues after them on the next call.
+        continues after them on the next call. A loss that was raised is settled: it need not be
+        acknowledged.
 
         If a durable session already has a subscription of this `name` (by default the text of the
         filter), that one is returned, with all events that have arrived for it meanwhile.
@@ -359,6 +365,7 @@ class Client:
     def started(self) -> AsyncIterator[Subscription]:
         """The subscriptions that other clients' transactions start for this client, each once,
         until the client is closed. They need `participate()`."""
+        self._driver.home.check()
         return self._driver.participation.plans
 
     async def outcome(self, tx_id: str | Transaction, *, timeout: float = 10.0) -> Outcome:
@@ -418,6 +425,7 @@ class Client:
         self, events: Iterable[Publishable], *, best_effort: bool | None = None
     ) -> None:
         """Publish all, in order, and wait until all are durable; raises the first refusal."""
+        check_iterable("publish_many", events)
         receipts = [await self.send(event, best_effort=best_effort) for event in events]
         for receipt in receipts:
             await receipt
@@ -430,7 +438,7 @@ class Client:
         It waits only while the window is full. Awaiting the receipt, or `flush()`, gives the same
         guarantee as `publish`.
         """
-        sure = self._sure if best_effort is None else not best_effort
+        sure = self._sure if best_effort is None else not checked_flag("best_effort", best_effort)
         body = self._body(event, payload)
         driver = self._driver
         if not driver.has_room:
@@ -441,16 +449,18 @@ class Client:
         self, event: Publishable, payload: bytes = b"", *, best_effort: bool | None = None
     ) -> Receipt | None:
         """Like `send`, but returns None instead of waiting when the window is full."""
-        sure = self._sure if best_effort is None else not best_effort
+        sure = self._sure if best_effort is None else not checked_flag("best_effort", best_effort)
         body = self._body(event, payload)
         driver = self._driver
-        driver.check_open()
+        if driver.error is not None:
+            raise driver.error
         return Receipt(self._ledger, driver.stage(body, sure)) if driver.has_room else None
 
     async def send_many(
         self, events: Iterable[Publishable], *, best_effort: bool | None = None
     ) -> Receipt | None:
         """Send all, in order; the returned receipt, of the last one, settles after all others."""
+        check_iterable("send_many", events)
         last = None
         for event in events:
             last = await self.send(event, best_effort=best_effort)
@@ -461,15 +471,17 @@ class Client:
 
         Raises the first refusal since the last flush, if any, and says how many there were.
         """
+        limit_s = None if timeout is None else checked_time(timeout)
         driver = self._driver
+        driver.home.check()
         made = driver.made
         if made > self._ledger.settled:
             driver.check_open()
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(limit_s):
                     await self._ledger.reach(made)
             except TimeoutError:
-                raise not_settled(made - self._ledger.settled, timeout or 0.0) from None
+                raise not_settled(made - self._ledger.settled, limit_s or 0.0) from None
         count, failed, first = self._ledger.take_failures(made)
         if first is not None:
             text = f"{failed} of {count} publications failed; the first one: {first.text}"
@@ -490,19 +502,25 @@ class Client:
         `acknowledge` acknowledges the events that the application took last; events that have
         arrived but were not taken are kept for the next process.
 
-        `timeout` bounds, in seconds, how long it waits for the broker.
+        `timeout` bounds, in seconds, how long it waits for the broker. In a forked child it does
+        nothing: the session is the parent's.
         """
-        driver = self._driver
+        driver, limit_s = self._driver, checked_time(timeout)
+        checked_flag("discard_session", discard_session)
+        checked_flag("acknowledge", acknowledge)
+        if driver.home.foreign is not None:
+            return
+        driver.home.check()
         if acknowledge and driver.error is None and not driver.progress.manual:
             self.acknowledge()
         if driver.error is None and self.connected and self.session.unsettled:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(limit_s):
                     await self._ledger.reach(driver.made)
             except TimeoutError:
                 log.warning("%d publications are not settled at the end", self.session.unsettled)
         entries = list(driver.registrations.entries.values())
-        await driver.leave(timeout, forget=discard_session)
+        await driver.leave(limit_s, forget=discard_session)
         await finish(entries)
         _, failed, first = self._ledger.take_failures(driver.made)
         if first is not None:
@@ -598,6 +616,9 @@ async def connect(
     check_callable("on_session_lost", on_session_lost)
     check_callable("on_resumed", on_resumed)
     _check_credentials(credentials)
+    checked_flag("best_effort", best_effort)
+    if history is not None and not isinstance(history, str | Path):
+        raise MisuseError(f"`history` is the path of a folder, not {shown(history)}; give text")
     if not is_time(connect_timeout) or not connect_timeout > 0:
         raise MisuseError(
             f"connect_timeout is a number of seconds above 0, not {connect_timeout!r}"
@@ -652,6 +673,7 @@ def _checked_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
     for address in addresses:
         if not isinstance(address, str):
             raise MisuseError(f"an address is text like motet://host:port, not {address!r}")
+        check_address(address)  # now: the client may need it long after
     return addresses
 
 

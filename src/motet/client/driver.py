@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from motet.client.checks import length_sent
 from motet.client.history import Recorder
+from motet.client.home import Home
 from motet.client.line.line import Dialer, Line
 from motet.client.publications import ReceiptBook
 from motet.client.registrations import Arrivals, Registrations
@@ -144,6 +145,7 @@ class PendingAnswers:
     async def ask(self, request: TxRequest) -> str:
         """Send a request about a transaction; returns the value of its answer."""
         driver = self._driver
+        driver.home.check()
         async with self.slots:
             driver.check_open()
             _check_sendable(request)
@@ -251,19 +253,20 @@ class SessionDriver:
         recorder: Recorder | None = None,
     ) -> None:
         self.machine = machine
+        self.home = Home(self._forked)
         self.session = ClientSession(self)
         self.dialer = Dialer(addresses, self)
         self.on_session_lost: Callable[[], object] | None = None
         self.on_resumed: Callable[[], object] | None = None
         self._callbacks: set[asyncio.Task[None]] = set()
         self._forgets = False
-        self.ledger = ReceiptBook()
+        self.ledger = ReceiptBook(self.home)
         self.error: MotetError | None = None
         """Why it has ended; None while it has not."""
         self.answers = PendingAnswers(self)
         self.registrations = Registrations(self)
         self.participation = Participation(self)
-        self.progress = Progress(machine, self.carry_out, manual=manual)
+        self.progress = Progress(machine, self.carry_out, manual=manual, home=self.home)
         self.arrivals = Arrivals(self.registrations.entries, self.progress)
         self.recorder = recorder
         """Records a history, if the application asked for one."""
@@ -351,6 +354,15 @@ class SessionDriver:
         # acknowledged events must not be delivered again, whichever process dies next.
         if self._line is not None and not (ended_by_choice and self.machine.durable):
             self._line.connection.close(str(error))
+
+    def _forked(self, error: MisuseError) -> None:
+        """This is a forked child: end, but leave the connection to the parent."""
+        self._line = self.recorder = None
+        self.progress.close()
+        self.error = error
+        self._horizon = -1
+        self.ledger.disown(Settled(self.made, unknown=Failure("MisuseError", str(error))))
+        self.registrations.disown(error)
 
     def _done(self) -> dict[int, dict[str, int]]:
         """By handle, the cursors of subscriptions that are ahead of the slowest one."""
@@ -444,6 +456,8 @@ class SessionDriver:
             self.flush()
             self._staged_sure = sure
         staged = self._staged
+        if not staged:
+            self.home.check()
         staged.append(body)
         self.made = made = self.made + 1
         if len(staged) == 1:
@@ -478,6 +492,7 @@ class SessionDriver:
         self._horizon = min(self._horizon, self.made)
 
     def check_open(self) -> None:
+        self.home.check()
         if self.error is not None:
             raise self.error
 

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
+from motet.client.checks import checked_flag, shown
 from motet.client.client import Client, ConnectOptions, connect, opens
 from motet.errors import ClosedError, Disconnected, MisuseError
 
@@ -64,11 +65,17 @@ class LocalOverlay:
         """A client of one of the brokers, the first by default; options as for `motet.connect`."""
         if self._closed:
             raise ClosedError("the overlay was closed")
-        address = self.address(broker or self.brokers[0])
+        address = self.address(self.brokers[0] if broker is None else self._checked(broker))
         client = await connect(address, client_id=client_id, **options)
         self._clients = [c for c in self._clients if not c.closed]
         self._clients.append(client)
         return client
+
+    def _checked(self, broker: str) -> str:
+        if not isinstance(broker, str):
+            names = ", ".join(self.brokers)
+            raise MisuseError(f"a broker is given by its name, not by {shown(broker)}: {names}")
+        return broker
 
     async def start(self) -> None:
         """Start all brokers and wait until they are linked."""
@@ -83,14 +90,14 @@ class LocalOverlay:
     async def start_broker(self, name: str) -> None:
         """Start a broker that was stopped, and wait until it is linked. Without a folder it starts
         empty, as a new incarnation."""
-        if name in self.drivers:
+        if self._checked(name) in self.drivers:
             raise MisuseError(f"{name} is running")
         await self._start(name)
         await self._until_linked()
 
     async def stop_broker(self, name: str) -> None:
         """Stop one broker, to test how other brokers and your application react."""
-        driver = self.drivers.pop(name, None)
+        driver = self.drivers.pop(self._checked(name), None)
         if driver is None:
             raise MisuseError(f"{name} is not running; these are: {', '.join(self.drivers)}")
         await driver.stop()
@@ -168,6 +175,7 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     shape = Topology.line(brokers) if isinstance(brokers, int) else brokers
     settings = settings_in(options, LocalOptions.__annotations__)
     data = settings.pop("data", None)
+    _check_settings(data, settings)
     number = next(_overlays)
     places = tuple(
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")
@@ -177,3 +185,17 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     overlay = LocalOverlay(topology, None if data is None else Path(data))
     await overlay.start()
     return overlay
+
+
+def _check_settings(data: object, settings: dict[str, Any]) -> None:
+    from motet.broker.overlay.topology import Retention
+
+    if data is not None and not isinstance(data, str | Path):
+        raise MisuseError(f"`data` is the path of a folder, not {shown(data)}; give text")
+    for what in {"name", "root", "durability"} & settings.keys():
+        if not isinstance(settings[what], str):
+            raise MisuseError(f"`{what}` is text, not {shown(settings[what])}; see `Topology`")
+    if "covering" in settings:
+        checked_flag("covering", settings["covering"])
+    if not isinstance(settings.get("retention", Retention()), Retention):
+        raise MisuseError(f"`retention` is a Retention, not {shown(settings['retention'])}")

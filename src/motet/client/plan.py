@@ -137,7 +137,7 @@ class Plan:
             )
 
     def _indices(self, after: Iterable[Planned]) -> set[int]:
-        if not isinstance(after, Iterable):
+        if not isinstance(after, Iterable) or isinstance(after, str | bytes):
             raise MisuseError(f"`after` takes steps of this plan, in a list, not {shown(after)}")
         found = list(after)
         self._check_ours(found)

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Raw
 
+from motet.client.home import Home
 from motet.client.session.state import Failure, Settled, error_of
 from motet.errors import MisuseError, NoAnswer, UnavailableError
 from motet.model import Event, Value, encode_event
@@ -84,8 +85,9 @@ class Exceptions(NamedTuple):
 
 
 class ReceiptBook:
-    def __init__(self) -> None:
+    def __init__(self, home: Home | None = None) -> None:
         self.settled = 0
+        self._home = home
         self._exceptions: list[Exceptions] = []
         self._forgotten = 0  # exceptions up to here are not remembered one by one
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -112,9 +114,18 @@ class ReceiptBook:
     async def reach(self, ordinal: int) -> None:
         """Return once everything up to this ordinal is settled."""
         if ordinal > self.settled:
-            future = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            if self._home is not None:
+                self._home.check_loop(loop)
+            future = loop.create_future()
             heappush(self._waiting, (ordinal, next(self._tie), future))
             await future
+
+    def disown(self, news: Settled) -> None:
+        """In a forked child: settle, but wake nobody. Those who wait are on the parent's loop."""
+        self._waiting.clear()
+        if news.upto > self.settled:
+            self.settle(news)
 
     def check(self, ordinal: int) -> None:
         """Raise unless this settled publication was accepted."""

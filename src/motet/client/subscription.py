@@ -20,6 +20,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
+from motet.client.home import Home
 from motet.client.session.machine import ClientMachine
 from motet.errors import EventsLost, MisuseError, MotetError
 from motet.model import Event, Filter, decode_body
@@ -88,6 +89,11 @@ class Registration:
             self._over = True
             self._error = error
 
+    def _disown(self, error: MotetError) -> None:
+        """In a forked child: it has ended. Wakes nobody, because all who wait are the parent's."""
+        self._over = True
+        self._error = error
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -120,8 +126,14 @@ HASTE_S = 1.0
 
 class Progress:
     def __init__(
-        self, machine: ClientMachine, carry_out: Callable[[], None], *, manual: bool = False
+        self,
+        machine: ClientMachine,
+        carry_out: Callable[[], None],
+        *,
+        manual: bool = False,
+        home: Home | None = None,
     ) -> None:
+        self.home = home or Home()
         self.armed = False
         """A report to the broker is scheduled."""
         self.begun = False
@@ -322,6 +334,7 @@ class Subscription(Registration, AsyncIterator[Event]):
         self._breath -= 1
         if self._breath <= 0:
             self._breath = BREATH
+            self._progress.home.check()
             self._in_hand = 0
             self._progress.begin()
             if self._batches:
@@ -333,6 +346,7 @@ class Subscription(Registration, AsyncIterator[Event]):
                 if self._error is not None:
                     raise self._error
                 raise StopAsyncIteration
+            self._progress.home.check()
             self._in_hand = 0
             self._progress.begin()
             if self._batches and not self._progress.armed:
@@ -352,6 +366,8 @@ class Subscription(Registration, AsyncIterator[Event]):
             item = self._buffer.popleft()
         except IndexError:
             self._in_hand = 0
+            if self._progress.home.foreign is not None:
+                raise self._progress.home.foreign from None
             if not self._progress.begun:
                 self._progress.begin_from_any_thread()
         if self._batches and not self._progress.armed:
@@ -478,6 +494,12 @@ class Subscription(Registration, AsyncIterator[Event]):
                 self._bring(item[0], [item[1]], [item[2]])
         left._batches.clear()
 
+    def _disown(self, error: MotetError) -> None:
+        """Also drop the buffered events: the parent processes them."""
+        super()._disown(error)
+        self._buffer.clear()
+        self._batches.clear()
+
     def _lose(self, count: int) -> None:
         if not self.dropped:
             log.warning("%r does not read fast enough; its newest events are dropped", self)
@@ -517,6 +539,8 @@ class Subscription(Registration, AsyncIterator[Event]):
             attributes, payload = decode_body(item.body)
             return Event.delivered(attributes, payload, item.publisher, item.sequence)
         if isinstance(item, EventsLost):
+            if self._progress.manual:
+                self.ack(item.pubend, item.first)  # the application cannot: this tells it
             raise item
         pubend, tick, publication = item
         attributes, payload = decode_body(publication.body)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from motet.errors import AddressError
-from motet.runtime.inproc import InprocTransport
-from motet.runtime.tcp import TcpTransport
+from motet.runtime.inproc import InprocTransport, name_in
+from motet.runtime.tcp import SCHEME, TcpTransport, port_to_reach
 from motet.runtime.transport import Farewell, Transport
 
 _TRANSPORTS: dict[str, Callable[[Farewell | None], Transport]] = {
@@ -23,3 +23,12 @@ def transport_for(address: str, farewell: Farewell | None = None) -> Transport:
         known = ", ".join(f"{scheme}://" for scheme in _TRANSPORTS)
         raise AddressError(f"{address!r} is not an address; it must begin with one of {known}")
     return make(farewell)
+
+
+def check_address(address: str) -> None:
+    """Raise `AddressError` unless one could connect to the address, as far as its text shows."""
+    transport_for(address)
+    if address.startswith(f"{SCHEME}://"):
+        port_to_reach(address)
+    else:
+        name_in(address)

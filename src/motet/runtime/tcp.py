@@ -55,6 +55,18 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, port
 
 
+def port_to_reach(address: str) -> tuple[str, int]:
+    """Parse an address to connect to: unlike one to listen at, its port cannot be 0."""
+    host, port = host_and_port(address)
+    if port == 0:
+        raise AddressError(f"{address!r} has no port to connect to")
+    try:
+        host.encode("idna")
+    except UnicodeError as problem:
+        raise AddressError(f"{host!r} is not the name of a host: {problem}") from None
+    return host, port
+
+
 def address_of(host: str, port: int) -> str:
     return f"{SCHEME}://[{host}]:{port}" if ":" in host else f"{SCHEME}://{host}:{port}"
 
@@ -280,9 +292,7 @@ class TcpTransport:
 @asynccontextmanager
 async def reaching(address: str) -> AsyncIterator[tuple[str, int]]:
     """Wrap an attempt to connect: a time limit, and errors that name the address."""
-    host, port = host_and_port(address)
-    if port == 0:
-        raise AddressError(f"{address!r} has no port to connect to")
+    host, port = port_to_reach(address)
     try:
         async with asyncio.timeout(CONNECT_BOUND_S):
             yield host, port

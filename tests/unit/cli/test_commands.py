@@ -225,6 +225,10 @@ def test_keywords_in_errors_stand_where_the_command_line_finds_them() -> None:
         (["sub", URL, "true", "--client", "a", "--durable", "--keep", "0"], "--keep is above 0"),
         (["sub", URL, "true", "--order", "some"], "--order is 'publisher' or 'total'"),
         (["sub", URL, "true", "--since", "2999-01-31T12:00:00Z"], "--since lies in the future"),
+        (
+            ["sub", URL, "true", "--since", "9999-12-31T23:59:59-12:00"],
+            "--since lies in the future",
+        ),
         (["log", "read", URL, "--since", "2999-01-31T12:00:00Z"], "--since lies in the future"),
         (["log", "read", URL, "--since", "0"], "--since is a tick from 1"),
     ],

@@ -99,6 +99,7 @@ def test_a_plain_object_is_the_attributes_and_nulls_are_left_out() -> None:
         '{"a": [1]}',
         '{"a": {"timestamp": "yesterday"}}',
         '{"a": {"float": "1"}}',
+        '{"attributes": {"a": null}}',
         '{"attributes": {}, "frob": 1}',
         '{"attributes": {}, "payload": 3}',
         '{"attributes": {}, "payload_base64": "?"}',

@@ -509,6 +509,15 @@ def reopen_later(machine: ClientMachine, answer: Welcome) -> tuple[list[Any], li
     return effects.send, effects.happened
 
 
+def test_a_lost_answer_says_that_the_event_may_be_durable_and_what_to_do() -> None:
+    machine = opened()
+    machine.publish(bodies("a"))
+    machine.take()
+    (lost,) = [each for each in reopen(machine, welcome("B1-2"))[1] if isinstance(each, Settled)]
+    assert lost.unknown is not None
+    assert "unknown whether the event is durable; publish it again if" in lost.unknown.text
+
+
 def test_refusals_that_were_lost_with_the_connection_come_with_the_welcome() -> None:
     machine = opened()
     machine.publish(bodies("a", "b", "c", "d", "e"))

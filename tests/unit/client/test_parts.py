@@ -144,7 +144,9 @@ async def _nothing(entry: Registration, wait: str, timeout: float) -> None:
 
 def idle() -> Any:
     """In place of `Progress`: nobody is told how far the application is."""
-    return SimpleNamespace(armed=True, begun=True, manual=False, begin=lambda: None)
+    nothing = SimpleNamespace(armed=True, begun=True, manual=False, begin=lambda: None)
+    nothing.home = SimpleNamespace(foreign=None, check=lambda: None)
+    return nothing
 
 
 def _publication(step: int) -> Publication:

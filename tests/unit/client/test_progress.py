@@ -39,7 +39,7 @@ def publications(ticks: list[int]) -> list[Publication]:
 class Scene:
     """A client's machine with what stands between it and the application. No broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, manual: bool = False) -> None:
         self.machine = ClientMachine("alice")
         self.machine.opened()
         self.machine.received(Welcome("B1", "B1-1", False, 0, 30.0))
@@ -47,7 +47,7 @@ class Scene:
         self.sent: list[Frame] = []
         self.told = asyncio.Event()
         self.entries: dict[int, Registration] = {}
-        self.progress = Progress(self.machine, self._carry_out)
+        self.progress = Progress(self.machine, self._carry_out, manual=manual)
         self.arrivals = Arrivals(self.entries, self.progress)
 
     def _carry_out(self) -> None:
@@ -216,7 +216,8 @@ async def test_cursors_outlive_the_session_that_they_were_made_in() -> None:
 def test_positions_equal_those_of_a_simple_model(moves: list[tuple[str, int]]) -> None:
     """b: a best-effort event, p and q: one of these pubends, for one subscription or both, t: the
     application takes one, w: it takes all and waits."""
-    idle: Any = SimpleNamespace(armed=True, begun=True, manual=False)  # tells no broker
+    home = SimpleNamespace(foreign=None)
+    idle: Any = SimpleNamespace(armed=True, begun=True, manual=False, home=home)  # tells no broker
     entries = {n: Subscription(EVERYTHING, _nothing, progress=idle) for n in (1, 2)}
     waiting: dict[int, list[tuple[str, int]]] = {1: [], 2: []}
     in_hand: dict[int, list[tuple[str, int]]] = {1: [], 2: []}
@@ -376,6 +377,36 @@ async def test_losses_are_raised_in_order_if_on_loss_is_raise(
     assert subscription.get_nowait() is None
     assert scene.processed() == {"p": 12}
     assert subscription.lost == 2
+
+
+@pytest.mark.parametrize("taken_by", ["anext", "get_nowait"])
+async def test_a_loss_that_was_raised_needs_no_manual_acknowledgement(
+    caplog: pytest.LogCaptureFixture, taken_by: str
+) -> None:
+    caplog.set_level(logging.CRITICAL, "motet.client")
+    scene = Scene(manual=True)
+    subscription = scene.subscribe(on_loss="raise")
+
+    async def take() -> Event | None:
+        return await anext(subscription) if taken_by == "anext" else subscription.get_nowait()
+
+    scene.deliver(3, lost=((1, 2),))
+    scene.deliver(9, upto=10, lost=((4, 7),))
+    assert scene.processed() == {}
+    with pytest.raises(EventsLost):
+        await take()
+    assert scene.processed() == {"p": 2}
+    event = await take()
+    with pytest.raises(EventsLost):
+        await take()
+    assert scene.processed() == {"p": 2}  # event 3, before the loss, is not acknowledged
+    assert event is not None
+    event.ack()
+    assert scene.processed() == {"p": 8}
+    event = await take()
+    assert event is not None
+    event.ack()
+    assert scene.processed() == {"p": 10}
 
 
 @pytest.mark.parametrize(("on_loss", "callback"), [("ignore", None), ("raise", print)])

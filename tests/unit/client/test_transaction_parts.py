@@ -171,6 +171,36 @@ def test_an_abandoned_addition_is_removed_in_its_transaction() -> None:
     assert standing(machine) == []
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_transaction_whose_caller_was_cancelled_is_aborted(answered: bool) -> None:
+    machine = opened()
+    handle = machine.parts.ask(BeginRequest(0))
+    machine.take()
+    if not answered:
+        machine.abandon(handle)
+        assert sent(machine) == []
+    machine.received(Done(1, TX))
+    if answered:
+        assert happened(machine) == [Resolved(handle, None, TX)]
+        machine.abandon(handle)  # the caller was cancelled before it read the answer
+    (end,) = sent(machine)
+    assert isinstance(end, EndRequest)
+    assert (end.sequence, end.tx, end.commit) == (2, TX, False)
+    machine.abandon(handle)
+    machine.received(Done(2))
+    assert machine.take() == ([], [])
+
+
+def test_a_decided_transaction_is_not_aborted_afterwards() -> None:
+    machine = opened()
+    handle = machine.parts.ask(BeginRequest(0))
+    machine.received(Done(1, TX))
+    machine.received(Decided(TX, 0, False, "too late"))
+    machine.take()
+    machine.abandon(handle)
+    assert sent(machine) == []
+
+
 def test_a_repeated_invitation_calls_the_handler_once() -> None:
     machine = opened()
     invited = Invited("bob/B2-1/1", 5.0, "00000001/alice", OpId("bob", "B2-1", 2), b"")

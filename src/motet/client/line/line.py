@@ -143,6 +143,7 @@ class Dialer:
         self.settled = False
         """The session stays at this address: no other one is tried."""
         self._addresses = tuple(addresses)
+        self._at = 0  # the place of `address`: an address may be given twice
         self._listener = listener
         self._backoff = Backoff(last_s=LONGEST_PAUSE_S)
         self._lost = asyncio.Event()
@@ -202,5 +203,5 @@ class Dialer:
         """After `FAILOVER_S` at the current address, use the next one for each attempt."""
         gone_s = asyncio.get_running_loop().time() - self._lost_at
         if not self.settled and gone_s >= FAILOVER_S:
-            following = self._addresses.index(self.address) + 1
-            self.address = self._addresses[following % len(self._addresses)]
+            self._at = (self._at + 1) % len(self._addresses)
+            self.address = self._addresses[self._at]

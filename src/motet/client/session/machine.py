@@ -76,6 +76,11 @@ up; one or two may be caused by the network in between. A welcome does not reset
 rejected frame is retransmitted right after it."""
 
 DEFAULT_WINDOW = 8192
+LOST_ANSWER = (
+    "the session was lost before the answer, so it is unknown whether the event is durable; "
+    "publish it again if receiving it twice does no harm, or connect with `durable=True`, which "
+    "keeps the session"
+)
 
 
 class ClientMachine:
@@ -182,6 +187,7 @@ class ClientMachine:
     def abandon(self, handle: int) -> None:
         """The caller no longer waits for this request; withdraw what it may have put in force."""
         self.requests.abandon(handle, self.parts.undecided)
+        self.parts.abandon(handle)
 
     def publish(self, bodies: Sequence[Raw], sure: bool = True) -> range:
         """Accept encoded events into the window; returns their ordinals. The broker logs `sure`
@@ -302,7 +308,7 @@ class ClientMachine:
             case Welcome():
                 self._on_welcome(frame)
             case Done():
-                self.requests.done(frame)
+                self.parts.done(frame)
             case Failed():
                 self.parts.failed(frame)
                 self.requests.failed(frame)
@@ -381,7 +387,7 @@ class ClientMachine:
 
     def _begin_again(self) -> None:
         """Renew everything that was in force in the new session, then send what is unanswered."""
-        lost = Failure("Disconnected", "the session was lost before the answer")
+        lost = Failure("Disconnected", LOST_ANSWER)
         self._tell(self.window.begin_again(lost))
         since = dict(self.streams.received) if self._careful else {}
         if not self._careful:

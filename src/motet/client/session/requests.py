@@ -30,6 +30,7 @@ from motet.client.session.streams import Routes, Window
 from motet.model import Filter
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.session.messages import (
+    BeginRequest,
     ConsentRequest,
     Decided,
     Done,
@@ -379,6 +380,7 @@ def nothing_there(kind: Kind) -> errors.NoSuchOperation:
 
 
 MOST_PAST = 1024
+UNREAD = "it was cancelled while it began"
 GONE = Failure("Aborted", "the session was lost, and the transaction with it")
 
 
@@ -405,6 +407,8 @@ class Parts:
         self._called: dict[tuple[str, str], None] = {}
         self._consents = False
         """The broker may do this client's part of plans."""
+        self._begun: dict[int, str] = {}
+        """Open transactions of this client, by the handles of the requests that began them."""
         self._past: dict[int, None] = {}
         """Registrations begun by plans that have ended: events for them may still arrive."""
 
@@ -417,6 +421,14 @@ class Parts:
         self.planning = self.planning or isinstance(request, ConsentRequest | ExecuteRequest)
         operation = self._requests.issue("ask", None, None, True, request.timeout_s, asks=request)
         return operation.handle
+
+    def abandon(self, handle: int) -> None:
+        """The caller that was to get this transaction was cancelled: abort it."""
+        tx = self._begun.pop(handle, "")
+        if tx and self._session.state != "ended":
+            request = EndRequest(0, tx, False, UNREAD, RENEWED_TIMEOUT_S)
+            rest = (True, request.timeout_s)
+            self._requests.issue("ask", None, None, *rest, awaited=False, asks=request)
 
     def commits(self, handle: int) -> str:
         """The transaction that a request commits; empty if none."""
@@ -481,6 +493,16 @@ class Parts:
 
     # ── messages from the broker ─────────────────────────────────────────────────────────
 
+    def done(self, frame: Done) -> None:
+        operation = self._requests.unanswered.get(frame.sequence)
+        begins = operation is not None and isinstance(operation.asks, BeginRequest)
+        awaited = operation is not None and operation.awaited
+        self._requests.done(frame)
+        if operation is not None and begins:
+            self._begun[operation.handle] = frame.value
+            if not awaited:
+                self.abandon(operation.handle)
+
     def failed(self, frame: Failed) -> None:
         """A refused operation is not part of its transaction, however that ends."""
         refused = self._requests.unanswered.get(frame.sequence)
@@ -515,6 +537,7 @@ class Parts:
                 self.ending[operation.sequence] = operation
             else:
                 self._requests.forget(operation)
+        self._begun = {handle: tx for handle, tx in self._begun.items() if tx != frame.tx}
         reason = "" if frame.committed else frame.reason
         ended = tuple(operation.handle for operation in gone) if frame.committed else ()
         concluded = Concluded(frame.tx, frame.number, frame.committed, reason, began, ended)
@@ -581,6 +604,7 @@ class Parts:
         for operation in self.ending.values():
             self._session.happened.append(Finished(operation.handle))
         self._shares.clear()
+        self._begun.clear()
         self._past.clear()
         self.ending.clear()
         self._called.clear()
