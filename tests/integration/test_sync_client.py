@@ -52,6 +52,16 @@ def bob(overlay: motet.client.sync.SyncOverlay) -> Iterator[motet.client.sync.Sy
         yield client
 
 
+def test_events_and_flags_of_wrong_types(alice: motet.client.sync.SyncClient) -> None:
+    wrong: Any = 5
+    for many in (alice.send_many, alice.publish_many):
+        with pytest.raises(MisuseError, match="takes an iterable of events"):
+            many(wrong)
+    for verb in (alice.send, alice.publish, alice.send_nowait):
+        with pytest.raises(MisuseError, match="`best_effort` is True or False"):
+            verb({"step": 1}, best_effort=wrong)
+
+
 def test_the_verbs(alice: motet.client.sync.SyncClient, bob: motet.client.sync.SyncClient) -> None:
     with bob.subscribe("step > 1") as subscription:
         alice.send({"step": 1})

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, 
 
 from msgspec import Raw
 
-from motet.client.checks import checked_time, checked_wait
+from motet.client.checks import check_iterable, checked_flag, checked_time, checked_wait
 from motet.client.client import LEAVE_S, Client, SessionOptions, connect
 from motet.client.driver import ClientSession
 from motet.client.explanation import Explanation, Made, Sketch
@@ -456,6 +456,7 @@ class SyncClient(Facade[Client]):
         self, events: Iterable[Publishable], *, best_effort: bool | None = None
     ) -> None:
         """As `Client.publish_many`."""
+        check_iterable("publish_many", events)
         for receipt in [self.send(event, best_effort=best_effort) for event in events]:
             receipt.wait()
 
@@ -483,7 +484,11 @@ class SyncClient(Facade[Client]):
         """None if there is no room before the time `until`."""
         self._thread.check_process()  # before the lock, which the parent may have held
         body = self._encoder.body(event, payload)
-        sure = self._wrapped._sure if best_effort is None else not best_effort
+        sure = (
+            self._wrapped._sure
+            if best_effort is None
+            else not checked_flag("best_effort", best_effort)
+        )
         with self._room:
             while len(self._queue) >= DEFAULT_WINDOW and self._error is None:
                 left_s = None if until is None else until - time.monotonic()
@@ -502,6 +507,7 @@ class SyncClient(Facade[Client]):
         self, events: Iterable[Publishable], *, best_effort: bool | None = None
     ) -> SyncReceipt | None:
         """As `Client.send_many`."""
+        check_iterable("send_many", events)
         last = None
         for event in events:
             last = self.send(event, best_effort=best_effort)
