@@ -643,6 +643,47 @@ def test_a_client_that_reads_live_events_does_not_go_back() -> None:
     assert rig.machine.clients.begun("c") == {P: 10}
 
 
+def test_a_subscription_does_not_reach_back_behind_what_its_client_has_read() -> None:
+    # given a client that has read under one subscription, which is over
+    rig = edge()
+    rig.subscribe(op("c", 2), "c")
+    rig.join("c", 10)
+    assert given(rig.told(span(11, 100, 50)), "c") == [50]
+    rig.acked("c", 100)
+    rig.do(lambda m, o: m.clients.end(op("c"), o))
+    # when another one starts there only then, and wants everything above 5
+    rig.receive("up", AckExpected(P, 120, ()))
+    out = rig.start_above(5, op("c", 2), 120)
+    # then it gets what the client has not read, because the client would ignore the rest
+    assert [f for _, f in out.send if isinstance(f, Nack)] == [Nack(P, ((101, 120),), 120)]
+    early = Knowledge(P, Span(1, 90, lost=True), True, False, 120)
+    assert lost(rig.receive("up", early), "c") == []
+    answer = Knowledge(P, span(101, 120, 110), True, False, 120)
+    assert given(rig.receive("up", answer), "c") == [110]
+    # and nothing waits for an acknowledgement that never comes
+    rig.acked("c", 110)
+    rig.told(span(121, 130))
+    more = rig.receive("up", AckExpected(P, 130, ()))
+    assert acks(*rig.wait(1), more) == [130]
+
+
+def test_what_was_lost_before_a_client_had_read_on_is_not_told_again() -> None:
+    # given a client that has read, and waits for the past of its next subscription
+    rig = edge()
+    rig.subscribe(op("c", 2), "c")
+    rig.join("c", 10)
+    rig.told(span(11, 100, 50))
+    rig.acked("c", 50)
+    rig.do(lambda m, o: m.clients.end(op("c"), o))
+    rig.start_above(5, op("c", 2), 90)
+    # when nobody advertises there any more
+    rig.do(lambda m, o: m.clients.lift(op("c", 2), P, 90, o, over=True))
+    out = rig.receive("up", AckExpected(P, 100, ()))
+    # then it is told nothing that it would ignore
+    assert lost(out, "c") == []
+    assert acks(out, *rig.wait(1)) == [100]
+
+
 def test_a_held_client_may_reach_back_with_several_subscriptions() -> None:
     # given a client that says that it is not ready
     rig = edge()
@@ -689,6 +730,23 @@ def test_a_tentative_start_does_not_stop_another_one_from_reaching_back() -> Non
     assert told == [([50, 95], (2,))]
     # and who has got something does not go back
     assert nacks(rig.start_above(20, op("c", 3), 110)) == []
+
+
+def test_a_position_that_gave_nothing_does_not_stop_a_later_one_from_reaching_back() -> None:
+    # given a client that has read only for a transaction that was aborted
+    rig = edge()
+    rig.subscribe(op("c", 2), "c")
+    rig.attach("c")
+    rig.receive("up", AckExpected(P, 90, ()))
+    rig.do(lambda m, o: m.clients.start(op("c", 1), P, 90, o, tentative=True))
+    assert given(rig.told(span(91, 100, 95)), "c") == []
+    rig.do(lambda m, o: m.clients.end(op("c", 1), o))
+    assert rig.machine.clients.begun("c") == {}
+    # when a subscription starts there that wants what is older
+    rig.receive("up", AckExpected(P, 100, ()))
+    out = rig.start_above(40, op("c", 2), 100)
+    # then it gets that
+    assert [f for _, f in out.send if isinstance(f, Nack)] == [Nack(P, ((41, 100),), 100)]
 
 
 def test_ticks_requested_again_are_no_longer_acknowledged() -> None:

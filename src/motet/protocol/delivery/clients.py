@@ -32,7 +32,8 @@ class Reader(Struct, eq=False):
     cursors: Mapping[str, int] = {}
     """Reported by the client when it connected: processed, or only received if it resumes."""
     passed: dict[str, int] = {}
-    """By pubend where it has no position any more: its last position in this connection."""
+    """By pubend where it had a position: its last one in this connection. The client has been given
+    everything up to it, and a new position continues there."""
     positions: dict[str, Position] = {}
     merge: Merge | None = None
     """For a connected client in total order."""
@@ -324,7 +325,7 @@ class Clients:
         stream.held.pop(position.client, None)
         if reader.block_queues is not None:
             reader.block_queues.leave(stream.pubend)
-        if reader.present and not position.fresh:
+        if reader.present and not position.fresh and not position.idle:
             reader.passed[stream.pubend] = position.standing(stream.subend.horizon)
         stream.subend.remove(position)
         del reader.positions[stream.pubend]
@@ -428,14 +429,16 @@ class Clients:
         return stream.cleared < position.unclear_upto and not stream.hosted
 
     def _place(self, stream: Stream, reader: Reader, position: Position) -> None:
-        """Begin to deliver to a client, from its position."""
+        """Begin to deliver to a client, from its position, but not again what it was given in an
+        earlier position: a client ignores that, and never acknowledges it."""
         pubend = stream.pubend
-        cursor = reader.cursors.get(pubend, 0)
+        cursor, passed = reader.cursors.get(pubend, 0), reader.passed.get(pubend, 0)
         floor = stream.floor if position.given >= position.deep_upto else 0
-        position.given = max(position.given, cursor, floor)
+        position.given = max(position.given, cursor, passed, floor)
+        position.acked = max(position.acked, passed)
         if position.gone is not None:
             position.given = max(position.given, min(position.starts.values()))
-            position.gone = None if cursor >= position.gone[1] else position.gone
+            position.gone = None if max(cursor, passed) >= position.gone[1] else position.gone
         if reader.merge is not None:
             reader.merge.join(pubend, position.given)
             if stream.alone:
