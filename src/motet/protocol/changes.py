@@ -249,7 +249,7 @@ Change = (
     | CancelTimer
 )
 
-C = TypeVar("C", bound=Struct | SetTimer | CancelTimer)
+C = TypeVar("C", bound=Struct)
 
 
 class Changes(list[Change]):

@@ -125,7 +125,7 @@ Input = (
 # ── outputs ──────────────────────────────────────────────────────────────────────────────
 
 
-class Fact(NamedTuple):
+class Fact(Struct, array_like=True, frozen=True, gc=False):
     """A journaled input. Only facts change durable state. Replay applies them again."""
 
     now: float
@@ -189,12 +189,12 @@ class DropStaged(NamedTuple):
 StagingWish = CheckStaged | ReadStaged | DropStaged
 
 
-class SetTimer(NamedTuple):
+class SetTimer(Struct, frozen=True, gc=False):
     key: TimerKey
     at: float
 
 
-class CancelTimer(NamedTuple):
+class CancelTimer(Struct, frozen=True, gc=False):
     key: TimerKey
 
 

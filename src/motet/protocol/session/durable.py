@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct, msgpack
 
@@ -57,7 +57,7 @@ NOWHERE = 1 << 62
 LONGEST_TIMEOUT_S = 3600.0
 
 
-class Terms(NamedTuple):
+class Terms(Struct, frozen=True, gc=False):
     """The conditions under which a request takes effect."""
 
     refused: Objection | None = None
