@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.console import FAILED, FINE, Misuse, err, out, say, say_json
-from motet.cli.options import Json
+from motet.cli.options import Json, option, switch
 
 
 class What(StrEnum):
@@ -30,18 +30,12 @@ MODULES = {what: what.value for what in What if what is not What.ALL} | {What.PU
 
 def bench(
     what: Annotated[What, typer.Argument(help="The benchmark to run.")] = What.ALL,
-    short: Annotated[
-        bool, typer.Option("--short", help="Run fewer rounds: about a minute each.")
-    ] = False,
+    short: Annotated[bool, switch("--short", "Run fewer rounds: about a minute each.")] = False,
     least: Annotated[
-        bool,
-        typer.Option("--least", help="Only check that it runs: seconds, and no useful figures."),
+        bool, switch("--least", "Only check that it runs: seconds, and no useful figures.")
     ] = False,
     events: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Events and rows for `bench spark`.", show_default="1,000,000"
-        ),
+        int | None, option("N", "Events and rows for `bench spark`.", show_default="1,000,000")
     ] = None,
     json: Json = False,
 ) -> int:

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from motet.audit.recorder import VARIABLE
 from motet.broker.driver.driver import BrokerDriver
 from motet.broker.driver.service import open_broker, reload, serve
@@ -22,108 +20,96 @@ from motet.broker.folder.journal import DURABILITIES
 from motet.broker.folder.retention import retention_in
 from motet.broker.overlay.topology import LEGAL_NAME, Topology, Wiring, full_address
 from motet.cli.console import Misuse, say, say_json
-from motet.cli.options import DEFAULT_DIRECTORY, Json
+from motet.cli.options import DEFAULT_DIRECTORY, Covering, Json, option, switch
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.config import BrokerConfig
 from motet.runtime.loop import run, take_all_descriptors
 from motet.runtime.tcp import host_and_port
 
-Name = Annotated[str, typer.Option(metavar="NAME", help="The broker's name in the overlay.")]
+Name = Annotated[str, option("NAME", "The broker's name in the overlay.")]
 Listen = Annotated[
     str,
-    typer.Option(
-        metavar="URL",
-        help="The address to listen on, like motet://127.0.0.1:7701; port 0 takes any free port.",
+    option(
+        "URL", "The address to listen on, like motet://127.0.0.1:7701; port 0 takes any free port."
     ),
 ]
 Link = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME[=URL]",
-        help="A neighbour: NAME=URL if this broker connects to it, NAME if it connects to this "
+    option(
+        "NAME[=URL]",
+        "A neighbour: NAME=URL if this broker connects to it, NAME if it connects to this "
         "one; may be repeated.",
     ),
 ]
-Plan = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Take all settings from this topology file.")
-]
+Plan = Annotated[Path | None, option("FILE", "Take all settings from this topology file.")]
 Lease = Annotated[
     float | None,
-    typer.Option(
+    option(
+        "SECONDS",
+        "How long the session of a disconnected client is kept.",
         min=0.1,
-        metavar="SECONDS",
-        help="How long the session of a disconnected client is kept.",
         show_default="30",
     ),
 ]
 Heartbeat = Annotated[
     float | None,
-    typer.Option(
+    option(
+        "SECONDS",
+        "Interval of heartbeats; a peer that is silent for three of them, and at least a "
+        "second, is considered dead.",
         min=MIN_HEARTBEAT_S,
         max=MAX_HEARTBEAT_S,
-        metavar="SECONDS",
-        help="Interval of heartbeats; a peer that is silent for three of them, and at least a "
-        "second, is considered dead.",
         show_default="2",
     ),
 ]
 
 Data = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="The folder of its journal and snapshots.", show_default="run/NAME"
-    ),
+    Path | None, option("DIR", "The folder of its journal and snapshots.", show_default="run/NAME")
 ]
 Kept = Annotated[
     str | None,
-    typer.Option(
-        metavar="|".join(DURABILITIES),
-        help="How durable an operation is before it is acknowledged.",
+    option(
+        "|".join(DURABILITIES),
+        "How durable an operation is before it is acknowledged.",
         show_default=DURABILITIES[0],
     ),
 ]
 Root = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The broker that decides transactions; must be the same for all brokers.",
+    option(
+        "NAME",
+        "The broker that decides transactions; must be the same for all brokers.",
         show_default="this broker, if it has no link",
     ),
 ]
 History = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        envvar=VARIABLE,
-        help="Record every logged event there, for `motet pipeline audit`.",
-    ),
+    option("DIR", "Record every logged event there, for `motet pipeline audit`.", envvar=VARIABLE),
 ]
-WhileStdin = Annotated[
-    bool, typer.Option("--while-stdin", help="Stop at the end of standard input.")
-]
+WhileStdin = Annotated[bool, switch("--while-stdin", "Stop at the end of standard input.")]
 SnapshotBytes = Annotated[
     int,
-    typer.Option(
+    option(
+        "BYTES",
+        "Minimum growth of the journal between two snapshots.",
         min=1,
-        metavar="BYTES",
         show_default="32 MiB",
-        help="Minimum growth of the journal between two snapshots.",
     ),
 ]
 Retain = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "KEY=VALUE,…",
+        "How long events are kept. Keys: history, age, size, share, free, cursors.",
         "--retention",
-        metavar="KEY=VALUE,…",
-        help="How long events are kept. Keys: history, age, size, share, free, cursors.",
         show_default="history=1d,age=7d,size=10GiB",
     ),
 ]
 AcceptLoss = Annotated[
     bool,
-    typer.Option(
+    switch(
         "--accept-loss",
-        help="Start although the event log is damaged or missing; its events are reported lost.",
+        "Start although the event log is damaged or missing; its events are reported lost.",
     ),
 ]
 
@@ -137,9 +123,7 @@ def broker(
     listen: Listen = "",
     link: Link = None,
     topology: Plan = None,
-    covering: Annotated[
-        bool, typer.Option(help="Forward a filter only if no other one covers it.")
-    ] = False,
+    covering: Covering = False,
     lease: Lease = None,
     heartbeat: Heartbeat = None,
     data: Data = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.console import Misuse
-from motet.cli.options import Json
+from motet.cli.options import Covering, Json, option
 
 MOST_BROKERS = 64
 LONGEST_S = 600.0
@@ -18,9 +18,9 @@ PROFILES = ("control", "delivery", "transactions")
 
 Watched = Annotated[
     str,
-    typer.Option(
-        metavar="|".join(PROFILES),
-        help="The guarantees under test: routing, exactly-once delivery, or transactions.",
+    option(
+        "|".join(PROFILES),
+        "The guarantees under test: routing, exactly-once delivery, or transactions.",
     ),
 ]
 
@@ -45,33 +45,23 @@ def _check(seconds: float, shape: str, profile: str, covering: bool) -> None:
 
 def chaos(
     brokers: Annotated[
-        int, typer.Option(min=1, max=MOST_BROKERS, metavar="N", help="Number of broker processes.")
+        int, option("N", "Number of broker processes.", min=1, max=MOST_BROKERS)
     ] = 5,
     seconds: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", help="Duration of the faults; recovery and checks come after it."
-        ),
+        float, option("SECONDS", "Duration of the faults; recovery and checks come after it.")
     ] = 60.0,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="Seed of the faults; repeats them.", show_default="random"
-        ),
+        int | None, option("N", "Seed of the faults; repeats them.", min=0, show_default="random")
     ] = None,
-    shape: Annotated[
-        str, typer.Option(metavar="|".join(SHAPES), help="The shape of the overlay.")
-    ] = "tree",
+    shape: Annotated[str, option("|".join(SHAPES), "The shape of the overlay.")] = "tree",
     profile: Watched = "control",
-    covering: Annotated[
-        bool, typer.Option(help="Forward a filter only if no other one covers it.")
-    ] = False,
+    covering: Covering = False,
     directory: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "DIR",
+            "A new folder for journals, logs and the report of the run.",
             "--dir",
-            metavar="DIR",
-            help="A new folder for journals, logs and the report of the run.",
             show_default="a temporary one, kept only if a guarantee is violated",
         ),
     ] = None,

@@ -5,39 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from motet.cli.console import Misuse
-from motet.cli.options import Json
+from motet.cli.options import Json, option
 
 CASES, SEED = 1200, 7
 Log = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE|DIR",
-        help="A workflow log: XES, CSV or Parquet.",
-        show_default="a generated one",
-    ),
+    option("FILE|DIR", "A workflow log: XES, CSV or Parquet.", show_default="a generated one"),
 ]
 Column = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=COLUMN",
-        help="The column of the log that holds the case, step, agent or time; may be repeated.",
+    option(
+        "NAME=COLUMN",
+        "The column of the log that holds the case, step, agent or time; may be repeated.",
     ),
 ]
 Size = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Number of cases in the generated log.",
-        show_default=str(CASES),
-    ),
+    int | None, option("N", "Number of cases in the generated log.", min=1, show_default=str(CASES))
 ]
 Seconds = Annotated[
-    float,
-    typer.Option(min=5.0, max=600.0, metavar="SECONDS", help="How long publishing the log takes."),
+    float, option("SECONDS", "How long publishing the log takes.", min=5.0, max=600.0)
 ]
 
 
@@ -47,17 +34,13 @@ def demo(
     size: Size = None,
     seconds: Seconds = 45.0,
     seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Seed of the generated log.", show_default=str(SEED)),
+        int | None, option("N", "Seed of the generated log.", show_default=str(SEED))
     ] = None,
     report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="An empty folder for the report.", show_default="run/demo-TIME"
-        ),
+        Path | None, option("DIR", "An empty folder for the report.", show_default="run/demo-TIME")
     ] = None,
     master: Annotated[
-        str, typer.Option(metavar="URL", help="Spark's master; the brokers run on this machine.")
+        str, option("URL", "Spark's master; the brokers run on this machine.")
     ] = "local[2]",
     json: Json = False,
 ) -> int:

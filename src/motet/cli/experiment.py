@@ -8,16 +8,14 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.options import Json, group
+from motet.cli.options import Json, Plots, group, option, switch
 
 experiment = group("experiment", "Repeat the experiments of the papers.")
 
 DEFAULT_OUT = Path("run/exactly-once")
 TRANSACTIONS_OUT = Path("run/transactions")
-Out = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder for the page, the JSON file and the plots.")
-]
-Plots = Annotated[bool, typer.Option("--plots/--no-plots", help="Draw plots; needs matplotlib.")]
+Out = Annotated[Path, option("DIR", "Folder for the page, the JSON file and the plots.")]
+THIS_PART = typer.Option("--part", help="Run only this part; may be repeated.", show_default="all")
 
 
 class Part(StrEnum):
@@ -29,13 +27,8 @@ class Part(StrEnum):
 
 @experiment.command("exactly-once")
 def exactly_once(
-    part: Annotated[
-        list[Part] | None,
-        typer.Option("--part", help="Run only this part; may be repeated.", show_default="all"),
-    ] = None,
-    short: Annotated[
-        bool, typer.Option("--short", help="Run less of everything: under a minute.")
-    ] = False,
+    part: Annotated[list[Part] | None, THIS_PART] = None,
+    short: Annotated[bool, switch("--short", "Run less of everything: under a minute.")] = False,
     out: Out = DEFAULT_OUT,
     plots: Plots = True,
     json: Json = False,
@@ -72,13 +65,8 @@ class TxPart(StrEnum):
 
 @experiment.command("transactions")
 def transactions(
-    part: Annotated[
-        list[TxPart] | None,
-        typer.Option("--part", help="Run only this part; may be repeated.", show_default="all"),
-    ] = None,
-    short: Annotated[
-        bool, typer.Option("--short", help="Run less of everything: a few minutes.")
-    ] = False,
+    part: Annotated[list[TxPart] | None, THIS_PART] = None,
+    short: Annotated[bool, switch("--short", "Run less of everything: a few minutes.")] = False,
     out: Out = TRANSACTIONS_OUT,
     plots: Plots = True,
     json: Json = False,

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from motet.broker.folder.examination import WAY_OUT, Findings, examine, listed
 from motet.broker.folder.recovery import close_off
 from motet.cli.console import FAILED, FINE, complain, out, say, say_json, table
-from motet.cli.options import Json, group
+from motet.cli.options import Json, argument, group, option
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a broker, like run/B1.")]
+Folder = Annotated[Path, argument("DIR", "The folder of a broker, like run/B1.")]
 
 journal = group("journal", "Inspect, verify or compact the folder of a broker.")
 
@@ -22,14 +21,9 @@ journal = group("journal", "Inspect, verify or compact the folder of a broker.")
 def inspect_(
     directory: Folder,
     show: Annotated[
-        int,
-        typer.Option(
-            "--facts", min=0, metavar="N", help="Also list N facts of the journal, oldest first."
-        ),
+        int, option("N", "Also list N facts of the journal, oldest first.", "--facts", min=0)
     ] = 0,
-    first: Annotated[
-        int | None, typer.Option("--from", min=1, metavar="FACT", help="The first fact to list.")
-    ] = None,
+    first: Annotated[int | None, option("FACT", "The first fact to list.", "--from", min=1)] = None,
     json: Json = False,
 ) -> int:
     """Show segments, snapshots and state of a broker.

@@ -8,11 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from motet.cli.console import FAILED, FINE, Misuse, complain, out, remark, say, say_json, table
 from motet.cli.notation import words_of_attributes
-from motet.cli.options import Json, Url, group, only_broker, split_address, split_word
+from motet.cli.options import (
+    Json,
+    Url,
+    argument,
+    group,
+    only_broker,
+    option,
+    split_address,
+    split_word,
+    switch,
+)
 from motet.client.logs.query import LogBatch, OnLoss, Place
 from motet.client.logs.reader import open_log_sync
 from motet.errors import MotetError
@@ -21,13 +29,8 @@ from motet.protocol.reading.messages import PubendAccount
 
 log = group("log", "Read the logs of a broker, and manage cursors.")
 
-Pubend = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="One of the broker's pubends.", show_default="all"),
-]
-Timeout = Annotated[
-    float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for the broker.")
-]
+Pubend = Annotated[str | None, option("NAME", "One of the broker's pubends.", show_default="all")]
+Timeout = Annotated[float, option("SECONDS", "How long to wait for the broker.", min=0.1)]
 
 
 @log.command("list")
@@ -87,14 +90,11 @@ def cursors(url: Url = None, timeout: Timeout = 10.0, json: Json = False) -> int
 @log.command()
 def cursor(
     url: Url = None,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The name of the cursor.")
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "The name of the cursor.")] = None,
     to: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="TICK", help="The last tick that its owner has processed."),
+        int | None, option("TICK", "The last tick that its owner has processed.", min=0)
     ] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Remove the cursor.")] = False,
+    drop: Annotated[bool, switch("--drop", "Remove the cursor.")] = False,
     pubend: Pubend = None,
     timeout: Timeout = 10.0,
     json: Json = False,
@@ -123,44 +123,34 @@ def cursor(
 def read_(
     url: Url = None,
     filter: Annotated[
-        str | None,
-        typer.Argument(metavar="FILTER", help="The events to print.", show_default="all"),
+        str | None, argument("FILTER", "The events to print.", show_default="all")
     ] = None,
     pubend: Pubend = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            metavar="TICK|TIME",
-            help="Where to begin: a tick, or a time like 2026-01-31T09:30:00Z.",
+        option(
+            "TICK|TIME",
+            "Where to begin: a tick, or a time like 2026-01-31T09:30:00Z.",
             show_default="the oldest event",
         ),
     ] = None,
     upto: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TICK|TIME", help="Where to end, inclusive.", show_default="the newest event"
-        ),
+        str | None, option("TICK|TIME", "Where to end, inclusive.", show_default="the newest event")
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Columns of the stream and attributes, like tick,sensor,level:float.",
+        option(
+            "NAMES",
+            "Columns of the stream and attributes, like tick,sensor,level:float.",
             show_default="those of the stream",
         ),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum number of events.")
-    ] = None,
-    starts: Annotated[
-        bool, typer.Option("--starts", help="Also print where subscriptions begin.")
-    ] = False,
+    limit: Annotated[int | None, option("N", "Maximum number of events.", min=1)] = None,
+    starts: Annotated[bool, switch("--starts", "Also print where subscriptions begin.")] = False,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Continue after events that are no longer kept.")
+        bool, switch("--accept-loss", "Continue after events that are no longer kept.")
     ] = False,
-    arrow: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write an Arrow file instead of text.")
-    ] = None,
+    arrow: Annotated[Path | None, option("FILE", "Write an Arrow file instead of text.")] = None,
     timeout: Timeout = 30.0,
     json: Json = False,
 ) -> int:

@@ -20,6 +20,7 @@ from motet.cli.demo import demo
 from motet.cli.experiment import experiment
 from motet.cli.journal import journal
 from motet.cli.log import log
+from motet.cli.options import switch
 from motet.cli.overlay import overlay
 from motet.cli.pipeline import pipeline
 from motet.cli.pub import pub
@@ -85,7 +86,7 @@ def _before_every_command(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Print tracebacks of errors; may be given anywhere.")
+        bool, switch("--debug", "Print tracebacks of errors; may be given anywhere.")
     ] = False,
 ) -> None:
     del wants_version, debug  # the first acts when it is parsed, `run` handles the second

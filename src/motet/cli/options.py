@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,15 +14,34 @@ from motet.broker.overlay.topology import Topology
 from motet.cli.console import Misuse, remark
 from motet.fleet.fleet import TOPOLOGY
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
+    """An option with a value, which `metavar` stands for on the help page. It is called as its
+    parameter if it has no other `names`."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def switch(names: str, help: str) -> Any:
+    """An option without a value."""
+    return typer.Option(names, help=help)
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=help, **more)
+
+
+Json = Annotated[bool, switch("--json", "Print JSON instead of text.")]
 Url = Annotated[
     str | None,
-    typer.Argument(
-        metavar="URL",
-        help="The address of a broker, like motet://127.0.0.1:7701.",
+    argument(
+        "URL",
+        "The address of a broker, like motet://127.0.0.1:7701.",
         show_default="a broker of the overlay in run/",
     ),
 ]
+ClientId = Annotated[str, option("ID", "The client's id.", show_default="a new one")]
+Covering = Annotated[bool, typer.Option(help="Forward a filter only if no other one covers it.")]
+Plots = Annotated[bool, switch("--plots/--no-plots", "Draw plots; needs matplotlib.")]
 
 DEFAULT_DIRECTORY = Path("run")
 """The folder of an overlay: its topology, its logs, and a folder for each broker."""

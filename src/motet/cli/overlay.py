@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from motet.broker.overlay.topology import Topology
 from motet.cli.console import FINE, CommandFailed, out, say, say_json, table
-from motet.cli.options import DEFAULT_DIRECTORY, Json, group, status_command
+from motet.cli.options import DEFAULT_DIRECTORY, Json, group, option, status_command
 from motet.client.channel import ask_all
 from motet.errors import MotetError
 from motet.fleet.fleet import TOPOLOGY
@@ -23,9 +21,7 @@ PATIENCE_S = 300.0
 POLL_S = 0.05
 
 overlay = group("overlay", "Change the overlay that `motet up` runs.")
-Directory = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", help="The folder that `motet up` was started with.")
-]
+Directory = Annotated[Path, option("DIR", "The folder that `motet up` was started with.", "--dir")]
 
 
 @overlay.command()

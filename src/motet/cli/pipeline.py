@@ -31,7 +31,7 @@ from motet.cli.console import (
     table,
 )
 from motet.cli.interrupt import ANEW, GOES_ON, interruptible, until_stop_request
-from motet.cli.options import Json, group
+from motet.cli.options import Json, Plots, argument, group, option, switch
 from motet.pictures import check as check_pictures
 from motet.spark.failures import brief, end_of_jvm, is_foreign
 from motet.spark.output_folder import check_free
@@ -71,32 +71,22 @@ BAR_COLUMNS = 24
 pipeline = group("pipeline", "Archive, replay, analyse and audit events with Spark.")
 
 Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="Spark's master.", show_default="local[*], or that of spark-submit"
-    ),
+    str | None, option("URL", "Spark's master.", show_default="local[*], or that of spark-submit")
 ]
-Seed = Annotated[int, typer.Option(metavar="N", help="The same seed gives the same rows.")]
+Seed = Annotated[int, option("N", "The same seed gives the same rows.")]
 Brokers = Annotated[
-    list[str] | None,
-    typer.Option("--broker", metavar="URL", help="Address of a broker; may be repeated."),
+    list[str] | None, option("URL", "Address of a broker; may be repeated.", "--broker")
 ]
 Column = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=COLUMN",
-        help="The column of a log that holds the case, step, agent, time, …; may be repeated.",
+    option(
+        "NAME=COLUMN",
+        "The column of a log that holds the case, step, agent, time, …; may be repeated.",
     ),
 ]
-Filter = Annotated[
-    str, typer.Option(metavar="FILTER", help="The events to archive.", show_default="all")
-]
-Now = Annotated[
-    bool, typer.Option("--available-now", help="Stop after the events that are there now.")
-]
-Every = Annotated[
-    float, typer.Option(min=0.1, metavar="SECONDS", help="Interval between two micro-batches.")
-]
+Filter = Annotated[str, option("FILTER", "The events to archive.", show_default="all")]
+Now = Annotated[bool, switch("--available-now", "Stop after the events that are there now.")]
+Every = Annotated[float, option("SECONDS", "Interval between two micro-batches.", min=0.1)]
 
 
 class WorkloadKind(StrEnum):
@@ -266,36 +256,24 @@ def _stop(queries: Sequence[StreamingQuery], until_quiet: bool) -> None:
 @plainly
 def workload(
     kind: Annotated[WorkloadKind, typer.Argument(help="What to generate.")],
-    size: Annotated[
-        int, typer.Argument(metavar="SIZE", min=0, help="Number of publications, clients or cases.")
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="An empty folder for the Parquet files.")
-    ],
+    size: Annotated[int, argument("SIZE", "Number of publications, clients or cases.", min=0)],
+    out: Annotated[Path, option("DIR", "An empty folder for the Parquet files.")],
     seed: Seed = 0,
     popularity: Annotated[
         Popularity,
         typer.Option(help="How skewed: 80 % of choices go to 0.5 % (geographic) or 40 % (spray)."),
     ] = Popularity.GEOGRAPHIC,
     topics: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", help="Number of topics of publications and subscriptions."
-        ),
+        int, option("N", "Number of topics of publications and subscriptions.", min=1)
     ] = 1000,
     sites: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Number of sites; each prefers topics of its own."),
+        int, option("N", "Number of sites; each prefers topics of its own.", min=1)
     ] = 5,
     shape: Annotated[
         CoveringShape, typer.Option(help="How covering subscriptions cover each other.")
     ] = CoveringShape.RANDOM,
-    agents: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of agents of a workflow.")
-    ] = 40,
-    processes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of processes of a workflow.")
-    ] = 3,
+    agents: Annotated[int, option("N", "Number of agents of a workflow.", min=1)] = 40,
+    processes: Annotated[int, option("N", "Number of processes of a workflow.", min=1)] = 3,
     master: Master = None,
     json: Json = False,
 ) -> int:
@@ -336,22 +314,17 @@ def workload(
 @interruptible(GOES_ON)
 @plainly
 def archive(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the archive.")],
+    out: Annotated[Path, option("DIR", "Folder of the archive.")],
     broker: Brokers = None,
     filter: Filter = "",
     columns: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES", help="Attributes that get their own column, like level:int,room:text."
-        ),
+        str, option("NAMES", "Attributes that get their own column, like level:int,room:text.")
     ] = "",
     available_now: Now = False,
     every: Every = 10.0,
-    compact: Annotated[
-        bool, typer.Option("--compact", help="Merge small files into large ones.")
-    ] = False,
+    compact: Annotated[bool, switch("--compact", "Merge small files into large ones.")] = False,
     prove: Annotated[
-        bool, typer.Option("--prove", help="Compare the archive with the logs, row by row.")
+        bool, switch("--prove", "Compare the archive with the logs, row by row.")
     ] = False,
     master: Master = None,
     json: Json = False,
@@ -439,10 +412,7 @@ def _show_archive(told: dict[str, Any]) -> None:
 @interruptible(GOES_ON)
 @plainly
 def replay(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="FILE|DIR", help="An archive, or a log as Parquet, CSV or XES."),
-    ],
+    source: Annotated[Path, argument("FILE|DIR", "An archive, or a log as Parquet, CSV or XES.")],
     broker: Brokers = None,
     speed: Annotated[
         str,
@@ -450,21 +420,15 @@ def replay(
             help="10x: ten times the recorded speed; 90s: everything within 90 s; max: no pauses."
         ),
     ] = "max",
-    publishers: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of concurrent publishers.")
-    ] = 1,
+    publishers: Annotated[int, option("N", "Number of concurrent publishers.", min=1)] = 1,
     column: Column = None,
-    advertise: Annotated[
-        str, typer.Option(metavar="FILTER", help="What the publishers advertise.")
-    ] = "true",
+    advertise: Annotated[str, option("FILTER", "What the publishers advertise.")] = "true",
     keys: Annotated[
-        bool, typer.Option("--keys", help="Add attributes source.file and source.row to events.")
+        bool, switch("--keys", "Add attributes source.file and source.row to events.")
     ] = False,
-    run: Annotated[
-        str, typer.Option(metavar="NAME", help="A new name publishes the same source once more.")
-    ] = "",
+    run: Annotated[str, option("NAME", "A new name publishes the same source once more.")] = "",
     work: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for plans, which an interrupted run needs.")
+        Path, option("DIR", "Folder for plans, which an interrupted run needs.")
     ] = Path("run/replay"),
     master: Master = None,
     json: Json = False,
@@ -535,29 +499,18 @@ def chosen(columns: Sequence[str]) -> dict[str, str]:
 @interruptible(lambda **said: GOES_ON if said["follow"] or said["available_now"] else ANEW)
 @plainly
 def insight(
-    source: Annotated[
-        Path | None, typer.Argument(metavar="FILE|DIR", help="An archive, or a workflow log.")
-    ] = None,
+    source: Annotated[Path | None, argument("FILE|DIR", "An archive, or a workflow log.")] = None,
     broker: Brokers = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for tables and plots.")] = Path(
-        "run/insight"
-    ),
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Analyse the live stream until Ctrl-C.")
-    ] = False,
+    out: Annotated[Path, option("DIR", "Folder for tables and plots.")] = Path("run/insight"),
+    follow: Annotated[bool, switch("--follow", "Analyse the live stream until Ctrl-C.")] = False,
     available_now: Now = False,
     every: Every = 10.0,
-    late: Annotated[
-        str, typer.Option(metavar="SPAN", help="With --follow: how late events may arrive.")
-    ] = "7 days",
+    late: Annotated[str, option("SPAN", "With --follow: how late events may arrive.")] = "7 days",
     column: Column = None,
     publish: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Publish the results at this broker, in one transaction."),
+        str, option("URL", "Publish the results at this broker, in one transaction.")
     ] = "",
-    plots: Annotated[
-        bool, typer.Option("--plots/--no-plots", help="Draw plots; needs matplotlib.")
-    ] = True,
+    plots: Plots = True,
     master: Master = None,
     json: Json = False,
 ) -> int:
@@ -698,13 +651,10 @@ def duration(seconds: float | None) -> str:
 @interruptible(ANEW)
 @plainly
 def audit(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="Folder of histories.")],
+    directory: Annotated[str, argument("DIR", "Folder of histories.")],
     master: Master = None,
     slack: Annotated[
-        float,
-        typer.Option(
-            min=0.0, metavar="SECONDS", help="How far the clocks of the recorders may differ."
-        ),
+        float, option("SECONDS", "How far the clocks of the recorders may differ.", min=0.0)
     ] = 0.0,
     json: Json = False,
 ) -> int:

@@ -10,11 +10,18 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-import typer
-
 from motet.cli import notation
 from motet.cli.console import FINE, Misuse, say, say_json
-from motet.cli.options import Json, Url, entry_broker, split_address
+from motet.cli.options import (
+    ClientId,
+    Json,
+    Url,
+    argument,
+    entry_broker,
+    option,
+    split_address,
+    switch,
+)
 from motet.client.client import Client, connect
 from motet.model import EVERYTHING, Event, Filter, Value, as_filter, attr
 from motet.runtime.loop import run
@@ -25,30 +32,23 @@ CHUNKS_AHEAD = 4
 
 def pub(
     url: Url = None,
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Attributes of the event.")
-    ] = None,
-    client: Annotated[
-        str, typer.Option(metavar="ID", help="The client's id.", show_default="a new one")
-    ] = "",
+    words: Annotated[list[str] | None, argument("NAME=VALUE", "Attributes of the event.")] = None,
+    client: ClientId = "",
     advertise: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILTER",
-            help="What to advertise; may be repeated.",
+        option(
+            "FILTER",
+            "What to advertise; may be repeated.",
             show_default="the events that are published",
         ),
     ] = None,
-    payload: Annotated[str, typer.Option(metavar="TEXT", help="The payload of the event.")] = "",
-    count: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of times to publish the event.")
-    ] = 1,
+    payload: Annotated[str, option("TEXT", "The payload of the event.")] = "",
+    count: Annotated[int, option("N", "Number of times to publish the event.", min=1)] = 1,
     rate: Annotated[
-        float,
-        typer.Option(min=0.0, metavar="N", help="Maximum events per second; 0 means no limit."),
+        float, option("N", "Maximum events per second; 0 means no limit.", min=0.0)
     ] = 0.0,
     best_effort: Annotated[
-        bool, typer.Option("--best-effort", help="Do not log the events; failures may lose some.")
+        bool, switch("--best-effort", "Do not log the events; failures may lose some.")
     ] = False,
     json: Json = False,
 ) -> int:

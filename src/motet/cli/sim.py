@@ -10,23 +10,19 @@ from typing import Annotated
 import typer
 
 from motet.cli.console import Misuse
-from motet.cli.options import DEFAULT_DIRECTORY, Json
+from motet.cli.options import DEFAULT_DIRECTORY, Json, option, switch
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?\Z")
 MOST_SEEDS = 10_000_000
 RANDOM = "random"
 Seeds = Annotated[
-    str,
-    typer.Option(
-        metavar="SEEDS",
-        help="Seeds to run, like 0-999 or 3,7,20-29; random: fresh seeds until Ctrl-C.",
-    ),
+    str, option("SEEDS", "Seeds to run, like 0-999 or 3,7,20-29; random: fresh seeds until Ctrl-C.")
 ]
 Profile = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="The faults and the load: calm, mixed, delivery, transactions, …",
+    option(
+        "NAME",
+        "The faults and the load: calm, mixed, delivery, transactions, …",
         show_default="mixed; with --seeds random, all profiles in turn",
     ),
 ]
@@ -38,41 +34,29 @@ Mutations = Annotated[
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "N",
+        "Number of processes; 0 means one per core.",
         min=0,
         max=1024,
-        metavar="N",
-        help="Number of processes; 0 means one per core.",
         show_default="0; 1 with --seeds random",
     ),
 ]
-Replay = Annotated[
-    int | None, typer.Option(min=0, metavar="SEED", help="Print every step of one seed.")
-]
+Replay = Annotated[int | None, option("SEED", "Print every step of one seed.", min=0)]
 EveryStep = Annotated[
-    bool,
-    typer.Option(
-        "--every-step", help="Crash a broker at every step of small runs without other faults."
-    ),
+    bool, switch("--every-step", "Crash a broker at every step of small runs without other faults.")
 ]
 CrashAt = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="STEP", help="With --replay: crash a broker in this step."),
+    int | None, option("STEP", "With --replay: crash a broker in this step.", min=1)
 ]
 History = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Record each run there, for `motet pipeline audit`."),
+    Path | None, option("DIR", "Record each run there, for `motet pipeline audit`.")
 ]
-Limit = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="With --seeds random: stop after N seeds.")
-]
+Limit = Annotated[int | None, option("N", "With --seeds random: stop after N seeds.", min=1)]
 Seconds = Annotated[
-    float | None,
-    typer.Option(min=0, metavar="SECONDS", help="With --seeds random: stop after this time."),
+    float | None, option("SECONDS", "With --seeds random: stop after this time.", min=0)
 ]
-Findings = Annotated[
-    Path, typer.Option(metavar="DIR", help="With --seeds random: folder for findings.")
-]
+Findings = Annotated[Path, option("DIR", "With --seeds random: folder for findings.")]
 
 
 def sim(

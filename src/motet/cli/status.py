@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from motet.cli.console import FAILED, FINE, out, say_json, table
 from motet.cli.interrupt import until_interrupted
-from motet.cli.options import Json, all_addresses
+from motet.cli.options import Json, all_addresses, argument, option, switch
 from motet.client.channel import Answer, ask_all
 from motet.errors import MotetError
 from motet.runtime.loop import run
@@ -24,16 +23,14 @@ from motet.runtime.loop import run
 def status(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="URL|FILE",
-            help="Addresses of brokers, or topology files.",
+        argument(
+            "URL|FILE",
+            "Addresses of brokers, or topology files.",
             show_default="the overlay in run/",
         ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Interval of --watch.")
-    ] = 1.0,
+    watch: Annotated[bool, switch("--watch", "Repeat until Ctrl-C.")] = False,
+    every: Annotated[float, option("SECONDS", "Interval of --watch.", min=0.1)] = 1.0,
     json: Json = False,
 ) -> int:
     """Show brokers, links, tables, queues and rates.

@@ -9,12 +9,19 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
-import typer
-
 from motet.cli import notation
 from motet.cli.console import FINE, CommandFailed, Misuse, remark, say, say_json
 from motet.cli.interrupt import until_interrupted
-from motet.cli.options import Json, Url, entry_broker, split_word
+from motet.cli.options import (
+    ClientId,
+    Json,
+    Url,
+    argument,
+    entry_broker,
+    option,
+    split_word,
+    switch,
+)
 from motet.client.checks import KEEP_S, Since, check_past
 from motet.client.client import AwaitableContext, Client, as_order, connect
 from motet.client.subscription import Subscription
@@ -27,54 +34,49 @@ SHOWN_PAYLOAD_BYTES = 60
 def sub(
     url: Url = None,
     wanted: Annotated[
-        str | None,
-        typer.Argument(metavar="FILTER", help="Like: \"symbol = 'ACME' and price > 10\""),
+        str | None, argument("FILTER", "Like: \"symbol = 'ACME' and price > 10\"")
     ] = None,
-    client: Annotated[
-        str, typer.Option(metavar="ID", help="The client's id.", show_default="a new one")
-    ] = "",
+    client: ClientId = "",
     durable: Annotated[
-        bool, typer.Option("--durable", help="Continue the durable session of --client.")
+        bool, switch("--durable", "Continue the durable session of --client.")
     ] = False,
     keep: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "SECONDS",
+            "With --durable: how long the broker keeps the session.",
             min=0.0,
-            metavar="SECONDS",
-            help="With --durable: how long the broker keeps the session.",
             show_default=f"{KEEP_S:.0f}, a week",
         ),
     ] = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="With --durable: delete the session at the end.")
+        bool, switch("--forget", "With --durable: delete the session at the end.")
     ] = False,
     since: Annotated[
         str,
-        typer.Option(
-            metavar="TIME",
-            help="Also print earlier events: from the beginning, or from a time like "
+        option(
+            "TIME",
+            "Also print earlier events: from the beginning, or from a time like "
             "2026-01-31T12:00:00+00:00.",
         ),
     ] = "",
-    count: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Stop after N events; 0 means never.")
-    ] = 0,
+    count: Annotated[int, option("N", "Stop after N events; 0 means never.", min=0)] = 0,
     timeout: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Stop after this time; 0 means never.")
+        float, option("SECONDS", "Stop after this time; 0 means never.", min=0.0)
     ] = 0.0,
     order: Annotated[
         str,
-        typer.Option(
-            metavar="publisher|total",
-            help="publisher: events of each publisher in order. total: also, all clients with this "
+        option(
+            "publisher|total",
+            "publisher: events of each publisher in order. total: also, all clients with this "
             "option see all events in the same order.",
         ),
     ] = "publisher",
     participate: Annotated[
         bool,
-        typer.Option(
+        switch(
             "--participate",
-            help="Take part in plans, and also print the events of subscriptions that they start.",
+            "Take part in plans, and also print the events of subscriptions that they start.",
         ),
     ] = False,
     json: Json = False,
@@ -92,10 +94,10 @@ def sub(
     url, text = split_word(url, wanted, "FILTER")
     if durable and not client:
         raise Misuse("--durable needs the id of the client", "add --client ID")
-    for option, given in (("--forget", forget), ("--keep", keep is not None)):
+    for name, given in (("--forget", forget), ("--keep", keep is not None)):
         if given and not durable:
             raise Misuse(
-                f"{option} applies only to a durable session", f"add --durable, or omit {option}"
+                f"{name} applies only to a durable session", f"add --durable, or omit {name}"
             )
     client_id = client or f"sub-{os.getpid()}"
     filter, time, known = as_filter(text), _time(since), as_order(order)

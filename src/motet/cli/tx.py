@@ -6,10 +6,8 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from motet.cli.console import FAILED, FINE, remark, say, say_json
-from motet.cli.options import Json, Url, entry_broker, group, split_word
+from motet.cli.options import Json, Url, argument, entry_broker, group, option, split_word, switch
 from motet.client.client import connect
 from motet.client.plan import Plan
 from motet.errors import StillSpreading
@@ -21,30 +19,19 @@ tx = group("tx", "Run transactions by hand, or ask for their outcome.")
 @tx.command()
 def plan(
     url: Url = None,
-    file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="The plan: a TOML file.")
-    ] = None,
+    file: Annotated[str | None, argument("FILE", "The plan: a TOML file.")] = None,
     explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain", help="Print what the plan would cost on this overlay, and do nothing."
-        ),
+        bool, switch("--explain", "Print what the plan would cost on this overlay, and do nothing.")
     ] = False,
     key: Annotated[
         str,
-        typer.Option(
-            metavar="KEY",
-            help="Makes the plan idempotent: at most one plan per KEY and --client commits.",
-        ),
+        option("KEY", "Makes the plan idempotent: at most one plan per KEY and --client commits."),
     ] = "",
     client: Annotated[
-        str, typer.Option(metavar="ID", help="The id of the coordinator.", show_default="a new one")
+        str, option("ID", "The id of the coordinator.", show_default="a new one")
     ] = "",
     timeout: Annotated[
-        float,
-        typer.Option(
-            min=0.001, metavar="SECONDS", help="Abort the plan if it is not decided by then."
-        ),
+        float, option("SECONDS", "Abort the plan if it is not decided by then.", min=0.001)
     ] = 10.0,
     json: Json = False,
 ) -> int:
@@ -99,15 +86,14 @@ async def _plan(
 def outcome(
     url: Url = None,
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="TRANSACTION", help="The id of the transaction: `tx.id` in Python."),
+        str | None, argument("TRANSACTION", "The id of the transaction: `tx.id` in Python.")
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option(
+        option(
+            "SECONDS",
+            "How long to wait for the answer; does not affect the transaction.",
             min=0.001,
-            metavar="SECONDS",
-            help="How long to wait for the answer; does not affect the transaction.",
         ),
     ] = 10.0,
     json: Json = False,

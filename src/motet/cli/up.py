@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from motet.broker.overlay.topology import Topology
 from motet.cli.console import FINE, Misuse, out, remark, say, say_json, table
-from motet.cli.options import DEFAULT_DIRECTORY, Json, status_command
+from motet.cli.options import DEFAULT_DIRECTORY, Json, argument, option, status_command
 from motet.errors import MotetError
 from motet.fleet.process import StartFailed
 from motet.fleet.run_folder import Leftovers, RunFolder
@@ -28,40 +26,27 @@ MOVE_IT = "--port moves the default overlay; a topology FILE says where each bro
 
 def up(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="A topology file (TOML).", show_default="brokers in a line"
-        ),
+        Path | None, argument("FILE", "A topology file (TOML).", show_default="brokers in a line")
     ] = None,
     brokers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=64,
-            metavar="N",
-            help="Without FILE: number of brokers in a line.",
-            show_default="3",
-        ),
+        option("N", "Without FILE: number of brokers in a line.", min=1, max=64, show_default="3"),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "PORT",
+            "Without FILE: the port of the first broker.",
             min=1,
             max=65_535,
-            metavar="PORT",
-            help="Without FILE: the port of the first broker.",
             show_default="7701",
         ),
     ] = None,
     directory: Annotated[
-        Path,
-        typer.Option("--dir", metavar="DIR", help="Folder of the overlay: its topology and logs."),
+        Path, option("DIR", "Folder of the overlay: its topology and logs.", "--dir")
     ] = DEFAULT_DIRECTORY,
     history: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Brokers record histories there, for `motet pipeline audit`."
-        ),
+        Path | None, option("DIR", "Brokers record histories there, for `motet pipeline audit`.")
     ] = None,
     json: Json = False,
 ) -> int:

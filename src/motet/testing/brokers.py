@@ -164,6 +164,19 @@ class SimulatedProcess(ABC):
     def step(self, given: Input) -> None:
         """Step the core, and carry out its output."""
 
+    def _set_timers(self, out: Output) -> None:
+        for timer in out.timers:
+            if type(timer) is SetTimer:
+                self.timers.set(timer.key, timer.at)
+            else:
+                self.timers.cancel(timer.key)
+
+    def _tell(self, given: Input, out: Output) -> None:
+        peers = {number: end.peer.owner.name for number, end in self.ends.items()}
+        if isinstance(given, Closed):
+            peers[given.connection] = "someone"
+        self.cluster.trace.tell_broker(self.cluster.agenda.now, self.name, given, out, peers)
+
 
 class SimulatedBroker(SimulatedProcess):
     def __init__(self, cluster: Cluster, name: str, lease_s: float) -> None:
@@ -410,11 +423,7 @@ class SimulatedBroker(SimulatedProcess):
                 self.cluster.agenda.after(0.0, self._records_durable, self.pubend.durable)
         for want in out.reads:
             self.cluster.agenda.after(READ_S, self._read, want, self.core)
-        for timer in out.timers:
-            if type(timer) is SetTimer:
-                self.timers.set(timer.key, timer.at)
-            else:
-                self.timers.cancel(timer.key)
+        self._set_timers(out)
         for close in out.close:
             if close.connection in self.ends:
                 self._put(close.connection, Farewell(close.error, close.text), own)
@@ -524,17 +533,7 @@ class SimulatedBroker(SimulatedProcess):
             network.close(end)
             self.lost(end)
 
-    # ── story ────────────────────────────────────────────────────────────────────────────
 
-    def _tell(self, given: Input, out: Output) -> None:
-        peers = {number: end.peer.owner.name for number, end in self.ends.items()}
-        if isinstance(given, Closed):
-            peers[given.connection] = "someone"
-        self.cluster.trace.tell_broker(self.cluster.agenda.now, self.name, given, out, peers)
-
-
-REDIAL_S = (0.02, 0.6)
-VALIDATE_EVERY = 97
 LIFE = 1_000_000
 """The distance between two lives of a mate: more than it can restart its links in one life."""
 
@@ -595,22 +594,12 @@ class SimulatedMate(SimulatedProcess):
             self._tell(given, out)
         self._carry(out)
 
-    def _tell(self, given: Input, out: Output) -> None:
-        peers = {number: end.peer.owner.name for number, end in self.ends.items()}
-        if isinstance(given, Closed):
-            peers[given.connection] = "someone"
-        self.cluster.trace.tell_broker(self.cluster.agenda.now, self.name, given, out, peers)
-
     def _carry(self, out: Output) -> None:
         for number, frame in out.send:
             end = self.ends.get(number)
             if end is not None and not end.ended:
                 self.cluster.network.carry(end, frame)
-        for timer in out.timers:
-            if type(timer) is SetTimer:
-                self.timers.set(timer.key, timer.at)
-            else:
-                self.timers.cancel(timer.key)
+        self._set_timers(out)
         for close in out.close:
             end = self.ends.get(close.connection)
             if end is None:

@@ -1,7 +1,8 @@
 """Deliberate bugs, by the room they are planted in.
 
-Lives here: functions that return patches; a docstring describes the bug, a decorator names the
-fault profile that shows it, the guarantees that it breaks, and settings that the run needs.
+Lives here: functions that return patches, or that replace one method; a docstring describes the
+bug, a decorator names the fault profile that shows it, the guarantees that it breaks, and settings
+that the run needs.
 May import: the rooms that the bugs are in, and `motet.testing.brokers`.
 Must never: be applied outside `planted`.
 Owns: `MUTATIONS`, all of them by name.

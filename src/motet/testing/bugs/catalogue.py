@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, NamedTuple
 
 from motet.errors import MisuseError
@@ -66,12 +67,44 @@ Maker = Callable[[], list[Patch]]
 
 
 def mutation(profile: str, *breaks: str, first: int = 0, **needs: Any) -> Callable[[Maker], Maker]:
-    """Register a function that makes the patches; its docstring describes the bug."""
+    """Register a function that makes the patches; its docstring describes the bug. If one method
+    is patched, the function is what `replaces` or `around` make of its new body."""
 
     def register(make: Maker) -> Maker:
         story = " ".join((make.__doc__ or "").split())
         name = make.__name__.replace("_", "-")
         MUTATIONS[name] = Mutation(name, story, profile, breaks, make, needs, first)
+        return make
+
+    return register
+
+
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Maker]:
+    """The decorated function, in the place of a method, is the bug."""
+
+    def register(method: Callable[..., Any]) -> Maker:
+        @wraps(method)
+        def make() -> list[Patch]:
+            return [Patch(owner, name, method)]
+
+        return make
+
+    return register
+
+
+def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], Maker]:
+    """The same, for a function whose first argument is the original method."""
+
+    def register(method: Callable[..., Any]) -> Maker:
+        @wraps(method)
+        def make() -> list[Patch]:
+            original = getattr(owner, name)
+
+            def patched_method(*args: Any, **kwargs: Any) -> Any:
+                return method(original, *args, **kwargs)
+
+            return [Patch(owner, name, patched_method)]
+
         return make
 
     return register

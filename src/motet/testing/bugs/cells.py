@@ -14,7 +14,7 @@ from motet.protocol.cell.messages import SidewaysFrame
 from motet.protocol.delivery.interest import Interests
 from motet.protocol.delivery.neighbours import Acknowledgements
 from motet.testing import cluster
-from motet.testing.bugs.catalogue import Patch, mutation, nothing
+from motet.testing.bugs.catalogue import Patch, around, mutation, nothing, replaces
 
 SPARSE: dict[str, Any] = {
     "narrow": True,
@@ -83,21 +83,18 @@ def the_silence_of_a_stale_mate_is_believed() -> list[Patch]:
 
 
 @mutation("orphans", "exactly-once", **SPARSE)
-def a_cell_acknowledges_for_a_neighbour_that_has_not() -> list[Patch]:
+@replaces(Acknowledgements, "settled")
+def a_cell_acknowledges_for_a_neighbour_that_has_not(self: Any, stream: Any) -> int:
     """A member that has not heard from a neighbour acknowledges in its name."""
-
-    def of_those_who_spoke(self: Any, stream: Any) -> int:
-        least: int = stream.frontier if stream.hosted else stream.cleared
-        own = stream.subend.settled()
-        if own is not None:
-            least = min(least, own, stream.floor)
-        for neighbour in self.wanting(stream):
-            told = stream.outs.get(neighbour)
-            if told is not None and told.acked is not None:
-                least = min(least, told.acked)
-        return least
-
-    return [Patch(Acknowledgements, "settled", of_those_who_spoke)]
+    least: int = stream.frontier if stream.hosted else stream.cleared
+    own = stream.subend.settled()
+    if own is not None:
+        least = min(least, own, stream.floor)
+    for neighbour in self.wanting(stream):
+        told = stream.outs.get(neighbour)
+        if told is not None and told.acked is not None:
+            least = min(least, told.acked)
+    return least
 
 
 @mutation("orphans", "exactly-once", **LAGGING)
@@ -114,18 +111,16 @@ def a_head_keeps_acknowledgements_to_itself() -> list[Patch]:
 
 
 @mutation("cells", "invariants")
-def what_was_carried_sideways_is_carried_again() -> list[Patch]:
+@around(Bundle, "_carry")
+def what_was_carried_sideways_is_carried_again(
+    original: Any, self: Any, frame: Any, out: Any
+) -> None:
     """A member that is handed a frame for a neighbour sends it, and hands it on once more."""
-    original = Bundle._carry
-
-    def twice(self: Any, frame: Any, out: Any) -> None:
-        original(self, frame, out)
-        mate = next((each for each in self.mates if each.live), None)
-        if mate is not None and not frame.said.to:
-            again = SidewaysFrame(frame.neighbour, replace(frame.said, to=mate.name))
-            out.send.append((mate.connection, again))
-
-    return [Patch(Bundle, "_carry", twice)]
+    original(self, frame, out)
+    mate = next((each for each in self.mates if each.live), None)
+    if mate is not None and not frame.said.to:
+        again = SidewaysFrame(frame.neighbour, replace(frame.said, to=mate.name))
+        out.send.append((mate.connection, again))
 
 
 @mutation("cells", "settles", **VISITED)

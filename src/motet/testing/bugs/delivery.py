@@ -25,7 +25,7 @@ from motet.protocol.routing.messages import Unadvertise
 from motet.protocol.routing.obligations import Obligations
 from motet.protocol.routing.starts import Joins, Starts
 from motet.protocol.session.soft import SoftSessions
-from motet.testing.bugs.catalogue import Maker, Patch, mutation, nothing
+from motet.testing.bugs.catalogue import Maker, Patch, around, mutation, nothing, replaces
 from motet.testing.workload import KEPT_BY_MOST, TIGHT
 
 SHORT = {"clients": 5, "chaos_s": 5.0, "action_s": 0.03}
@@ -114,31 +114,25 @@ def _forgotten(**known: Any) -> list[Patch]:
 
 
 @bug("duplicates", "exactly-once", "order", "invariants", first=7, sync=4.0, menu=UPHEAVAL)
-def published_before_durable() -> list[Patch]:
+@around(Streams, "publish")
+def published_before_durable(original: Any, self: Any, *args: Any) -> None:
     """An event enters its stream, and its publisher is told so, once it is in the log but not yet
     on disk."""
-    original = Streams.publish
-
-    def hasty(self: Any, *args: Any) -> None:
-        original(self, *args)
-        *_, out, now = args
-        self._logged(Logged(self.unlogged.appended), out, now)
-
-    return [Patch(Streams, "publish", hasty)]
+    original(self, *args)
+    *_, out, now = args
+    self._logged(Logged(self.unlogged.appended), out, now)
 
 
 @bug("exactly-once", "soundness", first=16, sync=4.0)
-def receipt_before_durable() -> list[Patch]:
+@around(Streams, "publish")
+def receipt_before_durable(
+    original: Any, self: Any, client: str, epoch: str, first: int, *args: Any
+) -> None:
     """A publisher is told that its event is safe before the log has synced."""
-    original = Streams.publish
-
-    def generous(self: Any, client: str, epoch: str, first: int, *args: Any) -> None:
-        original(self, client, epoch, first, *args)
-        bodies, refused, out, _ = args
-        upto = first + len(bodies) + len(refused) - 1
-        self.settled(client, epoch, upto, refused, out)
-
-    return [Patch(Streams, "publish", generous)]
+    original(self, client, epoch, first, *args)
+    bodies, refused, out, _ = args
+    upto = first + len(bodies) + len(refused) - 1
+    self.settled(client, epoch, upto, refused, out)
 
 
 @bug("duplicates", "exactly-once", first=10, sync=4.0, menu=UPHEAVAL)
@@ -151,13 +145,10 @@ def sequences_are_forgotten_in_a_restart() -> list[Patch]:
 
 
 @bug("exactly-once", first=5, limits=TIGHT, process_s=0.5)
-def acknowledged_before_processed() -> list[Patch]:
+@replaces(Position, "settled")
+def acknowledged_before_processed(self: Any, horizon: int | None) -> int:
     """A broker acknowledges what it has given to a client before the client acknowledges it."""
-
-    def trusting(self: Any, horizon: int | None) -> int:
-        return int(self.standing(horizon))
-
-    return [Patch(Position, "settled", trusting)]
+    return int(self.standing(horizon))
 
 
 @bug("exactly-once", limits=TIGHT)
@@ -167,15 +158,11 @@ def acknowledged_without_the_slowest_hop() -> list[Patch]:
 
 
 @mutation("calm", "exactly-once", first=8, **DEATHS)
-def floors_are_not_durable() -> list[Patch]:
+@around(Streams, "_carry")
+def floors_are_not_durable(original: Any, self: Any, effects: Any, out: Any, now: float) -> None:
     """A broker acknowledges the floor of its clients without journaling it."""
-    original = Streams._carry
-
-    def careless(self: Any, effects: Any, out: Any, now: float) -> None:
-        effects.floors.clear()
-        original(self, effects, out, now)
-
-    return [Patch(Streams, "_carry", careless)]
+    effects.floors.clear()
+    original(self, effects, out, now)
 
 
 @bug("exactly-once", "settles")
@@ -211,88 +198,71 @@ def what_was_asked_is_never_asked_again() -> list[Patch]:
 
 
 @bug("exactly-once", limits=TIGHT)
-def forgotten_ticks_are_answered_as_silence() -> list[Patch]:
+@around(Relay, "answer")
+def forgotten_ticks_are_answered_as_silence(
+    original: Any, self: Any, stream: Any, neighbour: str, *args: Any
+) -> Any:
     """A broker that no longer remembers a tick reports it as silence."""
-    original = Relay.answer
-
-    def sure_of_itself(
-        self: Any, stream: Any, neighbour: str, since: int, upto: int, asof: int, send: Any
-    ) -> Any:
-        missing, cut = original(self, stream, neighbour, since, upto, asof, send)
-        for low, high in missing:
-            if high <= stream.known.top:
-                send.append((neighbour, Knowledge(stream.pubend, Span(low, high), True)))
-        return [part for part in missing if part[1] > stream.known.top], cut
-
-    return [Patch(Relay, "answer", sure_of_itself)]
+    missing, cut = original(self, stream, neighbour, *args)
+    *_, send = args
+    for low, high in missing:
+        if high <= stream.known.top:
+            send.append((neighbour, Knowledge(stream.pubend, Span(low, high), True)))
+    return [part for part in missing if part[1] > stream.known.top], cut
 
 
 @bug("exactly-once", limits=TIGHT, kept_events=4)
-def trimmed_ticks_are_answered_as_silence() -> list[Patch]:
+@around(DeliveryMachine, "read_done")
+def trimmed_ticks_are_answered_as_silence(
+    original: Any, self: Any, want: Any, spans: Any, out: Any
+) -> None:
     """Ticks that were dropped from the log are reported as silence instead of as lost."""
-    original = DeliveryMachine.read_done
-
-    def soothing(self: Any, want: Any, spans: Any, out: Any) -> None:
-        quiet = [Span(each.since, each.upto) if each.lost else each for each in spans]
-        original(self, want, quiet, out)
-
-    return [Patch(DeliveryMachine, "read_done", soothing)]
+    quiet = [Span(each.since, each.upto) if each.lost else each for each in spans]
+    original(self, want, quiet, out)
 
 
 # ── delivering ───────────────────────────────────────────────────────────────────────────
 
 
 @bug("exactly-once")
-def gaps_are_ignored() -> list[Patch]:
+@around(DeliveryMachine, "_news")
+def gaps_are_ignored(original: Any, self: Any, stream: Any, span: Span, *args: Any) -> None:
     """A broker delivers events as they arrive, even if earlier ones are missing."""
-    original = DeliveryMachine._news
-
-    def impatient(self: Any, stream: Any, span: Span, *args: Any) -> None:
-        horizon = stream.subend.horizon
-        if horizon is not None and span.since > horizon + 1:
-            stream.subend.horizon = span.since - 1
-        original(self, stream, span, *args)
-
-    return [Patch(DeliveryMachine, "_news", impatient)]
+    horizon = stream.subend.horizon
+    if horizon is not None and span.since > horizon + 1:
+        stream.subend.horizon = span.since - 1
+    original(self, stream, span, *args)
 
 
 @bug("duplicates", "order", process_s=0.5)
-def cursors_are_lost_with_the_connection() -> list[Patch]:
+@around(ClientMachine, "opened")
+def cursors_are_lost_with_the_connection(original: Any, self: Any) -> None:
     """A client that reconnects forgets what it has received."""
-    original = ClientMachine.opened
-
-    def forgetful(self: Any) -> None:
-        self.streams.begin_again()
-        original(self)
-
-    return [Patch(ClientMachine, "opened", forgetful)]
+    self.streams.begin_again()
+    original(self)
 
 
 @bug("soundness")
-def start_ticks_are_ignored() -> list[Patch]:
+@around(Position, "begin")
+def start_ticks_are_ignored(
+    original: Any, self: Any, subscription: int, tick: int, tentative: bool = False
+) -> None:
     """A subscription gets events that were published before its start."""
-    original = Position.begin
-
-    def early(self: Any, subscription: int, tick: int, tentative: bool = False) -> None:
-        del tick
-        original(self, subscription, 0, tentative)
-
-    return [Patch(Position, "begin", early)]
+    del tick
+    original(self, subscription, 0, tentative)
 
 
 @bug("exactly-once", "settles")
-def starts_are_forgotten_in_a_restart() -> list[Patch]:
+@around(Streams, "begin")
+def starts_are_forgotten_in_a_restart(
+    original: Any, self: Any, remembered: Remembered, out: Any, now: float
+) -> None:
     """A restarted broker does not know what its clients are owed."""
-    original = Streams.begin
-
-    def forgetful(self: Any, remembered: Remembered, out: Any, now: float) -> None:
-        starts = self._shared.durable.routing.starts.known
-        kept = dict(starts)
-        starts.clear()
-        original(self, remembered, out, now)
-        starts.update(kept)
-
-    return [Patch(Streams, "begin", forgetful)]
+    starts = self._shared.durable.routing.starts.known
+    kept = dict(starts)
+    starts.clear()
+    original(self, remembered, out, now)
+    starts.update(kept)
 
 
 @bug("exactly-once")
@@ -302,28 +272,21 @@ def subscriptions_that_were_there_first_do_not_start() -> list[Patch]:
 
 
 @bug("exactly-once", limits=TIGHT, process_s=0.5)
-def who_is_behind_gets_the_newest() -> list[Patch]:
+@replaces(Subend, "_catch")
+def who_is_behind_gets_the_newest(self: Any, position: Any) -> None:
     """A client that has fallen behind is given the newest events, not those that it has missed."""
-
-    def jump(self: Any, position: Any) -> None:
-        position.live = True
-        self.live += 1
-        self.behind.pop(position.client, None)
-
-    return [Patch(Subend, "_catch", jump)]
+    position.live = True
+    self.live += 1
+    self.behind.pop(position.client, None)
 
 
 @bug("exactly-once")
-def unread_is_taken_for_read() -> list[Patch]:
+@around(Position, "withdraw")
+def unread_is_taken_for_read(original: Any, self: Any, horizon: int | None) -> None:
     """Events that were on the way to a client when its connection broke count as acknowledged."""
-    original = Position.withdraw
-
-    def optimistic(self: Any, horizon: int | None) -> None:
-        given = self.standing(horizon)
-        original(self, horizon)
-        self.given = self.acked = given
-
-    return [Patch(Position, "withdraw", optimistic)]
+    given = self.standing(horizon)
+    original(self, horizon)
+    self.given = self.acked = given
 
 
 @mutation("calm", "exactly-once", **OVERTAKING)
@@ -342,15 +305,12 @@ def silence_is_believed_of_strangers() -> list[Patch]:
 
 
 @mutation("calm", "exactly-once", **FICKLE)
-def advertisements_do_not_retire() -> list[Patch]:
+@replaces(Routing, "_retire")
+def advertisements_do_not_retire(self: Any, entry: Any, op: Any) -> None:
     """Removing an advertisement removes its routes at once, although events are still owed."""
-
-    def at_once(self: Any, entry: Any, op: Any) -> None:
-        message = Unadvertise(entry.id, op)
-        self._spread_unadvertise(entry, message)
-        self.obligations.expect(message, "unadvertise", Hop.client(entry.id.client), entry.sent)
-
-    return [Patch(Routing, "_retire", at_once)]
+    message = Unadvertise(entry.id, op)
+    self._spread_unadvertise(entry, message)
+    self.obligations.expect(message, "unadvertise", Hop.client(entry.id.client), entry.sent)
 
 
 @mutation("calm", "exactly-once", "settles", first=56, **STRANGE)
@@ -416,13 +376,10 @@ QUIET: dict[str, Any] = {
 
 
 @mutation("delivery", "total-order", **MANY)
-def nobody_waits_for_a_quiet_pubend() -> list[Patch]:
+@replaces(Merge, "_bound")
+def nobody_waits_for_a_quiet_pubend(self: Any) -> int:
     """A merge releases events without waiting for the pubends that have reported nothing yet."""
-
-    def hasty(self: Any) -> int:
-        return max(self._horizons.values(), default=0)
-
-    return [Patch(Merge, "_bound", hasty)]
+    return max(self._horizons.values(), default=0)
 
 
 @mutation("delivery", "exactly-once", **MANY, **EAGER)
@@ -432,15 +389,12 @@ def merges_go_on_while_a_pubend_begins() -> list[Patch]:
 
 
 @mutation("delivery", "exactly-once", **MANY, **FEW)
-def nobody_is_asked_to_start_above_a_merge() -> list[Patch]:
+@replaces(Joins, "start_above")
+def nobody_is_asked_to_start_above_a_merge(self: Any, entry: Any, above: int) -> None:
     """A pubend starts the subscriptions of a merging client at its own next tick, although the
     client has been given events above it, and what it has logged once is not logged again."""
-
-    def at_its_own_tick(self: Any, entry: Any, above: int) -> None:
-        del above
-        self._starts.start(entry)
-
-    return [Patch(Joins, "start_above", at_its_own_tick)]
+    del above
+    self._starts.start(entry)
 
 
 @mutation("delivery", "total-order", **MANY, **FEW)

@@ -12,7 +12,7 @@ from motet.broker.folder.journal import LoggedJournal
 from motet.protocol.link.machine import Ledger, Link
 from motet.protocol.session.facts import SessionEnded
 from motet.testing.brokers import SimulatedBroker
-from motet.testing.bugs.catalogue import Patch, mutation
+from motet.testing.bugs.catalogue import Patch, around, mutation, replaces
 
 
 def unwritten(kind: type) -> Patch:
@@ -26,32 +26,27 @@ def unwritten(kind: type) -> Patch:
 
 
 @mutation("crash", "invariants", "routing", "answers", "sessions", sync=1.0)
-def acknowledged_before_durable() -> list[Patch]:
+@replaces(SimulatedBroker, "_put")
+def acknowledged_before_durable(self: Any, number: int, frame: Any, own: int) -> None:
     """Frames leave before the facts that they depend on are on disk."""
-
-    def at_once(self: Any, number: int, frame: Any, own: int) -> None:
-        del own
-        end = self.ends.get(number)
-        if end is not None and not end.ended:
-            end.ended = type(frame).__name__ == "Farewell"
-            self._release(end, frame)
-
-    return [Patch(SimulatedBroker, "_put", at_once)]
+    del own
+    end = self.ends.get(number)
+    if end is not None and not end.ended:
+        end.ended = type(frame).__name__ == "Farewell"
+        self._release(end, frame)
 
 
 @mutation("crash", "completeness", "invariants", "order", sync=1.0)
-def frames_overtake_what_waits_for_the_disk() -> list[Patch]:
+@around(SimulatedBroker, "_put")
+def frames_overtake_what_waits_for_the_disk(
+    original: Any, self: Any, number: int, frame: Any, own: int
+) -> None:
     """On one connection, frames that need no sync overtake frames that wait for one."""
-    original = SimulatedBroker._put
-
-    def pushy(self: Any, number: int, frame: Any, own: int) -> None:
-        end = self.ends.get(number)
-        if end is not None and not end.ended and not own and end.held:
-            self._release(end, frame)
-        else:
-            original(self, number, frame, own)
-
-    return [Patch(SimulatedBroker, "_put", pushy)]
+    end = self.ends.get(number)
+    if end is not None and not end.ended and not own and end.held:
+        self._release(end, frame)
+    else:
+        original(self, number, frame, own)
 
 
 @mutation("crash", "replay")
@@ -85,17 +80,13 @@ def durable_step_reads_the_link() -> list[Patch]:
 
 
 @mutation("crash", "replay", "invariants", "routing", "settles")
-def publications_are_numbered() -> list[Patch]:
+@around(Link, "publish")
+def publications_are_numbered(original: Any, self: Any, batch: Any, out: Any) -> None:
     """A publication takes a control number of its link that is not in the journal."""
-    original = Link.publish
-
-    def counting(self: Any, batch: Any, out: Any) -> None:
-        if self.up and self.ledger.record.incarnation:
-            self.ledger.record.sent += 1
-            self.soft.transmitted += 1
-        original(self, batch, out)
-
-    return [Patch(Link, "publish", counting)]
+    if self.up and self.ledger.record.incarnation:
+        self.ledger.record.sent += 1
+        self.soft.transmitted += 1
+    original(self, batch, out)
 
 
 DISKS: dict[str, Any] = {

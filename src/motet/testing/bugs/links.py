@@ -6,43 +6,32 @@ from typing import Any
 
 from motet.protocol.link.durable import DurableLinks
 from motet.protocol.link.machine import Ledger, Link
-from motet.testing.bugs.catalogue import Patch, mutation, nothing
+from motet.testing.bugs.catalogue import Patch, around, mutation, nothing, replaces
 
 
 @mutation("lossy", "invariants", "routing")
-def control_is_taken_twice() -> list[Patch]:
+@replaces(Ledger, "fresh")
+def control_is_taken_twice(self: Any, control: Any) -> Any:
     """A control message that arrives twice is applied twice."""
-
-    def all_of_it(self: Any, control: Any) -> Any:
-        have = self.record.received
-        return control.messages if control.first <= have + 1 else ()
-
-    return [Patch(Ledger, "fresh", all_of_it)]
+    have = self.record.received
+    return control.messages if control.first <= have + 1 else ()
 
 
 @mutation("lossy", "routing", "invariants", "completeness", "answers")
-def control_is_taken_out_of_order() -> list[Patch]:
+@around(Ledger, "fresh")
+def control_is_taken_out_of_order(original: Any, self: Any, control: Any) -> Any:
     """A gap in the control numbers is ignored."""
-    original = Ledger.fresh
-
-    def whatever_comes(self: Any, control: Any) -> Any:
-        if control.first > self.record.received + 1:
-            self.record.received = control.first - 1
-        return original(self, control)
-
-    return [Patch(Ledger, "fresh", whatever_comes)]
+    if control.first > self.record.received + 1:
+        self.record.received = control.first - 1
+    return original(self, control)
 
 
 @mutation("lossy", "invariants", "routing")
-def outbox_is_dropped_on_disconnect() -> list[Patch]:
+@around(Link, "drop")
+def outbox_is_dropped_on_disconnect(original: Any, self: Any, out: Any) -> None:
     """Unacknowledged control messages are forgotten when the connection closes."""
-    original = Link.drop
-
-    def careless(self: Any, out: Any) -> None:
-        self.ledger.outbox.clear()
-        original(self, out)
-
-    return [Patch(Link, "drop", careless)]
+    self.ledger.outbox.clear()
+    original(self, out)
 
 
 @mutation("crash", "invariants", "routing", outbox_bound=8)
@@ -53,18 +42,14 @@ def a_lost_link_goes_on_with_its_old_numbers() -> list[Patch]:
 
 
 @mutation("crash", "invariants", "routing", rewiring=True)
-def a_neighbour_that_comes_again_meets_an_old_life() -> list[Patch]:
+@around(DurableLinks, "_neighbours_changed")
+def a_neighbour_that_comes_again_meets_an_old_life(original: Any, self: Any, fact: Any) -> None:
     """A neighbour that is removed from the topology and added again meets the life it knew."""
-    original = DurableLinks._neighbours_changed
-
-    def as_before(self: Any, fact: Any) -> None:
-        known = set(self.ledgers)
-        first = self.lives if not known else min(each.record.life for each in self.ledgers.values())
-        original(self, fact)
-        for name in sorted(set(self.ledgers) - known):
-            self.ledgers[name].record.life = first
-
-    return [Patch(DurableLinks, "_neighbours_changed", as_before)]
+    known = set(self.ledgers)
+    first = self.lives if not known else min(each.record.life for each in self.ledgers.values())
+    original(self, fact)
+    for name in sorted(set(self.ledgers) - known):
+        self.ledgers[name].record.life = first
 
 
 @mutation("lossy", "duplicates", "order")

@@ -14,20 +14,16 @@ from motet.protocol.routing.messages import Unsubscribe
 from motet.protocol.routing.obligations import Obligations
 from motet.protocol.routing.soft import Publishing, Router
 from motet.protocol.session.messages import Published
-from motet.testing.bugs.catalogue import Patch, mutation, nothing
+from motet.testing.bugs.catalogue import Patch, around, mutation, nothing, replaces
 
 
 @mutation("calm", "effective", "completeness")
-def echo_before_the_neighbours() -> list[Patch]:
+@around(Obligations, "expect")
+def echo_before_the_neighbours(
+    original: Any, self: Any, message: Any, what: Any, source: Any, _: int, *, probe: Any = False
+) -> None:
     """A broker echoes an operation at once instead of after all brokers behind it have echoed."""
-    original = Obligations.expect
-
-    def hasty(
-        self: Any, message: Any, what: Any, source: Any, _: int, *, probe: Any = False
-    ) -> None:
-        original(self, message, what, source, 0, probe=probe)
-
-    return [Patch(Obligations, "expect", hasty)]
+    original(self, message, what, source, 0, probe=probe)
 
 
 @mutation("calm", "routing", "effective", "completeness")
@@ -37,43 +33,36 @@ def attract_nothing() -> list[Patch]:
 
 
 @mutation("calm", "routing", "effective", "answers")
-def advertise_forgets_a_neighbour() -> list[Patch]:
+@around(Routing, "_announce")
+def advertise_forgets_a_neighbour(
+    original: Any, self: Any, entry: Any, neighbour: str, *, echo: bool
+) -> None:
     """The last of several neighbours is marked as told of an advertisement, but is never told."""
-    original = Routing._announce
-
-    def forgetful(self: Any, entry: Any, neighbour: str, *, echo: bool) -> None:
-        if neighbour == self.state.bits.neighbours[-1] and len(self.state.bits.neighbours) > 1:
-            entry.sent |= self._bit(neighbour)
-        else:
-            original(self, entry, neighbour, echo=echo)
-
-    return [Patch(Routing, "_announce", forgetful)]
+    if neighbour == self.state.bits.neighbours[-1] and len(self.state.bits.neighbours) > 1:
+        entry.sent |= self._bit(neighbour)
+    else:
+        original(self, entry, neighbour, echo=echo)
 
 
 @mutation("calm", "routing")
-def unsubscribe_stays_local() -> list[Patch]:
+@replaces(Routing, "_unsubscribe")
+def unsubscribe_stays_local(self: Any, message: Unsubscribe, source: Hop) -> None:
     """An unsubscription takes effect at its own broker and is not passed on."""
-
-    def local(self: Any, message: Unsubscribe, source: Hop) -> None:
-        self._take_away(self.state.subscriptions, message.target, source)
-        self.obligations.echo(message.op, source)
-
-    return [Patch(Routing, "_unsubscribe", local)]
+    self._take_away(self.state.subscriptions, message.target, source)
+    self.obligations.echo(message.op, source)
 
 
 @mutation("calm", "completeness", "effective", covering=True, control_chunk=1, hop_s=(0.001, 0.05))
-def unsubscribe_before_what_it_covered() -> list[Patch]:
+@around(Routing, "_take_back")
+def unsubscribe_before_what_it_covered(
+    original: Any, self: Any, *args: Any, **options: Any
+) -> None:
     """A covering subscription is removed before the subscriptions that it covered are sent."""
-    original = Routing._take_back
-
-    def hasty(self: Any, *args: Any, **options: Any) -> None:
-        changes = self._out.changes
-        before = len(changes)
-        original(self, *args, **options)
-        sent = [at for at, each in enumerate(changes) if type(each) is Sent and at >= before]
-        changes.insert(before, changes.pop(sent[-1]))
-
-    return [Patch(Routing, "_take_back", hasty)]
+    changes = self._out.changes
+    before = len(changes)
+    original(self, *args, **options)
+    sent = [at for at, each in enumerate(changes) if type(each) is Sent and at >= before]
+    changes.insert(before, changes.pop(sent[-1]))
 
 
 @mutation("calm", "routing")
@@ -83,17 +72,14 @@ def unadvertise_keeps_unsupported_subscriptions() -> list[Patch]:
 
 
 @mutation("transactions", "exactly-once")
-def unadvertise_withdraws_supported_subscriptions() -> list[Patch]:
+@replaces(Routing, "_withdraw_unsupported")
+def unadvertise_withdraws_supported_subscriptions(self: Any, advertisement: Any) -> None:
     """Subscriptions are withdrawn from a neighbour that still has another advertisement for
     them."""
-
-    def hasty(self: Any, advertisement: Any) -> None:
-        neighbour = advertisement.source.name
-        for subscription in self.state.subscriptions.overlapping(advertisement.filter):
-            if subscription.sent & self._bit(neighbour):
-                self._withdraw(subscription, neighbour)
-
-    return [Patch(Routing, "_withdraw_unsupported", hasty)]
+    neighbour = advertisement.source.name
+    for subscription in self.state.subscriptions.overlapping(advertisement.filter):
+        if subscription.sent & self._bit(neighbour):
+            self._withdraw(subscription, neighbour)
 
 
 @mutation("calm", "routing", "completeness", covering=True)
@@ -103,80 +89,61 @@ def uncovered_is_not_sent_again() -> list[Patch]:
 
 
 @mutation("calm", "routing")
-def session_end_is_not_flooded() -> list[Patch]:
+@replaces(Routing, "end")
+def session_end_is_not_flooded(self: Any, client: str, epoch: str) -> Changes:
     """Other brokers keep an ended session in their client routing tables."""
-
-    def quiet(self: Any, client: str, epoch: str) -> Changes:
-        source = Hop.client(client)
-        self._remove_all(source)
-        self.state.clients.pop((client, epoch), None)
-        self.state.bits.release(source)
-        changes: Changes = self._out.take()
-        return changes
-
-    return [Patch(Routing, "end", quiet)]
+    source = Hop.client(client)
+    self._remove_all(source)
+    self.state.clients.pop((client, epoch), None)
+    self.state.bits.release(source)
+    changes: Changes = self._out.take()
+    return changes
 
 
 @mutation("crash", "routing", "invariants")
-def neighbour_without_state_is_not_forgotten() -> list[Patch]:
+@replaces(Routing, "forget")
+def neighbour_without_state_is_not_forgotten(self: Any, *_: Any, **__: Any) -> Changes:
     """The entries of a neighbour that lost its state are kept."""
-
-    def faithful(self: Any, *_: Any, **__: Any) -> Changes:
-        changes: Changes = self._out.take()
-        return changes
-
-    return [Patch(Routing, "forget", faithful)]
+    changes: Changes = self._out.take()
+    return changes
 
 
 @mutation("crash", "routing", "answers")
-def neighbour_without_state_is_told_nothing() -> list[Patch]:
+@replaces(DurableLinks, "_neighbour_met")
+def neighbour_without_state_is_told_nothing(self: Any, fact: NeighbourMet) -> None:
     """A neighbour that lost its state is not sent the current entries."""
-
-    def mute(self: Any, fact: NeighbourMet) -> None:
-        known_before = self.ledgers[fact.neighbour].record.incarnation
-        self._bus.emit(NeighbourForgotten(fact.neighbour, empty=True))
-        self.ledgers[fact.neighbour].restart(fact.incarnation)
-        if not known_before:
-            self._bus.emit(NeighbourJoined(fact.neighbour))
-
-    return [Patch(DurableLinks, "_neighbour_met", mute)]
+    known_before = self.ledgers[fact.neighbour].record.incarnation
+    self._bus.emit(NeighbourForgotten(fact.neighbour, empty=True))
+    self.ledgers[fact.neighbour].restart(fact.incarnation)
+    if not known_before:
+        self._bus.emit(NeighbourJoined(fact.neighbour))
 
 
 @mutation("crash", "effective", "completeness", menu={"amnesia": 4.0})
-def strangers_count_as_complete() -> list[Patch]:
+@around(Routing, "_subscribe")
+def strangers_count_as_complete(original: Any, self: Any, message: Any, source: Hop) -> None:
     """A broker that lost its state echoes before its neighbours have reported everything."""
-    original = Routing._subscribe
-
-    def trusting(self: Any, message: Any, source: Hop) -> None:
-        state = self.state
-        known, state.complete = state.complete, state.bits.all_neighbours
-        original(self, message, source)
-        state.complete = known
-
-    return [Patch(Routing, "_subscribe", trusting)]
+    state = self.state
+    known, state.complete = state.complete, state.bits.all_neighbours
+    original(self, message, source)
+    state.complete = known
 
 
 @mutation("calm", "duplicates", "settles")
-def publications_go_back() -> list[Patch]:
+@replaces(Router, "forward")
+def publications_go_back(self: Any, batch: Any, neighbour: str, out: Any) -> None:
     """A broker also sends an event back to the neighbour that it came from."""
-
-    def boomerang(self: Any, batch: Any, neighbour: str, out: Any) -> None:
-        del neighbour
-        self._route(batch, ~0, out)
-
-    return [Patch(Router, "forward", boomerang)]
+    del neighbour
+    self._route(batch, ~0, out)
 
 
 @mutation("calm", "soundness")
-def nothing_is_refused() -> list[Patch]:
+@replaces(Router, "publish")
+def nothing_is_refused(self: Any, client: str, first: int, bodies: Any, out: Any) -> Published:
     """Events outside the advertised space are accepted and routed."""
-
-    def lenient(self: Any, client: str, first: int, bodies: Any, out: Any) -> Published:
-        batch = [Publication(client, number, body) for number, body in enumerate(bodies, first)]
-        self._route(batch, ~0, out)
-        return Published(first + len(bodies) - 1)
-
-    return [Patch(Router, "publish", lenient)]
+    batch = [Publication(client, number, body) for number, body in enumerate(bodies, first)]
+    self._route(batch, ~0, out)
+    return Published(first + len(bodies) - 1)
 
 
 @mutation("calm", "invariants", "soundness", "completeness")

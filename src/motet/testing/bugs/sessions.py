@@ -20,58 +20,44 @@ from motet.protocol.session.machine import Sessions
 from motet.protocol.session.messages import Done, Failed
 from motet.protocol.session.soft import SoftSessions
 from motet.protocol.session.state import Session
-from motet.testing.bugs.catalogue import Patch, mutation, nothing
+from motet.testing.bugs.catalogue import Patch, around, mutation, nothing, replaces
 
 
 @mutation("crash", "sessions", "routing", "completeness", "invariants")
-def epochs_are_used_again() -> list[Patch]:
+@around(Sessions, "__init__")
+def epochs_are_used_again(original: Any, self: Any, broker: str, incarnation: int) -> None:
     """A broker that lost its state counts epochs from 1 again."""
-    original = Sessions.__init__
-
-    def from_one(self: Any, broker: str, incarnation: int) -> None:
-        del incarnation
-        original(self, broker, 0)
-
-    return [Patch(Sessions, "__init__", from_one)]
+    del incarnation
+    original(self, broker, 0)
 
 
 @mutation("clients", "routing", "invariants")
-def fencing_leaves_the_old_session() -> list[Patch]:
+@around(DurableSessions, "_opened")
+def fencing_leaves_the_old_session(original: Any, self: Any, fact: SessionOpened) -> None:
     """A new session of a client replaces the old one, but the old one's entries stay."""
-    original = DurableSessions._opened
-
-    def polite(self: Any, fact: SessionOpened) -> None:
-        session = self._sessions.get(fact.client)
-        if session is not None and session.epoch != fact.resume:
-            self._sessions.end(session)
-        original(self, fact)
-
-    return [Patch(DurableSessions, "_opened", polite)]
+    session = self._sessions.get(fact.client)
+    if session is not None and session.epoch != fact.resume:
+        self._sessions.end(session)
+    original(self, fact)
 
 
 @mutation("clients", "sessions", "invariants")
-def a_client_elsewhere_is_not_fenced() -> list[Patch]:
+@replaces(DurableSessions, "_heard_of")
+def a_client_elsewhere_is_not_fenced(self: Any, heard: Any) -> None:
     """A broker that hears of a newer session of its client elsewhere keeps its own."""
-
-    def polite(self: Any, heard: Any) -> None:
-        self._sessions.heard(heard.epoch)
-
-    return [Patch(DurableSessions, "_heard_of", polite)]
+    self._sessions.heard(heard.epoch)
 
 
 @mutation("clients", "sessions", "invariants")
-def the_older_epoch_wins() -> list[Patch]:
+@replaces(DurableSessions, "_heard_of")
+def the_older_epoch_wins(self: Any, heard: Any) -> None:
     """Of two sessions of a client at two brokers, the newer one ends."""
-
-    def conservative(self: Any, heard: Any) -> None:
-        client, epoch = heard.client, heard.epoch
-        self._sessions.heard(epoch)
-        session = self._sessions.get(client)
-        if session is not None and not is_newer(epoch, than=session.epoch):
-            self._end(session)
-            self._bus.emit(SessionFenced(client, epoch))
-
-    return [Patch(DurableSessions, "_heard_of", conservative)]
+    client, epoch = heard.client, heard.epoch
+    self._sessions.heard(epoch)
+    session = self._sessions.get(client)
+    if session is not None and not is_newer(epoch, than=session.epoch):
+        self._end(session)
+        self._bus.emit(SessionFenced(client, epoch))
 
 
 @mutation("clients", "sessions", "invariants")
@@ -93,38 +79,28 @@ def leases_never_run_out() -> list[Patch]:
 
 
 @mutation("mixed", "routing")
-def recovery_forgets_leases() -> list[Patch]:
+@around(Durable, "recover")
+def recovery_forgets_leases(original: Any, self: Any, now: float) -> Any:
     """A restarted broker does not resume the leases of absent clients."""
-    original = Durable.recover
-
-    def forgetful(self: Any, now: float) -> Any:
-        return [timer for timer in original(self, now) if timer.key[0] != "lease"]
-
-    return [Patch(Durable, "recover", forgetful)]
+    return [timer for timer in original(self, now) if timer.key[0] != "lease"]
 
 
 @mutation("calm", "routing", "invariants")
-def session_end_leaves_entries() -> list[Patch]:
+@replaces(DurableSessions, "_session_ended")
+def session_end_leaves_entries(self: Any, fact: SessionEnded) -> None:
     """An ended session is forgotten, but its entries stay in the routing tables."""
-
-    def shallow(self: Any, fact: SessionEnded) -> None:
-        session = self._sessions.current(fact.client, fact.epoch)
-        if session is not None:
-            self._bus.route(ClientGone(fact.client, fact.epoch), Hop.client(fact.client))
-            self._sessions.end(session)
-
-    return [Patch(DurableSessions, "_session_ended", shallow)]
+    session = self._sessions.current(fact.client, fact.epoch)
+    if session is not None:
+        self._bus.route(ClientGone(fact.client, fact.epoch), Hop.client(fact.client))
+        self._sessions.end(session)
 
 
 @mutation("clients", "invariants", "routing")
-def requests_take_effect_twice() -> list[Patch]:
+@replaces(Sessions, "is_new")
+def requests_take_effect_twice(self: Any, session: Any, request: Any) -> bool:
     """A request that is retransmitted after a reconnect is carried out again."""
-
-    def always(self: Any, session: Any, request: Any) -> bool:
-        del self, session, request
-        return True
-
-    return [Patch(Sessions, "is_new", always)]
+    del self, session, request
+    return True
 
 
 @mutation("clients", "answers", "settles")
@@ -141,27 +117,23 @@ def lost_answers_stay_lost() -> list[Patch]:
     timeouts_s=(5.0, 1.0, 0.2, 0.02),
     menu={"drop_client": 8.0, "pace_s": 0.25},
 )
-def failures_are_answered_done_later() -> list[Patch]:
+@replaces(Sessions, "answer_again")
+def failures_are_answered_done_later(
+    self: Any, session: Any, sequence: int
+) -> Done | Failed | None:
     """A retransmitted request is answered as done, even if it had failed."""
-
-    def flattering(self: Any, session: Any, sequence: int) -> Done | Failed | None:
-        del self
-        return None if sequence in session.unanswered else Done(sequence)
-
-    return [Patch(Sessions, "answer_again", flattering)]
+    del self
+    return None if sequence in session.unanswered else Done(sequence)
 
 
 @mutation("lossy", "routing")
-def timeout_leaves_the_operation() -> list[Patch]:
+@replaces(DurableRouting, "_deadline_passed")
+def timeout_leaves_the_operation(self: Any, fact: DeadlinePassed) -> None:
     """An operation that was not effective in time fails, but stays in force."""
-
-    def half(self: Any, fact: DeadlinePassed) -> None:
-        op = fact.op
-        if op in self._answers.deadlines and op in self._routing.state.waits:
-            self._routing.abandon(op)
-            self._answers.answer(op, Failed(op.sequence, "NotEffective", "", fact.missing))
-
-    return [Patch(DurableRouting, "_deadline_passed", half)]
+    op = fact.op
+    if op in self._answers.deadlines and op in self._routing.state.waits:
+        self._routing.abandon(op)
+        self._answers.answer(op, Failed(op.sequence, "NotEffective", "", fact.missing))
 
 
 @mutation("lossy", "answers")
@@ -171,14 +143,11 @@ def timeout_blames_nobody() -> list[Patch]:
 
 
 @mutation("lossy", "answers", timeouts_s=(2.0, 1.0))
-def timeout_blames_an_innocent() -> list[Patch]:
+@replaces(Inquiries, "verdict")
+def timeout_blames_an_innocent(self: Any, op: Any) -> tuple[str, ...]:
     """The error of a timeout always names the first neighbour."""
-
-    def first(self: Any, op: Any) -> tuple[str, ...]:
-        del op
-        return tuple(self._links)[:1]
-
-    return [Patch(Inquiries, "verdict", first)]
+    del op
+    return tuple(self._links)[:1]
 
 
 LASTING: dict[str, Any] = {"durable": 0.6, "keep_s": 60.0}
@@ -193,15 +162,11 @@ RELAYS: dict[str, Any] = {
 
 
 @mutation("delivery", "duplicates", first=15, **LASTING)
-def own_cursors_are_ignored() -> list[Patch]:
+@around(ClientMachine, "__init__")
+def own_cursors_are_ignored(original: Any, self: Any, client: str, **options: Any) -> None:
     """A process does not send its broker the cursors that its application has stored."""
-    original = ClientMachine.__init__
-
-    def forgetful(self: Any, client: str, **options: Any) -> None:
-        given: dict[str, int] | None = None if options.get("cursors") is None else {}
-        original(self, client, **{**options, "cursors": given})
-
-    return [Patch(ClientMachine, "__init__", forgetful)]
+    given: dict[str, int] | None = None if options.get("cursors") is None else {}
+    original(self, client, **{**options, "cursors": given})
 
 
 @mutation("delivery", "sessions", **LASTING)
@@ -211,37 +176,29 @@ def anybody_ends_a_durable_session() -> list[Patch]:
 
 
 @mutation("delivery", "sessions", "duplicates", "answers", first=15, **LASTING)
-def a_replaced_process_takes_its_session_back() -> list[Patch]:
+@around(DurableSessions, "newer_than")
+def a_replaced_process_takes_its_session_back(
+    original: Any, self: Any, client: str, resume: str | None, instance: str
+) -> str | None:
     """A process that lost its connection before it was replaced may resume the session."""
-    original = DurableSessions.newer_than
-
-    def lenient(self: Any, client: str, resume: str | None, instance: str) -> str | None:
-        newer = original(self, client, resume, instance)
-        return None if newer == resume else newer
-
-    return [Patch(DurableSessions, "newer_than", lenient)]
+    newer = original(self, client, resume, instance)
+    return None if newer == resume else newer
 
 
 @mutation("delivery", "sessions", **LASTING)
-def a_durable_session_ends_with_its_lease() -> list[Patch]:
+@replaces(Session, "expires_at")
+def a_durable_session_ends_with_its_lease(self: Any, now: float, lease_s: float) -> float:
     """A durable session ends with its lease, however long it is to be kept."""
-
-    def soon(self: Any, now: float, lease_s: float) -> float:
-        del self
-        return now + lease_s / 10
-
-    return [Patch(Session, "expires_at", soon)]
+    del self
+    return now + lease_s / 10
 
 
 @mutation("delivery", "soundness", "invariants", "answers", keep_s=60.0, **RELAYS)
-def publications_are_counted_from_what_was_answered() -> list[Patch]:
+@replaces(Window, "take_over")
+def publications_are_counted_from_what_was_answered(self: Any, frame: Any) -> None:
     """A new process reuses the numbers of publications that are on their way into the log."""
-
-    def hasty(self: Any, frame: Any) -> None:
-        self._base = self.settled - frame.published
-        self.answered = frame.published
-
-    return [Patch(Window, "take_over", hasty)]
+    self._base = self.settled - frame.published
+    self.answered = frame.published
 
 
 @mutation("delivery", "exactly-once", since=0.5, durable=0.0)

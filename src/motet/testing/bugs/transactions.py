@@ -23,7 +23,7 @@ from motet.protocol.transactions.participant import Participant
 from motet.protocol.transactions.root import Root
 from motet.protocol.transactions.soft import SoftTransactions
 from motet.protocol.transactions.state import PlanGathering
-from motet.testing.bugs.catalogue import Maker, Patch, mutation, nothing
+from motet.testing.bugs.catalogue import Maker, Patch, around, mutation, nothing, replaces
 from motet.testing.bugs.durability import unwritten
 
 SHORT: dict[str, Any] = {
@@ -68,21 +68,17 @@ def the_root_cuts_at_once() -> list[Patch]:
 
 
 @bug("transaction-order", first=10)
-def a_cut_that_waits_is_overtaken() -> list[Patch]:
+@around(Cutter, "due")
+def a_cut_that_waits_is_overtaken(original: Any, self: Any) -> str:
     """A pubend cuts for any transaction that is ready, regardless of the order of the decisions."""
-    original = Cutter.due
-
-    def hasty(self: Any) -> str:
-        waiting = self.state.touched
-        for tx in sorted(waiting, key=lambda tx: -waiting[tx].decide.number):
-            self.state.touched = {tx: waiting[tx]}
-            found = original(self)
-            self.state.touched = waiting
-            if found:
-                return found
-        return ""
-
-    return [Patch(Cutter, "due", hasty)]
+    waiting = self.state.touched
+    for tx in sorted(waiting, key=lambda tx: -waiting[tx].decide.number):
+        self.state.touched = {tx: waiting[tx]}
+        found: str = original(self)
+        self.state.touched = waiting
+        if found:
+            return found
+    return ""
 
 
 @bug("transaction-order", "replay", menu=DEATHS, sync=1.0)
@@ -98,14 +94,10 @@ def the_old_side_leaves_at_the_cut() -> list[Patch]:
 
 
 @bug("visibility")
-def starts_are_not_tentative() -> list[Patch]:
+@around(Clients, "_begin")
+def starts_are_not_tentative(original: Any, self: Any, *args: Any) -> None:
     """A subscription begun by a transaction gets events from its start on, not from the cut."""
-    original = Clients._begin
-
-    def eager(self: Any, *args: Any) -> None:
-        original(self, *(*args[:4], False))
-
-    return [Patch(Clients, "_begin", eager)]
+    original(self, *(*args[:4], False))
 
 
 @bug("convergence", "exactly-once", "handover", "routing", "settles")
@@ -126,57 +118,43 @@ def copies_do_not_know_that_they_have_ended() -> list[Patch]:
 
 
 @bug("invariants", "replay", hop_s=(0.02, 0.2), deal_s=0.02, narrow=True, first=15)
-def starts_are_logged_before_the_cut_that_they_follow() -> list[Patch]:
+@around(Streams, "_write")
+def starts_are_logged_before_the_cut_that_they_follow(
+    original: Any, self: Any, starts: Any, cuts: Any, out: Any
+) -> None:
     """Starts above a cut of the same fact are logged before the cut."""
-    original = Streams._write
-
-    def careless(self: Any, starts: Any, cuts: Any, out: Any) -> None:
-        original(self, starts, (), out)
-        original(self, (), cuts, out)
-
-    return [Patch(Streams, "_write", careless)]
+    original(self, starts, (), out)
+    original(self, (), cuts, out)
 
 
 @bug("transaction-order", first=1)
-def the_order_of_a_block_is_ignored() -> list[Patch]:
+@around(Cutter, "_block")
+def the_order_of_a_block_is_ignored(original: Any, self: Any, *args: Any) -> Any:
     """Events of a transaction are published in reverse order."""
-    original = Cutter._block
-
-    def backwards(self: Any, *args: Any) -> Any:
-        block = original(self, *args)
-        return replace(block, events=block.events[::-1])
-
-    return [Patch(Cutter, "_block", backwards)]
+    block = original(self, *args)
+    return replace(block, events=block.events[::-1])
 
 
 @bug("transaction-order")
-def all_begins_at_the_cut() -> list[Patch]:
+@around(Cutter, "_block")
+def all_begins_at_the_cut(original: Any, self: Any, decide: Any, tick: int) -> Any:
     """Subscriptions begin and end at the cut, although events of the transaction precede them."""
-    original = Cutter._block
-
-    def blunt(self: Any, decide: Any, tick: int) -> Any:
-        block = original(self, decide, tick)
-        for each in block.switches:
-            if not each.ended:
-                self._tables.subscriptions.get(each.op).start = tick
-        return replace(block, switches=tuple(replace(s, tick=tick) for s in block.switches))
-
-    return [Patch(Cutter, "_block", blunt)]
+    block = original(self, decide, tick)
+    for each in block.switches:
+        if not each.ended:
+            self._tables.subscriptions.get(each.op).start = tick
+    return replace(block, switches=tuple(replace(s, tick=tick) for s in block.switches))
 
 
 # ── decisions ────────────────────────────────────────────────────────────────────────────
 
 
 @bug("durability", "atomicity", menu=DEATHS)
-def the_root_forgets_in_a_restart() -> list[Patch]:
+@around(Durable, "recover")
+def the_root_forgets_in_a_restart(original: Any, self: Any, now: float) -> Any:
     """The root forgets all decisions when it restarts."""
-    original = Durable.recover
-
-    def forgetful(self: Any, now: float) -> Any:
-        self.transactions.decider.state.outcomes.clear()
-        return original(self, now)
-
-    return [Patch(Durable, "recover", forgetful)]
+    self.transactions.decider.state.outcomes.clear()
+    return original(self, now)
 
 
 @bug("serializability", **RIVALS)
@@ -192,17 +170,13 @@ def what_clashes_is_decided_meanwhile() -> list[Patch]:
 
 
 @bug("atomicity", "visibility", "soundness")
-def what_is_staged_is_published_anyway() -> list[Patch]:
+@around(Decisions, "decide")
+def what_is_staged_is_published_anyway(original: Any, self: Any, message: Any, source: str) -> None:
     """A broker that has staged events treats an abort as a commit."""
-    original = Decisions.decide
-
-    def deaf(self: Any, message: Any, source: str) -> None:
-        local = self._participant.get(message.tx)
-        if source and local is not None and any(part.staged for part in local.parts.values()):
-            message = replace(message, committed=True)
-        original(self, message, source)
-
-    return [Patch(Decisions, "decide", deaf)]
+    local = self._participant.get(message.tx)
+    if source and local is not None and any(part.staged for part in local.parts.values()):
+        message = replace(message, committed=True)
+    original(self, message, source)
 
 
 @bug("atomicity", deal_s=0.02)
@@ -212,14 +186,11 @@ def the_key_is_ignored() -> list[Patch]:
 
 
 @bug("atomicity", "durability", "convergence", "invariants", "transaction-order", deal_s=0.02)
-def a_late_withdrawal_counts() -> list[Patch]:
+@replaces(Root, "withdrawn")
+def a_late_withdrawal_counts(self: Any, letter: Any) -> None:
     """A withdrawal that arrives after the decision makes the root decide again."""
-
-    def obedient(self: Any, letter: Any) -> None:
-        self._unqueue(letter.tx)
-        self._abort(letter.tx, OtherReason(letter.reason))
-
-    return [Patch(Root, "withdrawn", obedient)]
+    self._unqueue(letter.tx)
+    self._abort(letter.tx, OtherReason(letter.reason))
 
 
 @bug("atomicity", "convergence", "routing", "transaction-order", "settles", "handover")
@@ -238,14 +209,13 @@ def outcomes_are_told_once() -> list[Patch]:
 
 
 @bug("visibility", "soundness")
-def best_effort_events_reach_what_has_not_begun() -> list[Patch]:
+@replaces(Router, "_heard")
+def best_effort_events_reach_what_has_not_begun(
+    self: Any, client: str, epoch: str, subscriptions: tuple[int, ...]
+) -> Any:
     """Best-effort events go to subscriptions that are part of an undecided transaction."""
-
-    def open_handed(self: Any, client: str, epoch: str, subscriptions: tuple[int, ...]) -> Any:
-        del self, client, epoch
-        return subscriptions
-
-    return [Patch(Router, "_heard", open_handed)]
+    del self, client, epoch
+    return subscriptions
 
 
 @bug("routing", "convergence", "exactly-once", "soundness")
