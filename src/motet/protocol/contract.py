@@ -189,12 +189,12 @@ class DropStaged(NamedTuple):
 StagingWish = CheckStaged | ReadStaged | DropStaged
 
 
-class SetTimer(Struct, frozen=True, gc=False):
+class SetTimer(Struct, array_like=True, frozen=True, gc=False):
     key: TimerKey
     at: float
 
 
-class CancelTimer(Struct, frozen=True, gc=False):
+class CancelTimer(Struct, array_like=True, frozen=True, gc=False):
     key: TimerKey
 
 
