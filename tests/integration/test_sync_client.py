@@ -6,13 +6,11 @@ import inspect
 import os
 import re
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -30,6 +28,7 @@ from motet.errors import (
     NotAdvertised,
     NotEffective,
 )
+from tests.processes import printed_by
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -232,8 +231,8 @@ def parameters(function: Callable[..., Any]) -> set[str]:
     found: set[str] = set()
     for each in inspect.signature(function).parameters.values():
         if each.kind is each.VAR_KEYWORD:
-            (keywords,) = get_args(eval(each.annotation, inspect.unwrap(function).__globals__))
-            found |= keywords.__annotations__.keys()
+            name = str(each.annotation).removeprefix("Unpack[").removesuffix("]")
+            found |= inspect.unwrap(function).__globals__[name].__annotations__.keys()
         else:
             found.add(each.name)
     return found
@@ -433,15 +432,7 @@ with motet.local_sync(1) as overlay:
 
 
 def test_a_forked_child_is_told_that_the_client_is_not_its_own() -> None:
-    # In a process of its own: to fork one that runs pytest's threads would test them.
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.stdout.split() == ["5", "2"], done.stderr
+    assert printed_by(FORKED) == ["5", "2"]
 
 
 def test_after_close(overlay: motet.client.sync.SyncOverlay) -> None:

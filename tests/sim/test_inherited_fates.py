@@ -6,8 +6,12 @@ import pytest
 
 from motet.audit.records import EventRecord
 from motet.model import Filter
-from motet.testing import durable_clients
-from tests.sim.durable_pair import assert_clean, durable_pair, play
+from tests.sim.durable_pair import (
+    assert_clean,
+    durable_pair,
+    play,
+    started_with_an_advertiser,
+)
 
 SPACE = Filter.parse("level >= 0")
 
@@ -27,13 +31,7 @@ class LateReader:
 
     def chaos(self) -> None:
         cluster, agenda = self.cluster, self.cluster.agenda
-        here = cluster.tree.brokers[0]
-        for each in cluster.brokers.values():
-            each.start(remember=False)
-        broker = cluster.brokers[here]
-        older = cluster.arrive("", here)
-        older.ask("advertise", SPACE, wait=True, timeout_s=10.0)
-        agenda.run(1.0)
+        broker, older = started_with_an_advertiser(cluster, SPACE)
         broker.kill()
         broker.start(remember=True)
         agenda.run(4.0)
@@ -41,19 +39,13 @@ class LateReader:
         older.stop_reading(entirely=False)
         older.publish({"level": 1}, sure=False)
         agenda.run(4.5)
-        cluster.arrive(older.name, here)
+        cluster.arrive(older.name, broker.name)
         agenda.run(5.0)
         self.inherited = self.event.fate
         self.event.fate = self._claimed or self.inherited
         older.read_again(entirely=False)
         agenda.run(6.0)
         cluster.acting = False
-
-
-@pytest.fixture(autouse=True)
-def _all_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable_clients, "CARELESS", 0.0)
-    monkeypatch.setattr(durable_clients, "OWN", 0.0)
 
 
 def test_a_publisher_may_know_more_of_its_event_than_the_process_that_took_over() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from motet.model import Filter
-from motet.testing import durable_clients
-from tests.sim.durable_pair import assert_clean, durable_pair, play
+from tests.sim.durable_pair import (
+    assert_clean,
+    durable_pair,
+    play,
+    started_with_an_advertiser,
+)
 
 SPACE = Filter.parse("level >= 0")
 
@@ -23,23 +27,17 @@ class LateWelcome:
 
     def chaos(self) -> None:
         cluster, agenda = self.cluster, self.cluster.agenda
-        here = cluster.tree.brokers[0]
-        for each in cluster.brokers.values():
-            each.start(remember=False)
-        broker = cluster.brokers[here]
-        older = cluster.arrive("", here)
-        older.ask("advertise", SPACE, wait=True, timeout_s=10.0)
-        agenda.run(1.0)
-        newer = cluster.arrive(older.name, here)
+        broker, older = started_with_an_advertiser(cluster, SPACE)
+        newer = cluster.arrive(older.name, broker.name)
         newer.stop_reading(entirely=False)
         agenda.run(1.5)
         first = older.opened
         broker.kill()
         agenda.run(2.0)
         if self._lost:
-            cluster.history.amnesia[here].touch(agenda.now, agenda.now)
+            cluster.history.amnesia[broker.name].touch(agenda.now, agenda.now)
             if not self._claimed:
-                cluster.lasting.forgotten(here)
+                cluster.lasting.forgotten(broker.name)
         broker.start(remember=not self._lost)
         agenda.run(3.0)
         newer.read_again(entirely=False)
@@ -47,12 +45,6 @@ class LateWelcome:
         assert newer.open
         self.kept = newer.opened == first
         cluster.acting = False
-
-
-@pytest.fixture(autouse=True)
-def _all_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable_clients, "CARELESS", 0.0)
-    monkeypatch.setattr(durable_clients, "OWN", 0.0)
 
 
 @pytest.mark.parametrize("lost", [False, True])

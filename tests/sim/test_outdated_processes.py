@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from motet.model import Filter
-from motet.testing import durable_clients
 from tests.sim.durable_pair import assert_clean, durable_pair, play
 
 WANTED = Filter.parse("level >= 0")
@@ -38,14 +35,10 @@ class Partition:
         cluster.acting = False
 
 
-def test_an_outdated_process_is_replaced_before_the_probes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(durable_clients, "OWN", 1.0)
-    monkeypatch.setattr(durable_clients, "CARELESS", 0.0)
+def test_an_outdated_process_is_replaced_before_the_probes() -> None:
     partition = Partition()
     cluster = partition.cluster
-    play(cluster, partition.chaos)
+    play(cluster, partition.chaos, own_cursors=True)
     assert partition.older.session is not None
     assert partition.older.over, "its application has begun a newer process"
     last = cluster.clients[-1]

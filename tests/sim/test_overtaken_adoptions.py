@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from motet.model import Filter
-from motet.testing import durable_clients
-from motet.testing.bugs.catalogue import patched
-from motet.testing.cluster import Cluster
-from motet.testing.faults import profile
-from motet.testing.simulation import CHECKERS, _surroundings
+from motet.testing.simulation import CHECKERS
+from tests.sim.durable_pair import durable_pair, play
 
 WANTED, TOO, NEVER = (
     Filter.parse(text) for text in ("level >= 0", "topic = 'a'", "topic = 'never'")
@@ -22,10 +18,7 @@ class Overtaken:
     and its requests have the numbers of those of the third one."""
 
     def __init__(self) -> None:
-        menu = replace(profile("calm"), sure=True)
-        needs = {"durable": 1.0, "keep_s": 60.0, "kept_events": None, "total_order": 0.0}
-        clusters = (Cluster(seed, menu, needs=needs) for seed in range(100))
-        self.cluster = next(each for each in clusters if len(each.tree.brokers) == 2)
+        self.cluster = durable_pair()
 
     def chaos(self) -> None:
         cluster, agenda = self.cluster, self.cluster.agenda
@@ -53,13 +46,9 @@ class Overtaken:
 
 
 @pytest.fixture
-def overtaken(monkeypatch: pytest.MonkeyPatch) -> Overtaken:
-    monkeypatch.setattr(durable_clients, "CARELESS", 0.0)
-    monkeypatch.setattr(durable_clients, "OWN", 0.0)
+def overtaken() -> Overtaken:
     run = Overtaken()
-    run.cluster.chaos = run.chaos  # type: ignore[method-assign]
-    with patched(_surroundings(run.cluster)):
-        run.cluster.run()
+    play(run.cluster, run.chaos)
     return run
 
 

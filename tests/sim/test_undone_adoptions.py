@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from motet.model import Filter
-from motet.testing import durable_clients
 from tests.sim.durable_pair import assert_clean, durable_pair, play
 
 WANTED, TOO = Filter.parse("level >= 0"), Filter.parse("topic = 'a'")
@@ -46,11 +43,7 @@ class Undone:
         cluster.acting = False
 
 
-def test_operations_after_an_undone_adoption_are_recorded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(durable_clients, "CARELESS", 0.0)
-    monkeypatch.setattr(durable_clients, "OWN", 0.0)
+def test_operations_after_an_undone_adoption_are_recorded() -> None:
     undone = Undone()
     cluster = undone.cluster
     play(cluster, undone.chaos)

@@ -31,6 +31,7 @@ from motet.client.checks import (
     checked_keep,
     checked_time,
     checked_tx,
+    checked_wait,
     is_time,
     reach_of,
     shown,
@@ -365,7 +366,7 @@ class Client:
     def started(self) -> AsyncIterator[Subscription]:
         """The subscriptions that other clients' transactions start for this client, each once,
         until the client is closed. They need `participate()`."""
-        self._driver.home.check()
+        self._driver.guard.check()
         return self._driver.participation.plans
 
     async def outcome(self, tx_id: str | Transaction, *, timeout: float = 10.0) -> Outcome:
@@ -471,9 +472,9 @@ class Client:
 
         Raises the first refusal since the last flush, if any, and says how many there were.
         """
-        limit_s = None if timeout is None else checked_time(timeout)
+        limit_s = checked_wait(timeout)
         driver = self._driver
-        driver.home.check()
+        driver.guard.check()
         made = driver.made
         if made > self._ledger.settled:
             driver.check_open()
@@ -508,9 +509,9 @@ class Client:
         driver, limit_s = self._driver, checked_time(timeout)
         checked_flag("discard_session", discard_session)
         checked_flag("acknowledge", acknowledge)
-        if driver.home.foreign is not None:
+        if driver.guard.foreign is not None:
             return
-        driver.home.check()
+        driver.guard.check()
         if acknowledge and driver.error is None and not driver.progress.manual:
             self.acknowledge()
         if driver.error is None and self.connected and self.session.unsettled:

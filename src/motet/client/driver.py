@@ -17,8 +17,8 @@ from msgspec import Raw
 
 from motet.client.checks import length_sent
 from motet.client.history import Recorder
-from motet.client.home import Home
 from motet.client.line.line import Dialer, Line
+from motet.client.loop_guard import LoopGuard
 from motet.client.publications import ReceiptBook
 from motet.client.registrations import Arrivals, Registrations
 from motet.client.session.machine import MAX_REQUESTS, ClientMachine
@@ -145,7 +145,7 @@ class PendingAnswers:
     async def ask(self, request: TxRequest) -> str:
         """Send a request about a transaction; returns the value of its answer."""
         driver = self._driver
-        driver.home.check()
+        driver.guard.check()
         async with self.slots:
             driver.check_open()
             _check_sendable(request)
@@ -253,20 +253,20 @@ class SessionDriver:
         recorder: Recorder | None = None,
     ) -> None:
         self.machine = machine
-        self.home = Home(self._forked)
+        self.guard = LoopGuard(self._forked)
         self.session = ClientSession(self)
         self.dialer = Dialer(addresses, self)
         self.on_session_lost: Callable[[], object] | None = None
         self.on_resumed: Callable[[], object] | None = None
         self._callbacks: set[asyncio.Task[None]] = set()
         self._forgets = False
-        self.ledger = ReceiptBook(self.home)
+        self.ledger = ReceiptBook(self.guard)
         self.error: MotetError | None = None
         """Why it has ended; None while it has not."""
         self.answers = PendingAnswers(self)
         self.registrations = Registrations(self)
         self.participation = Participation(self)
-        self.progress = Progress(machine, self.carry_out, manual=manual, home=self.home)
+        self.progress = Progress(machine, self.carry_out, self.guard, manual=manual)
         self.arrivals = Arrivals(self.registrations.entries, self.progress)
         self.recorder = recorder
         """Records a history, if the application asked for one."""
@@ -457,7 +457,7 @@ class SessionDriver:
             self._staged_sure = sure
         staged = self._staged
         if not staged:
-            self.home.check()
+            self.guard.check()
         staged.append(body)
         self.made = made = self.made + 1
         if len(staged) == 1:
@@ -492,7 +492,7 @@ class SessionDriver:
         self._horizon = min(self._horizon, self.made)
 
     def check_open(self) -> None:
-        self.home.check()
+        self.guard.check()
         if self.error is not None:
             raise self.error
 

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from motet.client.checks import checked_flag, shown
+from motet.client.checks import shown
 from motet.client.client import Client, ConnectOptions, connect, opens
 from motet.errors import ClosedError, Disconnected, MisuseError
 
@@ -175,7 +175,8 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     shape = Topology.line(brokers) if isinstance(brokers, int) else brokers
     settings = settings_in(options, LocalOptions.__annotations__)
     data = settings.pop("data", None)
-    _check_settings(data, settings)
+    if data is not None and not isinstance(data, str | Path):
+        raise MisuseError(f"`data` is the path of a folder, not {shown(data)}; give text")
     number = next(_overlays)
     places = tuple(
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")
@@ -185,17 +186,3 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     overlay = LocalOverlay(topology, None if data is None else Path(data))
     await overlay.start()
     return overlay
-
-
-def _check_settings(data: object, settings: dict[str, Any]) -> None:
-    from motet.broker.overlay.topology import Retention
-
-    if data is not None and not isinstance(data, str | Path):
-        raise MisuseError(f"`data` is the path of a folder, not {shown(data)}; give text")
-    for what in {"name", "root", "durability"} & settings.keys():
-        if not isinstance(settings[what], str):
-            raise MisuseError(f"`{what}` is text, not {shown(settings[what])}; see `Topology`")
-    if "covering" in settings:
-        checked_flag("covering", settings["covering"])
-    if not isinstance(settings.get("retention", Retention()), Retention):
-        raise MisuseError(f"`retention` is a Retention, not {shown(settings['retention'])}")

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Raw
 
-from motet.client.home import Home
+from motet.client.loop_guard import LoopGuard
 from motet.client.session.state import Failure, Settled, error_of
 from motet.errors import MisuseError, NoAnswer, UnavailableError
 from motet.model import Event, Value, encode_event
@@ -85,9 +85,9 @@ class Exceptions(NamedTuple):
 
 
 class ReceiptBook:
-    def __init__(self, home: Home | None = None) -> None:
+    def __init__(self, guard: LoopGuard) -> None:
         self.settled = 0
-        self._home = home
+        self._guard = guard
         self._exceptions: list[Exceptions] = []
         self._forgotten = 0  # exceptions up to here are not remembered one by one
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -115,8 +115,7 @@ class ReceiptBook:
         """Return once everything up to this ordinal is settled."""
         if ordinal > self.settled:
             loop = asyncio.get_running_loop()
-            if self._home is not None:
-                self._home.check_loop(loop)
+            self._guard.check_loop(loop)
             future = loop.create_future()
             heappush(self._waiting, (ordinal, next(self._tie), future))
             await future

@@ -108,7 +108,7 @@ class Registrations:
         """Advertise or subscribe, in a transaction if there is a `tag`, and wait for the answer;
         raises if it failed. In a durable session it may be in force already."""
         driver, machine = self._driver, self._driver.machine
-        driver.home.check()
+        driver.guard.check()
         try:
             async with driver.answers.slots:
                 driver.check_open()
@@ -191,7 +191,7 @@ class Registrations:
     async def withdraw(self, entry: Registration, wait: str, timeout: float) -> None:
         """Remove a registration, unless it was removed before or ended with the session."""
         everywhere, timeout_s = checked(wait, timeout)
-        self._driver.home.check()
+        self._driver.guard.check()
         if entry.active:
             await self._take_back(entry, wait=everywhere, timeout_s=timeout_s)
             await finish((entry,))
@@ -244,7 +244,7 @@ class Registrations:
     async def take_out(self, tag: Tag, entry: Registration, timeout_s: float) -> None:
         """Remove a registration when the transaction commits."""
         driver = self._driver
-        driver.home.check()
+        driver.guard.check()
         async with driver.answers.slots:
             driver.check_open()
             driver.flush()

@@ -20,7 +20,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
-from motet.client.home import Home
+from motet.client.loop_guard import LoopGuard
 from motet.client.session.machine import ClientMachine
 from motet.errors import EventsLost, MisuseError, MotetError
 from motet.model import Event, Filter, decode_body
@@ -129,11 +129,11 @@ class Progress:
         self,
         machine: ClientMachine,
         carry_out: Callable[[], None],
+        guard: LoopGuard,
         *,
         manual: bool = False,
-        home: Home | None = None,
     ) -> None:
-        self.home = home or Home()
+        self.guard = guard
         self.armed = False
         """A report to the broker is scheduled."""
         self.begun = False
@@ -334,7 +334,7 @@ class Subscription(Registration, AsyncIterator[Event]):
         self._breath -= 1
         if self._breath <= 0:
             self._breath = BREATH
-            self._progress.home.check()
+            self._progress.guard.check()
             self._in_hand = 0
             self._progress.begin()
             if self._batches:
@@ -346,7 +346,7 @@ class Subscription(Registration, AsyncIterator[Event]):
                 if self._error is not None:
                     raise self._error
                 raise StopAsyncIteration
-            self._progress.home.check()
+            self._progress.guard.check()
             self._in_hand = 0
             self._progress.begin()
             if self._batches and not self._progress.armed:
@@ -366,8 +366,8 @@ class Subscription(Registration, AsyncIterator[Event]):
             item = self._buffer.popleft()
         except IndexError:
             self._in_hand = 0
-            if self._progress.home.foreign is not None:
-                raise self._progress.home.foreign from None
+            if self._progress.guard.foreign is not None:
+                raise self._progress.guard.foreign from None
             if not self._progress.begun:
                 self._progress.begin_from_any_thread()
         if self._batches and not self._progress.armed:

@@ -25,7 +25,7 @@ from motet.protocol.config import SETTLED
 # ── the steps from one topology to another ───────────────────────────────────────────────
 
 
-class Change(NamedTuple):
+class OverlayChange(NamedTuple):
     """The brokers concerned, each list in the order in which its step is done."""
 
     removed: tuple[str, ...]
@@ -36,7 +36,7 @@ class Change(NamedTuple):
     """Brokers that stay and read the topology again: their neighbours changed, or an address."""
 
 
-def change_between(old: Topology, new: Topology) -> Change:
+def change_between(old: Topology, new: Topology) -> OverlayChange:
     """Raises `TopologyError` if a running overlay cannot make this change."""
     for setting in SETTLED:
         before, after = getattr(old, setting), getattr(new, setting)
@@ -59,7 +59,7 @@ def change_between(old: Topology, new: Topology) -> Change:
     informed = tuple(
         name for name in staying if name not in moved and _place(old, name) != _place(new, name)
     )
-    return Change(removed, added[::-1], moved, informed)
+    return OverlayChange(removed, added[::-1], moved, informed)
 
 
 def _mates(topology: Topology) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -336,7 +336,7 @@ class Supervisor:
             self._place([name])
             await self._restart(name)
 
-    async def _go_back(self, old: Topology, change: Change) -> None:
+    async def _go_back(self, old: Topology, change: OverlayChange) -> None:
         """Undo a change that was refused half-way."""
         for name in change.added:
             await self._end_watch(name)

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
-
 from motet.model import OpId
-from motet.protocol.contract import CancelTimer, SetTimer
+from motet.protocol.contract import Change
 
 if TYPE_CHECKING:
     from motet.protocol.link.messages import ControlMessage
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 # ── of links ─────────────────────────────────────────────────────────────────────────────
 
 
-class NeighbourForgotten(Struct, frozen=True, gc=False):
+class NeighbourForgotten(Change, frozen=True):
     """Everything that came from a neighbour is void: it is `empty` (it lost its state), or it was
     away too long and was given up."""
 
@@ -35,19 +33,19 @@ class NeighbourForgotten(Struct, frozen=True, gc=False):
     empty: bool
 
 
-class NeighbourJoined(Struct, frozen=True, gc=False):
+class NeighbourJoined(Change, frozen=True):
     """A neighbour starts empty, and its link restarts from scratch."""
 
     neighbour: str
 
 
-class NeighbourAdmitted(Struct, frozen=True, gc=False):
+class NeighbourAdmitted(Change, frozen=True):
     """A neighbour was added to the overlay."""
 
     neighbour: str
 
 
-class NeighbourDismissed(Struct, frozen=True, gc=False):
+class NeighbourDismissed(Change, frozen=True):
     """A neighbour was removed from the overlay; nothing that came from it is in effect."""
 
     neighbour: str
@@ -56,21 +54,21 @@ class NeighbourDismissed(Struct, frozen=True, gc=False):
 # ── of routing ───────────────────────────────────────────────────────────────────────────
 
 
-class Sent(Struct, frozen=True, gc=False):
+class Sent(Change, frozen=True):
     """A control message for a neighbour."""
 
     neighbour: str
     message: ControlMessage
 
 
-class Completed(Struct, frozen=True, gc=False):
+class Completed(Change, frozen=True):
     """A local client's operation is effective, or was withdrawn while it waited."""
 
     op: OpId
     withdrawn: bool = False
 
 
-class StartMade(Struct, frozen=True, gc=False):
+class StartMade(Change, frozen=True):
     """A subscription starts in our own pubend, and the log must record it. `tentative`: it is part
     of an undecided transaction."""
 
@@ -79,7 +77,7 @@ class StartMade(Struct, frozen=True, gc=False):
     tentative: bool
 
 
-class StartRecalled(Struct, frozen=True, gc=False):
+class StartRecalled(Change, frozen=True):
     """A start that is in our log is valid again."""
 
     tick: int
@@ -87,7 +85,7 @@ class StartRecalled(Struct, frozen=True, gc=False):
     tentative: bool
 
 
-class StartKnown(Struct, frozen=True, gc=False):
+class StartKnown(Change, frozen=True):
     """A subscription of a local client is owed the events of a pubend above this tick."""
 
     op: OpId
@@ -96,7 +94,7 @@ class StartKnown(Struct, frozen=True, gc=False):
     tentative: bool = False
 
 
-class SwitchKnown(Struct, frozen=True, gc=False):
+class SwitchKnown(Change, frozen=True):
     """A subscription of a local client begins, or ends, at a cut of this pubend."""
 
     op: OpId
@@ -105,7 +103,7 @@ class SwitchKnown(Struct, frozen=True, gc=False):
     ended: bool
 
 
-class StartLapsed(Struct, frozen=True, gc=False):
+class StartLapsed(Change, frozen=True):
     """A subscription of a local client is owed no events of this pubend up to this tick."""
 
     op: OpId
@@ -113,36 +111,36 @@ class StartLapsed(Struct, frozen=True, gc=False):
     tick: int
 
 
-class SubscriptionEnded(Struct, frozen=True, gc=False):
+class SubscriptionEnded(Change, frozen=True):
     """A subscription of a local client has ended."""
 
     op: OpId
 
 
-class ClientHeard(Struct, frozen=True, gc=False):
+class ClientHeard(Change, frozen=True):
     """A session of a client lives at another broker."""
 
     client: str
     epoch: str
 
 
-class AdvertisementRetired(Struct, frozen=True, gc=False):
+class AdvertisementRetired(Change, frozen=True):
     """A local client's advertisement is closed to new events and ends when earlier ones arrived."""
 
     op: OpId
 
 
-class PubendDestroyed(Struct, frozen=True, gc=False):
+class PubendDestroyed(Change, frozen=True):
     """The log of this pubend no longer exists."""
 
     pubend: str
 
 
-class PubendMoved(Struct, frozen=True, gc=False):
+class PubendMoved(Change, frozen=True):
     """The route to some pubend has changed."""
 
 
-class StartsAwaited(Struct, frozen=True, gc=False):
+class StartsAwaited(Change, frozen=True):
     """The set of starts that a local client in total order waits for has changed."""
 
     client: str
@@ -151,42 +149,42 @@ class StartsAwaited(Struct, frozen=True, gc=False):
 # ── of sessions ──────────────────────────────────────────────────────────────────────────
 
 
-class Answered(Struct, frozen=True, gc=False):
+class Answered(Change, frozen=True):
     """A request of a local client was answered."""
 
     client: str
     reply: Done | Failed
 
 
-class ClientTold(Struct, frozen=True, gc=False):
+class ClientTold(Change, frozen=True):
     """A notification for a local client about a transaction."""
 
     client: str
     told: Invited | Decided | Over
 
 
-class SessionInterrupted(Struct, frozen=True, gc=False):
+class SessionInterrupted(Change, frozen=True):
     """The transactions of a session cannot continue: it ends, or another process adopts it."""
 
     client: str
     epoch: str
 
 
-class SessionFenced(Struct, frozen=True, gc=False):
+class SessionFenced(Change, frozen=True):
     """A session here has ended because its client has a newer one at another broker."""
 
     client: str
     newer: str
 
 
-class SessionClosed(Struct, frozen=True, gc=False):
+class SessionClosed(Change, frozen=True):
     """A session has ended here, for any reason."""
 
     client: str
     epoch: str
 
 
-class PublisherGone(Struct, frozen=True, gc=False):
+class PublisherGone(Change, frozen=True):
     """No process will ask any more what a local client has published in transactions."""
 
     client: str
@@ -195,61 +193,29 @@ class PublisherGone(Struct, frozen=True, gc=False):
 # ── of transactions and sinks ────────────────────────────────────────────────────────────
 
 
-class BlockMade(Struct, frozen=True, gc=False):
+class BlockMade(Change, frozen=True):
     """A cut with its events, or a batch of a sink, must be written to our log."""
 
     block: Block | StagedBlock
 
 
-class SubscriptionEnding(Struct, frozen=True, gc=False):
+class SubscriptionEnding(Change, frozen=True):
     """A transaction has ended a subscription of a local client."""
 
     op: OpId
 
 
-class SubscriptionSettled(Struct, frozen=True, gc=False):
+class SubscriptionSettled(Change, frozen=True):
     """The decision that began or ended this subscription is in effect everywhere."""
 
     op: OpId
 
 
-class TransactionMoved(Struct, frozen=True, gc=False):
+class TransactionMoved(Change, frozen=True):
     """A transaction has progressed: state that was kept because of it may be removed."""
 
 
-Change = (
-    NeighbourForgotten
-    | NeighbourJoined
-    | NeighbourAdmitted
-    | NeighbourDismissed
-    | Sent
-    | Completed
-    | StartMade
-    | StartRecalled
-    | StartKnown
-    | SwitchKnown
-    | StartLapsed
-    | SubscriptionEnded
-    | ClientHeard
-    | AdvertisementRetired
-    | PubendDestroyed
-    | PubendMoved
-    | StartsAwaited
-    | Answered
-    | ClientTold
-    | SessionInterrupted
-    | SessionFenced
-    | SessionClosed
-    | PublisherGone
-    | BlockMade
-    | SubscriptionEnding
-    | SubscriptionSettled
-    | TransactionMoved
-    | SetTimer
-    | CancelTimer
-)
-
-C = TypeVar("C", bound=Struct)
+C = TypeVar("C", bound=Change)
 
 
 class Changes(list[Change]):

@@ -189,12 +189,16 @@ class DropStaged(NamedTuple):
 StagingWish = CheckStaged | ReadStaged | DropStaged
 
 
-class SetTimer(Struct, array_like=True, frozen=True, gc=False):
+class Change(Struct, frozen=True, gc=False):
+    """One value of the list by which protocols notify each other; see `motet.protocol.changes`."""
+
+
+class SetTimer(Change, array_like=True, frozen=True):
     key: TimerKey
     at: float
 
 
-class CancelTimer(Struct, array_like=True, frozen=True, gc=False):
+class CancelTimer(Change, array_like=True, frozen=True):
     key: TimerKey
 
 

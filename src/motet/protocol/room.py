@@ -15,10 +15,10 @@ from msgspec import Struct
 from motet import errors
 from motet.errors import MotetError
 from motet.model import Hop
-from motet.protocol.changes import Change, Changes, Grouped
+from motet.protocol.changes import Changes, Grouped
 
 if TYPE_CHECKING:
-    from motet.protocol.contract import Output, SetTimer
+    from motet.protocol.contract import Change, Output, SetTimer
     from motet.protocol.link.messages import ControlMessage
 
 

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from motet.client import publications
 from motet.client import subscription as subscription_module
+from motet.client.loop_guard import LoopGuard
 from motet.client.publications import EventEncoder, Receipt, ReceiptBook
 from motet.client.session.state import Failure, Settled, error_of
 from motet.client.subscription import Advertisement, Registration, Subscription, finish
@@ -98,7 +99,7 @@ def test_bad_payloads_are_refused() -> None:
 
 
 async def test_receipts_tell_the_fate() -> None:
-    ledger = ReceiptBook()
+    ledger = ReceiptBook(LoopGuard())
     receipts = [Receipt(ledger, i) for i in range(1, 8)]
     early = asyncio.ensure_future(_await(receipts[1]))
     await asyncio.sleep(0)
@@ -121,7 +122,7 @@ async def test_remembered_refusals_are_bounded_and_forgotten_ones_are_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(publications, "EXCEPTIONS_REMEMBERED", 10)
-    ledger = ReceiptBook()
+    ledger = ReceiptBook(LoopGuard())
     for i in range(1, 101, 2):
         ledger.settle(Settled(i + 1, (Refusal(i, "NotAdvertised", str(i)),)))
     with pytest.raises(UnavailableError):
@@ -145,7 +146,7 @@ async def _nothing(entry: Registration, wait: str, timeout: float) -> None:
 def idle() -> Any:
     """In place of `Progress`: nobody is told how far the application is."""
     nothing = SimpleNamespace(armed=True, begun=True, manual=False, begin=lambda: None)
-    nothing.home = SimpleNamespace(foreign=None, check=lambda: None)
+    nothing.guard = SimpleNamespace(foreign=None, check=lambda: None)
     return nothing
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from motet.client import subscription as subscription_module
+from motet.client.loop_guard import LoopGuard
 from motet.client.registrations import Arrivals, check_callback
 from motet.client.session.machine import ClientMachine
 from motet.client.session.state import Arrived, Missed, StreamBatch
@@ -47,7 +48,7 @@ class Scene:
         self.sent: list[Frame] = []
         self.told = asyncio.Event()
         self.entries: dict[int, Registration] = {}
-        self.progress = Progress(self.machine, self._carry_out, manual=manual)
+        self.progress = Progress(self.machine, self._carry_out, LoopGuard(), manual=manual)
         self.arrivals = Arrivals(self.entries, self.progress)
 
     def _carry_out(self) -> None:
@@ -216,8 +217,10 @@ async def test_cursors_outlive_the_session_that_they_were_made_in() -> None:
 def test_positions_equal_those_of_a_simple_model(moves: list[tuple[str, int]]) -> None:
     """b: a best-effort event, p and q: one of these pubends, for one subscription or both, t: the
     application takes one, w: it takes all and waits."""
-    home = SimpleNamespace(foreign=None)
-    idle: Any = SimpleNamespace(armed=True, begun=True, manual=False, home=home)  # tells no broker
+    guard = SimpleNamespace(foreign=None)
+    idle: Any = SimpleNamespace(
+        armed=True, begun=True, manual=False, guard=guard
+    )  # tells no broker
     entries = {n: Subscription(EVERYTHING, _nothing, progress=idle) for n in (1, 2)}
     waiting: dict[int, list[tuple[str, int]]] = {1: [], 2: []}
     in_hand: dict[int, list[tuple[str, int]]] = {1: [], 2: []}

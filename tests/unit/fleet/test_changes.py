@@ -8,7 +8,7 @@ import pytest
 
 from motet.broker.overlay.topology import BrokerPlace, Topology
 from motet.errors import TopologyError
-from motet.fleet.supervisor import Change, change_between
+from motet.fleet.supervisor import OverlayChange, change_between
 
 
 def tree(*edges: str, **elsewhere: int) -> Topology:
@@ -32,18 +32,18 @@ LINE = tree("B2-B1", "B3-B2")
 @pytest.mark.parametrize(
     ("new", "change"),
     [
-        (LINE, Change((), (), (), ())),
-        (tree("B2-B1", "B3-B2", "B4-B3"), Change((), ("B4",), (), ("B3",))),
-        (tree("B2-B1", "B3-B2", "B3-B4"), Change((), ("B4",), (), ("B3",))),
+        (LINE, OverlayChange((), (), (), ())),
+        (tree("B2-B1", "B3-B2", "B4-B3"), OverlayChange((), ("B4",), (), ("B3",))),
+        (tree("B2-B1", "B3-B2", "B3-B4"), OverlayChange((), ("B4",), (), ("B3",))),
         (
             tree("B2-B1", "B3-B2", "B4-B3", "B5-B4"),
-            Change((), ("B4", "B5"), (), ("B3",)),
+            OverlayChange((), ("B4", "B5"), (), ("B3",)),
         ),
-        (tree("B2-B1"), Change(("B3",), (), (), ("B2",))),
-        (tree("B1"), Change(("B3", "B2"), (), (), ("B1",))),
-        (tree("B2-B1", "B4-B2"), Change(("B3",), ("B4",), (), ("B2",))),
-        (tree("B2-B1", "B3-B2", B2=9), Change((), (), ("B2",), ("B3",))),
-        (tree("B1-B2", "B3-B2"), Change((), (), (), ("B1", "B2"))),
+        (tree("B2-B1"), OverlayChange(("B3",), (), (), ("B2",))),
+        (tree("B1"), OverlayChange(("B3", "B2"), (), (), ("B1",))),
+        (tree("B2-B1", "B4-B2"), OverlayChange(("B3",), ("B4",), (), ("B2",))),
+        (tree("B2-B1", "B3-B2", B2=9), OverlayChange((), (), ("B2",), ("B3",))),
+        (tree("B1-B2", "B3-B2"), OverlayChange((), (), (), ("B1", "B2"))),
     ],
     ids=[
         "nothing",
@@ -58,7 +58,7 @@ LINE = tree("B2-B1", "B3-B2")
     ],
 )
 def test_a_topology_change_lists_the_brokers_to_restart_and_inform(
-    new: Topology, change: Change
+    new: Topology, change: OverlayChange
 ) -> None:
     assert change_between(LINE, new) == change
 

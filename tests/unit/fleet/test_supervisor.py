@@ -19,7 +19,7 @@ from motet.client.channel import ask
 from motet.errors import MotetError, UnavailableError
 from motet.fleet import process as room
 from motet.fleet.process import BrokerProcess, StartFailed, free_addresses
-from motet.fleet.supervisor import Change, Supervisor
+from motet.fleet.supervisor import OverlayChange, Supervisor
 from tests.waiting import PATIENCE_S, eventually
 
 SLOW = f"""#!{sys.executable}
@@ -125,7 +125,7 @@ async def test_a_broker_that_fails_to_restart_does_not_stop_the_others(
 ) -> None:
     scene = Scene(tmp_path, monkeypatch)
     scene.failing = {"B3"}
-    await scene._go_back(scene.fleet.topology, Change(("B3", "B2"), (), (), ("B1",)))
+    await scene._go_back(scene.fleet.topology, OverlayChange(("B3", "B2"), (), (), ("B1",)))
     assert scene.done == ["start B3", "start B2", "inform B1", "links up"]
     assert scene.told == ["B3 is not back yet: B3: told to fail"]
     assert set(scene._watchers) == {"B3", "B2"}, "both are watched, so it is tried again"

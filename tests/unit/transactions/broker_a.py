@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Raw
 
 from motet.model import Filter, Hop, OpId, Value, encode_event
-from motet.protocol.changes import Change, Changes, Sent
-from motet.protocol.contract import CancelTimer, SetTimer, TimerKey
+from motet.protocol.changes import Changes, Sent
+from motet.protocol.contract import CancelTimer, Change, SetTimer, TimerKey
 from motet.protocol.link.messages import ControlMessage
 from motet.protocol.room import Objection
 from motet.protocol.routing.machine import Routing

@@ -18,9 +18,9 @@ from motet.broker.core.protocols import PROTOCOLS
 from motet.broker.core.records import encode
 from motet.errors import InvariantError
 from motet.model import Hop
-from motet.protocol.changes import Change, Changes
+from motet.protocol.changes import Changes
 from motet.protocol.config import BrokerConfig
-from motet.protocol.contract import Fact, SetTimer
+from motet.protocol.contract import Change, Fact, SetTimer
 from motet.protocol.delivery.durable import DurableDelivery
 from motet.protocol.link.durable import DurableLinks
 from motet.protocol.link.machine import Ledger

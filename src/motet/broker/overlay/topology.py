@@ -328,6 +328,16 @@ def _check(topology: Topology) -> None:
 
     if not topology.brokers:
         raise refuse("brokers", "there is none; add a table [brokers.B1] with its listen address")
+    for key, value, kind, words in (
+        ("overlay.name", topology.name, str, "text"),
+        ("overlay.covering", topology.covering, bool, "true or false"),
+        ("overlay.durability", topology.durability, str, "text"),
+        ("overlay.retention", topology.retention, Retention, "a Retention"),
+        ("liveness", topology.liveness, Liveness, "a Liveness"),
+        ("overlay.root", topology.root, str, "text"),
+    ):
+        if not isinstance(value, kind):
+            raise refuse(key, f"is {value!r}; give {words}")
     if not LEGAL_NAME.fullmatch(topology.name):
         raise refuse("overlay.name", f"{topology.name!r} is not a name; use letters and digits")
     for key, seconds, least, most in (

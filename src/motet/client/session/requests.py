@@ -407,8 +407,8 @@ class Parts:
         self._called: dict[tuple[str, str], None] = {}
         self._consents = False
         """The broker may do this client's part of plans."""
-        self._begun: dict[int, str] = {}
-        """Open transactions of this client, by the handles of the requests that began them."""
+        self._begun: dict[str, int] = {}
+        """Open transactions that this client began: the handles of those requests."""
         self._past: dict[int, None] = {}
         """Registrations begun by plans that have ended: events for them may still arrive."""
 
@@ -424,8 +424,9 @@ class Parts:
 
     def abandon(self, handle: int) -> None:
         """The caller that was to get this transaction was cancelled: abort it."""
-        tx = self._begun.pop(handle, "")
+        tx = next((tx for tx, begun in self._begun.items() if begun == handle), "")
         if tx and self._session.state != "ended":
+            del self._begun[tx]
             request = EndRequest(0, tx, False, UNREAD, RENEWED_TIMEOUT_S)
             rest = (True, request.timeout_s)
             self._requests.issue("ask", None, None, *rest, awaited=False, asks=request)
@@ -499,7 +500,7 @@ class Parts:
         awaited = operation is not None and operation.awaited
         self._requests.done(frame)
         if operation is not None and begins:
-            self._begun[operation.handle] = frame.value
+            self._begun[frame.value] = operation.handle
             if not awaited:
                 self.abandon(operation.handle)
 
@@ -537,7 +538,7 @@ class Parts:
                 self.ending[operation.sequence] = operation
             else:
                 self._requests.forget(operation)
-        self._begun = {handle: tx for handle, tx in self._begun.items() if tx != frame.tx}
+        self._begun.pop(frame.tx, None)
         reason = "" if frame.committed else frame.reason
         ended = tuple(operation.handle for operation in gone) if frame.committed else ()
         concluded = Concluded(frame.tx, frame.number, frame.committed, reason, began, ended)

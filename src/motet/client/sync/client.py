@@ -149,8 +149,7 @@ class SyncSubscription(RegistrationAttributes, Facade[Subscription]):
 
         Asking for it acknowledges all events that any thread took before, unless that is manual.
         """
-        if timeout is not None:
-            timeout = checked_wait(timeout)
+        timeout = checked_wait(timeout)
         event = self.get_nowait()
         if event is not None:
             return event

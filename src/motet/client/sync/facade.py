@@ -26,6 +26,7 @@ from typing import (
     overload,
 )
 
+from motet.client.loop_guard import foreign_process
 from motet.errors import ClosedError, MisuseError
 
 P = ParamSpec("P")
@@ -79,7 +80,7 @@ class LoopThread:
     def check_process(self) -> None:
         """A forked child has a copy of the client, but neither its thread nor its session."""
         if os.getpid() != self._process:
-            raise MisuseError("this client belongs to the parent process; connect again after fork")
+            raise foreign_process()
 
     def check_caller(self) -> None:
         if threading.current_thread() is self._thread:

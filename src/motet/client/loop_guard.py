@@ -1,4 +1,4 @@
-"""The event loop and the process that a client belongs to."""
+"""Guards the event loop and the process that a client belongs to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weakref import WeakSet
 from motet.errors import MisuseError
 
 
-class Home:
+class LoopGuard:
     """Made on the event loop. Asking for the running loop costs too much for every publication:
     those check it once per batch. In a forked child nobody needs to ask: `on_forked` is called."""
 
@@ -21,7 +21,7 @@ class Home:
         self._on_forked = on_forked
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        _homes.add(self)
+        _guards.add(self)
 
     def check(self) -> None:
         """Raise unless it is called on the client's event loop, or on that loop's thread while the
@@ -43,10 +43,13 @@ class Home:
 
     def forked(self) -> None:
         """This is a forked child. Nothing here may write: the sockets are the parent's, too."""
-        text = "this client belongs to the parent process; connect again after fork"
-        self.foreign = MisuseError(text)
+        self.foreign = foreign_process()
         if self._on_forked is not None:
             self._on_forked(self.foreign)
+
+
+def foreign_process() -> MisuseError:
+    return MisuseError("this client belongs to the parent process; connect again after fork")
 
 
 def _elsewhere() -> MisuseError:
@@ -56,12 +59,12 @@ def _elsewhere() -> MisuseError:
     )
 
 
-_homes: WeakSet[Home] = WeakSet()
+_guards: WeakSet[LoopGuard] = WeakSet()
 
 
 def _forked() -> None:
-    for home in list(_homes):
-        home.forked()
+    for guard in list(_guards):
+        guard.forked()
 
 
 os.register_at_fork(after_in_child=_forked)

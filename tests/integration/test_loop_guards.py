@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 
 import motet
 from motet.errors import MisuseError
+from tests.processes import printed_by
 from tests.waiting import PATIENCE_S
 
 FORKED = """
@@ -86,15 +85,7 @@ asyncio.run(main())
 
 
 def test_a_forked_child_cannot_use_the_client_and_does_not_harm_it() -> None:
-    # In a process of its own: to fork one that runs pytest's threads would test them.
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.stdout.split() == ["0", "1", "2", "3", "4", "0"], done.stderr
+    assert printed_by(FORKED) == ["0", "1", "2", "3", "4", "0"]
 
 
 Call = Callable[[motet.Client, motet.Subscription], Coroutine[Any, Any, object]]
