@@ -229,6 +229,10 @@ class EventsLost(UnavailableError):
         super().__init__(f"{text}; {advice}" if advice else text)
 
 
+class MoveRefused(UnavailableError):
+    """The target does not take the client, which stays where it was. The text has the reason."""
+
+
 class Fenced(UnavailableError):
     """Another process connected with the same client id, at any broker, and took over."""
 

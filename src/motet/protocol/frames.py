@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from motet.protocol.cell.messages import CellFrame
 from motet.protocol.link.messages import LinkFrame
+from motet.protocol.mobility.messages import MobilityFrame
 from motet.protocol.reading.messages import ReadingFrame
 from motet.protocol.session.messages import SessionFrame
 from motet.protocol.sinks.messages import StagingFrame
@@ -19,4 +20,4 @@ class Beat(Struct, tag="beat", array_like=True, frozen=True):
     """A heartbeat without content; the driver sends it and consumes it."""
 
 
-Frame = LinkFrame | SessionFrame | ReadingFrame | StagingFrame | CellFrame | Beat
+Frame = LinkFrame | SessionFrame | ReadingFrame | StagingFrame | CellFrame | MobilityFrame | Beat

@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from motet.model import OpId
 from motet.protocol.delivery.messages import DeliveryFrame
+from motet.protocol.mobility.messages import MobilityMessage
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import RoutingMessage
 from motet.protocol.traits import BROKER, SMALL_BYTES, STRANGER, frame
 from motet.protocol.transactions.messages import TxMessage
 
-ControlMessage = RoutingMessage | TxMessage
+ControlMessage = RoutingMessage | TxMessage | MobilityMessage
 
 
 @frame(senders=(*STRANGER, *BROKER), hello=lambda hello: ("broker", hello.broker), versioned=True)

@@ -1,0 +1,229 @@
+"""Frames of mobility: between a client and its broker, and between the brokers on the path.
+
+    client ── MoveRequest ──▶ A                       A decides; nothing is durable before
+    A ══ MoveOffer ══▶ B   A ◀══ MoveReply ══ B       soft, hop by hop, repeated
+    A ── Moved ──▶ client                             its session is on the way to B
+    A ══ MoveCommit ══▶ B   A ◀══ MoveDone ══ B       control, one of each per hop
+    client ── ArrivalHello ──▶ B                      answered when the session is there
+
+A move is named by client, epoch and number: it is the session's number-th move.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from msgspec import Struct
+
+from motet.model import Filter, OpId
+from motet.protocol.delivery.messages import AckUp
+from motet.protocol.session.messages import ClientHello, Delivery, Refusal
+from motet.protocol.session.state import MovingSession
+from motet.protocol.traits import BROKER, CLIENT, SMALL_BYTES, STRANGER, frame
+
+# ── between a client and a broker ────────────────────────────────────────────────────────
+
+
+@frame(senders=CLIENT, most_bytes=SMALL_BYTES)
+class MoveRequest(Struct, tag="move", array_like=True, frozen=True):
+    """Move this client to another broker. `number` names the request in its answer. A client that
+    reconnects to its old broker sends it again."""
+
+    number: int
+    to: str
+    timeout_s: float = 10.0
+
+
+@frame(senders=STRANGER, most_bytes=SMALL_BYTES)
+class MoveOrder(Struct, tag="move!", array_like=True, frozen=True):
+    """An operator moves a client of this broker. Answered by `MoveOrdered`."""
+
+    client: str
+    to: str
+    timeout_s: float = 10.0
+
+
+@frame(soft=True)
+class MoveRefusal(Struct, tag="move-", array_like=True, frozen=True):
+    """The client stays where it is; nothing has changed. `error` names a class in
+    `motet.errors`."""
+
+    number: int
+    error: str
+    text: str
+    missing: tuple[str, ...] = ()
+
+
+@frame()
+class MoveOrdered(Struct, tag="move=", array_like=True, frozen=True):
+    """The answer to an operator: the move is decided, or refused with an `error`."""
+
+    client: str
+    error: str = ""
+    text: str = ""
+    missing: tuple[str, ...] = ()
+
+
+@frame()
+class Moved(Struct, tag="moved", array_like=True, frozen=True):
+    """The session of this client is at `broker`, or on its way there: connect to `address` with an
+    `ArrivalHello`. The last frame on a connection."""
+
+    broker: str
+    address: str
+
+
+@frame(
+    senders=STRANGER,
+    hello=lambda arrival: ("client", arrival.hello.client),
+    versioned=True,
+)
+class ArrivalHello(Struct, tag="arrive", array_like=True, frozen=True):
+    """The hello of a client that was told that its session is coming here. If the session is still
+    on its way, the broker answers when it has arrived."""
+
+    version: int
+    hello: ClientHello
+
+
+# ── between brokers: soft ────────────────────────────────────────────────────────────────
+
+
+@frame(senders=BROKER, soft=True)
+class MoveOffer(Struct, tag="offer", array_like=True, frozen=True):
+    """From the source along the path: will the target take this client? `path` begins with the
+    source and ends with the target."""
+
+    client: str
+    epoch: str
+    number: int
+    path: tuple[str, ...]
+    credentials: bytes = b""
+
+
+@frame(senders=BROKER, soft=True)
+class MoveReply(Struct, tag="reply-move", array_like=True, frozen=True):
+    """The answer, along the path to the source: the target's address, or an error. `missing`: the
+    offer cannot go on, because these brokers are not connected."""
+
+    client: str
+    epoch: str
+    number: int
+    path: tuple[str, ...]
+    address: str = ""
+    error: str = ""
+    text: str = ""
+    missing: tuple[str, ...] = ()
+
+
+@frame(senders=BROKER, soft=True, events=attrgetter("batch"))
+class Strays(Struct, tag="strays", array_like=True, frozen=True):
+    """Best-effort events that reached the source after the decision, on their way to the target.
+    `last`: no more will come."""
+
+    client: str
+    epoch: str
+    number: int
+    batch: list[Delivery] = []
+    last: bool = False
+
+
+@frame(senders=BROKER)
+class FencedAck(Struct, tag="ackup+", array_like=True, frozen=True):
+    """An acknowledgement that was sent after control message `after`. If a move has lowered the
+    acknowledgements of this link since, it is void."""
+
+    after: int
+    ack: AckUp
+
+
+# ── between brokers: control ─────────────────────────────────────────────────────────────
+
+
+class MovingRow(Struct, array_like=True, frozen=True):
+    """A subscription or advertisement of the moving client."""
+
+    id: OpId
+    filter: Filter
+    ended: bool = False
+    residue: OpId | None = None
+    """Of an advertisement: its retired copy at the source, if events there are still owed."""
+
+
+class MovingStarts(Struct, array_like=True, frozen=True):
+    """Where the subscriptions of a moving client begin and end in each pubend: as in
+    `routing.starts.Starts` and `routing.starts.Joins`."""
+
+    known: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
+    tentative: tuple[tuple[OpId, tuple[str, ...]], ...] = ()
+    ends: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
+    lapsed: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
+    severed: tuple[tuple[OpId, tuple[str, ...]], ...] = ()
+    awaited: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
+
+
+class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
+    """The session is on its way from the source to the target. Each broker on the path re-points
+    the client's rows to the next one. Complete in itself: it may be repeated after a link has
+    restarted from scratch."""
+
+    client: str
+    epoch: str
+    number: int
+    path: tuple[str, ...]
+    durable: bool
+    session: MovingSession
+    subscriptions: tuple[MovingRow, ...]
+    advertisements: tuple[MovingRow, ...]
+    starts: MovingStarts
+    levels: dict[str, int]
+    """By pubend: everything up to this tick was acknowledged; nobody may forget what is above."""
+    doubts: dict[str, int]
+    """By pubend: the highest tick that any broker on the path had heard of before its rows were
+    re-pointed. The target reads up to it from the log."""
+    tick: int = 0
+    """The target's pubend continues above it."""
+    cut: int = 0
+    """The number of the last decision for which the source's pubend has cut."""
+    upto: int = 0
+    """If no advertisement leaves a residue: all events published before lie up to this tick of the
+    source's pubend, and all have arrived."""
+    refused: tuple[Refusal, ...] = ()
+    forgotten: int = 0
+
+
+class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):
+    """The session has arrived. `needless`: rows that the sender does not need at the receiver."""
+
+    client: str
+    epoch: str
+    number: int
+    needless: tuple[OpId, ...] = ()
+
+
+class Rehome(Struct, tag="rehome", array_like=True, frozen=True):
+    """Floods off the path: events are now published under this advertisement at `home`. `residue`
+    names its retired copy at `former`; without one, all events published there up to tick `upto`
+    have arrived."""
+
+    target: OpId
+    home: str
+    former: str = ""
+    residue: OpId | None = None
+    upto: int = 0
+
+
+MobilityMessage = MoveCommit | MoveDone | Rehome
+
+MobilityFrame = (
+    MoveRequest
+    | MoveOrder
+    | MoveRefusal
+    | MoveOrdered
+    | Moved
+    | ArrivalHello
+    | MoveOffer
+    | MoveReply
+    | Strays
+    | FencedAck
+)
