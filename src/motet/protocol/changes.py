@@ -190,6 +190,40 @@ class PublisherGone(Change, frozen=True):
     client: str
 
 
+# ── of mobility ──────────────────────────────────────────────────────────────────────────
+
+
+class SessionDeparted(Change, frozen=True):
+    """A session of this broker is on its way to another one."""
+
+    client: str
+    epoch: str
+    ended: tuple[OpId, ...]
+    """Its subscriptions, which are not ours any more."""
+
+
+class SessionArrived(Change, frozen=True):
+    """A session has arrived from another broker."""
+
+    client: str
+    epoch: str
+
+
+class PathPassed(Change, frozen=True):
+    """A session that went through here has arrived: a neighbour behind which it is now must
+    acknowledge again, from these ticks on."""
+
+    neighbour: str
+    pinned: Mapping[str, int]
+
+
+class ArrivalReported(Change, frozen=True):
+    """This broker has told the neighbour before it that a session has arrived: acknowledgements of
+    these pubends are sent again."""
+
+    pubends: tuple[str, ...]
+
+
 # ── of transactions and sinks ────────────────────────────────────────────────────────────
 
 

@@ -45,6 +45,10 @@ class Bus(Protocol):
     """What a durable room may call of its broker while a fact is applied."""
 
     now: float
+    heard: Mapping[str, int]
+    """See `ControlReceived.heard`, of the fact that is being applied."""
+    received: int
+    """The number of the last control message in that fact."""
     at_end: list[Callable[[], None]]
     """Calls of rooms that must run after the rest of the fact has been applied."""
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from motet.errors import MotetError
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Close, Output
+from motet.protocol.frames import Frame
 from motet.protocol.link.machine import Link
 from motet.protocol.room import Journal, Peer
 from motet.protocol.session.messages import Refusal
@@ -66,6 +67,9 @@ class Counts(Struct):
     expelled: dict[str, int] = field(default_factory=dict)
 
 
+def _unheard(connection: int, frame: Frame, out: Output, now: float) -> None: ...
+
+
 class SharedState:
     def __init__(
         self,
@@ -85,6 +89,12 @@ class SharedState:
         }
         self.peers: dict[int, Peer] = {}
         """The peer at the other end of each connection, once its hello has arrived."""
+        self.detained: dict[int, Callable[[Frame], bool]] = {}
+        """By connection: whether a frame is kept for later, because its client moves."""
+        self.receive: Callable[[int, Frame, Output, float], None] = _unheard
+        """Takes a frame that was kept."""
+        self.address = ""
+        """Where this broker listens, once it does."""
         self.counts = Counts()
         self.journal = journal
         self._closed = closed
@@ -102,5 +112,6 @@ class SharedState:
 
     def unbind(self, connection: int) -> None:
         peer = self.peers.pop(connection, None)
+        self.detained.pop(connection, None)
         if peer is not None and peer.kind == "client":
             self.clients[peer.name].connection = 0

@@ -62,7 +62,12 @@ class BrokerCore:
         self.is_among_cells = bool(config.mates or config.cells)
         self.router = Router(self.durable.routing, shared.links, shared.clients)
         self.inquiries = Inquiries(config, state, shared.links)
+        shared.receive = self._receive_again
         self._compose()
+
+    def listens_at(self, address: str) -> None:
+        """Clients that move here are told this address."""
+        self.shared.address = address
 
     def _compose(self) -> None:
         self._made: dict[type[SoftRoom], SoftRoom | None] = {}
@@ -150,6 +155,19 @@ class BrokerCore:
     # ── inputs ───────────────────────────────────────────────────────────────────────────
 
     def _received(self, connection: int, frame: Frame, out: Output, now: float) -> None:
+        detained = self.shared.detained
+        if detained and connection in detained and detained[connection](frame):
+            return
+        self._handle(connection, frame, out, now)
+
+    def _receive_again(self, connection: int, frame: Frame, out: Output, now: float) -> None:
+        """A frame that was kept is received now."""
+        try:
+            self._handle(connection, frame, out, now)
+        except PeerError as error:
+            self.shared.expel(connection, error, out, now)
+
+    def _handle(self, connection: int, frame: Frame, out: Output, now: float) -> None:
         kind = type(frame)
         handle = self._frames.get(kind)
         if handle is None:

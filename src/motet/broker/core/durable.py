@@ -8,7 +8,7 @@ composes the rooms and passes the changes of one room to the others.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -46,6 +46,8 @@ class Durable:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.now = 0.0
+        self.heard: Mapping[str, int] = {}
+        self.received = 0
         self.at_end: list[Callable[[], None]] = []
         self._changes = Changes()
         life = f"{config.name}-{config.incarnation}"

@@ -17,6 +17,9 @@ from motet.protocol.delivery.soft import Streams
 from motet.protocol.link.durable import DurableLinks
 from motet.protocol.link.facts import LinkFact
 from motet.protocol.link.soft import SoftLinks
+from motet.protocol.mobility.durable import DurableMobility
+from motet.protocol.mobility.facts import MobilityFact
+from motet.protocol.mobility.soft import SoftMobility
 from motet.protocol.room import DurableRoom, SoftRoom
 from motet.protocol.routing.durable import DurableRouting
 from motet.protocol.routing.soft import Publishing
@@ -98,6 +101,25 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
         (
             SoftSinks,
             lambda b: SoftSinks(b.shared, b.room(Streams), b.room(SoftSessions), b.is_among_cells),
+        ),
+    ),
+    BrokerProtocol(
+        (MobilityFact,),
+        (
+            DurableMobility,
+            lambda d: DurableMobility(
+                d, d.config.name, d.routing, d.sessions, d.room(DurableSessions)
+            ),
+        ),
+        (
+            SoftMobility,
+            lambda b: SoftMobility(
+                b.shared,
+                b.durable.room(DurableMobility),
+                b.room(Streams),
+                b.room(SoftSessions),
+                b.room(SoftLinks),
+            ),
         ),
     ),
     BrokerProtocol(

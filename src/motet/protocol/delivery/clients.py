@@ -54,8 +54,17 @@ Reach = Callable[[OpId, str], int | None]
 """The tick of a pubend above which a subscription wants events older than itself; or None."""
 
 
+Doubt = Callable[[str, str], int]
+"""The tick of a pubend up to which a client reads from the log, because it has moved."""
+
+
 def _nowhere(op: OpId, pubend: str) -> None:
     del op, pubend
+
+
+def _nothing(client: str, pubend: str) -> int:
+    del client, pubend
+    return 0
 
 
 class Clients:
@@ -71,6 +80,7 @@ class Clients:
         self._acks = acks
         self._stream = stream
         self.reach: Reach = _nowhere
+        self.doubt: Doubt = _nothing
         self._readers: dict[str, Reader] = {}
         self.holding = Holding(nacks, stream)
 
@@ -113,6 +123,9 @@ class Clients:
             begin = tick  # too late for older events: delivery has begun
         if begin < tick:
             position.reach(tick)
+        doubt = self.doubt(client, stream.pubend)
+        if doubt:
+            position.reach(doubt)
         level = reader.kept.get(stream.pubend, 0)
         position.level = level if position.deep_upto else max(level, stream.floor)
         position.origins[op.sequence] = tick
@@ -129,6 +142,33 @@ class Clients:
         reader = self._readers.setdefault(client, Reader())
         reader.durable = True
         reader.kept = dict(cursors)
+
+    def keep(self, client: str, levels: Mapping[str, int]) -> None:
+        """Before `start`: the positions of a client that has moved here."""
+        reader = self._readers.setdefault(client, Reader())
+        reader.kept = {**levels, **{p: t for p, t in reader.kept.items() if t > levels.get(p, 0)}}
+
+    def levels(self, client: str) -> dict[str, int]:
+        """By pubend: what a client has acknowledged, or never had to."""
+        reader = self._readers.get(client)
+        if reader is None:
+            return {}
+        return {
+            pubend: position.settled(self._stream(pubend).subend.horizon)
+            for pubend, position in reader.positions.items()
+        }
+
+    def given(self, client: str) -> int:
+        """The highest tick that a client was given, of any pubend."""
+        reader = self._readers.get(client)
+        if reader is None:
+            return 0
+        places = [
+            position.standing(self._stream(pubend).subend.horizon)
+            for pubend, position in reader.positions.items()
+        ]
+        merged = reader.merge.released[0] if reader.merge is not None else 0
+        return max([merged, *places])
 
     def done(self, client: str, subscription: int, pubend: str, tick: int) -> None:
         """One subscription has been processed further than its client's position."""

@@ -9,7 +9,12 @@ from msgspec import Struct
 
 from motet.model import OpId
 from motet.model.ids import number_of
-from motet.protocol.changes import PubendDestroyed, PublisherGone, SessionClosed
+from motet.protocol.changes import (
+    PubendDestroyed,
+    PublisherGone,
+    SessionClosed,
+    SessionDeparted,
+)
 from motet.protocol.delivery.facts import (
     AdvertisementOver,
     FloorRaised,
@@ -56,7 +61,11 @@ class DurableDelivery(DurableRoom):
         }
 
     def reactions(self) -> Mapping[type, Handler]:
-        return {PubendDestroyed: self._forget_floor, SessionClosed: self._session_closed}
+        return {
+            PubendDestroyed: self._forget_floor,
+            SessionClosed: self._session_closed,
+            SessionDeparted: self._session_closed,
+        }
 
     def parts(self) -> Mapping[type[Struct], Iterable[Any]]:
         return {
@@ -81,7 +90,7 @@ class DurableDelivery(DurableRoom):
     def _forget_floor(self, destroyed: PubendDestroyed) -> None:
         self.floors.pop(destroyed.pubend, None)
 
-    def _session_closed(self, closed: SessionClosed) -> None:
+    def _session_closed(self, closed: SessionClosed | SessionDeparted) -> None:
         self._routing.joins.leave(closed.client)
         self._forget_publisher(closed.client)
 

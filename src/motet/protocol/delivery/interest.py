@@ -68,6 +68,9 @@ class Interest(Protocol):
     def wants(self, neighbour: str) -> bool:
         """Does this broker know any subscription of the neighbour?"""
 
+    def pinned(self, pubend: str) -> int:
+        """Nothing above this tick may be acknowledged, because a client on its way needs it."""
+
 
 class Interests:
     def __init__(self, routing: Routing, links: Mapping[str, Link], router: Router) -> None:
@@ -76,6 +79,8 @@ class Interests:
         self._forsaken = routing.starts.forsaken
         self._links = links
         self._router = router
+        self.pins: Mapping[str, int] = {}
+        """See `pinned`, by pubend."""
 
     def masks(self, batch: list[Publication]) -> list[int]:
         hops = self._state.subscriptions.index.hops_encoded
@@ -145,3 +150,6 @@ class Interests:
 
     def wants(self, neighbour: str) -> bool:
         return self._state.subscriptions.count(Hop.broker(neighbour)) > 0
+
+    def pinned(self, pubend: str) -> int:
+        return self.pins.get(pubend, LAST_TICK) if self.pins else LAST_TICK

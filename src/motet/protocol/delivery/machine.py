@@ -12,7 +12,7 @@ floors and `clients.start` for its subscriptions; neighbours supply the rest on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from motet.errors import InvariantError, MisuseError, ProtocolError
@@ -244,7 +244,37 @@ class DeliveryMachine:
         self._nacks.reconsider(stream, out, hurry=frame.upto)
         self._acks.send(stream, out, repeat=True)
 
+    def again(self, neighbour: str, pinned: Mapping[str, int], out: Effects) -> None:
+        """A client is behind this neighbour now: what the neighbour had acknowledged before, above
+        these ticks, did not include it."""
+        for pubend, tick in pinned.items():
+            stream = self._streams.get(pubend)
+            if stream is None:
+                continue
+            told = stream.outs.get(neighbour)
+            if told is not None and neighbour != self._interest.upstream(pubend):
+                told.need(tick + 1)
+            stream.ack_sent = -1
+            self._acks.arm(stream, out)
+
+    def repeat(self, pubends: Iterable[str], out: Effects) -> None:
+        """Acknowledge these again, even if nothing has changed."""
+        for pubend in pubends:
+            stream = self._streams.get(pubend)
+            if stream is not None:
+                stream.ack_sent = -1
+                self._acks.arm(stream, out)
+
+    def frontier(self, pubend: str) -> int:
+        """The highest tick heard of."""
+        stream = self._streams.get(pubend)
+        return stream.frontier if stream is not None else 0
+
     # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def unclear(self, pubend: str) -> None:
+        """A subscription has arrived that may have started here without us knowing."""
+        self._stream(pubend).cleared = 0
 
     def restore(self, pubend: str, floor: int) -> None:
         """After a restart: the floor in the durable state."""

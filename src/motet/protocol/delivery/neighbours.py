@@ -336,6 +336,7 @@ class Acknowledgements:
         if self._interest.pass_all():
             return 0
         least = stream.frontier if stream.hosted else stream.cleared
+        least = min(least, self._interest.pinned(stream.pubend))
         own = stream.subend.settled()
         if own is not None:
             least = min(least, own, stream.floor)

@@ -400,12 +400,16 @@ class Retirement:
     def retire(self, ops: list[OpId], out: Output, now: float) -> None:
         """Keep these advertisements until everything published under them has arrived."""
         for op in ops:
-            known = self.last_ticks.get((op.client, op.epoch))
-            last = self._shared.durable.delivery.lost_with(op.epoch) if known is None else known
-            in_blocks = self._shared.durable.transactions.cutter.state.published
-            self.retiring[op] = max(last, in_blocks.get(op.client, 0))
+            self.retiring[op] = self.last_of(op.client, op.epoch)
         if ops:
             self._ask_for_acks(out, now)
+
+    def last_of(self, client: str, epoch: str) -> int:
+        """The tick of the last publication of a session; an upper bound after a restart."""
+        known = self.last_ticks.get((client, epoch))
+        durable = self._shared.durable
+        last = durable.delivery.lost_with(epoch) if known is None else known
+        return max(last, durable.transactions.cutter.state.published.get(client, 0))
 
     def published(self, ticks: list[int], out: Output, now: float) -> None:
         self.let_go(out, now)

@@ -8,13 +8,13 @@ answer. After a restart the log supplies its state (`Remembered`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from msgspec import Raw
 
 from motet.errors import InvariantError
-from motet.model import OpId
+from motet.model import Hop, OpId
 from motet.model.ids import LAST_TICK, TICKS_PER_S
 from motet.protocol.changes import (
     AdvertisementRetired,
@@ -59,6 +59,7 @@ from motet.protocol.delivery.pubend import Pending, Retirement, Unlogged, runs_o
 from motet.protocol.delivery.spans import Record, StartRecord
 from motet.protocol.delivery.stream import Effects, Limits, Liveness
 from motet.protocol.delivery.total_order import Reserve, TotalOrder
+from motet.protocol.frames import Frame
 from motet.protocol.publication import Publication
 from motet.protocol.room import Objection, Peer, SoftRoom
 from motet.protocol.routing.soft import Router
@@ -78,6 +79,11 @@ from motet.protocol.transactions.facts import CutLogged, SwitchLearnt
 
 if TYPE_CHECKING:
     from motet.protocol.transactions.state import Block
+
+
+Arrival = tuple[str, Mapping[str, int], Iterable[str]]
+"""A client that has moved here, its level by pubend, and pubends where it may have started without
+us knowing."""
 
 
 class CellLinks(Protocol):
@@ -109,11 +115,12 @@ SUBSCRIPTIONS = frozenset(
 
 
 class Streams(SoftRoom):
-    """The interface of delivery for other rooms; they use nothing else of it:
+    """The interface of delivery for other rooms; they use little else of it:
 
     publishing      pubend, publish, follow, next_tick, done_with
     sessions        attach, detach, left, effective, objection
     links, cells    received, linked, gone, unasked
+    mobility        arrive, depart, owed_of, precede, again, repeat; arrivals, fenced
     """
 
     concerns = SUBSCRIPTIONS | {
@@ -139,9 +146,13 @@ class Streams(SoftRoom):
         """Called when publications of a session up to a number are settled; some may be refused."""
         self.cell: CellLinks | None = None
         """Set if streams use the links of cells."""
-        self._interests = Interests(shared.durable.routing, shared.links, router)
-        self.machine = DeliveryMachine(self._interests, liveness, limits)
+        self.interests = Interests(shared.durable.routing, shared.links, router)
+        self.machine = DeliveryMachine(self.interests, liveness, limits)
         self.machine.clients.reach = self._reach
+        self.arrivals: Callable[[], Iterable[Arrival]] = tuple
+        """The sessions that have moved here."""
+        self.fenced: Callable[[str, AckUp], Frame] = lambda _, ack: ack
+        """How an acknowledgement to a neighbour is sent."""
         self.tally = Tally()
         self.pubend = shared.durable.routing.state.hosted
         """This broker's own; empty if it does not deliver exactly once."""
@@ -248,6 +259,8 @@ class Streams(SoftRoom):
         for session in shared.durable.sessions:
             if session.durable:
                 self.machine.clients.recall(session.client, session.cursors)
+        for arrival in self.arrivals():
+            self._expect_arrival(*arrival)
         for op, ticks in routing.starts.known.items():
             for pubend, tick in ticks.items():
                 self._start(op, pubend, tick, effects)
@@ -262,6 +275,53 @@ class Streams(SoftRoom):
         self.retirement.retire(list(state.retired), out, now)
         for over in list(self.retirement.last_ticks):
             self.retirement.forget(over, out)
+
+    def _expect_arrival(
+        self, client: str, levels: Mapping[str, int], unclear: Iterable[str]
+    ) -> None:
+        self.machine.clients.keep(client, levels)
+        for pubend in unclear:
+            self.machine.unclear(pubend)
+
+    def arrive(self, client: str, out: Output, now: float) -> None:
+        """A session has moved here; it is one of `arrivals`."""
+        durable, effects = self._shared.durable, Effects(now)
+        session = durable.sessions.get(client)
+        if session is not None and session.durable:
+            self.machine.clients.recall(client, session.cursors)
+        for arrival in self.arrivals():
+            if arrival[0] == client:
+                self._expect_arrival(*arrival)
+        for entry in durable.routing.state.subscriptions.from_source(Hop.client(client)):
+            for pubend, tick in durable.routing.starts.known.get(entry.id, {}).items():
+                self._start(entry.id, pubend, tick, effects)
+            if entry.ended:
+                self.retirement.ending[entry.id] = None
+        self._look_for_pubends(effects)
+        self._carry(effects, out, now)
+
+    def depart(self, client: str, epoch: str, ops: Iterable[OpId], out: Output, now: float) -> None:
+        """A session has moved away, with these subscriptions."""
+        self.detach(client, out, now)
+        effects = Effects(now)
+        for op in ops:
+            self.retirement.is_over(op)
+            self.machine.clients.end(op, effects)
+        self._carry(effects, out, now)
+        self.retirement.forget((client, epoch), out)
+
+    def owed_of(self, client: str, epoch: str) -> int:
+        """The tick of a local client's last event in our pubend, if some subscriber has not
+        acknowledged it; else 0."""
+        last = self.retirement.last_of(client, epoch)
+        return last if last > self.done_with() else 0
+
+    def again(self, neighbour: str, pinned: Mapping[str, int], out: Output, now: float) -> None:
+        """A client is behind another neighbour now; see `DeliveryMachine.again`."""
+        self._run(out, now, self.machine.again, neighbour, pinned)
+
+    def repeat(self, pubends: Iterable[str], out: Output, now: float) -> None:
+        self._run(out, now, self.machine.repeat, pubends)
 
     def _start(self, op: OpId, pubend: str, tick: int, effects: Effects) -> None:
         starts = self._shared.durable.routing.starts
@@ -622,7 +682,8 @@ class Streams(SoftRoom):
             link = shared.links.get(neighbour)
             if link is not None and link.up:
                 self.tally.note("sent", neighbour, frame, now)
-                out.send.append((link.soft.connection, frame))
+                fenced = self.fenced(neighbour, frame) if type(frame) is AckUp else frame
+                out.send.append((link.soft.connection, fenced))
         for client, delivered in effects.deliver:
             soft = shared.clients.get(client)
             if soft is None:

@@ -84,6 +84,8 @@ class DurableLinks(DurableRoom):
         self._routing.starts.advance(fact.tick)
         self._routing.obligations.rechecks = fact.rechecks
         self._routing.joins.recalls = fact.recalls
+        self._bus.heard = fact.heard
+        self._bus.received = self.ledgers[fact.neighbour].record.received
         for message in fresh:
             self._bus.route(message, source)
 

@@ -17,6 +17,9 @@ class ControlReceived(Struct, tag="control", array_like=True, frozen=True):
     recalls: bool = False
     """For a client in total order, a start that a broker on the way has lost is recalled, and an
     awaited one stays awaited. Journals of older releases lack this field, too."""
+    heard: dict[str, int] = {}
+    """If a session moves through here or arrives: the highest tick heard of, by pubend that its
+    subscriptions may receive from."""
 
 
 class NeighbourMet(Struct, tag="met", array_like=True, frozen=True):

@@ -166,6 +166,8 @@ class SoftLinks(SoftRoom):
         """Called when a process that is not a neighbour was dialled: maybe a member of a cell."""
         self.lost: Callable[[str, Output, float], None] = lambda *_: None
         """Called when the connection to a neighbour is gone."""
+        self.heard: Callable[[Control], dict[str, int]] = lambda _: {}
+        """Returns the soft state that control messages need; see `ControlReceived.heard`."""
         self.confirmed: Callable[[Output, float], None] = lambda *_: None
         """Called when a neighbour may have confirmed control, or cannot do so any more."""
 
@@ -291,7 +293,10 @@ class SoftLinks(SoftRoom):
             return
         if link.ledger.fresh(control):
             tick = self._streams.next_tick(now)
-            fact = ControlReceived(peer.name, control, tick, rechecks=True, recalls=True)
+            heard = self.heard(control)
+            fact = ControlReceived(
+                peer.name, control, tick, rechecks=True, recalls=True, heard=heard
+            )
             concerned = self._inquiries.concerned(control)
             self._shared.journal(fact, out, now)
             for op in concerned:

@@ -15,8 +15,9 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from motet.model import Filter, OpId
+from motet.model import OpId
 from motet.protocol.delivery.messages import AckUp
+from motet.protocol.routing.messages import MovingRow, MovingStarts
 from motet.protocol.session.messages import ClientHello, Delivery, Refusal
 from motet.protocol.session.state import MovingSession
 from motet.protocol.traits import BROKER, CLIENT, SMALL_BYTES, STRANGER, frame
@@ -140,28 +141,6 @@ class FencedAck(Struct, tag="ackup+", array_like=True, frozen=True):
 # ── between brokers: control ─────────────────────────────────────────────────────────────
 
 
-class MovingRow(Struct, array_like=True, frozen=True):
-    """A subscription or advertisement of the moving client."""
-
-    id: OpId
-    filter: Filter
-    ended: bool = False
-    residue: OpId | None = None
-    """Of an advertisement: its retired copy at the source, if events there are still owed."""
-
-
-class MovingStarts(Struct, array_like=True, frozen=True):
-    """Where the subscriptions of a moving client begin and end in each pubend: as in
-    `routing.starts.Starts` and `routing.starts.Joins`."""
-
-    known: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
-    tentative: tuple[tuple[OpId, tuple[str, ...]], ...] = ()
-    ends: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
-    lapsed: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
-    severed: tuple[tuple[OpId, tuple[str, ...]], ...] = ()
-    awaited: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
-
-
 class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     """The session is on its way from the source to the target. Each broker on the path re-points
     the client's rows to the next one. Complete in itself: it may be repeated after a link has
@@ -190,6 +169,10 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     source's pubend, and all have arrived."""
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
+    carried: int = 0
+    """Publications up to this number are in other logs, or were refused."""
+    predecessors: dict[str, int] = {}
+    """By pubend: the last tick of the client's publications there, if some are still owed."""
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):
@@ -201,19 +184,7 @@ class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):
     needless: tuple[OpId, ...] = ()
 
 
-class Rehome(Struct, tag="rehome", array_like=True, frozen=True):
-    """Floods off the path: events are now published under this advertisement at `home`. `residue`
-    names its retired copy at `former`; without one, all events published there up to tick `upto`
-    have arrived."""
-
-    target: OpId
-    home: str
-    former: str = ""
-    residue: OpId | None = None
-    upto: int = 0
-
-
-MobilityMessage = MoveCommit | MoveDone | Rehome
+MobilityMessage = MoveCommit | MoveDone
 
 MobilityFrame = (
     MoveRequest

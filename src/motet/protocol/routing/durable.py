@@ -17,6 +17,7 @@ from motet.protocol.changes import (
 )
 from motet.protocol.room import Bus, DurableRoom, Handler, Objection
 from motet.protocol.routing import image
+from motet.protocol.routing.image import take_other_homes
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,
@@ -54,6 +55,8 @@ class RequestGuard(Protocol):
 
 
 class DurableRouting(DurableRoom):
+    name = "routing"
+
     def __init__(
         self,
         bus: Bus,
@@ -92,12 +95,11 @@ class DurableRouting(DurableRoom):
     def takers(self) -> Mapping[type[Struct], Handler]:
         return image.takers(self._routing)
 
-    def hand_out(self, client: str, epoch: str) -> image.MovingEntries | None:
-        return image.hand_out(self._routing, client, epoch)
+    def image(self) -> bytes:
+        return image.other_homes(self._routing)
 
-    def take_in(self, client: str, epoch: str, part: Struct) -> None:
-        assert isinstance(part, image.MovingEntries)
-        image.take_in(self._routing, client, epoch, part)
+    def restore(self, image: bytes) -> None:
+        take_other_homes(self._routing, image)
 
     def validate(self) -> None:
         self._routing.validate()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from motet.errors import InvariantError
 from motet.model import Filter, Hop, OpId
 from motet.protocol.image import Bits, HeadImage, PubendsImage, chunked, mask_of, numbers
 from motet.protocol.routing.machine import Routing
-from motet.protocol.routing.messages import ClientHere
 from motet.protocol.routing.state import Entry, Table, Wait, Withdrawal
 
 T = TypeVar("T")
@@ -138,7 +137,9 @@ def parts(routing: Routing) -> Mapping[type[Struct], Iterable[Any]]:
         SubscriptionsImage: chunked(SubscriptionsImage, _entries(routing, subscriptions)),
         ClientsImage: chunked(ClientsImage, ((*who, hop) for who, hop in state.clients.items())),
         DurableClientsImage: chunked(DurableClientsImage, state.clients.durable),
-        HomesImage: chunked(HomesImage, ((*who, home) for who, home in state.moved().items())),
+        HomesImage: chunked(
+            HomesImage, ((*who, home) for who, home in state.clients.moved().items())
+        ),
         WaitsImage: chunked(WaitsImage, map(_wait, state.waits.values())),
         WithdrawalsImage: chunked(WithdrawalsImage, withdrawals),
         PubendsImage: [
@@ -202,8 +203,11 @@ def takers(routing: Routing) -> Mapping[type[Struct], Callable[[Any], None]]:
             state.clients[client, epoch] = hop
 
     def take_homes(part: HomesImage) -> None:
-        for client, epoch, home in part.rows:
-            state.move(client, epoch, home)
+        moved = {(client, epoch): home for client, epoch, home in part.rows}
+        for (client, epoch), home in moved.items():
+            state.clients.set_home(client, epoch, home)
+        for entry in state.advertisements:
+            entry.home = moved.get((entry.id.client, entry.id.epoch), entry.home)
 
     def take_waits(part: WaitsImage) -> None:
         for row in part.rows:
@@ -274,81 +278,31 @@ def _dicts(rows: Ticks) -> Iterator[tuple[OpId, dict[str, int]]]:
     return ((op, dict(ticks)) for op, ticks in rows)
 
 
-# ── a session that moves ─────────────────────────────────────────────────────────────────
+# ── state of the room in its own encoding ────────────────────────────────────────────────
 
 
-class MovingEntry(Struct, array_like=True, frozen=True):
-    id: OpId
-    filter: Filter
-    tx: str
-    ended: bool
+class OtherHomes(Struct, array_like=True, frozen=True):
+    """Homes that cannot be derived from those of sessions: of advertisements, and of those that are
+    about to arrive."""
+
+    entries: tuple[tuple[OpId, str], ...]
+    told: tuple[tuple[OpId, str], ...]
 
 
-class MovingEntries(Struct, array_like=True, frozen=True):
-    """The entries of a session that moves to another broker. Obligations stay: an operation waits
-    where it was requested, and retired advertisements stay at their log."""
-
-    durable: bool
-    advertisements: tuple[MovingEntry, ...]
-    subscriptions: tuple[MovingEntry, ...]
-    forsaken: tuple[OpId, ...]
-    starts: Ticks
-    joins: Ticks
-    windows: WindowsImage
-
-
-def hand_out(routing: Routing, client: str, epoch: str) -> MovingEntries | None:
-    state, starts, source = routing.state, routing.starts, Hop.client(client)
-    if state.clients.get((client, epoch)) != source:
-        return None
-    advertisements = state.advertisements.from_source(source)
-    subscriptions = state.subscriptions.from_source(source)
-
-    def own(known: Mapping[OpId, T]) -> dict[OpId, T]:
-        return {each.id: known[each.id] for each in subscriptions if each.id in known}
-
-    windows = WindowsImage(
-        names_of(own(starts.tentative)),
-        tuple(ticks_of(own(starts.ends))),
-        (),  # the ends in our own log matter only here
-        tuple(ticks_of(own(starts.lapsed))),
-        names_of(own(starts.severed)),
+def other_homes(routing: Routing) -> bytes:
+    state = routing.state
+    home_of = state.clients.home_of
+    entries = tuple(
+        (each.id, each.home)
+        for each in state.advertisements
+        if each.home != home_of(each.id.client, each.id.epoch)
     )
-    return MovingEntries(
-        (client, epoch) in state.clients.durable,
-        tuple(map(_moving, advertisements)),
-        tuple(map(_moving, subscriptions)),
-        tuple(own(starts.forsaken)),
-        tuple(ticks_of(own(starts.known))),
-        tuple(ticks_of(own(routing.joins.awaited))),
-        windows,
-    )
+    told = tuple(state.told_homes.items())
+    return msgpack.encode(OtherHomes(entries, told)) if entries or told else b""
 
 
-def _moving(entry: Entry) -> MovingEntry:
-    return MovingEntry(entry.id, entry.filter, entry.tx, entry.ended)
-
-
-def take_in(routing: Routing, client: str, epoch: str, part: MovingEntries) -> None:
-    state, starts, source = routing.state, routing.starts, Hop.client(client)
-    state.clients.hear(ClientHere(client, epoch, part.durable), source)
-    for each in part.advertisements:
-        routing.marks.watch(_made_local(state.advertisements, each, source))
-    for each in part.subscriptions:
-        routing.marks.subscribed(_made_local(state.subscriptions, each, source))
-    state.move(client, epoch, routing.name)
-    starts.forsaken.update(dict.fromkeys(part.forsaken))
-    starts.known.update(_dicts(part.starts))
-    routing.joins.awaited.update(_dicts(part.joins))
-    takers(routing)[WindowsImage](part.windows)
-
-
-def _made_local(table: Table, moving: MovingEntry, source: Hop) -> Entry:
-    """Make an entry, new here or known from a neighbour, one of a local client."""
-    entry = table.get(moving.id)
-    if entry is None:
-        return table.add(moving.id, moving.filter, source, moving.tx, moving.ended)
-    table.remove(entry)
-    entry.source = source
-    table.restore(entry)
-    return entry
+def take_other_homes(routing: Routing, image: bytes) -> None:
+    state, homes = routing.state, msgpack.decode(image, type=OtherHomes)
+    for op, home in homes.entries:
+        state.advertisements.entries[op].home = home
+    state.told_homes.update(homes.told)

@@ -14,7 +14,7 @@ change the state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from motet.protocol.changes import (
     PubendMoved,
     SubscriptionEnded,
 )
+from motet.protocol.contract import Change
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
@@ -37,8 +38,10 @@ from motet.protocol.routing.messages import (
     Confirmed,
     Echo,
     Join,
+    MovingRow,
     PubendGone,
     PubendHere,
+    Rehome,
     RoutingMessage,
     Started,
     Subscribe,
@@ -47,9 +50,19 @@ from motet.protocol.routing.messages import (
     Unsubscribe,
 )
 from motet.protocol.routing.obligations import Emitter, Obligations
-from motet.protocol.routing.starts import HERE, Joins, Starts, broker_of_pubend
-from motet.protocol.routing.state import Entry, EntryMarks, RoutingState, Table, Wait
+from motet.protocol.routing.starts import Joins, Starts, broker_of_pubend
+from motet.protocol.routing.state import (
+    ARRIVAL,
+    HERE,
+    Entry,
+    EntryMarks,
+    RoutingState,
+    Table,
+    Wait,
+    announced_home,
+)
 
+REMOVALS = ("unadvertise", "unsubscribe", "withdraw", ARRIVAL)
 RETIRED = Hop("retired", "")
 """The source of advertisements that their client has removed."""
 
@@ -74,7 +87,7 @@ class Routing:
             Advertise: self._advertise,
             Unadvertise: self._unadvertise,
             Subscribe: self._subscribe,
-            Unsubscribe: self._unsubscribe,
+            Unsubscribe: self.unsubscribe,
             Echo: self.obligations.echoed,
             ClientHere: self._here,
             ClientGone: self._gone,
@@ -85,10 +98,18 @@ class Routing:
             Switched: self.starts.switched,
             Confirmed: self.starts.confirmed,
             Join: self.joins.join,
+            Rehome: self._rehomed,
         }
         """Every control message of routing and its handler."""
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
+
+    def take(self) -> Changes:
+        """The changes that were made since the last call."""
+        return self._out.take()
+
+    def report(self, change: Change) -> None:
+        self._out.changes.append(change)
 
     def apply(self, message: RoutingMessage, source: Hop) -> Changes:
         """Apply one control message, from a neighbour or made from a client's request."""
@@ -156,7 +177,7 @@ class Routing:
         for wait in list(state.waits.values()):
             if wait.requester == hop and wait.what != "withdraw":
                 del state.waits[wait.op]
-            elif empty and wait.what in ("unadvertise", "unsubscribe", "withdraw"):
+            elif wait.what in (REMOVALS if empty else (ARRIVAL,)):
                 self.obligations.discharge(wait, bit)
         self.obligations.doubt(hop)
         return self._out.take()
@@ -234,12 +255,13 @@ class Routing:
             if message.id in state.advertisements:
                 self.ignored += 1
                 return
-            home = state.clients.home_of(message.id.client, message.id.epoch)
+            home = state.told_homes.pop(message.id, "")
+            home = home or state.clients.home_of(message.id.client, message.id.epoch)
             told = (message.id, message.filter, source, message.tx)
             entry = state.advertisements.add(*told, home=home)
             self.marks.watch(entry)
             if source.is_broker:
-                self._attract(entry)
+                self.attract(entry)
             else:
                 self.starts.start_attracted(entry)
         others = state.bits.all_neighbours & ~state.bits.bit(source)
@@ -252,9 +274,11 @@ class Routing:
 
     def _announce(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
         """Tell a neighbour of an advertisement, unless one that it knows covers it."""
+        if entry.home != announced_home(entry.id.epoch):
+            self._out.send(neighbour, Rehome(entry.id, entry.home))
         self._tell(self.state.advertisements, Advertise, entry, neighbour, echo)
 
-    def _attract(self, advertisement: Entry) -> None:
+    def attract(self, advertisement: Entry) -> None:
         """Existing subscriptions follow a new advertisement back."""
         neighbour, bit = advertisement.source.name, self._bit(advertisement.source.name)
         for subscription in self.state.subscriptions.overlapping(advertisement.filter):
@@ -264,9 +288,9 @@ class Routing:
             asked = self.joins.attract(subscription, advertisement) if merges else None
             if not subscription.sent & bit:
                 if asked is None or self.joins.may_recall(asked, advertisement.source):
-                    self._pass_on(subscription, neighbour, echo=False)
+                    self.pass_on(subscription, neighbour, echo=False)
                 else:
-                    self._pass_on(subscription, neighbour, echo=False, above=asked.above)
+                    self.pass_on(subscription, neighbour, echo=False, above=asked.above)
                     asked = None
             if asked is not None:
                 self._out.send(neighbour, asked)
@@ -281,7 +305,7 @@ class Routing:
             self.joins.expect_less(entry, message.upto)
             if self.starts.known:
                 self.starts.lift(entry, message.upto)
-            self._withdraw_unsupported(entry)
+            self.withdraw_unsupported(entry)
         elif state.hosted:
             self._retire(entry, message.op)
             return
@@ -307,12 +331,17 @@ class Routing:
                     self._announce(uncovered, neighbour, echo=False)
             self._out.send(neighbour, message)
 
-    def _withdraw_unsupported(self, advertisement: Entry) -> None:
-        """Withdraw subscriptions from its source that were sent there only because of it."""
+    def withdraw_unsupported(
+        self, advertisement: Entry, keep: Collection[OpId] = frozenset()
+    ) -> None:
+        """Withdraw subscriptions from its source that were sent there only because of it, except
+        for some to `keep`."""
         state, neighbour = self.state, advertisement.source.name
         bit = self._bit(neighbour)
         supported = state.advertisements.overlapping_hops
         for subscription in state.subscriptions.overlapping(advertisement.filter):
+            if subscription.id in keep:
+                continue
             if subscription.sent & bit and not supported(subscription.filter) & bit:
                 self._withdraw(subscription, neighbour)
         if self.covering:
@@ -329,7 +358,51 @@ class Routing:
         op = self.obligations.withdraw(subscription.id, subscription.source, bit)
         self._take_back(subscription, neighbour, op)
 
+    def rehome(self, row: MovingRow, home: str, former: str, upto: int, towards: int) -> None:
+        """Tell neighbours in whose log the events of an advertisement are from now on."""
+        told = Rehome(row.id, home, former, row.residue, upto)
+        for neighbour in self.state.bits.names(towards):
+            self._out.send(neighbour, told)
+
+    def _rehomed(self, message: Rehome, source: Hop) -> None:
+        state, target = self.state, message.target
+        entry = state.advertisements.get(target)
+        if not message.former:  # the advertisement follows
+            if entry is None:
+                state.told_homes[target] = message.home
+            return
+        if entry is None or entry.source != source:
+            self.ignored += 1
+            return
+        entry.home = message.home
+        state.clients.set_home(target.client, target.epoch, message.home)
+        others = state.bits.all_neighbours & ~state.bits.bit(source)
+        row = MovingRow(target, entry.filter, residue=message.residue)
+        self.rehome(row, message.home, message.former, message.upto, others)
+        if message.residue is not None:
+            if message.residue not in state.advertisements:
+                where = (message.residue, entry.filter, source)
+                residue = state.advertisements.add(*where, home=message.former)
+                residue.sent = others
+        else:
+            gone = Entry(target, entry.filter, source, entry.key, home=message.former)
+            self.joins.expect_less(gone, message.upto)
+            if self.starts.known:
+                self.starts.lift(gone, message.upto)
+        if self.joins.merging:
+            self.attract(entry)
+
     # ── subscriptions ────────────────────────────────────────────────────────────────────
+
+    def await_all(self, subscription: Entry) -> None:
+        """A subscription of a client in total order has arrived with it: expect a start of every
+        matching advertiser that has not started it."""
+        for advertisement in self.state.advertisements.overlapping(subscription.filter):
+            if not advertisement.source.is_broker:
+                continue
+            asked = self.joins.attract(subscription, advertisement)
+            if asked is not None:
+                self._out.send(advertisement.source.name, asked)
 
     def _subscribe(self, message: Subscribe, source: Hop) -> None:
         state = self.state
@@ -349,7 +422,7 @@ class Routing:
         towards &= others
         for neighbour in state.bits.names(towards):
             if entry is not None:
-                self._pass_on(entry, neighbour, echo=message.echo, above=message.above)
+                self.pass_on(entry, neighbour, echo=message.echo, above=message.above)
             elif message.echo:
                 self._out.send(neighbour, message)
         # A neighbour that is not complete may also have a matching advertiser.
@@ -358,11 +431,11 @@ class Routing:
             message, "subscribe", source, towards | unknown, probe=message.probe
         )
 
-    def _pass_on(self, entry: Entry, neighbour: str, *, echo: bool, above: int = 0) -> None:
+    def pass_on(self, entry: Entry, neighbour: str, *, echo: bool, above: int = 0) -> None:
         """Tell a neighbour of a subscription, unless one that it has from us covers it."""
         self._tell(self.state.subscriptions, Subscribe, entry, neighbour, echo, above)
 
-    def _unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
+    def unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
         entry = self._take_away(self.state.subscriptions, message.target, source)
         if entry is None:
             self.obligations.echo(message.op, source)
@@ -387,7 +460,7 @@ class Routing:
         entry.sent &= ~bit
         if self.covering:
             for uncovered in self._uncovered(self.state.subscriptions, entry, neighbour):
-                self._pass_on(uncovered, neighbour, echo=False)
+                self.pass_on(uncovered, neighbour, echo=False)
         self._out.send(neighbour, Unsubscribe(entry.id, op, lost))
         wait = self.state.waits.get(entry.id)
         if wait is not None and self.state.complete & bit:
@@ -432,7 +505,7 @@ class Routing:
             broker = broker_of_pubend(pubend)
             for entry in state.advertisements.from_source(source):
                 if entry.home == broker:
-                    self._attract(entry)
+                    self.attract(entry)
 
     def _path_to(self, pubend: str) -> PubendHere:
         return PubendHere(pubend, (self.name, *self.state.paths.get(pubend, ())))
@@ -515,7 +588,7 @@ class Routing:
         for entry in self.state.advertisements.from_source(source):
             self._unadvertise(Unadvertise(entry.id), source)
         for entry in self.state.subscriptions.from_source(source):
-            self._unsubscribe(Unsubscribe(entry.id, lost=lost), source)
+            self.unsubscribe(Unsubscribe(entry.id, lost=lost), source)
 
     # ── self-check ───────────────────────────────────────────────────────────────────────
 

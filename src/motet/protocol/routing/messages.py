@@ -131,6 +131,44 @@ class Join(Struct, tag="join", array_like=True, frozen=True):
     above: int
 
 
+class Rehome(Struct, tag="rehome", array_like=True, frozen=True):
+    """The events of an advertisement are published at `home`, not at the broker that announced its
+    session. Ahead of an advertisement it says so from the beginning. When a client has moved, it
+    floods off the path: `residue` names the retired copy at `former`; without one, all events that
+    were published there, up to tick `upto`, have arrived."""
+
+    target: OpId
+    home: str
+    former: str = ""
+    residue: OpId | None = None
+    upto: int = 0
+
+
+# ── parts of a move ──────────────────────────────────────────────────────────────────────
+
+
+class MovingRow(Struct, array_like=True, frozen=True):
+    """A subscription or advertisement of a moving client."""
+
+    id: OpId
+    filter: Filter
+    ended: bool = False
+    residue: OpId | None = None
+    """Of an advertisement: its retired copy at the source, if events there are still owed."""
+
+
+class MovingStarts(Struct, array_like=True, frozen=True):
+    """Where the subscriptions of a moving client begin and end in each pubend: see `Starts` and
+    `Joins`."""
+
+    known: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
+    tentative: tuple[tuple[OpId, tuple[str, ...]], ...] = ()
+    ends: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
+    lapsed: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
+    severed: tuple[tuple[OpId, tuple[str, ...]], ...] = ()
+    awaited: tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...] = ()
+
+
 RoutingMessage = (
     Advertise
     | Unadvertise
@@ -146,4 +184,5 @@ RoutingMessage = (
     | Switched
     | Confirmed
     | Join
+    | Rehome
 )

@@ -24,6 +24,8 @@ from motet.protocol.routing.messages import (
     Unsubscribe,
 )
 from motet.protocol.routing.state import (
+    ARRIVAL,
+    HERE,
     PROBES,
     RECHECK,
     HopBits,
@@ -144,7 +146,7 @@ class Obligations:
             self._whole(wait.requester)
         elif wait.what == RECHECK:
             self._rechecked(wait)
-        elif wait.what not in PROBES:
+        elif wait.what not in (*PROBES, ARRIVAL):
             self.echo(wait.op, wait.requester)
 
     def echo(self, op: OpId | None, requester: Hop) -> None:
@@ -218,6 +220,14 @@ class Obligations:
         echoed, all subscriptions that existed before them have arrived here."""
         for neighbour in self._state.bits.names(self._state.met):
             self._probe("reassure", Hop.broker(neighbour))
+
+    def probe_arrival(self, towards: int) -> OpId:
+        """A client that publishes has arrived."""
+        op = self._name()
+        self._state.waits[op] = Wait(op, ARRIVAL, HERE, towards)
+        for neighbour in self._state.bits.names(towards):
+            self._out.send(neighbour, Advertise(op, NOTHING, echo=True, probe=True))
+        return op
 
     def _probe(self, what: str, neighbour: Hop) -> None:
         op = self._name()

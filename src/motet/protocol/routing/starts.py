@@ -29,10 +29,8 @@ from motet.protocol.changes import (
 )
 from motet.protocol.routing.messages import Confirmed, Join, Started, Subscribe, Switched
 from motet.protocol.routing.obligations import Emitter
-from motet.protocol.routing.state import Entry, EntryMarks, RoutingState
+from motet.protocol.routing.state import HERE, Entry, EntryMarks, RoutingState
 
-HERE = Hop("pubend", "")
-"""The hop of our own pubend."""
 FARTHEST = 100 * 366 * 86_400 * 1_000_000
 """How far a neighbour may advance our ticks at once: a hundred years. Ticks last for more than a
 hundred thousand."""
@@ -298,15 +296,16 @@ class Starts:
 
     # ── ending ───────────────────────────────────────────────────────────────────────────
 
-    def end(self, gone: Entry) -> None:
+    def end(self, gone: Entry, *, all_hops: bool = False) -> None:
         """Remote subscriptions consider their starts here void when the last local advertisement
         that matches them is gone. Those that stay here, because of advertisements behind us, start
-        again with the next one."""
+        again with the next one. With `all_hops`, this holds for local subscriptions, too."""
         tables = self._tables
         ours = ~tables.bits.all_neighbours
         for subscription in tables.subscriptions.overlapping(gone.filter):
             rests = tables.advertisements.overlapping_hops(subscription.filter) & ours
-            if subscription.start and subscription.source.is_broker and not rests:
+            remote = all_hops or subscription.source.is_broker
+            if subscription.start and remote and not rests:
                 subscription.start = 0
 
     def lift(self, gone: Entry, upto: int) -> None:

@@ -67,6 +67,12 @@ RECHECK = "recheck"
 """A wait of our own: a neighbour is asked again for the echo of its target, a subscription."""
 
 
+ARRIVAL = "arrival"
+"""A wait of our own: a client that publishes has moved here."""
+HERE = Hop("pubend", "")
+"""The hop of our own pubend."""
+
+
 class Waits(dict[OpId, Wait]):
     """Counts its probes, because every event checks for them."""
 
@@ -276,6 +282,12 @@ class Table:
         self._by_key[entry.key] = entry
         self._by_source.setdefault(entry.source, {})[entry.id] = entry
 
+    def turn(self, entry: Entry, source: Hop) -> None:
+        """The entry comes from another hop; it moves to the end of the list."""
+        self.remove(entry)
+        entry.source = source
+        self.restore(entry)
+
     def remove(self, entry: Entry) -> None:
         self._overlap = NO_OVERLAP
         if self._put_off is None or self._put_off.pop(entry.key, None) is None:
@@ -427,6 +439,8 @@ class RoutingState:
         """The direction of each pubend's log."""
         self.hosted = ""
         """Our own pubend."""
+        self.told_homes: dict[OpId, str] = {}
+        """Homes of advertisements that are about to arrive; see `Rehome`."""
         self.retired: dict[OpId, OpId | None] = {}
         """Advertisements that are closed to new events, but stay until all earlier ones have
         arrived; each with the request that waits for its end, if any."""
@@ -438,21 +452,6 @@ class RoutingState:
         """Neighbours that have reported everything that lies behind them."""
         self.declared = 0
         """Neighbours to which we have declared the same."""
-
-    def move(self, client: str, epoch: str, home: str) -> None:
-        """A session has moved away from its first broker. No message announces that yet."""
-        self.clients.set_home(client, epoch, home)
-        for entry in self.advertisements:
-            if entry.id[:2] == (client, epoch):
-                entry.home = home
-
-    def moved(self) -> dict[tuple[str, str], str]:
-        """The homes of sessions that have moved; those of advertisements may outlive them."""
-        found = self.clients.moved()
-        for entry in self.advertisements:
-            if entry.home != announced_home(entry.id.epoch):
-                found[entry.id.client, entry.id.epoch] = entry.home
-        return found
 
     @property
     def unsure(self) -> bool:

@@ -175,6 +175,11 @@ class DurableSessions(DurableRoom):
         self._take_sessions(SessionsImage((deepcopy(part.session),)))
         if part.sent_before:
             self._sessions.sent_before[client] = dict(part.sent_before)
+        session = self._sessions.current(client, epoch)
+        assert session is not None
+        session.left_at = self._bus.now
+        at = session.expires_at(self._bus.now, self._lease_s)
+        self._bus.emit(SetTimer(("lease", client, epoch), at))
 
     def recover(self, now: float) -> list[SetTimer]:
         """Leases and deadlines restart in full: while the broker was down they could be neither
@@ -273,6 +278,15 @@ class DurableSessions(DurableRoom):
             self.forget_deadline(OpId(session.client, session.epoch, sequence))
         self._sessions.end(session)
         self._bus.emit(SessionClosed(session.client, session.epoch))
+
+    def depart(self, session: Session) -> None:
+        """A session goes to another broker: here it is over, without an end."""
+        self._cancel(("lease", session.client, session.epoch))
+        self._sessions.end(session)
+
+    def fence(self, session: Session) -> None:
+        """End a session whose client has a newer one."""
+        self._end(session)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sized
 from itertools import islice
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 from motet.errors import (
     InvariantError,
@@ -50,6 +50,14 @@ REFUSED_BEFORE = (
 )
 
 
+class Carried(Protocol):
+    """Publications of a session at its former brokers."""
+
+    carried: int
+    refused: tuple[Refusal, ...]
+    forgotten: int
+
+
 class SoftSessions(SoftRoom):
     concerns = frozenset({Answered, ClientTold, SessionFenced})
 
@@ -64,6 +72,10 @@ class SoftSessions(SoftRoom):
             SubscribeRequest: streams.objection
         }
         """By type of request: the objection to it, for a reason that is not in durable state."""
+        self.redirect: Callable[[int, ClientHello, Output], bool] = lambda *_: False
+        """Whether a client was sent on to the broker that its session has moved to."""
+        self.carried: Callable[[str, str], Carried | None] = lambda *_: None
+        """What a session has brought along from another broker."""
 
     def frames(self) -> Mapping[type, Callable[[int, Any, Any, Output, float], None]]:
         return {
@@ -129,6 +141,11 @@ class SoftSessions(SoftRoom):
                 for sequence in remembered.skipped.get(key, ())
                 if sequence > session.published
             )
+            carried = self.carried(*key)
+            if carried is not None:
+                soft.published = soft.settled = max(soft.published, carried.carried)
+                soft.refused = (*carried.refused, *soft.refused)
+                soft.forgotten = carried.forgotten
 
     # ── timers ───────────────────────────────────────────────────────────────────────────
 
@@ -193,7 +210,11 @@ class SoftSessions(SoftRoom):
         self, connection: int, peer: None, hello: ClientHello, out: Output, now: float
     ) -> None:
         del peer
-        self._check_hello(hello)
+        self.check_hello(hello)
+        if not self.redirect(connection, hello, out):
+            self.greet(connection, hello, out, now)
+
+    def greet(self, connection: int, hello: ClientHello, out: Output, now: float) -> None:
         sessions = self._shared.durable.sessions
         forgotten = sessions.forgotten(hello.client, hello.resume, hello.answered)
         if forgotten:  # our state may be stale, but the client may also be wrong: keep running
@@ -234,7 +255,7 @@ class SoftSessions(SoftRoom):
         out.deliver += [(connection, each) for each in (*session.retold(), *called)]
         self._streams.attach(hello, out, now)
 
-    def _check_hello(self, hello: ClientHello) -> None:
+    def check_hello(self, hello: ClientHello) -> None:
         if hello.version != PROTOCOL_VERSION:
             raise VersionError(
                 f"client speaks version {hello.version}, {self._shared.name} speaks "

@@ -14,11 +14,12 @@ from msgspec import Struct
 from motet.model import Hop, OpId
 from motet.protocol.contract import CancelTimer, SetTimer, TimerKey
 from motet.protocol.routing.messages import RoutingMessage
-from motet.protocol.routing.starts import HERE, broker_of_pubend
-from motet.protocol.routing.state import RoutingState
+from motet.protocol.routing.starts import broker_of_pubend
+from motet.protocol.routing.state import HERE, RoutingState
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over
 from motet.protocol.transactions.messages import (
     Echoed,
+    Engage,
     Letter,
     LetterBody,
     Opening,
@@ -245,7 +246,11 @@ class Courier:
         if towards:
             self.send(towards, Letter(broker, body))
         elif towards == "":
-            self._readers[type(body)](body)
+            home = self._tables.clients.home(body.client) if type(body) is Engage else None
+            if home is not None and home != self.name:  # the client has moved
+                self.post(home, body)
+            else:
+                self._readers[type(body)](body)
 
     def forward(self, letter: Letter, source: Hop) -> None:
         del source

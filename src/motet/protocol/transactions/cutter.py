@@ -16,8 +16,8 @@ from msgspec import Raw
 from motet.model import Filter, OpId, Value, decode_attributes, overlap
 from motet.protocol.room import Objection
 from motet.protocol.routing.messages import Switched
-from motet.protocol.routing.starts import HERE, Starts
-from motet.protocol.routing.state import Entry, RoutingState
+from motet.protocol.routing.starts import Starts
+from motet.protocol.routing.state import HERE, Entry, RoutingState
 from motet.protocol.session.messages import Done
 from motet.protocol.transactions.courier import Courier, Outgoing
 from motet.protocol.transactions.messages import Begun, Decide, Ended, Invite, Opening, Prepare

@@ -1,0 +1,309 @@
+"""The durable half of mobility: the decision, the move along the path, the arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import msgpack
+from msgspec.structs import replace
+
+from motet.model import Hop, OpId
+from motet.model.filters import from_own, to_wire
+from motet.model.ids import is_newer
+from motet.protocol.changes import (
+    ArrivalReported,
+    NeighbourForgotten,
+    PathPassed,
+    Sent,
+    SessionArrived,
+    SessionClosed,
+    SessionDeparted,
+)
+from motet.protocol.delivery.facts import FloorRaised
+from motet.protocol.mobility.facts import MoveDecided
+from motet.protocol.mobility.messages import MoveCommit, MoveDone
+from motet.protocol.mobility.state import (
+    Forwarding,
+    MobilityState,
+    Pins,
+    Transit,
+    Travel,
+    key_of,
+    pinned_by,
+)
+from motet.protocol.room import Bus, DurableRoom, Handler
+from motet.protocol.routing.machine import Routing
+from motet.protocol.routing.messages import ClientGone, Unadvertise, Unsubscribe
+from motet.protocol.routing.relocation import Relocated, Relocation
+from motet.protocol.routing.starts import FARTHEST
+from motet.protocol.session.durable import DurableSessions
+from motet.protocol.session.machine import Sessions
+
+FENCED = Hop("fenced", "")
+"""The source of rows that arrive with a session whose client has a newer one; they end at once."""
+
+
+class DurableMobility(DurableRoom):
+    name = "mobility"
+
+    def __init__(
+        self, bus: Bus, name: str, routing: Routing, sessions: Sessions, requests: DurableSessions
+    ) -> None:
+        self._bus = bus
+        self._broker = name
+        self._routing = routing
+        self._sessions = sessions
+        self._requests = requests
+        self._relocation = Relocation(routing)
+        self.state = MobilityState()
+        self.pins = Pins()
+
+    def facts(self) -> Mapping[type, Handler]:
+        return {MoveDecided: self._decided, FloorRaised: self._floor_raised}
+
+    def reactions(self) -> Mapping[type, Handler]:
+        return {SessionClosed: self._session_closed, NeighbourForgotten: self._forget}
+
+    def messages(self) -> Mapping[type, Callable[[Any, Hop], None]]:
+        return {MoveCommit: self._committed, MoveDone: self._done}
+
+    def image(self) -> bytes:
+        return msgpack.encode(self.state, enc_hook=to_wire) if self.state else b""
+
+    def restore(self, image: bytes) -> None:
+        self.state = msgpack.decode(image, type=MobilityState, dec_hook=from_own)
+        self.pins.renew(self.state.transits.values())
+
+    def leftovers(self) -> list[str]:
+        """What must be gone when all sessions have arrived and everything is acknowledged."""
+        found = [f"{each.commit.client} is in transit" for each in self.state.transits.values()]
+        clients = self._routing.state.clients
+        for client, travel in self.state.travels.items():
+            if self._sessions.current(client, travel.epoch) is None:
+                found.append(f"{client} has no session, but has travelled")
+        for client, forwarding in self.state.forwardings.items():
+            if self._sessions.current(client, forwarding.epoch) is not None:
+                found.append(f"{client} is here, but is sent on to {forwarding.broker}")
+            elif clients.get((client, forwarding.epoch)) == Hop.client(client):
+                found.append(f"{client} is not here, but the routing table says so")
+        return found
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────
+
+    def travel(self, client: str, epoch: str) -> Travel | None:
+        found = self.state.travels.get(client)
+        return found if found is not None and found.epoch == epoch else None
+
+    def forwarding(self, client: str, epoch: str) -> Forwarding | None:
+        """Where a session that was here has gone, while it exists."""
+        found = self.state.forwardings.get(client)
+        if found is None or found.epoch != epoch:
+            return None
+        return found if (client, epoch) in self._routing.state.clients else None
+
+    # ── the source ───────────────────────────────────────────────────────────────────────
+
+    def _decided(self, fact: MoveDecided) -> None:
+        client, epoch, path = fact.client, fact.epoch, fact.path
+        session = self._sessions.current(client, epoch)
+        assert session is not None
+        assert path[0] == self._broker
+        before, after = Hop.client(client), Hop.broker(path[1])
+        state = self._routing.state
+        residues: dict[OpId, OpId] = {}
+        if fact.last:
+            for entry in state.advertisements.from_source(before):
+                residues[entry.id] = OpId(client, epoch, session.grant())
+        travel = self.travel(client, epoch) or Travel(epoch)
+        predecessors = self._still_owed(travel, client, epoch)
+        if fact.last and state.hosted:
+            predecessors[state.hosted] = fact.last
+        subscriptions, advertisements = self._relocation.rows(client, residues)
+        handed = self._requests.hand_out(client, epoch)
+        assert handed is not None
+        commit = MoveCommit(
+            client,
+            epoch,
+            travel.number + 1,
+            path,
+            (client, epoch) in state.clients.durable,
+            handed,
+            subscriptions,
+            advertisements,
+            self._relocation.take_starts(subscriptions),
+            fact.levels,
+            _highest(travel.doubts, fact.doubts),
+            fact.tick,
+            fact.cut,
+            fact.upto,
+            fact.refused,
+            fact.forgotten,
+            fact.carried,
+            predecessors,
+        )
+        self._requests.depart(session)
+        self.state.travels.pop(client, None)
+        self._routing.joins.leave(client)
+        self.state.forwardings[client] = Forwarding(epoch, path[-1], fact.address)
+        self._pass_on(commit, before, after)
+        state.bits.release(before)
+        ops = tuple(each.id for each in subscriptions)
+        self._bus.emit(SessionDeparted(client, epoch, ops))
+
+    def _still_owed(self, travel: Travel, client: str, epoch: str) -> dict[str, int]:
+        """The predecessors of a session whose events may not have arrived everywhere: there are
+        still residues of its advertisements."""
+        homes = {
+            entry.home
+            for entry in self._routing.state.advertisements
+            if entry.id[:2] == (client, epoch) and entry.source != Hop.client(client)
+        }
+        return {p: t for p, t in travel.predecessors.items() if p.rpartition(".")[0] in homes}
+
+    def predecessors(self, client: str, epoch: str) -> dict[str, int]:
+        """What every subscriber must have received before further events of a local client."""
+        travel = self.travel(client, epoch)
+        if travel is None or not travel.predecessors:
+            return {}
+        return self._still_owed(travel, client, epoch)
+
+    # ── the path ─────────────────────────────────────────────────────────────────────────
+
+    def _committed(self, commit: MoveCommit, source: Hop) -> None:
+        path = commit.path
+        at = path.index(self._broker) if self._broker in path else 0
+        neighbours = self._routing.state.bits.neighbours
+        onward = path[at + 1] if at + 1 < len(path) else ""
+        if not at or path[at - 1] != source.name or (onward and onward not in neighbours):
+            self._routing.ignored += 1
+            return
+        heard = {p: t for p, t in self._bus.heard.items() if self._concerns(commit, p)}
+        commit = replace(commit, doubts=_highest(commit.doubts, heard))
+        if onward:
+            self._pass_on(commit, source, Hop.broker(onward))
+        else:
+            self._arrive(commit, source)
+
+    def _concerns(self, commit: MoveCommit, pubend: str) -> bool:
+        if pubend in commit.levels or pubend in commit.doubts:
+            return True
+        home = pubend.rpartition(".")[0]
+        overlapping = self._routing.state.advertisements.overlapping
+        return any(
+            entry.home == home for row in commit.subscriptions for entry in overlapping(row.filter)
+        )
+
+    def _pass_on(self, commit: MoveCommit, before: Hop, after: Hop) -> None:
+        moving = _relocated(commit)
+        transit = Transit(commit, before.name if before.is_broker else "", after.name)
+        self.state.transits[key_of(commit.client, commit.epoch)] = transit
+        self.pins.add(pinned_by(commit))
+        self._bus.carry(self._relocation.turn(moving, before, after))
+        self._bus.emit(Sent(after.name, commit))
+        self._bus.carry(self._relocation.begin(moving))
+
+    def _done(self, done: MoveDone, source: Hop) -> None:
+        transit = self.state.transits.get(key_of(done.client, done.epoch))
+        if transit is None or transit.suc != source.name:
+            return  # repeated after a link has restarted
+        del self.state.transits[key_of(done.client, done.epoch)]
+        self.pins.renew(self.state.transits.values())
+        commit = transit.commit
+        pinned = pinned_by(commit)
+        needless: tuple[OpId, ...] = ()
+        if transit.pre:
+            before = Hop.broker(transit.pre)
+            bit = self._routing.state.bits.bit(before)
+            for op in done.needless:
+                entry = self._routing.state.subscriptions.get(op)
+                if entry is not None:
+                    entry.sent &= ~bit
+            rest = self._relocation.needless(commit.subscriptions, before)
+            needless = (*done.needless, *rest)
+        self._bus.carry(self._relocation.prune(done.needless, source))
+        self._sweep(source.name)
+        self._bus.emit(PathPassed(source.name, pinned))
+        if transit.pre:
+            self._report(commit, transit.pre, needless)
+
+    def _report(self, commit: MoveCommit, pre: str, needless: tuple[OpId, ...]) -> None:
+        self.state.fenced[pre] = None
+        told = MoveDone(commit.client, commit.epoch, commit.number, needless)
+        self._bus.emit(Sent(pre, told))
+        self._bus.emit(ArrivalReported(tuple(pinned_by(commit))))
+
+    def _sweep(self, neighbour: str) -> None:
+        self.state.swept[neighbour] = self._bus.received
+
+    # ── the target ───────────────────────────────────────────────────────────────────────
+
+    def _arrive(self, commit: MoveCommit, source: Hop) -> None:
+        client, epoch = commit.client, commit.epoch
+        state = self._routing.state
+        newest = state.clients.newest(client)
+        moving = _relocated(commit)
+        if newest is not None and is_newer(newest, than=epoch):
+            self._bus.carry(self._relocation.turn(moving, source, FENCED))
+            self._report(commit, source.name, ())
+            for row in commit.advertisements:
+                self._bus.route(Unadvertise(row.id), FENCED)
+            for row in commit.subscriptions:
+                self._bus.route(Unsubscribe(row.id), FENCED)
+            self._bus.route(ClientGone(client, epoch), FENCED)
+            state.bits.release(FENCED)
+            return
+        self.state.forwardings.pop(client, None)
+        travel = self.state.travels[client] = Travel(
+            epoch,
+            commit.number,
+            commit.carried,
+            dict(commit.levels),
+            dict(commit.doubts),
+            dict(commit.predecessors),
+            commit.cut,
+            refused=commit.refused,
+            forgotten=commit.forgotten,
+        )
+        self._requests.take_in(client, epoch, commit.session)
+        if commit.tick < self._routing.starts.next_tick + FARTHEST:
+            self._routing.starts.advance(commit.tick + 1)
+        self._bus.carry(self._relocation.turn(moving, source, Hop.client(client)))
+        self._relocation.give_starts(commit.starts)
+        needless = self._relocation.needless(commit.subscriptions, source)
+        self._report(commit, source.name, needless)
+        self._bus.emit(SessionArrived(client, epoch))
+        self._bus.carry(self._relocation.begin(moving))
+        travel.probe = self._relocation.probe(moving)
+        self._bus.carry(self._routing.take())
+
+    def _floor_raised(self, fact: FloorRaised) -> None:
+        for travel in self.state.travels.values():
+            travel.settle(fact.pubend, fact.upto)
+
+    def _session_closed(self, closed: SessionClosed) -> None:
+        self.state.travels.pop(closed.client, None)
+
+    # ── neighbours ───────────────────────────────────────────────────────────────────────
+
+    def _forget(self, forgotten: NeighbourForgotten) -> None:
+        """The link restarts from scratch; so does the numbering of its control messages."""
+        self.state.fenced.pop(forgotten.neighbour, None)
+        self.state.swept.pop(forgotten.neighbour, None)
+
+
+def _relocated(commit: MoveCommit) -> Relocated:
+    return Relocated(
+        commit.client,
+        commit.epoch,
+        commit.durable,
+        commit.path[0],
+        commit.path[-1],
+        commit.subscriptions,
+        commit.advertisements,
+        commit.upto,
+    )
+
+
+def _highest(known: Mapping[str, int], also: Mapping[str, int]) -> dict[str, int]:
+    return {p: max(known.get(p, 0), also.get(p, 0)) for p in (*known, *also)}

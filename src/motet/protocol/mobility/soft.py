@@ -1,0 +1,735 @@
+"""The soft half of mobility: offers before the decision, and what a client meets around a move.
+
+    waiting ── no request, no transaction, nothing unsettled ──▶ offering
+    offering ── the target accepts ──▶ frozen ── all publications are in the log ──▶ decided
+    any of them ── refused, too late ──▶ the client stays, and what it has sent meanwhile is taken
+
+Requests of a client that wants to move wait here in order, with all publications behind them. If it
+moves, they are dropped: the client sends them again at its new broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from motet.errors import ProtocolError
+from motet.model import Hop
+from motet.model.limits import MAX_CLIENT_ID_CHARS
+from motet.protocol.changes import (
+    ArrivalReported,
+    Grouped,
+    PathPassed,
+    SessionArrived,
+    SessionDeparted,
+)
+from motet.protocol.contract import CancelTimer, Close, Output, SetTimer
+from motet.protocol.delivery.messages import AckUp
+from motet.protocol.delivery.soft import Streams
+from motet.protocol.frames import Frame
+from motet.protocol.link.messages import Control
+from motet.protocol.link.soft import SoftLinks
+from motet.protocol.mobility.durable import DurableMobility
+from motet.protocol.mobility.facts import MoveDecided
+from motet.protocol.mobility.messages import (
+    ArrivalHello,
+    FencedAck,
+    MoveCommit,
+    Moved,
+    MoveOffer,
+    MoveOrder,
+    MoveOrdered,
+    MoveRefusal,
+    MoveReply,
+    MoveRequest,
+)
+from motet.protocol.mobility.state import Travel
+from motet.protocol.room import LISTED, Objection, Peer, SoftRoom
+from motet.protocol.routing.starts import broker_of_pubend
+from motet.protocol.session.messages import ClientHello, Goodbye, Processed, Publish, Ready
+from motet.protocol.session.soft import SoftSessions
+from motet.protocol.session.state import Session
+from motet.protocol.shared import ClientSoft, SharedState
+from motet.protocol.transactions.messages import op_of
+
+OFFER_AGAIN_S = 0.5
+EARLY_S = 1.0
+"""How often a hello of a client that is on its way is examined again."""
+LONGEST_S = 3600.0
+MOST_HELD = 65_536
+"""Frames of one client that wait for its move."""
+PASSING = (Processed, Ready, Goodbye, MoveRequest)
+"""Frames of a client that do not wait for its move."""
+
+
+class Departure(Struct):
+    """A client that wants to move, or must."""
+
+    client: str
+    epoch: str
+    path: tuple[str, ...]
+    until: float
+    connection: int = 0
+    """The client's connection."""
+    number: int = 0
+    """The client's own request; 0: only operators have asked."""
+    orders: list[int] = field(default_factory=list)
+    """Connections of operators that wait for an answer."""
+    phase: str = "waiting"
+    attempt: int = 0
+    """Number of this offer."""
+    address: str = ""
+    missing: tuple[str, ...] = ()
+    """Brokers that the last offer did not reach."""
+    busy: str = ""
+    held: deque[Frame] = field(default_factory=deque)
+
+
+class SoftMobility(SoftRoom):
+    concerns = frozenset({SessionDeparted, SessionArrived, PathPassed, ArrivalReported})
+
+    def __init__(
+        self,
+        shared: SharedState,
+        durable: DurableMobility,
+        streams: Streams,
+        sessions: SoftSessions,
+        links: SoftLinks,
+    ) -> None:
+        self._shared = shared
+        self._durable = durable
+        self._streams = streams
+        self._sessions = sessions
+        self.objectors: list[Callable[[MoveOffer], Objection | None]] = [self._known_here]
+        """Why this broker does not take a client in."""
+        self._departures: dict[str, Departure] = {}
+        self._gates: dict[str, None] = dict.fromkeys(durable.state.travels)
+        """Clients that have arrived and may not publish yet."""
+        self._queues: dict[str, tuple[int, deque[Frame]]] = {}
+        """Of such clients: their connection, and their frames that wait."""
+        self._early: dict[str, tuple[int, ClientHello]] = {}
+        self._attempts = 0
+        self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
+        links.heard = self._heard
+        streams.fenced = self._fence
+        streams.interests.pins = durable.pins
+        streams.arrivals = self._arrivals
+        streams.machine.clients.doubt = self._doubt
+        sessions.redirect = self._redirect
+        sessions.carried = durable.travel
+
+    def frames(self) -> Mapping[type, Callable[[int, Any, Any, Output, float], None]]:
+        return {
+            MoveRequest: self._requested,
+            MoveOrder: self._ordered,
+            MoveOffer: self._offered,
+            MoveReply: self._replied,
+            ArrivalHello: self._arrival_hello,
+            FencedAck: self._fenced_ack,
+        }
+
+    def timers(self) -> Mapping[str, Callable[[Any, Output, float], None]]:
+        return {"move": self._alarm}
+
+    def closings(self) -> Mapping[str, Callable[[int, Peer, Output, float], None]]:
+        return {"operator": self._operator_left, "arriving": self._early_left}
+
+    def account(self) -> dict[str, Any]:
+        state = self._durable.state
+        return {
+            "moves": {
+                "departing": {
+                    name: {"to": each.path[-1], "phase": each.phase, "waits_for": each.busy}
+                    for name, each in islice(sorted(self._departures.items()), LISTED)
+                },
+                "in_transit": {
+                    each.commit.client: {"from": each.commit.path[0], "to": each.commit.path[-1]}
+                    for each in islice(state.transits.values(), LISTED)
+                },
+                "gone_to": {
+                    name: each.broker for name, each in islice(state.forwardings.items(), LISTED)
+                },
+                "arrived": len(state.travels),
+                **self._counts,
+            }
+        }
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────
+
+    def _requested(
+        self, connection: int, peer: Peer, request: MoveRequest, out: Output, now: float
+    ) -> None:
+        known = self._departures.get(peer.name)
+        if known is not None and known.number == request.number:
+            return
+        departure, problem = self._depart(peer.name, request.to, request.timeout_s, now)
+        if departure is None:
+            out.deliver.append((connection, MoveRefusal(request.number, *problem)))
+            return
+        departure.number = request.number
+        self._advance(departure, out, now)
+
+    def _ordered(
+        self, connection: int, peer: None, order: MoveOrder, out: Output, now: float
+    ) -> None:
+        del peer
+        self._shared.peers[connection] = Peer("operator", "")
+        if order.client in self._shared.clients and order.to == self._shared.name:
+            out.deliver.append((connection, MoveOrdered(order.client)))
+            return
+        departure, problem = self._depart(order.client, order.to, order.timeout_s, now)
+        if departure is None:
+            out.deliver.append((connection, MoveOrdered(order.client, *problem)))
+            return
+        departure.orders.append(connection)
+        self._advance(departure, out, now)
+
+    def _depart(
+        self, client: str, to: str, timeout_s: float, now: float
+    ) -> tuple[Departure | None, Objection]:
+        """A departure, or why there can be none."""
+        soft = self._shared.clients.get(client[:MAX_CLIENT_ID_CHARS])
+        if soft is None:
+            text = f"{client!r} has no session at {self._shared.name}"
+            home = self._shared.durable.routing.state.clients.home(client)
+            more = f"; its session is at {home}: ask there" if home else ""
+            return None, Objection("UnknownClient", text + more)
+        path, problem = self._path(to)
+        if problem is not None:
+            return None, problem
+        known = self._departures.get(client)
+        if known is not None and known.path != path:
+            text = f"{client!r} is about to move to {known.path[-1]}; try again when it has moved"
+            return None, Objection("MoveRefused", text)
+        if known is None:
+            if client in self._shared.durable.sinks.state.sinks:
+                text = f"{client!r} is a sink, and its staged files are at {self._shared.name}"
+                return None, Objection("MoveRefused", f"{text}: it stays there")
+            until = now + min(max(timeout_s, 0.0), LONGEST_S)
+            known = Departure(client, soft.epoch, path, until)
+            self._departures[client] = known
+            self._counts["asked"] += 1
+        return known, Objection("", "")
+
+    def _path(self, to: str) -> tuple[tuple[str, ...], Objection | None]:
+        """The brokers on the way to another one, from this one on."""
+        shared = self._shared
+        if shared.config.covering or shared.config.cells or shared.config.mates:
+            why = "covering is on" if shared.config.covering else "it is in a cell, or next to one"
+            text = f"{shared.name} moves no clients, because {why}"
+            return (), Objection("NotOffered", text)
+        if to == shared.name:
+            return (), Objection("MisuseError", f"the client is at {to} already")
+        for pubend, path in shared.durable.routing.state.paths.items():
+            if broker_of_pubend(pubend) == to and path:
+                return (shared.name, *path), None
+        reached = sorted(map(broker_of_pubend, shared.durable.routing.state.paths))
+        known = ", ".join([each for each in reached if each != shared.name][:20]) or "none"
+        text = f"{shared.name} knows no broker {to!r}, or has no route to it; it knows {known}"
+        return (), Objection("UnknownBroker", text)
+
+    # ── before the decision ──────────────────────────────────────────────────────────────
+
+    def stepped(self, out: Output, now: float) -> None:
+        if self._departures:
+            for departure in list(self._departures.values()):
+                self._advance(departure, out, now)
+        if self._gates:
+            for client in list(self._gates):
+                self._open_gate(client, out, now)
+
+    def _advance(self, departure: Departure, out: Output, now: float) -> None:
+        """Look whether the next phase can begin."""
+        session = self._shared.durable.sessions.current(departure.client, departure.epoch)
+        if session is None:
+            self._refuse(departure, Objection("UnknownClient", "its session has ended"), out, now)
+            return
+        if departure.client in self._gates:
+            departure.busy = "its arrival"
+            self._set_alarm(departure, departure.until, out)
+            return
+        self._detain(departure, out)
+        if departure.client not in self._departures:
+            return
+        if self._is_in_transaction(session):
+            text = f"{departure.client!r} takes part in an open transaction; end it, then move"
+            self._refuse(departure, Objection("InTransaction", text), out, now)
+            return
+        departure.busy = self._busy(session)
+        if now >= departure.until:
+            self._too_late(departure, out, now)
+            return
+        if departure.phase == "waiting":
+            if not departure.busy:
+                departure.phase = "offering"
+                self._offer(departure, out, now)
+            else:
+                self._set_alarm(departure, departure.until, out)
+        elif departure.phase == "frozen" and not (
+            departure.busy or self._streams.unlogged.answers(departure.client)
+        ):
+            self._decide(departure, session, out, now)
+
+    def _detain(self, departure: Departure, out: Output) -> None:
+        """Keep the frames of the client's connection. If the client has reconnected, it asks again
+        for its own move; an operator's goes on."""
+        connection = self._shared.clients[departure.client].connection
+        if connection == departure.connection:
+            return
+        self._shared.detained.pop(departure.connection, None)
+        departure.held.clear()
+        if departure.number and departure.connection:
+            departure.number = 0
+            if not departure.orders:
+                self._drop(departure, out)
+                return
+        departure.connection = connection
+        if connection:
+            self._shared.detained[connection] = lambda frame: self._hold(departure, frame)
+
+    def _hold(self, departure: Departure, frame: Frame) -> bool:
+        """Whether a frame must wait for the move."""
+        kind = type(frame)
+        if kind in PASSING:
+            return False
+        if kind is Publish and departure.phase != "frozen" and not departure.held:
+            return False
+        _append(departure.held, frame)
+        return True
+
+    def _is_in_transaction(self, session: Session) -> bool:
+        locals_ = self._shared.durable.transactions.participant.state.locals
+        client = session.client
+        return any(
+            client in local.parts or any(each.client == client for each in local.invitations)
+            for local in locals_.values()
+        )
+
+    def _busy(self, session: Session) -> str:
+        """What a move must wait for; empty: nothing."""
+        durable, client = self._shared.durable, session.client
+        if session.unanswered:
+            return f"{len(session.unanswered)} requests"
+        transactions = durable.transactions
+        if any(op_of(tx).client == client for tx in transactions.coordinator.state.coordinations):
+            return "a transaction that it has begun"
+        staging = transactions.staging() | durable.sinks.publishing()
+        held = transactions.decisions.state.held
+        if client in staging or any(each.op.client == client for each in held):
+            return "a transaction"
+        marks = durable.routing.marks
+        known = (marks.undecided, marks.uncut, marks.unended, durable.routing.starts.forsaken)
+        if any(op.client == client for each in known for op in each):
+            return "a transaction"
+        if transactions.active:
+            own = durable.routing.state.subscriptions.from_source(Hop.client(client))
+            ops = [each.id for each in own]
+            ending = transactions.decisions.ending()
+            if transactions.decisions.beginning(ops) or not ending.isdisjoint(ops):
+                return "a transaction to settle"
+        return ""
+
+    def _offer(self, departure: Departure, out: Output, now: float) -> None:
+        self._attempts += 1
+        departure.attempt = self._attempts
+        path = departure.path
+        offer = MoveOffer(departure.client, departure.epoch, departure.attempt, path)
+        departure.missing = self._send_on(path[1], offer, out)
+        self._set_alarm(departure, min(now + OFFER_AGAIN_S, departure.until), out)
+
+    def _send_on(
+        self, neighbour: str, frame: MoveOffer | MoveReply, out: Output
+    ) -> tuple[str, ...]:
+        """Returns the neighbour if it is not connected."""
+        link = self._shared.links.get(neighbour)
+        if link is None or not link.up:
+            return (neighbour,)
+        out.send.append((link.soft.connection, frame))
+        return ()
+
+    def _offered(
+        self, connection: int, peer: Peer, offer: MoveOffer, out: Output, now: float
+    ) -> None:
+        del connection, now
+        name, path = self._shared.name, offer.path
+        at = path.index(name) if name in path else 0
+        if not at or path[at - 1] != peer.name or len(set(path)) != len(path):
+            return
+        reply = MoveReply(offer.client, offer.epoch, offer.number, path)
+        _, problem = self._path(path[0])
+        if self._shared.durable.routing.state.unsure:
+            reply = replace(reply, missing=(name,))
+        elif problem is not None:
+            reply = replace(reply, error=problem.error, text=problem.text)
+        elif at + 1 < len(path):
+            missing = self._send_on(path[at + 1], offer, out)
+            if not missing:
+                return
+            reply = replace(reply, missing=missing)
+        else:
+            for objects in self.objectors:
+                objection = objects(offer)
+                if objection is not None:
+                    reply = replace(reply, error=objection.error, text=objection.text)
+                    break
+            else:
+                reply = replace(reply, address=self._shared.address or name)
+        self._send_on(peer.name, reply, out)
+
+    def _known_here(self, offer: MoveOffer) -> Objection | None:
+        session = self._shared.durable.sessions.get(offer.client)
+        if session is None:
+            return None
+        text = f"{self._shared.name} has another session of {offer.client!r}"
+        return Objection("MoveRefused", text)
+
+    def _replied(
+        self, connection: int, peer: Peer, reply: MoveReply, out: Output, now: float
+    ) -> None:
+        del connection
+        name, path = self._shared.name, reply.path
+        at = path.index(name) if name in path else len(path)
+        if at + 1 >= len(path) or path[at + 1] != peer.name:
+            return
+        if at:
+            self._send_on(path[at - 1], reply, out)
+            return
+        departure = self._departures.get(reply.client)
+        if (
+            departure is None
+            or departure.phase != "offering"
+            or (departure.epoch, departure.attempt) != (reply.epoch, reply.number)
+        ):
+            return
+        if reply.error:
+            text = f"{path[-1]} does not take {reply.client!r}: {reply.text}"
+            self._refuse(departure, Objection(reply.error, text), out, now)
+        elif reply.missing:
+            departure.missing = reply.missing
+        else:
+            departure.phase = "frozen"
+            departure.address = reply.address
+            self._set_alarm(departure, departure.until, out)
+            self._advance(departure, out, now)
+
+    def _too_late(self, departure: Departure, out: Output, now: float) -> None:
+        to = departure.path[-1]
+        if departure.phase == "offering":
+            missing = departure.missing or (to,)
+            text = f"{', '.join(missing)} did not answer in time; {departure.client!r} stays"
+            self._refuse(departure, Objection("NotEffective", text), out, now, missing)
+        else:
+            waited = departure.busy or "its publications to reach the log"
+            text = f"{departure.client!r} waited for {waited} for too long; try again later"
+            self._refuse(departure, Objection("MoveRefused", text), out, now)
+
+    def _refuse(
+        self,
+        departure: Departure,
+        problem: Objection,
+        out: Output,
+        now: float,
+        missing: tuple[str, ...] = (),
+    ) -> None:
+        """The client stays: take what it has sent meanwhile."""
+        self._counts["refused"] += 1
+        soft = self._shared.clients.get(departure.client)
+        connection = soft.connection if soft is not None else 0
+        if departure.number and connection and connection == departure.connection:
+            refusal = MoveRefusal(departure.number, *problem, missing)
+            out.deliver.append((connection, refusal))
+        for order in departure.orders:
+            out.deliver.append((order, MoveOrdered(departure.client, *problem, missing)))
+        self._drop(departure, out)
+        if connection and connection == departure.connection:
+            self._replay(connection, departure.held, out, now)
+
+    def _drop(self, departure: Departure, out: Output) -> None:
+        self._departures.pop(departure.client, None)
+        self._shared.detained.pop(departure.connection, None)
+        out.timers.append(CancelTimer(("move", "offer", departure.client)))
+
+    def _replay(self, connection: int, held: Iterable[Frame], out: Output, now: float) -> None:
+        for frame in list(held):
+            if connection not in self._shared.peers:
+                return  # it was expelled
+            self._shared.receive(connection, frame, out, now)
+
+    def _set_alarm(self, departure: Departure, at: float, out: Output) -> None:
+        out.timers.append(SetTimer(("move", "offer", departure.client), at))
+
+    def _alarm(self, key: tuple[str, str, str], out: Output, now: float) -> None:
+        _, kind, client = key
+        if kind == "early":
+            self._look_at_early(client, out, now)
+            return
+        departure = self._departures.get(client)
+        if departure is None:
+            return
+        if now >= departure.until:
+            self._too_late(departure, out, now)
+        elif departure.phase == "offering":
+            self._offer(departure, out, now)
+
+    # ── the decision ─────────────────────────────────────────────────────────────────────
+
+    def _decide(self, departure: Departure, session: Session, out: Output, now: float) -> None:
+        durable, streams = self._shared.durable, self._streams
+        client, epoch = departure.client, departure.epoch
+        soft = self._shared.clients[client]
+        clients = streams.machine.clients
+        own = durable.routing.state.subscriptions.from_source(Hop.client(client))
+        levels = clients.levels(client)
+        concerned = dict.fromkeys((*levels, *self._pubends_for(each.filter for each in own)))
+        doubts = {p: tick for p in concerned if (tick := streams.machine.frontier(p))}
+        given = clients.given(client) if session.total_order else 0
+        last = streams.owed_of(client, epoch)
+        fact = MoveDecided(
+            client,
+            epoch,
+            departure.path,
+            departure.address,
+            levels,
+            doubts,
+            max(streams.last_tick, given),
+            durable.transactions.cutter.state.last_cut[0],
+            soft.published,
+            last,
+            0 if last else max(streams.last_tick, 1),
+            soft.refused,
+            soft.forgotten,
+        )
+        self._drop(departure, out)
+        self._counts["done"] += 1
+        self._shared.journal(fact, out, now)
+        for order in departure.orders:
+            out.deliver.append((order, MoveOrdered(client)))
+
+    def _pubends_for(self, filters: Iterable[Any]) -> list[str]:
+        """The pubends that subscriptions with these filters may receive from."""
+        state = self._shared.durable.routing.state
+        homes: dict[str, None] = {}
+        for each in filters:
+            for entry in state.advertisements.overlapping(each):
+                homes[entry.home] = None
+        return [pubend for pubend in state.pubends if broker_of_pubend(pubend) in homes]
+
+    def _heard(self, control: Control) -> dict[str, int]:
+        """The highest ticks heard of, for moves in a control frame."""
+        commits = [each for each in control.messages if type(each) is MoveCommit]
+        if not commits:
+            return {}
+        found: dict[str, int] = {}
+        for commit in commits:
+            overlapping = self._pubends_for(row.filter for row in commit.subscriptions)
+            for pubend in (*commit.levels, *commit.doubts, *overlapping):
+                tick = self._streams.machine.frontier(pubend)
+                if tick:
+                    found[pubend] = tick
+        return found
+
+    def changed(self, changes: Grouped, out: Output, now: float) -> None:
+        for departed in changes.get(SessionDeparted, ()):
+            self._departed(departed, out, now)
+        for arrived in changes.get(SessionArrived, ()):
+            self._arrived(arrived, out, now)
+        for passed in changes.get(PathPassed, ()):
+            self._counts["passed"] += 1
+            self._streams.again(passed.neighbour, passed.pinned, out, now)
+        for reported in changes.get(ArrivalReported, ()):
+            self._streams.repeat(reported.pubends, out, now)
+
+    def _departed(self, departed: SessionDeparted, out: Output, now: float) -> None:
+        client = departed.client
+        forwarding = self._durable.state.forwardings[client]
+        connection = self._shared.clients[client].connection
+        self._close_gate(client)
+        if connection:
+            self._shared.detained.pop(connection, None)
+            self._shared.unbind(connection)
+            out.deliver.append((connection, Moved(forwarding.broker, forwarding.address)))
+            out.close.append(Close(connection, "", f"moved to {forwarding.broker}"))
+        self._streams.depart(client, departed.epoch, departed.ended, out, now)
+        del self._shared.clients[client]
+
+    # ── at the target, and after the move ────────────────────────────────────────────────
+
+    def _arrived(self, arrived: SessionArrived, out: Output, now: float) -> None:
+        client, epoch = arrived.client, arrived.epoch
+        travel = self._durable.travel(client, epoch)
+        if travel is None:
+            return  # it has ended with its arrival
+        self._counts["arrived"] += 1
+        soft = ClientSoft(epoch, published=travel.carried, settled=travel.carried)
+        soft.refused, soft.forgotten = travel.refused, travel.forgotten
+        self._shared.clients[client] = soft
+        self._streams.arrive(client, out, now)
+        self._gates[client] = None
+        if client in self._early:
+            out.timers.append(SetTimer(("move", "early", client), now))
+
+    def _arrivals(self) -> Iterable[tuple[str, Mapping[str, int], Iterable[str]]]:
+        """Clients that have arrived, with their levels, and the pubends where they may have started
+        without us knowing."""
+        for client, travel in self._durable.state.travels.items():
+            yield client, travel.levels, travel.unclear
+
+    def _doubt(self, client: str, pubend: str) -> int:
+        travels = self._durable.state.travels
+        if not travels:
+            return 0
+        travel = travels.get(client)
+        return travel.doubts.get(pubend, 0) if travel is not None else 0
+
+    def _redirect(self, connection: int, hello: ClientHello, out: Output) -> bool:
+        """Send a client on that comes to the broker where its session was."""
+        forwarding = self._durable.state.forwardings.get(hello.client)
+        if forwarding is None or hello.client in self._shared.clients:
+            return False
+        clients = self._shared.durable.routing.state.clients
+        if clients.newest(hello.client) != forwarding.epoch:
+            return False
+        adopts = hello.resume is None and hello.keep_s > 0
+        if hello.resume != forwarding.epoch and not (
+            adopts and (hello.client, forwarding.epoch) in clients.durable
+        ):
+            return False
+        out.deliver.append((connection, Moved(forwarding.broker, forwarding.address)))
+        out.close.append(Close(connection, "", f"moved to {forwarding.broker}"))
+        return True
+
+    def _arrival_hello(
+        self, connection: int, peer: None, frame: ArrivalHello, out: Output, now: float
+    ) -> None:
+        del peer
+        hello = frame.hello
+        self._sessions.check_hello(hello)
+        self._early.pop(hello.client, None)
+        if self._is_on_its_way(hello):
+            self._early[hello.client] = (connection, hello)
+            self._shared.peers[connection] = Peer("arriving", hello.client)
+            out.timers.append(SetTimer(("move", "early", hello.client), now + EARLY_S))
+            return
+        self._sessions.greet(connection, hello, out, now)
+
+    def _is_on_its_way(self, hello: ClientHello) -> bool:
+        clients = self._shared.durable.routing.state.clients
+        epoch = hello.resume or clients.newest(hello.client)
+        if epoch is None or self._shared.durable.sessions.current(hello.client, epoch) is not None:
+            return False
+        forwarding = self._durable.state.forwardings.get(hello.client)
+        if forwarding is not None and forwarding.epoch == epoch:
+            return False
+        if not hello.resume and (hello.client, epoch) not in clients.durable:
+            return False
+        return (hello.client, epoch) in clients and clients.newest(hello.client) == epoch
+
+    def _look_at_early(self, client: str, out: Output, now: float) -> None:
+        connection, hello = self._early.get(client, (0, None))
+        if hello is None:
+            return
+        if self._is_on_its_way(hello):
+            out.timers.append(SetTimer(("move", "early", client), now + EARLY_S))
+            return
+        del self._early[client]
+        del self._shared.peers[connection]
+        self._sessions.greet(connection, hello, out, now)
+
+    def _early_left(self, connection: int, peer: Peer, out: Output, now: float) -> None:
+        del out, now
+        if self._early.get(peer.name, (0, None))[0] == connection:
+            del self._early[peer.name]
+
+    def _operator_left(self, connection: int, peer: Peer, out: Output, now: float) -> None:
+        del peer, out, now
+        for departure in self._departures.values():
+            if connection in departure.orders:
+                departure.orders.remove(connection)
+
+    # ── the gate of a publisher ──────────────────────────────────────────────────────────
+
+    def _open_gate(self, client: str, out: Output, now: float) -> None:
+        """A client that has arrived may publish when all subscriptions are known here, and when our
+        pubend has cut for every decision that its former one had cut for."""
+        soft = self._shared.clients.get(client)
+        travel = self._durable.state.travels.get(client)
+        if soft is None or travel is None:
+            self._close_gate(client)
+            return
+        if not self._may_publish(travel):
+            self._hold_at_gate(client, soft.connection)
+            return
+        predecessors = self._durable.predecessors(client, travel.epoch)
+        if predecessors:
+            self._streams.precede(client, predecessors, out, now)
+        connection, queue = self._close_gate(client)
+        if connection == soft.connection:
+            self._replay(connection, queue, out, now)
+
+    def _hold_at_gate(self, client: str, connection: int) -> None:
+        known, _ = self._queues.get(client, (0, None))
+        if known == connection:
+            return
+        self._shared.detained.pop(known, None)
+        queue: deque[Frame] = deque()
+        self._queues[client] = (connection, queue)
+
+        def hold(frame: Frame) -> bool:
+            if type(frame) in PASSING:
+                return False
+            _append(queue, frame)
+            return True
+
+        if connection:
+            self._shared.detained[connection] = hold
+
+    def _close_gate(self, client: str) -> tuple[int, deque[Frame]]:
+        """Returns the connection of a client that waited, and its frames."""
+        self._gates.pop(client, None)
+        connection, queue = self._queues.pop(client, (0, deque()))
+        self._shared.detained.pop(connection, None)
+        return connection, queue
+
+    def _may_publish(self, travel: Travel) -> bool:
+        durable = self._shared.durable
+        if not self._streams.begun or durable.routing.state.unsure:
+            return False
+        if travel.probe is not None and travel.probe in durable.routing.state.waits:
+            return False
+        transactions = durable.transactions
+        if transactions.decisions.state.number < travel.cut:
+            return False
+        touched = transactions.cutter.state.touched.values()
+        return all(each.decide.number > travel.cut for each in touched)
+
+    # ── acknowledgements around a move ───────────────────────────────────────────────────
+
+    def _fence(self, neighbour: str, ack: AckUp) -> Frame:
+        if neighbour not in self._durable.state.fenced:
+            return ack
+        return FencedAck(self._shared.links[neighbour].ledger.record.sent, ack)
+
+    def _fenced_ack(
+        self, connection: int, peer: Peer, frame: FencedAck, out: Output, now: float
+    ) -> None:
+        del connection
+        received = self._shared.links[peer.name].ledger.record.received
+        if self._durable.state.swept.get(peer.name, 0) <= frame.after <= received:
+            self._streams.received(peer.name, frame.ack, out, now)
+
+    def validate(self) -> None:
+        for client, departure in self._departures.items():
+            assert departure.client == client
+        for connection in self._shared.detained:
+            assert connection in self._shared.peers
+
+
+def _append(queue: deque[Frame], frame: Frame) -> None:
+    if len(queue) >= MOST_HELD:
+        raise ProtocolError(f"more than {MOST_HELD} frames were sent during a move")
+    queue.append(frame)

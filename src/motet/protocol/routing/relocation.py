@@ -1,0 +1,243 @@
+"""Relocation: the rows of a moving client, re-pointed along the path from its old broker to its
+new one.
+
+The path is A = b0 … bk = B. At every broker on it the rows come from the previous hop before the
+move, and from the next one after it; at A the previous hop is the client, at B the next one is.
+Off the path nothing changes, except whose log an advertisement's events are in (`Rehome`).
+
+Subscriptions that an advertisement attracts travel ahead of the move on the same link, so they are
+all at B when it arrives. Starts are told behind it: then they find the rows re-pointed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from msgspec import Struct
+
+from motet.model import Hop, OpId
+from motet.protocol.changes import AdvertisementRetired, Changes
+from motet.protocol.routing.machine import RETIRED, Routing
+from motet.protocol.routing.messages import (
+    ClientHere,
+    MovingRow,
+    MovingStarts,
+    Unsubscribe,
+)
+from motet.protocol.routing.state import Entry
+
+T = TypeVar("T")
+
+
+class Relocated(Struct, frozen=True):
+    """What moves, from the broker `former` to the broker `home`. Without residues, `upto` is the
+    tick of the former pubend up to which all events have arrived."""
+
+    client: str
+    epoch: str
+    durable: bool
+    former: str
+    home: str
+    subscriptions: tuple[MovingRow, ...]
+    advertisements: tuple[MovingRow, ...]
+    upto: int
+
+
+class Relocation:
+    """Changed tables are reported like those of `Routing`; a caller passes all changes on."""
+
+    def __init__(self, routing: Routing) -> None:
+        self._routing = routing
+        self._state = routing.state
+
+    # ── at the source ────────────────────────────────────────────────────────────────────
+
+    def rows(
+        self, client: str, residues: Mapping[OpId, OpId]
+    ) -> tuple[tuple[MovingRow, ...], tuple[MovingRow, ...]]:
+        """The subscriptions and advertisements of a local client; `residues` names the copies that
+        some of its advertisements leave."""
+        state, source = self._state, Hop.client(client)
+        subscriptions = state.subscriptions.from_source(source)
+        advertisements = state.advertisements.from_source(source)
+        return (
+            tuple(MovingRow(each.id, each.filter, each.ended) for each in subscriptions),
+            tuple(
+                MovingRow(each.id, each.filter, residue=residues.get(each.id))
+                for each in advertisements
+            ),
+        )
+
+    def take_starts(self, subscriptions: Iterable[MovingRow]) -> MovingStarts:
+        """Remove what is known of the starts of leaving subscriptions, and return it."""
+        starts, awaited = self._routing.starts, self._routing.joins.awaited
+        ops = [each.id for each in subscriptions]
+
+        def ticks(
+            known: Mapping[OpId, Mapping[str, int]],
+        ) -> tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]:
+            return tuple((op, tuple(known[op].items())) for op in ops if op in known)
+
+        def names(
+            known: Mapping[OpId, Mapping[str, None]],
+        ) -> tuple[tuple[OpId, tuple[str, ...]], ...]:
+            return tuple((op, tuple(known[op])) for op in ops if op in known)
+
+        found = MovingStarts(
+            ticks(starts.known),
+            names(starts.tentative),
+            ticks(starts.ends),
+            ticks(starts.lapsed),
+            names(starts.severed),
+            ticks(awaited),
+        )
+        for op in ops:
+            starts.forget(op)
+            awaited.pop(op, None)
+        return found
+
+    # ── at every broker on the path ──────────────────────────────────────────────────────
+
+    def turn(self, moving: Relocated, before: Hop, after: Hop) -> Changes:
+        """Re-point all rows. Call `begin` after the move has been passed on."""
+        state, routing = self._state, self._routing
+        came, goes = self._bit(before), self._bit(after)
+        clients = state.clients
+        clients.hear(ClientHere(moving.client, moving.epoch, moving.durable), after)
+        clients.set_home(moving.client, moving.epoch, moving.home)
+        for row in moving.subscriptions:
+            entry = state.subscriptions.get(row.id)
+            if entry is None:
+                entry = state.subscriptions.add(row.id, row.filter, after, ended=row.ended)
+                routing.marks.subscribed(entry)
+            else:
+                state.subscriptions.turn(entry, after)
+            entry.sent = (entry.sent | came) & ~goes
+        for row in moving.advertisements:
+            self._turn_advertisement(row, moving, before, after)
+        return routing.take()
+
+    def _turn_advertisement(
+        self, row: MovingRow, moving: Relocated, before: Hop, after: Hop
+    ) -> None:
+        state, routing = self._state, self._routing
+        entry = state.advertisements.get(row.id)
+        if entry is None:
+            entry = state.advertisements.add(row.id, row.filter, after)
+        else:
+            state.advertisements.turn(entry, after)
+        came, goes = self._bit(before), self._bit(after)
+        entry.sent = (entry.sent | came) & ~goes
+        entry.home = moving.home
+        if row.residue is not None:
+            self._leave_residue(row, moving.former, before)
+        else:
+            moving_ops = frozenset(each.id for each in moving.subscriptions)
+            self._lift(entry, moving.former, moving.upto)
+            gone = Entry(entry.id, entry.filter, before, entry.key, home=moving.former)
+            if before.is_broker:
+                routing.withdraw_unsupported(gone, keep=moving_ops)
+            else:
+                routing.starts.end(gone, all_hops=True)
+        others = state.bits.all_neighbours & ~came & ~goes
+        routing.rehome(row, moving.home, moving.former, moving.upto, others)
+        if after.is_broker:
+            routing.attract(entry)
+
+    def _leave_residue(self, row: MovingRow, former: str, before: Hop) -> None:
+        """A retired copy of an advertisement stays at the former broker, so that events owed from
+        there keep their routes."""
+        state, residue = self._state, row.residue
+        assert residue is not None
+        if residue in state.advertisements:
+            return
+        source = before if before.is_broker else RETIRED
+        entry = state.advertisements.add(residue, row.filter, source, home=former)
+        entry.sent = state.bits.all_neighbours & ~self._bit(before)
+        if source is RETIRED:
+            state.retired[residue] = None
+            self._routing.report(AdvertisementRetired(residue))
+
+    def _lift(self, entry: Entry, former: str, upto: int) -> None:
+        gone = Entry(entry.id, entry.filter, entry.source, entry.key, home=former)
+        self._routing.joins.expect_less(gone, upto)
+        if self._routing.starts.known:
+            self._routing.starts.lift(gone, upto)
+
+    def begin(self, moving: Relocated) -> Changes:
+        """Tell neighbours of subscriptions that they should have by now, and start those that are
+        due at our own pubend."""
+        state, routing = self._state, self._routing
+        for row in moving.subscriptions:
+            entry = state.subscriptions.get(row.id)
+            if entry is None:
+                continue
+            towards = state.advertisements.overlapping_hops(entry.filter)
+            towards &= state.bits.all_neighbours & ~entry.sent & ~self._bit(entry.source)
+            for neighbour in state.bits.names(towards):
+                routing.pass_on(entry, neighbour, echo=False)
+            routing.starts.start(entry)
+            if routing.joins.merges(entry):
+                routing.await_all(entry)
+        for row in moving.advertisements:
+            advertised = state.advertisements.get(row.id)
+            if advertised is not None and not advertised.source.is_broker:
+                routing.starts.start_attracted(advertised)
+        return routing.take()
+
+    # ── at the target ────────────────────────────────────────────────────────────────────
+
+    def give_starts(self, moving: MovingStarts) -> None:
+        """Subscriptions of a client have arrived: take over what is known of their starts."""
+        starts = self._routing.starts
+        starts.known.update(_dicts(moving.known))
+        starts.tentative.update((op, dict.fromkeys(names)) for op, names in moving.tentative)
+        starts.ends.update(_dicts(moving.ends))
+        starts.lapsed.update(_dicts(moving.lapsed))
+        starts.severed.update((op, dict.fromkeys(names)) for op, names in moving.severed)
+        self._routing.joins.awaited.update(_dicts(moving.awaited))
+
+    def probe(self, moving: Relocated) -> OpId | None:
+        """Ask the neighbours from which somebody wants the client's events. When they have echoed,
+        all clients in total order that want them have asked for their starts."""
+        state = self._state
+        towards = 0
+        for row in moving.advertisements:
+            towards |= state.subscriptions.overlapping_hops(row.filter)
+        towards &= state.bits.all_neighbours
+        return self._routing.obligations.probe_arrival(towards) if towards else None
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────
+
+    def needless(self, subscriptions: Iterable[MovingRow], before: Hop) -> tuple[OpId, ...]:
+        """The rows that this broker does not need at the previous one: nobody advertises for them
+        there. They count as removed there."""
+        state, bit = self._state, self._bit(before)
+        advertised = state.advertisements.overlapping_hops
+        found: list[OpId] = []
+        for row in subscriptions:
+            entry = state.subscriptions.get(row.id)
+            if entry is None or entry.source == before or not entry.sent & bit:
+                continue
+            if not advertised(entry.filter) & bit:
+                entry.sent &= ~bit
+                found.append(row.id)
+        return tuple(found)
+
+    def prune(self, needless: Iterable[OpId], after: Hop) -> Changes:
+        """Remove rows that the next broker does not need here."""
+        for op in needless:
+            entry = self._state.subscriptions.get(op)
+            if entry is not None and entry.source == after:
+                self._routing.unsubscribe(Unsubscribe(op), after)
+        return self._routing.take()
+
+    def _bit(self, hop: Hop) -> int:
+        return self._state.bits.bit(hop) if hop.is_broker else 0
+
+
+def _dicts(
+    rows: Iterable[tuple[OpId, tuple[tuple[str, int], ...]]],
+) -> Iterable[tuple[OpId, dict[str, int]]]:
+    return ((op, dict(ticks)) for op, ticks in rows)
