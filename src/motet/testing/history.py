@@ -128,6 +128,11 @@ class Spans:
             self._starts.append(since)
             self._ends.append(until)
 
+    def end_of(self, since: float, until: float) -> float:
+        """`until`, or the end of the last interval that overlaps this one."""
+        found = (e for s, e in zip(self._starts, self._ends, strict=True) if s <= until)
+        return max([until, *(end for end in found if end >= since)])
+
     def meets(self, since: float, until: float) -> bool:
         """Does any interval overlap this one?"""
         first = bisect_left(self._ends, since)
@@ -251,6 +256,8 @@ class History:
     """Instances that were killed, so that answers cannot reach them."""
     stays: Stays = field(default_factory=Stays)
     """Where brokers have had sessions, if clients move."""
+    travels: Places = field(default_factory=Places)
+    """By instance: from when a client was sent to another broker until it was welcomed."""
     moves: list[MoveRecord] = field(default_factory=list)
     orders: list[OrderRecord] = field(default_factory=list)
     places: dict[tuple[str, str], str] = field(default_factory=dict)

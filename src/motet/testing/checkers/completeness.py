@@ -103,6 +103,7 @@ class _CompletenessCheck:
         ]
         path = history.tree.span(homes)
         latest = sent_at + (len(path) + 1) * history.hop_s
+        latest = history.travels[operation.session.instance].end_of(sent_at, latest)
         if operation.ended_at <= latest:
             return False
         disturbed = history.disturbed
