@@ -105,7 +105,6 @@ class Cluster:
         self.epochs: set[str] = set()
         self.validated = 0
         self.replayed = 0
-        self.copies = 0
         self.effective = effective.Checker(self.history, self.tables_of)
         self.clients: list[SimulatedClient] = []
         self.lasting = Lasting(self, seed)
@@ -374,6 +373,7 @@ class Cluster:
     def kill_broker(self, broker: SimulatedBroker) -> None:
         self.trace.note(self.agenda.now, f"{broker.name} dies")
         self.history.disturbed[broker.name].begin(self.agenda.now)
+        self.whereabouts.copies.down(broker.name)
         broker.kill()
 
     def broken(self, name: str, given: Input | str, problem: Exception) -> None:

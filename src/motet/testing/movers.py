@@ -18,6 +18,7 @@ from motet.protocol.frames import Frame
 from motet.protocol.mobility.messages import MoveOrder, MoveOrdered
 from motet.protocol.session.facts import SessionEnded
 from motet.protocol.session.messages import Farewell
+from motet.testing.checkers import copies
 from motet.testing.history import MoveRecord, OrderRecord
 from motet.testing.topology import edge_of
 from motet.testing.transport import Connection, End
@@ -312,40 +313,38 @@ class Moving:
 
 
 class Whereabouts:
-    """Watches where brokers have sessions. At most one may have a session at any time."""
+    """Watches where brokers have sessions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._hosted: dict[str, dict[tuple[str, str], None]] = {}
+        self._known: dict[str, dict[tuple[str, str], None]] = {}
+        self.copies = copies.Checker()
+
+    def home_of(self, client: str) -> str | None:
+        """The broker that has a session of this client."""
+        homes = (b for b, known in self._known.items() if any(c == client for c, _ in known))
+        return next(homes, None)
 
     def look(self, broker: SimulatedBroker, out: Output | None = None) -> None:
         """A broker has started, or has written facts."""
         assert broker.core is not None
-        before = self._hosted.get(broker.name, {})
+        before = self._known.get(broker.name, {})
         now = dict.fromkeys((s.client, s.epoch) for s in broker.core.durable.sessions)
-        self._hosted[broker.name] = now
+        if now == before and out is not None:
+            return
+        self._known[broker.name] = now
+        self.copies.look(broker.name, now, self._cluster.agenda.now)
         facts = [fact.body for fact in out.persist] if out is not None else []
         ended = {(f.client, f.epoch) for f in facts if isinstance(f, SessionEnded)}
         for session in before:
-            if session not in now:
-                self._gone(broker, session, ended=session in ended)
+            if session not in now and session not in ended:
+                self._gone(broker, session)
         for session in now:
             if session not in before:
                 self._here(broker, session)
 
-    def home_of(self, client: str) -> str | None:
-        """The broker that has a session of this client."""
-        homes = (b for b, hosted in self._hosted.items() if any(c == client for c, _ in hosted))
-        return next(homes, None)
-
     def _here(self, broker: SimulatedBroker, session: tuple[str, str]) -> None:
         cluster, at = self._cluster, self._cluster.agenda.now
-        for name, hosted in self._hosted.items():
-            other = cluster.brokers[name]
-            if other is not broker and other.core is not None and session in hosted:
-                text = f"{'/'.join(session)} is at {name} and, at {at:.4f} s, at {broker.name}"
-                cluster.history.odd("copies", text)
-        cluster.copies += 1
         stays = cluster.history.stays[session]
         if stays and stays[-1].broker == broker.name:
             stays[-1].left_at = inf  # a crash has undone that it left, or that it had not arrived
@@ -355,7 +354,7 @@ class Whereabouts:
             cluster.lasting.arrived(session, broker)
         stays.append(Stay(broker.name, min(stays[-1].left_at, at) if stays else -inf))
 
-    def _gone(self, broker: SimulatedBroker, session: tuple[str, str], *, ended: bool) -> None:
+    def _gone(self, broker: SimulatedBroker, session: tuple[str, str]) -> None:
         stays = self._cluster.history.stays[session]
-        if not ended and stays and stays[-1].broker == broker.name:
+        if stays and stays[-1].broker == broker.name:
             stays[-1].left_at = min(stays[-1].left_at, self._cluster.agenda.now)

@@ -24,7 +24,7 @@ from motet.matching.python_index import surely_covers
 from motet.protocol.delivery import machine as delivery_machine
 from motet.protocol.link import machine as link_machine
 from motet.testing.bugs.catalogue import MUTATIONS, Patch, patched, planted
-from motet.testing.checkers import convergence, routing
+from motet.testing.checkers import convergence, copies, moves, routing
 from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.result import BrokerState, CheckResult
 from motet.testing.cluster import Cluster
@@ -203,6 +203,7 @@ def _verdicts(cluster: Cluster) -> list[CheckResult]:
         *_tables(cluster),
         *(checker.check(history) for checker in CHECKERS),
         cluster.effective.verdict,
+        cluster.whereabouts.copies.verdict,
         CheckResult("replay", cluster.replayed),
         CheckResult("invariants", cluster.validated),
         CheckResult("settles", 1),
@@ -215,7 +216,17 @@ def _tables(cluster: Cluster) -> list[CheckResult]:
         if broker.core is None:
             return []  # the run ended early, and says so itself
         cores[name] = broker.core
-    return [routing.check(cluster.history, cores), convergence.check(cores)]
+    history, found = cluster.history, [convergence.check(cores)]
+    if cluster.plan.move_s:
+        leftovers = {name: _leftovers(core) for name, core in cores.items()}
+        found += [copies.check(history, cores), moves.check_rest(leftovers)]
+    return [routing.check(history, cores), *found]
+
+
+def _leftovers(core: BrokerState) -> Iterable[str]:
+    """What a broker keeps of moves."""
+    room = getattr(core, "mobility", None)
+    return () if room is None else room.leftovers()
 
 
 def _oddities(cluster: Cluster) -> list[CheckResult]:
