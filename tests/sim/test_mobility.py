@@ -7,7 +7,7 @@ import pytest
 from motet.testing.simulation import OF_MOVES, crash_everywhere, run_seeds
 
 SEEDS = range(1000, 1016)
-pytestmark = pytest.mark.skip(reason="brokers do not move clients yet")
+pytestmark = pytest.mark.soak  # until brokers move clients
 
 
 @pytest.mark.parametrize("profile", ["moves", "mobility"])

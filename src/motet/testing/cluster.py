@@ -30,7 +30,7 @@ from motet.testing.clock import Agenda
 from motet.testing.durable_clients import Lasting
 from motet.testing.faults import FaultMenu, Mishaps, Rewiring
 from motet.testing.history import History, OpeningRecord, finish
-from motet.testing.movers import Moving, Whereabouts
+from motet.testing.movers import Relocations, Whereabouts
 from motet.testing.topology import Tree, edge_of
 from motet.testing.trace import Trace
 from motet.testing.transactions import Dealing
@@ -125,7 +125,7 @@ class Cluster:
         self.mishaps = Mishaps(self)
         self.rewiring = Rewiring(self, seed)
         self.dealing = Dealing(self, seed)
-        self.moving = Moving(self, seed)
+        self.relocations = Relocations(self, seed)
         self.whereabouts = Whereabouts(self)
         self.acting = True
 
@@ -175,7 +175,7 @@ class Cluster:
         self.mishaps.begin()
         self.rewiring.begin()
         self.dealing.begin()
-        self.moving.begin()
+        self.relocations.begin()
         self.agenda.run(self.plan.chaos_s)
         self.trace.note(self.agenda.now, "faults stop, links heal")
         self.mishaps.stop()

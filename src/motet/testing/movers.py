@@ -195,7 +195,7 @@ class Operator:
         self.record.lost = self.record.lost or not self.record.answers
 
 
-class Moving:
+class Relocations:
     """Draws moves. Uses a random generator of its own, so that a seed's other draws do not depend
     on it."""
 
@@ -318,7 +318,7 @@ class Whereabouts:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._known: dict[str, dict[tuple[str, str], None]] = {}
-        self.copies = copies.Checker()
+        self.copies = copies.CopyWatch()
 
     def home_of(self, client: str) -> str | None:
         """The broker that has a session of this client."""

@@ -260,7 +260,7 @@ def _result(
         trace_hash=cluster.trace.digest(),
         profile=profile_name,
         transactions=_count(cluster),
-        moves=cluster.moving.count(),
+        moves=cluster.relocations.count(),
         story=tuple(cluster.trace.story or ()),
     )
 

@@ -169,7 +169,7 @@ def test_what_is_kept_of_a_move_at_rest_is_a_violation() -> None:
 
 
 def test_a_session_that_goes_from_broker_to_broker_is_no_violation() -> None:
-    checker = copies.Checker()
+    checker = copies.CopyWatch()
     for broker, sessions in (("A", [ALICE]), ("B", []), ("A", []), ("B", [ALICE])):
         checker.look(broker, sessions, 1.0)
     assert checker.verdict.checked > 0
@@ -177,7 +177,7 @@ def test_a_session_that_goes_from_broker_to_broker_is_no_violation() -> None:
 
 
 def test_a_session_at_two_brokers_is_a_violation() -> None:
-    checker = copies.Checker()
+    checker = copies.CopyWatch()
     checker.look("A", [ALICE], 1.0)
     checker.look("B", [ALICE], 2.0)
     (complaint,) = checker.verdict.violations
@@ -185,7 +185,7 @@ def test_a_session_at_two_brokers_is_a_violation() -> None:
 
 
 def test_a_broker_that_comes_back_with_a_session_that_has_left_is_a_violation() -> None:
-    checker = copies.Checker()
+    checker = copies.CopyWatch()
     checker.look("A", [ALICE], 1.0)
     checker.down("A")
     checker.look("B", [ALICE], 2.0)

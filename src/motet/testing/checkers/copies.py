@@ -15,7 +15,7 @@ Key = tuple[str, str]
 """Client and epoch."""
 
 
-class Checker:
+class CopyWatch:
     """Called whenever the sessions of a broker change, because histories have only clients."""
 
     def __init__(self) -> None:
