@@ -286,6 +286,8 @@ def tell_story(
     yield from result.story
     yield ""
     yield "faults: " + (", ".join(f"{k} {n}" for k, n in result.faults.items()) or "none")
+    if result.moves:
+        yield "moves: " + ", ".join(f"{k} {n}" for k, n in result.moves.items())
     yield "checked: " + ", ".join(f"{k} {n}" for k, n in result.checked.items())
     if not result.violations:
         yield "no violations"

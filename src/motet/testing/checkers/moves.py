@@ -18,6 +18,8 @@ from motet.testing.history import History, MoveRecord
 
 OVER = ("ClosedError", "Fenced", "UnavailableError")
 """The client has ended, or has lost its session."""
+LONGEST_S = 10.0
+"""The longest time that an operator gives a move."""
 SHORT_S = 2.0
 """Within this time a request that the session waits for may still be unanswered."""
 
@@ -77,7 +79,8 @@ def _may_change(history: History, move: MoveRecord) -> bool:
 
 def _is_ordered(history: History, move: MoveRecord) -> bool:
     """Has an operator moved the client meanwhile, or begun to before?"""
-    return any(o.client == move.client and o.at <= move.answered_at for o in history.orders)
+    since, until = move.at - LONGEST_S, move.answered_at
+    return any(o.client == move.client and since <= o.at <= until for o in history.orders)
 
 
 def _has_reason(history: History, move: MoveRecord) -> bool:
