@@ -147,8 +147,8 @@ class Dialer:
 
     def __init__(self, addresses: Sequence[str], listener: Listener) -> None:
         self.address = addresses[0]
-        self.find: Callable[[str], str] = lambda broker: ""
-        """Returns the address of a broker by its name, if it is known from elsewhere."""
+        self.find: Callable[[str], str] | None = None
+        """Returns the address of a broker that cannot tell it, or an empty text."""
         self.settled = False
         """The session stays at this address: no other one is tried."""
         self._addresses = list(addresses)
@@ -200,7 +200,8 @@ class Dialer:
 
     def redirect(self, broker: str, address: str) -> None:
         """The session has moved: connect there as soon as this connection is lost."""
-        address = address or self.find(broker)
+        if not address and self.find is not None:
+            address = self.find(broker)
         self._redirections += 1
         # If it is the same place again, that could not be reached just now.
         self._hasty = address != self._moved_to and self._redirections <= MOST_HASTE
