@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Unpack
 
 import pytest
 
 import motet
+from motet.audit.files import read_table
 from motet.client import driver
 from motet.client.client import AwaitableContext, Client, ConnectOptions
 from motet.errors import (
@@ -301,3 +303,26 @@ def test_the_synchronous_client_moves() -> None:
         assert alice.broker == "B1"
         with pytest.raises(MisuseError, match="given by its name"):
             alice.move("")
+
+
+# ── the history ──────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_history_has_the_brokers_of_a_session(tmp_path: Path) -> None:
+    overlay = await started("B1", "B2")
+    async with connected(overlay, history=tmp_path) as alice:
+        epoch = alice.session.epoch
+        await alice.publish({"x": 1})
+        for to in ("B2", "B1", "B1"):
+            await alice.move(to)
+        await alice.publish({"x": 2})
+    (session,) = read_table(tmp_path, "sessions").to_pylist()
+    assert (session["epoch"], session["broker"]) == (epoch, "B1")
+    moved = read_table(tmp_path, "moved").to_pylist()
+    assert [(row["client"], row["epoch"], row["broker"]) for row in moved] == [
+        ("alice", epoch, "B2"),
+        ("alice", epoch, "B1"),
+    ]
+    assert {row["process"] for row in moved} == {session["process"]}
+    events = read_table(tmp_path, "events").to_pylist()
+    assert {(row["epoch"], row["number"]) for row in events} == {(epoch, 1), (epoch, 2)}
