@@ -9,7 +9,14 @@ from typing import get_args
 from msgspec import Struct
 
 from motet.protocol.frames import Frame
-from motet.protocol.mobility.messages import ArrivalHello, Moved, MoveRefusal, MoveRequest
+from motet.protocol.mobility.messages import (
+    ArrivalHello,
+    Moved,
+    MoveOrder,
+    MoveOrdered,
+    MoveRefusal,
+    MoveRequest,
+)
 from motet.protocol.session.messages import (
     ClientHello,
     Done,
@@ -18,6 +25,8 @@ from motet.protocol.session.messages import (
     Publish,
     Published,
     Request,
+    Status,
+    StatusRequest,
     Welcome,
 )
 from motet.runtime.codec import decode, encode
@@ -65,6 +74,10 @@ class PretendBroker:
         self.moved: dict[str, Moved] = {}
         """By client: what a hello is answered with."""
         self.refusal: MoveRefusal | None = None
+        self.ordered: MoveOrdered | None = None
+        """The answer to an operator, if it is not that the move is decided."""
+        self.homes: dict[str, str | None] = {}
+        """Where it says that clients are."""
         self.goes_to: str | None = None
         """The address in `Moved`, if it is not the right one."""
         self.is_silent = False
@@ -139,6 +152,10 @@ class PretendConnection:
                 upto = frame.first + len(frame.bodies) - 1
                 overlay.published[self.epoch] = upto
                 self.say(Published(upto))
+            case StatusRequest():
+                self.say(Status({"broker": broker.name, "homes": broker.homes}))
+            case MoveOrder() if not broker.is_silent:
+                self.say(broker.ordered or MoveOrdered(frame.client))
             case Goodbye():
                 self.connection.close("goodbye")
             case _ if isinstance(frame, get_args(Request)):
