@@ -274,9 +274,11 @@ def test_a_goodbye_ends_a_move_and_later_frames_are_ignored() -> None:
     assert move == 1
 
 
-def test_nothing_follows_a_redirect() -> None:
+def test_only_a_farewell_follows_a_redirect() -> None:
     machine = opened()
     machine.received(AWAY)
+    machine.received(Farewell("", "alice has moved"))
+    assert happened(machine) == [Redirected("B7", "tcp://b7:1")]
     with pytest.raises(ProtocolError, match="Done is not legal"):
         machine.received(Done(1))
 

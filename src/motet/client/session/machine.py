@@ -311,6 +311,8 @@ class ClientMachine:
                 self._session.happened.append(ProgressDemand())
             case Beat():
                 pass
+            case Farewell() if was == "offline" and self.moving.told is not None:
+                pass  # the broker closes the connection of a client that has moved
             case Farewell():
                 self._on_farewell(frame)
             case _:
