@@ -223,10 +223,10 @@ def _tables(cluster: Cluster) -> list[CheckResult]:
     return [routing.check(history, cores), *found]
 
 
-def _leftovers(core: BrokerState) -> Iterable[str]:
-    """What a broker keeps of moves."""
-    room = getattr(core, "mobility", None)
-    return () if room is None else room.leftovers()
+def _leftovers(core: BrokerState) -> list[str]:
+    """What the rooms of a broker keep of moves."""
+    rooms = (room for room in core.durable.rooms if hasattr(room, "leftovers"))
+    return [text for room in rooms for text in room.leftovers()]
 
 
 def _oddities(cluster: Cluster) -> list[CheckResult]:
