@@ -8,6 +8,7 @@ from motet.audit.records import ABORTED, COMMITTED
 from motet.testing.faults import DRAWN, FRAME_FAULTS, PROFILES
 from motet.testing.simulation import (
     GUARANTEES,
+    OF_MOVES,
     OF_TRANSACTIONS,
     Result,
     crash_everywhere,
@@ -20,14 +21,18 @@ FURTHER_SEEDS = range(1016, 1064)
 KINDS = ("static", "open", "isolated")
 OF_SURE_EVENTS = ("exactly-once", "total-order")
 """Guarantees that only brokers with pubends give."""
+STEADY = [name for name, menu in PROFILES.items() if not menu.moving]
+"""`test_mobility` has the others."""
 
 
-@pytest.mark.parametrize("profile", list(PROFILES))
+@pytest.mark.parametrize("profile", STEADY)
 def test_a_handful_of_seeds(profile: str) -> None:
     menu = PROFILES[profile]
     result = run_seeds(SEEDS, profile)
     assert not result.violations, "\n".join(result.complaints())
-    not_given = () if menu.sure else OF_SURE_EVENTS
+    not_given: tuple[str, ...] = OF_MOVES
+    if not menu.sure:
+        not_given += OF_SURE_EVENTS
     if not menu.deals:
         not_given += OF_TRANSACTIONS
     for guarantee in set(GUARANTEES).difference(not_given):
@@ -78,7 +83,7 @@ def test_a_crash_at_every_step_of_more_runs(profile: str, seed: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("profile", list(PROFILES))
+@pytest.mark.parametrize("profile", STEADY)
 def test_many_seeds(profile: str) -> None:
     result = run_seeds(range(2000, 3000), profile, processes=2)
     assert not result.violations, "\n".join(result.complaints())

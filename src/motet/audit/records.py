@@ -105,7 +105,19 @@ class OperationRecord:
 
     def __str__(self) -> str:
         what = f"({self.filter})" if self.filter is not None else ""
-        return f"{self.kind} {self.id} {what} at {self.session.broker}".replace("  ", " ")
+        return f"{self.kind} {self.id} {what} at {self.session.home}".replace("  ", " ")
+
+
+@dataclass(slots=True, eq=False)
+class Stay:
+    """A session at one broker. While it is on its way, the stays at both ends overlap."""
+
+    broker: str
+    since: float = -inf
+    left_at: float = inf
+    """When this broker decided that the session moves."""
+    until: float = inf
+    """When it arrived at the next broker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +128,7 @@ class SessionRecord:
     instance: Instance
     epoch: str
     broker: str
+    """The broker that opened it."""
     opened_at: float
     ended_at: float = inf
     sent: int = 0
@@ -130,6 +143,18 @@ class SessionRecord:
     """Operations that may have been in force: requested in a durable session by a process that is
     gone, and lost with its broker before they were durable; or advertised by a plan whose decision
     the client has never read. Events that were published under them may be durable."""
+    stays: list[Stay] = field(default_factory=list)
+    """Where it has been, if its moves are recorded; shared by all records of one session."""
+
+    @property
+    def home(self) -> str:
+        """The broker that has it, or had it last."""
+        return self.stays[-1].broker if self.stays else self.broker
+
+    def homes(self, since: float = -inf, until: float = inf) -> tuple[str, ...]:
+        """The brokers that may have had it at some time between these."""
+        found = [s.broker for s in self.stays if s.since <= until and since <= s.until]
+        return tuple(dict.fromkeys(found)) or (self.home,)
 
     def end(self, at: float) -> None:
         """It ends, or could have, and with it everything that it has in force."""

@@ -29,6 +29,7 @@ TABLES: Final[dict[str, Columns]] = {
         "client epoch process broker total_order:bool own_cursors:bool opened_at:time "
         "ended_at:time lasting:bool version:int"
     ),
+    "moved": _columns("client epoch process broker at:time"),
     "operations": _columns(
         "op client epoch process handle:int number:int kind filter target position:int "
         "requested_at:time answered_at:time answer effective_at:time ended_at:time "

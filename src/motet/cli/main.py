@@ -20,6 +20,7 @@ from motet.cli.demo import demo
 from motet.cli.experiment import experiment
 from motet.cli.journal import journal
 from motet.cli.log import log
+from motet.cli.move import move
 from motet.cli.options import switch
 from motet.cli.overlay import overlay
 from motet.cli.pipeline import pipeline
@@ -61,7 +62,7 @@ def _unbroken(command: Callable[..., int]) -> Callable[..., int]:
     return run_command
 
 
-for command in (up, broker, pub, sub, status, sim, chaos, bench, demo):
+for command in (up, broker, pub, sub, move, status, sim, chaos, bench, demo):
     app.command()(_unbroken(command))
 app.add_typer(journal)
 app.add_typer(log)

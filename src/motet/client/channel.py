@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 from motet.client.session.state import Failure, error_of
 from motet.errors import ClosedError, Disconnected, MotetError, NoAnswer, PeerError, ProtocolError
 from motet.protocol.frames import Beat
+from motet.protocol.mobility.messages import MoveOrder
 from motet.protocol.reading.messages import ReaderRequest, Refused
 from motet.protocol.session.messages import Farewell, Status, StatusRequest
 from motet.protocol.sinks.messages import StagingRequest
@@ -18,7 +19,7 @@ from motet.runtime.redial import retry
 from motet.runtime.transport import Connection
 
 A = TypeVar("A")
-Request = ReaderRequest | StagingRequest | StatusRequest
+Request = ReaderRequest | StagingRequest | StatusRequest | MoveOrder
 Repeat = Literal["never", "reconnect", "always"]
 """When to retry a request that got no answer: never; if the broker was reached before; always."""
 
@@ -174,13 +175,14 @@ Answer = dict[str, Any] | MotetError
 
 
 async def ask_all(
-    addresses: Mapping[str, str], patience_s: float = PATIENCE_S
+    addresses: Mapping[str, str], patience_s: float = PATIENCE_S, clients: tuple[str, ...] = ()
 ) -> dict[str, Answer]:
-    """Ask all brokers at once. By broker, its status, or the error."""
+    """Ask all brokers at once, also where these clients are. By broker, its status, or the
+    error."""
 
     async def one(address: str) -> Answer:
         try:
-            return await ask(address, patience_s)
+            return await ask(address, patience_s, clients)
         except MotetError as problem:
             return problem
 

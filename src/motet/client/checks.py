@@ -46,6 +46,13 @@ def checked_wait(timeout: float | None) -> float | None:
     return checked_time(timeout)
 
 
+def checked_target(to: str) -> str:
+    """The name of a broker to move to."""
+    if not isinstance(to, str) or not to:
+        raise MisuseError(f"a client moves to a broker, given by its name, not to {shown(to)}")
+    return to
+
+
 def check_callable(what: str, value: object) -> None:
     if value is not None and not callable(value):
         raise MisuseError(

@@ -29,6 +29,7 @@ from motet.client.checks import (
     checked_cursors,
     checked_flag,
     checked_keep,
+    checked_target,
     checked_time,
     checked_tx,
     checked_wait,
@@ -126,7 +127,7 @@ LEAVE_S = 2.0
 
 
 class Client:
-    """One session with one broker. Made by `connect`, on a running event loop.
+    """One session with one broker at a time. Made by `connect`, on a running event loop.
 
     It belongs to that loop: call it from there only (`connect_sync` is for threads). Calls on
     another loop, or in a forked child, raise `MisuseError`. If the
@@ -387,6 +388,28 @@ class Client:
             if isinstance(entry, Subscription) and entry.claimed:
                 entry._acknowledge()
         driver.progress.tell()
+
+    # ── moving ───────────────────────────────────────────────────────────────────────────
+
+    async def move(self, to: str, *, timeout: float = 10.0, patience: float | None = None) -> None:
+        """Move to another broker, with the session and everything in it; returns when the client is
+        welcome there, as `client.broker` then tells.
+
+        Nothing is lost or doubled by it: publications and requests made meanwhile wait, and all
+        events arrive as without the move. If it is not decided within `timeout` seconds, or
+        refused, the client stays where it is: `MoveRefused` has the target's reason, `NotEffective`
+        names brokers on the way that are not connected, and `InTransaction` means that a
+        transaction of this client is open. `NoAnswer`: the own broker did not say how it was
+        decided.
+
+        Once it is decided, the client waits until its session has arrived, or for `patience`
+        seconds: then it opens a new session at the target, as after the loss of a session
+        (`on_session_lost` is called). Moves of one client follow each other.
+        """
+        name, timeout_s = checked_target(to), checked_time(timeout)
+        patience_s = checked_wait(patience)
+        self._driver.guard.check()
+        await self._driver.relocation.move(name, timeout_s, patience_s)
 
     # ── publications ─────────────────────────────────────────────────────────────────────
 

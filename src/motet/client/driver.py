@@ -21,6 +21,7 @@ from motet.client.line.line import Dialer, Line
 from motet.client.loop_guard import LoopGuard
 from motet.client.publications import ReceiptBook
 from motet.client.registrations import Arrivals, Registrations
+from motet.client.relocation import ANSWER_GRACE_S, Relocation
 from motet.client.session.machine import MAX_REQUESTS, ClientMachine
 from motet.client.session.requests import how_to_know
 from motet.client.session.state import (
@@ -35,6 +36,7 @@ from motet.client.session.state import (
     Notice,
     ProgressDemand,
     ReceivedInvitation,
+    Redirected,
     Resolved,
     Settled,
     StreamBatch,
@@ -92,8 +94,6 @@ VERBS: dict[type, str] = {
 }
 """The name of a request about a transaction in its error texts."""
 AWAY = "the root, or a broker on the way to it, could not be reached"
-ANSWER_GRACE_S = 2.0
-"""How much longer than the broker's timeout the client waits for an answer."""
 
 
 class PendingAnswers:
@@ -110,14 +110,16 @@ class PendingAnswers:
         if answer is not None and not answer.done():
             answer.set_result(news)
 
-    async def wait(self, handle: int, kind: str, timeout_s: float) -> str:
-        """Send the request; raise unless it is done in time."""
+    async def wait(
+        self, handle: int, kind: str, timeout_s: float, limit: asyncio.Timeout | None = None
+    ) -> str:
+        """Send the request; raise unless it is done in time, or within `limit`."""
         driver = self._driver
         answer: asyncio.Future[Resolved] = asyncio.get_running_loop().create_future()
         self._waiting[handle] = answer
         driver.carry_out()
         try:
-            async with asyncio.timeout(timeout_s + ANSWER_GRACE_S):
+            async with limit or asyncio.timeout(timeout_s + ANSWER_GRACE_S):
                 resolved = await answer
         except TimeoutError:
             self._abandon(handle)
@@ -184,6 +186,11 @@ def _check_sendable(request: TxRequest) -> None:
 
 OFFLINE_BYTES = 16 * 1024 * 1024
 """How many bytes of publications may wait while there is no connection."""
+
+
+LONGEST_ARRIVAL_S = 10.0
+"""How long a client that has moved waits for a welcome before it asks its former broker again where
+its session is."""
 
 
 CHECK_BROKER = "check that the broker runs: `motet status` shows it, `motet up` starts an overlay"
@@ -264,6 +271,7 @@ class SessionDriver:
         self.error: MotetError | None = None
         """Why it has ended; None while it has not."""
         self.answers = PendingAnswers(self)
+        self.relocation = Relocation(self)
         self.registrations = Registrations(self)
         self.participation = Participation(self)
         self.progress = Progress(machine, self.carry_out, self.guard, manual=manual)
@@ -307,6 +315,7 @@ class SessionDriver:
         self.end(ClosedError("never connected"))
         if self._line is not None:
             self._line.connection.abort("never connected")
+        await self.dialer.stopped()
         if self.recorder is not None:
             await asyncio.to_thread(self.recorder.close)
 
@@ -386,6 +395,12 @@ class SessionDriver:
             return
         self.machine.opened()
         self.carry_out()
+        if self.dialer.is_redirected:
+            self._loop.call_later(LONGEST_ARRIVAL_S, self._ask_again, line)
+
+    def _ask_again(self, line: Line) -> None:
+        if line is self._line and self.machine.state == "greeting":
+            line.connection.abort(f"no welcome within {LONGEST_ARRIVAL_S:g} s")
 
     def disconnected(self, reason: str) -> None:
         self._line = None
@@ -394,7 +409,7 @@ class SessionDriver:
         self.machine.closed()
         if self.error is None:
             log.info("connection of %s to %s: %s", self.machine.client, self.dialer.address, reason)
-        if not self._first_welcome.done():
+        if not self._first_welcome.done() and not self.dialer.is_redirected:
             lost = Disconnected(f"the connection to {self.dialer.address} ended: {reason}")
             self._first_welcome.set_exception(lost)
 
@@ -536,11 +551,32 @@ class SessionDriver:
                     log.error("could not renew %r: %s", entry, failure.text)
             case ProgressDemand():
                 self.progress.hurry()
+            case Redirected():
+                self._redirected(happening)
             case ConnectionEnd(failure) | Dismissed(failure):
                 self._parted(failure, for_good=isinstance(happening, Dismissed))
 
+    def _redirected(self, news: Redirected) -> None:
+        who, where = self.machine.client, news.address or "an unknown address"
+        log.info("%s moves to %s at %s", who, news.broker, where)
+        self.dialer.redirect(news.broker, news.address)
+        self.relocation.redirected()
+        if not self._first_welcome.done():
+            self.dialer.keep()
+        if self._line is not None:  # what is unsent will be sent there
+            self._line.connection.abort(f"moved to {news.broker}")
+
+    def lose_patience(self) -> None:
+        """Wait no longer for a session that is on its way: open a new one."""
+        self.machine.impatient()
+        if self.machine.moving.impatient:
+            self.dialer.hurry()
+            if self._line is not None:
+                self._line.connection.abort("the session did not arrive in time")
+
     def _welcomed(self, news: Welcomed) -> None:
         self.dialer.welcomed()
+        self.relocation.welcomed()
         if self._line is not None:
             self._line.keep_pace(news.heartbeat_s)
         if news.how == "lost":

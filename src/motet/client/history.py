@@ -107,6 +107,8 @@ class Recorder(ABC):
         self.session: SessionRecord | None = None
         self.operations: dict[int, OperationRecord] = {}
         """By handle: those of the current session."""
+        self._broker = ""
+        """The broker that has the session."""
         self.made: dict[int, EventRecord] = {}
         """Publications by ordinal, until they are settled."""
         self._settled = 0
@@ -150,6 +152,9 @@ class Recorder(ABC):
 
     def odd(self, guarantee: str, detail: str) -> None:
         """The broker did something that no correct broker does."""
+
+    def _moved(self, session: SessionRecord, broker: str) -> None:
+        """The session of the machine is at another broker now."""
 
     def _added(self, operation: OperationRecord) -> None:
         """An advertisement or subscription is new."""
@@ -201,7 +206,11 @@ class Recorder(ABC):
         while self._news:
             news = self._news.popleft()
             if isinstance(news, Welcome):
+                session, before = self.session, self._broker
                 self._welcomed(news)
+                self._broker = news.broker
+                if session is not None and session is self.session and before != news.broker:
+                    self._moved(session, news.broker)
             else:
                 self._adopt_granted()
 
@@ -563,6 +572,10 @@ class HistoryRecorder(Recorder):
         self._into.add("sessions", session_row(self.session))
         for stands in frame.standing:
             self._stands(self.session, stands)
+
+    def _moved(self, session: SessionRecord, broker: str) -> None:
+        whose = {"client": session.client, "epoch": session.epoch, "process": self.instance}
+        self._into.add("moved", {**whose, "broker": broker, "at": self.now()})
 
     def _stands(
         self, session: SessionRecord, stands: StandingEntry, deal: Deal | None = None

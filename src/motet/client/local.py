@@ -67,9 +67,13 @@ class LocalOverlay:
             raise ClosedError("the overlay was closed")
         address = self.address(self.brokers[0] if broker is None else self._checked(broker))
         client = await connect(address, client_id=client_id, **options)
+        client._driver.dialer.find = self._find
         self._clients = [c for c in self._clients if not c.closed]
         self._clients.append(client)
         return client
+
+    def _find(self, broker: str) -> str:
+        return self.address(broker) if broker in self.brokers else ""
 
     def _checked(self, broker: str) -> str:
         if not isinstance(broker, str):

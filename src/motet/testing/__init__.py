@@ -10,6 +10,7 @@ What lives here
     brokers           the simulated drivers of real broker cores and of mates
     clients           the real client machine with a random application
     transactions      random transactions and the parts that applications play in them
+    movers            clients that move, and operators that move them
     durable_clients   clients that outlive their processes; processes that end and start
     cluster           all of these on one agenda, with one random generator
     faults            the fault menu, and its random injection

@@ -41,6 +41,7 @@ from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Frame
 from motet.protocol.link.facts import ControlReceived, NeighbourLost
 from motet.protocol.link.messages import Control
+from motet.protocol.mobility.messages import ArrivalHello
 from motet.protocol.session.facts import SessionDropped, SessionEnded, SessionOpened
 from motet.protocol.session.messages import ClientHello, Deliver, Done, Farewell
 from motet.protocol.traits import is_soft
@@ -190,6 +191,8 @@ class SimulatedBroker(SimulatedProcess):
         """It dies at its next sync."""
         self._lease_s = lease_s
         self._incarnation = 0
+        self._early: dict[int, ClientHello] = {}
+        """Hellos of clients whose sessions are on their way here, until they are answered."""
         self._holding: dict[int, End] = {}
         self._confirms: deque[tuple[int, Output]] = deque()
         self._begin_journal()
@@ -214,6 +217,8 @@ class SimulatedBroker(SimulatedProcess):
         self.journal.watch(self._facts_durable, self._disk_failed)
         self._letting_go = LettingGo(self.journal)
         self.core = core_of(self._rebuilt(self.journal.appended))
+        if self.cluster.plan.move_s:
+            self.cluster.whereabouts.look(self)
         self.cluster.trace.note(
             self.cluster.agenda.now,
             f"{self.name} starts, incarnation {self._incarnation}, "
@@ -291,6 +296,7 @@ class SimulatedBroker(SimulatedProcess):
             if end.connection.wire is None:
                 self.cluster.troubled(end)
         self.ends.clear()
+        self._early.clear()
         for wire in self.wires.values():
             wire.trouble.begin(self.cluster.agenda.now)
         self.log.crash(survivors)
@@ -344,6 +350,8 @@ class SimulatedBroker(SimulatedProcess):
         cluster.cells.watch(self.name, given, out)
         if type(given) is Received and type(given.frame) is ClientHello:
             cluster.greeted(self, given.connection, given.frame)
+        if cluster.plan.move_s:
+            self._look_at_moves(given, out)
         if cluster.trace.story is not None:
             self._tell(given, out)
         if out.close:
@@ -367,6 +375,15 @@ class SimulatedBroker(SimulatedProcess):
         if self.cluster.plan.mates and self._holding:
             self._facts_durable()
         self._look_at_links()
+
+    def _look_at_moves(self, given: Input, out: Output) -> None:
+        if type(given) is Received and type(given.frame) is ArrivalHello:
+            self._early[given.connection] = given.frame.hello
+        for number, hello in list(self._early.items()):
+            if number not in self.ends or self.cluster.greeted(self, number, hello):
+                del self._early[number]
+        if out.persist:
+            self.cluster.whereabouts.look(self, out)
 
     def _suspect(self, out: Output) -> None:
         """All peers here are correct: expelling one of them is a bug on either side."""

@@ -21,8 +21,10 @@ from motet.client.session.state import (
     Failure,
     Missed,
     ReceivedInvitation,
+    Redirected,
     Resolved,
     StreamBatch,
+    Welcomed,
 )
 from motet.errors import Fenced, InvariantError, NoSuchOperation, PeerError, TooLate
 from motet.model import Filter, Value, encode_event
@@ -30,6 +32,7 @@ from motet.protocol.frames import Frame
 from motet.protocol.session.messages import Deliver
 from motet.testing.durable_clients import DurableApplication, Process
 from motet.testing.history import Call, Fencing
+from motet.testing.movers import Mover
 from motet.testing.recorder import SimulatedRecorder
 from motet.testing.transactions import Dealer
 from motet.testing.transport import Connection, End
@@ -37,8 +40,6 @@ from motet.testing.transport import Connection, End
 if TYPE_CHECKING:
     from motet.testing.cluster import Cluster
 
-SURE = 0.9
-"""The share of exactly-once events, if brokers offer them."""
 RECONNECT_S = (0.02, 0.5)
 VALIDATE_EVERY = 89
 """Steps of the whole cluster between two checks of the invariants of the client that steps."""
@@ -93,6 +94,7 @@ class SimulatedClient:
         if cluster.plan.deal_s:
             self.dealer = Dealer(self, Random(f"deals {cluster.seed} {instance}"))
             self.dealer.consent()
+        self.mover = Mover(self) if cluster.plan.move_s else None
 
     @property
     def session(self) -> SessionRecord | None:
@@ -125,6 +127,7 @@ class SimulatedClient:
             return
         broker = self.cluster.brokers[self.home]
         if broker.core is None or self.paused:
+            self._turn_back()
             self.connect_soon()
             return
         connection = Connection(self, 0, broker, broker.new_number(), None)
@@ -132,6 +135,8 @@ class SimulatedClient:
         broker.accept(connection.ends[1])
         self.machine.opened()
         self._carry("connects")
+        if self.mover is not None:
+            self.mover.connected(self.end)
 
     def connect_soon(self) -> None:
         self.cluster.agenda.after(self.cluster.random.uniform(*RECONNECT_S), self.connect)
@@ -174,9 +179,19 @@ class SimulatedClient:
         self.end = None
         self._trouble.begin(self.cluster.agenda.now)
         self.machine.closed()
+        self._turn_back()
         self._carry("is disconnected")
         if not self.over:
             self.connect_soon()
+
+    def hang_up(self) -> None:
+        end, self.end = self.end, None
+        if end is not None:
+            self.cluster.network.close(end)
+
+    def _turn_back(self) -> None:
+        if self.mover is not None:
+            self.mover.turn_back()
 
     # ── faults ───────────────────────────────────────────────────────────────────────────
 
@@ -274,7 +289,10 @@ class SimulatedClient:
         """Whether exactly-once is drawn, unless `sure` says it."""
         history = self.cluster.history
         if sure is None:
-            sure = self.cluster.plan.sure and self.cluster.random.random() < SURE
+            sure = (
+                self.cluster.plan.sure
+                and self.cluster.random.random() < self.cluster.plan.sure_share
+            )
         number = len(history.events)
         event = EventRecord(number, self.name, self.instance, attributes, sure=sure)
         history.events.append(event)
@@ -290,9 +308,7 @@ class SimulatedClient:
         self._carry("leaves")
         if self.process is None or forget:
             self.recorder.end_session(now)
-        if self.end is not None:
-            self.cluster.network.close(self.end)
-            self.end = None
+        self.hang_up()
 
     def standing(self, kind: str) -> list[int]:
         """Handles of operations that were neither refused nor removed."""
@@ -362,6 +378,12 @@ class SimulatedClient:
                     self.calls[handle].answers.append((cluster.agenda.now, answer))
                     if self.dealer is not None:
                         self.dealer.resolved(happened)
+                    if self.mover is not None:
+                        self.mover.resolved(happened)
+                case Redirected() if self.mover is not None:
+                    self.mover.sent_on(happened)
+                case Welcomed() if self.mover is not None:
+                    self.mover.welcomed(happened)
                 case ReceivedInvitation() if self.dealer is not None:
                     self.dealer.called(happened)
                 case Concluded() if self.dealer is not None:
@@ -381,15 +403,14 @@ class SimulatedClient:
         if failure.error == Fenced.__name__:
             now, epoch = self.cluster.agenda.now, self.machine.epoch
             self.cluster.history.fencings.append(Fencing(self.name, self.instance, epoch, now))
-        end, self.end = self.end, None
         self._trouble.begin(self.cluster.agenda.now)
-        if end is not None:
-            self.cluster.network.close(end)
+        self.hang_up()
         if self.over:
             if self.process is not None and self.session is None:
                 self.process.refused()
             self.recorder.end_session(self.cluster.agenda.now)
         else:
+            self._turn_back()
             self.connect_soon()
 
     def _process_soon(self, pubend: str, upto: int) -> None:

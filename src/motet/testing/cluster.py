@@ -30,6 +30,7 @@ from motet.testing.clock import Agenda
 from motet.testing.durable_clients import Lasting
 from motet.testing.faults import FaultMenu, Mishaps, Rewiring
 from motet.testing.history import History, OpeningRecord, finish
+from motet.testing.movers import Relocations, Whereabouts
 from motet.testing.topology import Tree, edge_of
 from motet.testing.trace import Trace
 from motet.testing.transactions import Dealing
@@ -39,6 +40,7 @@ from motet.testing.workload import (
     draw_cells,
     draw_deals,
     draw_delivery,
+    draw_moves,
     draw_overlay,
     draw_plan,
     draw_tree,
@@ -82,7 +84,8 @@ class Cluster:
         self.tree = tree or draw_tree(self.random)
         sure = draw_delivery(seed) if menu.sure else {}
         deals = draw_deals(seed, self.tree) if menu.deals else {}
-        drawn = {**draw_overlay(seed), **sure, **deals, **needs}
+        moves = draw_moves(seed) if menu.moving else {}
+        drawn = {**draw_overlay(seed), **sure, **deals, **moves, **needs}
         if menu.cells and "mates" not in drawn:
             drawn |= {**draw_cells(seed, self.tree, menu.cells), **needs}
         self.plan = replace(draw_plan(self.random), **drawn)
@@ -122,6 +125,8 @@ class Cluster:
         self.mishaps = Mishaps(self)
         self.rewiring = Rewiring(self, seed)
         self.dealing = Dealing(self, seed)
+        self.relocations = Relocations(self, seed)
+        self.whereabouts = Whereabouts(self)
         self.acting = True
 
     # ── the stages of a run ──────────────────────────────────────────────────────────────
@@ -170,6 +175,7 @@ class Cluster:
         self.mishaps.begin()
         self.rewiring.begin()
         self.dealing.begin()
+        self.relocations.begin()
         self.agenda.run(self.plan.chaos_s)
         self.trace.note(self.agenda.now, "faults stop, links heal")
         self.mishaps.stop()
@@ -210,6 +216,9 @@ class Cluster:
         self.history.living = [
             client.session for client in self._living() if client.session is not None
         ]
+        self.history.places = {
+            (client.name, client.machine.epoch or ""): client.home for client in self._living()
+        }
 
     def _probe(self) -> None:
         """Everything is at rest: every event published now must reach all its subscribers."""
@@ -364,6 +373,7 @@ class Cluster:
     def kill_broker(self, broker: SimulatedBroker) -> None:
         self.trace.note(self.agenda.now, f"{broker.name} dies")
         self.history.disturbed[broker.name].begin(self.agenda.now)
+        self.whereabouts.copies.down(broker.name)
         broker.kill()
 
     def broken(self, name: str, given: Input | str, problem: Exception) -> None:
@@ -379,26 +389,37 @@ class Cluster:
     def troubled(self, end: End) -> None:
         """The connection of a client is dead, whether or not the client knows it."""
         client = end.peer.owner
-        assert isinstance(client, SimulatedClient)
-        self.history.disturbed[client.instance].begin(self.agenda.now)
+        if isinstance(client, SimulatedClient):  # else it is an operator
+            self.history.disturbed[client.instance].begin(self.agenda.now)
+
+    def gave_up(self, client: SimulatedClient) -> None:
+        """A client was told that its session is on its way, but it never came."""
+        if not self.history.forgot(self.tree.brokers, 0.0):
+            self.history.odd("moves", f"the session of {client.name} has never arrived")
 
     def overflowed(self, end: End) -> None:
         client = end.peer.owner
         assert isinstance(client, SimulatedClient)
         self.history.disturbed[client.instance].touch(self.agenda.now, self.agenda.now)
 
-    def greeted(self, broker: SimulatedBroker, connection: int, hello: ClientHello) -> None:
+    def greeted(self, broker: SimulatedBroker, connection: int, hello: ClientHello) -> bool:
         """A broker has heard a hello. If it opened a session, the newest session with this client
-        id remains, and all others may end from this instant on."""
+        id remains, and all others may end from this instant on. False if it has not answered."""
         soft = broker.core.clients.get(hello.client) if broker.core is not None else None
         if soft is None or soft.connection != connection:
-            return
+            return False
+        self._opened(broker, connection, hello, soft.epoch)
+        return True
+
+    def _opened(
+        self, broker: SimulatedBroker, connection: int, hello: ClientHello, epoch: str
+    ) -> None:
         newcomer, now = broker.ends[connection].peer.owner, self.agenda.now
         assert isinstance(newcomer, SimulatedClient)
-        if soft.epoch == hello.resume:
+        if epoch == hello.resume:
             newcomer.resumes()
             return
-        if self.lasting.adopted(newcomer, soft.epoch, broker.name):
+        if self.lasting.adopted(newcomer, epoch, broker.name):
             return
         namesakes = [c for c in self.clients if c.name == hello.client and c is not newcomer]
         present = tuple(
@@ -410,20 +431,20 @@ class Cluster:
             OpeningRecord(
                 newcomer.name,
                 newcomer.instance,
-                soft.epoch,
+                epoch,
                 broker.name,
                 now,
                 hello.resume,
                 present,
             )
         )
-        newcomer.begins(soft.epoch)
+        newcomer.begins(epoch)
         for other in namesakes:
             # The session opened for it last may have been lost with its broker: then the one
             # before it counts.
-            if any(is_newer(soft.epoch, than=e) for e in (other.opened, other.machine.epoch) if e):
+            if any(is_newer(epoch, than=e) for e in (other.opened, other.machine.epoch) if e):
                 other.outdone(now)
-            if other.opened and is_newer(other.opened, than=soft.epoch):
+            if other.opened and is_newer(other.opened, than=epoch):
                 newcomer.outdone(now)
 
     def audit_journal(self) -> None:

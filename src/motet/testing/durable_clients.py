@@ -24,9 +24,11 @@ from motet.audit.records import (
 from motet.protocol.session.facts import SessionDropped, SessionEnded, SessionOpened
 from motet.protocol.session.messages import Welcome
 from motet.protocol.session.state import GRANTED
+from motet.testing.checkers.effective import is_on_its_way
 from motet.testing.history import OpeningRecord
 
 if TYPE_CHECKING:
+    from motet.testing.brokers import SimulatedBroker
     from motet.testing.clients import SimulatedClient
     from motet.testing.cluster import Cluster
 
@@ -122,6 +124,7 @@ class Process:
                 self._odd(f"{frame.epoch} has requests, but no process was ever in it")
             client, now = self._client, self._client.cluster.agenda.now
             session = SessionRecord(client.name, client.instance, frame.epoch, frame.broker, now)
+            session.stays = self._history.stays[client.name, frame.epoch]
             self.opened(session)
             self._history.sessions.append(session)
         certain = session.ended_at == inf
@@ -330,10 +333,22 @@ class Lasting:
                 other.outdone(now, adopted=True)
         return True
 
+    def absent(self) -> list[str]:
+        """Durable clients none of whose processes runs."""
+        here = {client.name for client in self._cluster.clients if not client.over}
+        return [name for name in self._applications if name not in here]
+
+    def arrived(self, session: tuple[str, str], broker: SimulatedBroker) -> None:
+        """A session has moved to a broker, where its lease begins anew."""
+        client, epoch = session
+        self._opened[epoch] = broker.name
+        if client in self._applications:
+            self._left[broker.name, client] = broker.clock.now()
+
     def _check_that_none_is_left(self, newcomer: SimulatedClient, epoch: str, broker: str) -> None:
         application = self._applications.get(newcomer.name)
         for left in application.sessions.values() if application is not None else ():
-            if left.ended_at == inf and left.broker == broker:
+            if left.ended_at == inf and left.home == broker:
                 text = f"{newcomer.title} was given {epoch}, though {left.epoch} is kept for it"
                 self._cluster.history.odd("sessions", text)
 
@@ -364,5 +379,5 @@ class Lasting:
                 self.lost.setdefault(epoch, now)
         for application in self._applications.values():
             for session in application.sessions.values():
-                if session.broker == broker:
+                if session.home == broker or is_on_its_way(session):
                     session.end(now)

@@ -90,6 +90,9 @@ class FaultMenu(Struct, frozen=True):
     deals: bool = False
     """Clients execute transactions."""
 
+    moving: bool = False
+    """Clients move to other brokers. If there are faults, some of them hit moves on purpose."""
+
     sync_s: float = 0.0
     """The longest time until facts in a journal are durable."""
 
@@ -102,6 +105,10 @@ class FaultMenu(Struct, frozen=True):
     @property
     def weights(self) -> dict[str, float]:
         return {kind: getattr(self, kind) for kind in DRAWN}
+
+    @property
+    def harmful(self) -> bool:
+        return any(self.weights.values())
 
 
 DRAWN = (
@@ -185,6 +192,8 @@ PROFILES["orphans"] = FaultMenu(
     sure=True, cells=1.0, orphan=3.0, pause_mate=1.0, kill=0.3, pace_s=0.6, sync_s=0.004
 )
 PROFILES["transactions"] = replace(PROFILES["delivery"], deals=True, cells=0.0, amnesia=0.15)
+PROFILES["moves"] = FaultMenu(sure=True, moving=True, sync_s=0.004)
+PROFILES["mobility"] = replace(PROFILES["transactions"], moving=True)
 DEFAULT_PROFILE = "mixed"
 
 
@@ -268,12 +277,21 @@ class Mishaps:
         cluster = self._cluster
         if not cluster.wires:
             return False
-        wire = cluster.random.choice(list(cluster.wires.values()))
+        self._cut(cluster.random.choice(list(cluster.wires.values())))
+        return True
+
+    def cut_link(self, wire: Wire) -> None:
+        """Cut this link now."""
+        if self._running:
+            self._cut(wire)
+            self._cluster.faults["cut"] += 1
+
+    def _cut(self, wire: Wire) -> None:
+        cluster = self._cluster
         wire.cut += 1
         self._note(f"the link {'-'.join(wire.edge)} is cut")
         self._sever(wire)
         cluster.agenda.after(cluster.random.uniform(*CUT_S), self._heal, wire)
-        return True
 
     def _heal(self, wire: Wire) -> None:
         if wire.cut:
@@ -311,9 +329,17 @@ class Mishaps:
 
     def kill(self, *, remember: bool = True) -> bool:
         """Choose a broker that will die soon, between two steps or in the middle of one."""
-        cluster = self._cluster
         broker = self._some_broker()
-        if broker is None or broker.digests is not None:
+        return broker is not None and self._kill(broker, remember)
+
+    def doom(self, broker: SimulatedBroker) -> None:
+        """This broker will die soon."""
+        if self._running and broker.core is not None and self._kill(broker, True):
+            self._cluster.faults["kill"] += 1
+
+    def _kill(self, broker: SimulatedBroker, remember: bool) -> bool:
+        cluster = self._cluster
+        if broker.digests is not None:
             return False
         broker.foresee_death()
         in_step = cluster.random.random() < 0.5

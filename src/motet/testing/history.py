@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from motet.audit.records import (
     LossRecord,
     OperationRecord,
     SessionRecord,
+    Stay,
     conclude,
     deed_row,
     event_row,
@@ -36,7 +36,7 @@ from motet.audit.records import (
     transaction_row,
 )
 from motet.model import Hop, OpId
-from motet.testing.topology import Edge, Tree, edge_of
+from motet.testing.topology import Edge, Tree
 
 
 class OpeningRecord(NamedTuple):
@@ -128,6 +128,11 @@ class Spans:
             self._starts.append(since)
             self._ends.append(until)
 
+    def end_of(self, since: float, until: float) -> float:
+        """`until`, or the end of the last interval that overlaps this one."""
+        found = (e for s, e in zip(self._starts, self._ends, strict=True) if s <= until)
+        return max([until, *(end for end in found if end >= since)])
+
     def meets(self, since: float, until: float) -> bool:
         """Does any interval overlap this one?"""
         first = bisect_left(self._ends, since)
@@ -140,6 +145,57 @@ class Places(dict[str | Edge | int, Spans]):
     def __missing__(self, place: str | Edge | int) -> Spans:
         spans = self[place] = Spans()
         return spans
+
+
+@dataclass(slots=True, eq=False)
+class MoveRecord:
+    """A move that a client has asked for. `before` and `after` are broker and epoch, as the client
+    knew them when it asked and when it was answered."""
+
+    client: str
+    instance: int
+    handle: int
+    to: str
+    timeout_s: float
+    at: float
+    before: tuple[str | None, str | None]
+    after: tuple[str | None, str | None] = (None, None)
+    answered_at: float = inf
+    answer: str = ""
+    """"Done", or the name of an error."""
+    value: str = ""
+    text: str = ""
+    missing: tuple[str, ...] = ()
+    impatient: bool = False
+    """The client did not wait for its session."""
+
+    def __str__(self) -> str:
+        return f"the move of {self.client} to {self.to} at {self.at:.4f} s"
+
+
+@dataclass(slots=True, eq=False)
+class OrderRecord:
+    """A move that an operator has asked a broker for."""
+
+    client: str
+    broker: str
+    to: str
+    at: float
+    answers: list[str] = field(default_factory=list)
+    """Names of errors; empty texts if it is decided."""
+    lost: bool = False
+    """The operator's connection broke."""
+
+    def __str__(self) -> str:
+        return f"the order of {self.broker} to move {self.client} to {self.to} at {self.at:.4f} s"
+
+
+class Stays(dict[tuple[str, str], list[Stay]]):
+    """Where sessions have been, by client and epoch."""
+
+    def __missing__(self, session: tuple[str, str]) -> list[Stay]:
+        stays = self[session] = []
+        return stays
 
 
 @dataclass(slots=True, eq=False)
@@ -198,18 +254,28 @@ class History:
     """The broker that decides transactions."""
     departed: set[int] = field(default_factory=set)
     """Instances that were killed, so that answers cannot reach them."""
+    stays: Stays = field(default_factory=Stays)
+    """Where brokers have had sessions, if clients move."""
+    travels: Places = field(default_factory=Places)
+    """By instance: from when a client was sent to another broker until it was welcomed."""
+    moves: list[MoveRecord] = field(default_factory=list)
+    orders: list[OrderRecord] = field(default_factory=list)
+    places: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By client and epoch: the broker that a client connected last to at the end."""
 
     def odd(self, guarantee: str, detail: str) -> None:
         self.oddities.append((guarantee, detail))
 
-    def forgot(self, path: Sequence[str], since: float, until: float = inf) -> bool:
-        """Has a broker or a link on the path lost its state?"""
-        places: list[str | Edge] = [*path, *(edge_of(*ends) for ends in pairwise(path))]
+    def forgot(self, names: Sequence[str], since: float, until: float = inf) -> bool:
+        """Has any of these brokers, or a broker or a link between them, lost its state?"""
+        if not names:
+            return False
+        places: list[str | Edge] = [*self.tree.span(names), *self.tree.edges_within(names)]
         return any(self.amnesia[place].meets(since, until) for place in places)
 
     def source_at(self, broker: str, session: SessionRecord) -> Hop:
         """The hop from which a broker hears of a session: a neighbour, or the client itself."""
-        path = self.tree.path(broker, session.broker)
+        path = self.tree.path(broker, session.home)
         return Hop.broker(path[1]) if len(path) > 1 else Hop.client(session.client)
 
     def taken(self) -> list[DeliveryRecord]:

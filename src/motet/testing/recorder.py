@@ -87,6 +87,7 @@ class SimulatedRecorder(Recorder):
             place = (frame.epoch, frame.broker, self.now())
             self.session = SessionRecord(name, client.instance, *place)
             self.session.total_order = client.machine.total_order
+            self.session.stays = history.stays[name, frame.epoch]
             history.sessions.append(self.session)
             if process is not None:
                 process.opened(self.session)

@@ -40,6 +40,13 @@ In transactions:
     outcome alice T1           alice asks for the outcome
     read bob                   bob acknowledges all events that it was given
     open A                     show what a broker knows of unfinished transactions
+
+Moves:
+
+    move alice C [3]           alice asks to be moved to C, within ten seconds or as many as said
+    order A alice C [3]        an operator asks A for the same
+    arrive alice [A] [p1]      alice connects where she was last told that her session is, or to A,
+                               and continues it behind what she has received
 """
 
 from __future__ import annotations
@@ -50,6 +57,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from motet.broker.core.durable import Durable
 from motet.errors import StaleState
@@ -73,6 +81,7 @@ from motet.protocol.contract import (
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link import messages as link
+from motet.protocol.mobility import messages as mobility
 from motet.protocol.session import messages as session
 from motet.protocol.transactions.messages import Step
 from motet.testing.brokers import Core
@@ -264,10 +273,14 @@ class Scenario:
         self._hello(broker, _greeting(client, epoch, instance))
 
     def _hello(self, broker: str, hello: session.ClientHello) -> None:
-        self._connections += 1
-        self.ends[broker, self._connections] = hello.client
         self.homes[hello.client] = broker
-        self._from_client(hello.client, hello)
+        self.call(broker, hello.client, hello)
+
+    def call(self, broker: str, caller: str, frame: Frame) -> None:
+        """Somebody connects to a broker, and this is the first frame."""
+        self._connections += 1
+        self.ends[broker, self._connections] = caller
+        self._step(broker, Received(self._connections, frame))
 
     def vanish(self, client: str) -> None:
         broker = self.homes[client]
@@ -455,9 +468,18 @@ class Book:
         """By client and transaction."""
         self.given: dict[str, dict[str, int]] = {}
         """By client and pubend: the last tick that it has been told of."""
+        self.epochs: dict[str, str] = {}
+        self.moves: dict[str, int] = {}
+        """How many moves each client has asked for."""
+        self.told: dict[str, str] = {}
+        """The brokers that clients were sent to."""
 
     def hear(self, client: str, frame: object) -> None:
-        if isinstance(frame, session.Invited):
+        if isinstance(frame, session.Welcome):
+            self.epochs[client] = frame.epoch
+        elif isinstance(frame, mobility.Moved):
+            self.told[client] = frame.broker
+        elif isinstance(frame, session.Invited):
             self.invited.setdefault((client, frame.tx), []).append(frame)
         elif isinstance(frame, Delivered):
             self.given.setdefault(client, {})[frame.pubend] = frame.upto
@@ -604,6 +626,35 @@ def _attribute(word: str) -> tuple[str, Value]:
     return name, text.strip("'") if text.startswith("'") else int(text)
 
 
+# ── moves ────────────────────────────────────────────────────────────────────────────────
+
+
+def _move(stage: Scenario, text: str) -> None:
+    client, to, *seconds = text.split()
+    number = stage.book.moves[client] = stage.book.moves.get(client, 0) + 1
+    stage._from_client(client, mobility.MoveRequest(number, to, *map(float, seconds)))
+
+
+def _order(stage: Scenario, text: str) -> None:
+    broker, client, to, *seconds = text.split()
+    stage.call(broker, OPERATOR, mobility.MoveOrder(client, to, *map(float, seconds)))
+
+
+def _arrive(stage: Scenario, text: str) -> None:
+    client, *words = text.split()
+    book = stage.book
+    broker = words.pop(0) if words and words[0] in stage.brokers else book.told[client]
+    hello = replace(
+        _greeting(client, book.epochs[client], words),
+        cursors=dict(book.given.get(client, {})),
+        published=stage.counters[f"{client} published"],
+    )
+    stage.homes[client] = broker
+    stage.call(broker, client, mobility.ArrivalHello(PROTOCOL_VERSION, hello))
+
+
+OPERATOR = "operator"
+
 VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "overlay": Scenario.overlay,
     "connect": Scenario.connect,
@@ -648,6 +699,9 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "outcome": _outcome,
     "read": _read,
     "open": _open,
+    "move": _move,
+    "order": _order,
+    "arrive": _arrive,
 }
 
 

@@ -24,7 +24,7 @@ from motet.matching.python_index import surely_covers
 from motet.protocol.delivery import machine as delivery_machine
 from motet.protocol.link import machine as link_machine
 from motet.testing.bugs.catalogue import MUTATIONS, Patch, patched, planted
-from motet.testing.checkers import convergence, routing
+from motet.testing.checkers import convergence, copies, moves, routing
 from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.result import BrokerState, CheckResult
 from motet.testing.cluster import Cluster
@@ -41,6 +41,8 @@ OF_TRANSACTIONS = (
     "convergence",
 )
 """Guarantees that only overlays with a root give."""
+OF_MOVES = ("moves", "copies")
+"""Guarantees about clients that move."""
 GUARANTEES = (
     "routing",
     "completeness",
@@ -53,6 +55,7 @@ GUARANTEES = (
     "answers",
     "sessions",
     *OF_TRANSACTIONS,
+    *OF_MOVES,
     "replay",
     "invariants",
     "settles",
@@ -83,6 +86,8 @@ class Result(Struct, frozen=True):
     profile: str = DEFAULT_PROFILE
     transactions: dict[str, int] = {}
     """By kind and outcome."""
+    moves: dict[str, int] = {}
+    """By outcome."""
     story: tuple[str, ...] = ()
 
     def to_json(self, mutations: tuple[int, int] = (0, 0)) -> dict[str, Any]:
@@ -100,6 +105,7 @@ class Result(Struct, frozen=True):
             "mutations": {"planted": planted_count, "caught": caught},
             "trace_hash": self.trace_hash,
             **({"transactions": self.transactions} if self.transactions else {}),
+            **({"moves": self.moves} if self.moves else {}),
         }
 
     def complaints(self) -> list[str]:
@@ -138,7 +144,7 @@ def simulate(
         menu = replace(profile(profile_name), **needs.pop("menu", {}))
         if crash_at is not None:
             needs |= SMALL
-            menu = replace(profile("calm"), sure=menu.sure)
+            menu = replace(profile("calm"), sure=menu.sure, moving=menu.moving)
         cluster = Cluster(seed, menu, needs=needs, story=story, crash_at=crash_at)
         with patched(_surroundings(cluster)):
             cluster.run()
@@ -197,6 +203,7 @@ def _verdicts(cluster: Cluster) -> list[CheckResult]:
         *_tables(cluster),
         *(checker.check(history) for checker in CHECKERS),
         cluster.effective.verdict,
+        cluster.whereabouts.copies.verdict,
         CheckResult("replay", cluster.replayed),
         CheckResult("invariants", cluster.validated),
         CheckResult("settles", 1),
@@ -209,7 +216,17 @@ def _tables(cluster: Cluster) -> list[CheckResult]:
         if broker.core is None:
             return []  # the run ended early, and says so itself
         cores[name] = broker.core
-    return [routing.check(cluster.history, cores), convergence.check(cores)]
+    history, found = cluster.history, [convergence.check(cores)]
+    if cluster.plan.move_s:
+        leftovers = {name: _leftovers(core) for name, core in cores.items()}
+        found += [copies.check(history, cores), moves.check_rest(leftovers)]
+    return [routing.check(history, cores), *found]
+
+
+def _leftovers(core: BrokerState) -> list[str]:
+    """What the rooms of a broker keep of moves."""
+    rooms = (room for room in core.durable.rooms if hasattr(room, "leftovers"))
+    return [text for room in rooms for text in room.leftovers()]
 
 
 def _oddities(cluster: Cluster) -> list[CheckResult]:
@@ -243,6 +260,7 @@ def _result(
         trace_hash=cluster.trace.digest(),
         profile=profile_name,
         transactions=_count(cluster),
+        moves=cluster.relocations.count(),
         story=tuple(cluster.trace.story or ()),
     )
 
@@ -268,6 +286,8 @@ def tell_story(
     yield from result.story
     yield ""
     yield "faults: " + (", ".join(f"{k} {n}" for k, n in result.faults.items()) or "none")
+    if result.moves:
+        yield "moves: " + ", ".join(f"{k} {n}" for k, n in result.moves.items())
     yield "checked: " + ", ".join(f"{k} {n}" for k, n in result.checked.items())
     if not result.violations:
         yield "no violations"
@@ -323,6 +343,7 @@ def merge(results: Sequence[Result], profile_name: str = DEFAULT_PROFILE) -> Res
         trace_hash=results[0].trace_hash if len(results) == 1 else together.hexdigest(),
         profile=profile_name,
         transactions=dict(sorted(_sum(result.transactions for result in results).items())),
+        moves=dict(sorted(_sum(result.moves for result in results).items())),
     )
 
 
@@ -336,7 +357,8 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 def crashes_of(seed: int, profile_name: str = "calm") -> range:
     """The steps that brokers take in a small run of this seed, until faults would stop."""
-    menu = replace(profile("calm"), sure=profile(profile_name).sure)
+    chosen = profile(profile_name)
+    menu = replace(profile("calm"), sure=chosen.sure, moving=chosen.moving)
     cluster = Cluster(seed, menu, needs=SMALL, crash_at=0)
     with patched(_surroundings(cluster)):
         cluster.chaos()

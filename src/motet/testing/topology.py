@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from random import Random
 
@@ -25,6 +25,7 @@ class Tree:
             for name in self.brokers
         }
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._spans: dict[tuple[str, ...], tuple[str, ...]] = {}
         for name in self.brokers:
             self._walk((name,))
 
@@ -41,6 +42,20 @@ class Tree:
     def edges_between(self, start: str, end: str) -> list[Edge]:
         path = self._paths[start, end]
         return [edge_of(a, b) for a, b in pairwise(path)]
+
+    def span(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The brokers of the smallest subtree that has these."""
+        key = tuple(names)
+        found = self._spans.get(key)
+        if found is None:
+            paths = (self._paths[key[0], name] for name in key)
+            found = self._spans[key] = tuple(dict.fromkeys(b for path in paths for b in path))
+        return found
+
+    def edges_within(self, names: Iterable[str]) -> list[Edge]:
+        """The edges of the smallest subtree that has these."""
+        first, *others = names
+        return list(dict.fromkeys(e for name in others for e in self.edges_between(first, name)))
 
     def behind(self, start: str, through: str) -> list[str]:
         """The brokers that `start` reaches only through `through`, itself included."""

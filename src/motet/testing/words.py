@@ -8,6 +8,7 @@ from motet.model import Hop, OpId, decode_attributes
 from motet.protocol.delivery import messages as delivery
 from motet.protocol.delivery.spans import CutRecord, Record
 from motet.protocol.link import messages as link
+from motet.protocol.mobility import messages as mobility
 from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
 from motet.protocol.session.state import GRANTED
@@ -167,7 +168,62 @@ def _tell_transaction(frame: object) -> str:
             return f"{number_of(sequence)} is over"
         case session.ProgressQuery():
             return "how far are you?"
+    return _tell_move(frame)
+
+
+def _tell_move(frame: object) -> str:
+    """Messages of clients that move: with the client, on the path, and off it."""
+    match frame:
+        case mobility.MoveRequest(number, to, timeout_s):
+            return f"move {number}: to {to} within {timeout_s:g} s"
+        case mobility.MoveOrder(client, to):
+            return f"move {client} to {to}"
+        case mobility.MoveRefusal(number, error, text, missing):
+            return f"move {number} failed: {error}, {text}" + _missing_of(missing)
+        case mobility.MoveOrdered(client, error, text, missing):
+            told = f"{client} stays: {error}, {text}" if error else f"{client} moves"
+            return told + _missing_of(missing)
+        case mobility.Moved(broker):
+            return f"your session is at {broker}"
+        case mobility.ArrivalHello(_, hello):
+            return f"arrival: {tell(hello)}"
+        case mobility.MoveOffer(client, _, number, path):
+            return f"will {path[-1]} take {client}, move {number}, along {'-'.join(path)}?"
+        case mobility.MoveReply(client, _, number, path, _, error, text, missing):
+            told = f"no: {error}, {text}" if error else "yes"
+            return f"{path[-1]} to move {number} of {client}: {told}" + _missing_of(missing)
+        case mobility.Strays(client, _, _, batch, last):
+            events = ", ".join(event_of(each.publication.body) for each in batch)
+            return f"strays for {client}: {events or 'none'}" + ", the last" * last
+        case mobility.FencedAck(after, ack):
+            return f"{tell(ack)}, after #{after}"
+        case mobility.MoveCommit():
+            return _tell_commit(frame)
+        case mobility.MoveDone(client, _, number, needless):
+            rows = " ".join(map(op_of, needless))
+            told = f", without {rows}" if rows else ""
+            return f"{client} has arrived, move {number}{told}"
+        case mobility.Rehome(target, home, former, residue, upto):
+            since = f", {op_of(residue)} stays at {former}" if residue is not None else ""
+            told = f", all up to {upto} has arrived" if upto else ""
+            return f"{op_of(target)} is at {home}{since}{told}"
     return repr(frame)
+
+
+def _tell_commit(frame: mobility.MoveCommit) -> str:
+    rows = [f"sub {op_of(row.id)}" + " ended" * row.ended for row in frame.subscriptions]
+    for row in frame.advertisements:
+        residue = f" leaves {op_of(row.residue)}" if row.residue is not None else ""
+        rows.append(f"adv {op_of(row.id)}{residue}")
+    told = f"{frame.client} moves along {'-'.join(frame.path)} with {', '.join(rows) or 'no rows'}"
+    for name, ticks in (("levels", frame.levels), ("doubts", frame.doubts)):
+        if ticks:
+            told += f"; {name} " + " ".join(f"{pubend} {tick}" for pubend, tick in ticks.items())
+    return told
+
+
+def _missing_of(names: tuple[str, ...]) -> str:
+    return f" ({', '.join(names)})" if names else ""
 
 
 def _tell_letter(body: transactions.LetterBody) -> str:

@@ -110,6 +110,8 @@ class WorkloadPlan(Struct, frozen=True):
     weights: tuple[float, ...]
     sure: bool = False
     """Brokers have pubends, and events are exactly-once."""
+    sure_share: float = 0.9
+    """The share of exactly-once events, if brokers offer them."""
     outbox_bound: int = KEPT_BY_MOST
     """How many messages a broker keeps for an absent neighbour."""
     rewiring: bool = False
@@ -140,6 +142,8 @@ class WorkloadPlan(Struct, frozen=True):
     """How long clients continue with them after faults have stopped."""
     root: str = ""
     """The broker that decides them."""
+    move_s: float = 0.0
+    """The mean time between two clients that move; 0: none does."""
 
 
 ACTIONS = ("publish", "subscribe", "advertise", "unsubscribe", "unadvertise", "goodbye", "arrive")
@@ -233,6 +237,17 @@ def draw_deals(seed: int, tree: Tree) -> dict[str, Any]:
         "chaos_s": random.uniform(3.0, 6.0),
         "mates": {},
         "total_order": random.choice((0.0, 0.0, 0.2)),
+    }
+
+
+def draw_moves(seed: int) -> dict[str, Any]:
+    """Clients move: no cells, no covering. In some runs more events are best-effort."""
+    random = Random(f"moves {seed}")
+    return {
+        "move_s": random.choice((0.04, 0.08, 0.15)),
+        "sure_share": random.choice((0.9, 0.9, 0.5, 0.1)),
+        "covering": False,
+        "mates": {},
     }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from motet.client.line.transport import SharedTcp, SharedTransport, heartbeats
@@ -131,21 +131,34 @@ async def dial(address: str, listener: Listener) -> None:
 
 
 LONGEST_PAUSE_S = 2.0
+MOST_HASTE = 8
+"""How many redirections in a row are followed without a pause."""
 FAILOVER_S = 5.0
 """How long only the broker of the session is tried: at another one a new session begins."""
 
 
 class Dialer:
-    """Tries the addresses in order, from `address` on. Pauses grow between attempts."""
+    """Tries the addresses in order, from `address` on. Pauses grow between attempts.
+
+    A client that has moved alternates between the address that it was given and its former one,
+    whose broker knows where the session is. The address at which it is welcomed replaces the
+    former one.
+    """
 
     def __init__(self, addresses: Sequence[str], listener: Listener) -> None:
         self.address = addresses[0]
+        self.find: Callable[[str], str] | None = None
+        """Returns the address of a broker that cannot tell it, or an empty text."""
         self.settled = False
         """The session stays at this address: no other one is tried."""
-        self._addresses = tuple(addresses)
+        self._addresses = list(addresses)
         self._at = 0  # the place of `address`: an address may be given twice
         self._listener = listener
         self._backoff = Backoff(last_s=LONGEST_PAUSE_S)
+        self._moved_to = ""
+        self._next = ""  # the address for the next attempt, if it is certain
+        self._hasty = False  # without a pause before it
+        self._redirections = 0  # since the last welcome
         self._lost = asyncio.Event()
         self._lost_at = 0.0
         self._keeping: asyncio.Task[None] | None = None
@@ -161,8 +174,9 @@ class Dialer:
             raise Disconnected(text) from problem
 
     def keep(self) -> None:
-        """Reconnect from now on whenever the connection is lost."""
-        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+        """Reconnect from now on whenever the connection is lost. Idempotent."""
+        if self._keeping is None:
+            self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
     def lost(self) -> None:
         """The connection is lost."""
@@ -174,6 +188,30 @@ class Dialer:
         """The broker has opened or resumed the session."""
         self._backoff.reset()
         self._lost_at = 0.0
+        self._addresses[self._at] = self.address
+        self._moved_to = self._next = ""
+        self._hasty = False
+        self._redirections = 0
+
+    @property
+    def is_redirected(self) -> bool:
+        """The session is at another address than the one that welcomed it last."""
+        return bool(self._redirections)
+
+    def redirect(self, broker: str, address: str) -> None:
+        """The session has moved: connect there as soon as this connection is lost."""
+        if not address and self.find is not None:
+            address = self.find(broker)
+        self._redirections += 1
+        # If it is the same place again, that could not be reached just now.
+        self._hasty = address != self._moved_to and self._redirections <= MOST_HASTE
+        if address:
+            self._moved_to = self._next = address
+
+    def hurry(self) -> None:
+        """Connect to the address that the client was given, as soon as this connection is lost."""
+        self._next = self._moved_to
+        self._hasty = True
 
     def stop(self) -> None:
         if self._keeping is not None:
@@ -187,7 +225,9 @@ class Dialer:
     async def _keep(self) -> None:
         while True:
             await self._lost.wait()
-            await asyncio.sleep(self._backoff.wait_s())
+            if not self._hasty:
+                await asyncio.sleep(self._backoff.wait_s())
+            self._hasty = False
             self._lost.clear()
             self._choose()
             try:
@@ -200,7 +240,15 @@ class Dialer:
                 self.lost()
 
     def _choose(self) -> None:
-        """After `FAILOVER_S` at the current address, use the next one for each attempt."""
+        """After `FAILOVER_S` at the current address, use the next one for each attempt; while the
+        session is elsewhere, its address and the former one in turn."""
+        former = self._addresses[self._at]
+        if self._next:
+            self.address, self._next = self._next, ""
+            return
+        if self._moved_to:
+            self.address = former if self.address == self._moved_to else self._moved_to
+            return
         gone_s = asyncio.get_running_loop().time() - self._lost_at
         if not self.settled and gone_s >= FAILOVER_S:
             self._at = (self._at + 1) % len(self._addresses)

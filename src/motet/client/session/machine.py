@@ -2,13 +2,14 @@
 
     offline ── opened ──▶ greeting ── Welcome ──▶ open
        ▲                      │                    │
-       └──────── closed, or a Farewell after which the client may reconnect
-    A goodbye, or any other Farewell, ends it permanently.
+       └──────── closed, Moved, or a Farewell after which the client may reconnect
+    A goodbye, or any other Farewell, ends it permanently. After Moved, the client says an
+    ArrivalHello instead of its usual one, until it is welcomed.
 
 A driver reports connection events (`opened`, `received`, `closed`) and the application's calls
-(`request`, `publish`, `goodbye`; `parts` for transactions), and carries out the output of `take`.
-Only these methods change its state; `requests`, `window`, `streams` and `parts` can be read. The
-asyncio client and the simulator use the same machine.
+(`request`, `publish`, `move`, `goodbye`; `parts` for transactions), and carries out the output of
+`take`. Only these methods change its state; `requests`, `window`, `streams`, `parts` and `moving`
+can be read. The asyncio client and the simulator use the same machine.
 
 Guarantees: every request is resolved exactly once if it ends, never twice; every publication is
 settled once, and is retransmitted only if the broker does not have it or detects the duplicate;
@@ -26,6 +27,7 @@ from typing import Literal
 from msgspec import Raw
 
 from motet import errors
+from motet.client.session.moving import Moving
 from motet.client.session.requests import MAX_REQUESTS, Parts, Requests
 from motet.client.session.state import (
     INVERSE,
@@ -48,6 +50,7 @@ from motet.model import Filter
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Beat, Frame
+from motet.protocol.mobility.messages import Moved, MoveRefusal
 from motet.protocol.session.messages import (
     ClientHello,
     Decided,
@@ -84,7 +87,7 @@ LOST_ANSWER = (
 
 
 class ClientMachine:
-    """One client of one broker, across connections and sessions."""
+    """One client of one broker at a time, across connections, sessions and moves."""
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class ClientMachine:
         self.total_order = total_order
         self.durable = keep_s > 0
         self.broker: str | None = None
+        """The broker that welcomed the client last."""
         self._keep_s = keep_s
         self._careful = self.durable or cursors is not None
         """The application must not miss any event: see `ClientHello.hold`."""
@@ -116,6 +120,7 @@ class ClientMachine:
         self.window = Window(window)
         self.requests = Requests(self._session, self.window)
         self.parts = Parts(self._session, self.requests)
+        self.moving = Moving(self._session)
         self.streams = PubendStreams(self.requests.routes, cursors)
         self._incomplete: list[Delivered] = []
         """Frames that belong to a frame that has not arrived."""
@@ -144,9 +149,10 @@ class ClientMachine:
 
     @property
     def at_rest(self) -> bool:
-        """Connected, with no request and no publication in progress."""
+        """Connected, with no request, no publication and no move in progress."""
         requests, window = self.requests, self.window
-        return self.state == "open" and not requests.unanswered and window.settled == window.made
+        asks_nothing = not requests.unanswered and self.moving.asked is None
+        return self.state == "open" and asks_nothing and window.settled == window.made
 
     def take(self) -> ClientOutput:
         """The frames and notices since the last call."""
@@ -188,6 +194,21 @@ class ClientMachine:
         """The caller no longer waits for this request; withdraw what it may have put in force."""
         self.requests.abandon(handle, self.parts.undecided)
         self.parts.abandon(handle)
+        self.moving.abandon(handle)
+
+    def move(self, to: str, timeout_s: float = 10.0) -> int:
+        """Ask to be moved to another broker, which is decided within `timeout_s` or not at all. One
+        move at a time. Returns a handle; the answer has the broker's name."""
+        self.moving.check_asking()
+        handle = self.requests.next_handle()
+        self.moving.ask(handle, to, timeout_s, self.broker)
+        return handle
+
+    def impatient(self) -> None:
+        """Wait no longer for a session that is on its way: with the next connection, open a new one
+        that starts at the client's own cursors. Without effect if the client is not on its way."""
+        if self.moving.told is not None:
+            self.moving.impatient = True
 
     def publish(self, bodies: Sequence[Raw], sure: bool = True) -> range:
         """Accept encoded events into the window; returns their ordinals. The broker logs `sure`
@@ -250,20 +271,16 @@ class ClientMachine:
 
     def opened(self) -> None:
         self._session.move("opened")
-        who = (
-            self.client,
-            self.epoch,
-            self._credentials,
-            self._instance,
-            self.requests.answered_upto,
-        )
+        self._careful = self._careful or self.moving.impatient
+        resume = None if self.moving.impatient else self.epoch
+        answered = 0 if self.moving.impatient else self.requests.answered_upto
         cursors = dict(self.streams.received)
         hello = ClientHello(
-            *(PROTOCOL_VERSION, *who, cursors),
-            *(self._keep_s, self._careful, self.total_order),
-            0 if self.epoch is None else self.window.last_number,
+            *(PROTOCOL_VERSION, self.client, resume, self._credentials, self._instance, answered),
+            *(cursors, self._keep_s, self._careful, self.total_order),
+            0 if resume is None else self.window.last_number,
         )
-        self._session.send.append(hello)
+        self._session.send.append(self.moving.hello(hello))
 
     def _take_early(self) -> None:
         """Deliver groups of frames while all their subscriptions are known."""
@@ -294,6 +311,8 @@ class ClientMachine:
                 self._session.happened.append(ProgressDemand())
             case Beat():
                 pass
+            case Farewell() if was == "offline" and self.moving.told is not None:
+                pass  # the broker closes the connection of a client that has moved
             case Farewell():
                 self._on_farewell(frame)
             case _:
@@ -321,12 +340,20 @@ class ClientMachine:
                 self._take_early()
             case Over():
                 self.parts.over(frame)
+            case MoveRefusal():
+                self.moving.refused(frame)
+            case Moved():
+                self.moving.moved(frame)
 
     # ── the session ──────────────────────────────────────────────────────────────────────
 
     def _on_welcome(self, frame: Welcome) -> None:
         adopted = frame.resumed and self.durable and self.epoch is None
-        if frame.resumed and not adopted and frame.epoch != self.epoch:
+        resumed = frame.resumed and not adopted
+        if resumed and frame.epoch != self.epoch and self.moving.impatient:
+            # Our own, if its first welcome was lost: it has nothing yet, as if it were new.
+            resumed = bool(frame.requests or frame.taken)
+        if resumed and frame.epoch != self.epoch:
             self._session.state = "greeting"
             raise errors.ProtocolError(f"the broker resumed session {frame.epoch}, not ours")
         if not MIN_HEARTBEAT_S <= frame.heartbeat_s <= MAX_HEARTBEAT_S:
@@ -340,7 +367,7 @@ class ClientMachine:
             self.window.take_over(frame)
             self.requests.take_over(frame.requests, frame.standing)
             self.parts.planning = True  # the earlier process may have had plans
-        elif frame.resumed:
+        elif resumed:
             how = "resumed"
             self._resume(frame)
         else:
@@ -352,6 +379,7 @@ class ClientMachine:
         welcomed = Welcomed(how, frame.broker, frame.epoch, frame.lease_s, frame.heartbeat_s)
         self._session.happened.append(welcomed)
         self._send_everything_open()
+        self.moving.welcomed(welcomed)
 
     def _on_farewell(self, frame: Farewell) -> None:
         final = self._is_final(frame)
@@ -370,11 +398,15 @@ class ClientMachine:
         kind = getattr(errors, frame.error, None)
         if not isinstance(kind, type):
             kind = errors.UnavailableError
+        if kind is errors.ClientElsewhere and self.moving.impatient:
+            self.moving.impatient = False  # a durable session has no second one: wait for it
+            return False
         self._blames = self._blames + 1 if issubclass(kind, BLAME) else 0
         return issubclass(kind, FINAL) or self._blames >= MAX_BLAMES
 
     def _end(self, failure: Failure) -> None:
         self.requests.end(failure)
+        self.moving.end(failure)
         self._tell(self.window.lose(self.window.made, failure))
 
     def _resume(self, frame: Welcome) -> None:
@@ -428,13 +460,17 @@ class ClientMachine:
     def validate(self) -> None:
         """Raise `InvariantError` if the machine contradicts itself."""
         requests, window = self.requests, self.window
-        claims = requests.claims() | {
-            "publications are in order": window.in_order(),
-            "all is sent while open": self.state != "open" or window.sent == self.window.made,
-            "what is processed was received": self.streams.consistent(),
-            "an end leaves nothing open": self.state != "ended"
-            or not (requests.unanswered or requests.standing or window.settled < window.made),
-        }
+        claims = (
+            requests.claims()
+            | self.moving.claims()
+            | {
+                "publications are in order": window.in_order(),
+                "all is sent while open": self.state != "open" or window.sent == self.window.made,
+                "what is processed was received": self.streams.consistent(),
+                "an end leaves nothing open": self.state != "ended"
+                or not (requests.unanswered or requests.standing or window.settled < window.made),
+            }
+        )
         broken = [claim for claim, holds in claims.items() if not holds]
         if broken:
             raise errors.InvariantError(f"client {self.client!r}: not true: {', '.join(broken)}")

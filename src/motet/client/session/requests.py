@@ -128,7 +128,7 @@ class Requests:
         asks: TxRequest | None = None,
     ) -> Operation:
         operation = Operation(
-            *(self._next_handle(), kind, wanted, target, wait, timeout_s, self._window.made),
+            *(self.next_handle(), kind, wanted, target, wait, timeout_s, self._window.made),
             awaited=awaited,
             name=name,
             since=dict(since),
@@ -141,7 +141,7 @@ class Requests:
             self._session.send.append(operation.frame())
         return operation
 
-    def _next_handle(self) -> int:
+    def next_handle(self) -> int:
         self._handles += 1
         return self._handles
 
@@ -313,7 +313,7 @@ class Requests:
     def renew(self, request: TxRequest) -> None:
         """Send a request again in a new session; no caller waits for the answer."""
         rest = (None, None, True, RENEWED_TIMEOUT_S, 0, False)
-        self._number(Operation(self._next_handle(), "ask", *rest, asks=request))
+        self._number(Operation(self.next_handle(), "ask", *rest, asks=request))
 
     # ── registrations of an earlier process ──────────────────────────────────────────────
 
@@ -349,7 +349,7 @@ class Requests:
 
     def _found(self, stands: StandingEntry) -> Operation:
         what = (stands.kind, stands.filter, None, True, RENEWED_TIMEOUT_S, 0, False)
-        return Operation(self._next_handle(), *what, name=stands.name)
+        return Operation(self.next_handle(), *what, name=stands.name)
 
     def _install(self, operation: Operation, stands: StandingEntry) -> None:
         operation.sequence = stands.sequence

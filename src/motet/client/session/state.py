@@ -35,6 +35,7 @@ MOVES: dict[State, dict[str, State]] = {
     "offline": {"opened": "greeting", "closed": "offline", "goodbye": "ended"},
     "greeting": {
         "Welcome": "open",
+        "Moved": "offline",
         "invited back": "offline",
         "dismissed": "ended",
         "closed": "offline",
@@ -50,6 +51,8 @@ MOVES: dict[State, dict[str, State]] = {
         "Decided": "open",
         "Over": "open",
         "ProgressQuery": "open",
+        "MoveRefusal": "open",
+        "Moved": "offline",
         "invited back": "offline",
         "dismissed": "ended",
         "closed": "offline",
@@ -67,6 +70,8 @@ MOVES: dict[State, dict[str, State]] = {
         "Decided": "ended",
         "Over": "ended",
         "ProgressQuery": "ended",
+        "MoveRefusal": "ended",
+        "Moved": "ended",
         "invited back": "ended",
         "dismissed": "ended",
         "closed": "ended",
@@ -236,6 +241,14 @@ class ProgressDemand(NamedTuple):
     """The broker waits for acknowledgements."""
 
 
+class Redirected(NamedTuple):
+    """The session is at another broker, or on its way there: close the connection, and connect to
+    `address`. It is empty if the broker has none."""
+
+    broker: str
+    address: str
+
+
 class ConnectionEnd(NamedTuple):
     """The broker ended the connection, not the session: reconnect."""
 
@@ -260,6 +273,7 @@ Notice = (
     | ReceivedInvitation
     | Concluded
     | Finished
+    | Redirected
     | ConnectionEnd
     | Dismissed
 )

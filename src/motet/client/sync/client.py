@@ -314,6 +314,7 @@ class SyncClient(Facade[Client]):
     connected = Forwarded[bool]()
     closed = Forwarded[bool]()
     status = blocking(Client.status)
+    move = blocking(Client.move)
     advertise = opening(Client.advertise, _advertised)
     subscribe = _subscribing(Client.subscribe)
     unadvertise = taking(Client.unadvertise, SyncAdvertisement, str)

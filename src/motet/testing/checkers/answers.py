@@ -34,7 +34,10 @@ def check(history: History) -> CheckResult:
 
 
 def _check_blame(operation: OperationRecord, history: History, verdict: CheckResult) -> None:
-    known = set(history.tree.brokers) - {operation.session.broker}
+    known = set(history.tree.brokers)
+    homes = operation.session.homes(operation.answered_at, operation.answered_at)
+    if len(homes) == 1:
+        known -= set(homes)
     named = operation.missing
     verdict.expect(bool(named), "{} was not effective, but its error names no broker", operation)
     verdict.expect(
@@ -53,7 +56,12 @@ def _check_blame(operation: OperationRecord, history: History, verdict: CheckRes
 
 def _had_reason(operation: OperationRecord, name: str, history: History) -> bool:
     since, until = operation.requested_at, operation.answered_at
-    home, tree = operation.session.broker, history.tree
+    homes = operation.session.homes(since, until)
+    return any(_had_reason_at(home, operation, name, history) for home in homes)
+
+
+def _had_reason_at(home: str, operation: OperationRecord, name: str, history: History) -> bool:
+    since, until, tree = operation.requested_at, operation.answered_at, history.tree
     # A round trip to the farthest broker, and another one for what that broker waited for.
     widest_s = 4 * len(tree.brokers) * history.hop_s
     if operation.timeout_s <= widest_s or history.jumps[home].meets(since, until):

@@ -60,9 +60,7 @@ def _check_events(history: History, deal: Deal, verdict: CheckResult) -> None:
         if event is None:
             continue
         if deal.committed and deed.answer == DONE:
-            if not verdict.holds(
-                bool(event.tick) or is_cut_off(history, deal, deed.session.broker)
-            ):
+            if not verdict.holds(bool(event.tick) or is_cut_off(history, deal, deed.session)):
                 verdict.violated(f"{deal} is committed, but {event} was never published")
         elif deal.outcome == ABORTED:
             verdict.expect(not event.tick, "{} was aborted, but {} was published", deal, event)
@@ -80,8 +78,7 @@ def _check_audience(history: History, deal: Deal, verdict: CheckResult) -> None:
             session in history.living
             and process in history.present
             and not verdict.holds(
-                (session.client, session.epoch) in deal.heirs
-                or is_cut_off(history, deal, session.broker)
+                (session.client, session.epoch) in deal.heirs or is_cut_off(history, deal, session)
             )
         ):
             verdict.violated(

@@ -10,6 +10,7 @@ from motet.testing.checkers import (
     durability,
     exactly_once,
     handover,
+    moves,
     order,
     serializability,
     sessions,
@@ -34,4 +35,5 @@ CHECKERS = (
     handover,
     serializability,
     durability,
+    moves,
 )

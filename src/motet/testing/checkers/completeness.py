@@ -65,7 +65,7 @@ class _CompletenessCheck:
             if not any(self._is_owed(event, operation, carrier) for carrier in carriers):
                 continue
             if not self.verdict.holds((event, operation) in arrived):
-                home = event.session.broker if event.session else "?"
+                home = event.session.home if event.session else "?"
                 self.verdict.violated(
                     f"{event}, sent at {event.sent_at:.4f} s at {home}, was never delivered to "
                     f"{operation}"
@@ -96,8 +96,14 @@ class _CompletenessCheck:
             return False
         if sent_at >= history.settled_at:
             return operation in self._lasting and carrier in self._lasting
-        path = history.tree.path(carrier.session.broker, operation.session.broker)
+        widest_s = (len(history.tree.brokers) + 1) * history.hop_s
+        homes = [
+            *carrier.session.homes(sent_at, sent_at + widest_s),
+            *operation.session.homes(sent_at, sent_at + widest_s),
+        ]
+        path = history.tree.span(homes)
         latest = sent_at + (len(path) + 1) * history.hop_s
+        latest = history.travels[operation.session.instance].end_of(sent_at, latest)
         if operation.ended_at <= latest:
             return False
         disturbed = history.disturbed
@@ -109,8 +115,7 @@ class _CompletenessCheck:
         if any(disturbed[broker].meets(sent_at, latest) for broker in path):
             return False
         return not any(
-            disturbed[edge].meets(sent_at, latest)
-            for edge in history.tree.edges_between(path[0], path[-1])
+            disturbed[edge].meets(sent_at, latest) for edge in history.tree.edges_within(homes)
         )
 
     def _match(self, wanted: Filter, event: EventRecord) -> bool:

@@ -40,8 +40,6 @@ def _check_effects(history: History, deal: Deal, verdict: CheckResult) -> None:
         if (
             deed.event is not None
             and deed.answer == DONE
-            and not verdict.holds(
-                bool(deed.event.tick) or is_cut_off(history, deal, deed.session.broker)
-            )
+            and not verdict.holds(bool(deed.event.tick) or is_cut_off(history, deal, deed.session))
         ):
             verdict.violated(f"{deal} was committed, but {deed.event} is in no log")

@@ -6,9 +6,9 @@ broker has it; and every overlapping subscription that was effective before, or 
 broker before the advertisement was requested, is at every broker on the path. A removal: no broker
 has the entry any more.
 
-Not counted: operations that are being withdrawn, whose client may be away, or whose broker has lost
-its state since; and paths on which a broker lost its state after the later of the two was
-requested, because that news may still be on its way.
+Not counted: operations that are being withdrawn, whose client may be away or is moving just then,
+or whose broker has lost its state since; and paths on which a broker lost its state after the later
+of the two was requested, because that news may still be on its way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from motet.audit.records import ENDLESS, OperationRecord
+from motet.audit.records import ENDLESS, OperationRecord, SessionRecord
 from motet.model import Filter, covers, overlap
 from motet.protocol.routing.state import Table
 from motet.testing.checkers.result import BrokerState, CheckResult
@@ -62,7 +62,7 @@ class Checker:
         target = operation.target
         if not operation.wait or target is None:
             return
-        tree, home = self._history.tree, target.session.broker
+        tree, home = self._history.tree, target.session.home
         for broker in tree.brokers:
             core = self._tables_of(broker)
             if core is None or self._forgotten(tree.path(home, broker), target.requested_at):
@@ -99,7 +99,9 @@ class Checker:
             self._overlaps[pair] = overlap(*pair)
         if not self._overlaps[pair]:
             return
-        path = self._history.tree.path(subscription.session.broker, advertisement.session.broker)
+        if any(is_on_its_way(each.session) for each in (subscription, advertisement)):
+            return
+        path = self._history.tree.path(subscription.session.home, advertisement.session.home)
         later = max(subscription.requested_at, advertisement.requested_at)
         if (
             self._forgotten(path[:1], subscription.requested_at)
@@ -111,7 +113,7 @@ class Checker:
             self._check_table(subscription, broker, advertisement)
 
     def _check_flood(self, advertisement: OperationRecord) -> None:
-        tree, home = self._history.tree, advertisement.session.broker
+        tree, home = self._history.tree, advertisement.session.home
         for broker in tree.brokers:
             if not self._forgotten(tree.path(home, broker), advertisement.requested_at):
                 self._check_table(advertisement, broker, "all brokers")
@@ -137,3 +139,8 @@ class Checker:
         if not self._history.covering or operation.filter is None:
             return False
         return any(covers(e.filter, operation.filter) for e in table.from_source(source))
+
+
+def is_on_its_way(session: SessionRecord) -> bool:
+    """Has a broker let go of it, and no other one taken it in yet?"""
+    return bool(session.stays) and session.stays[-1].left_at < inf

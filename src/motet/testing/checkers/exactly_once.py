@@ -12,6 +12,7 @@ advertises there any more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from motet.audit.records import EventRecord, LossRecord, OperationRecord
@@ -68,7 +69,7 @@ def _check_arrivals(history: History, verdict: CheckResult) -> None:
             if not matches[key] or not _is_owed(history, event, operation):
                 continue
             if not verdict.holds((event, operation) in arrived or _is_told(event, reported)):
-                home = event.session.broker if event.session else "?"
+                home = event.session.home if event.session else "?"
                 verdict.violated(
                     f"{event}, sent at {event.sent_at:.4f} s at {home}, was never delivered to "
                     f"{operation}"
@@ -121,12 +122,13 @@ def _is_carried(event: EventRecord) -> bool:
 def _is_owed(history: History, event: EventRecord, operation: OperationRecord) -> bool:
     assert event.session is not None
     since = min(operation.requested_at, event.sent_at)
-    return not _is_cut_off(history, event.session.broker, operation.session.broker, since)
+    homes = (*event.session.homes(since), *operation.session.homes(since))
+    return not _is_cut_off(history, homes, since)
 
 
-def _is_cut_off(history: History, one: str, other: str, since: float) -> bool:
-    """Has either broker, or a link between them, lost its state?"""
-    places: list[str | Edge] = [one, other, *history.tree.edges_between(one, other)]
+def _is_cut_off(history: History, homes: Sequence[str], since: float) -> bool:
+    """Has one of these brokers, or a link between them, lost its state?"""
+    places: list[str | Edge] = [*homes, *history.tree.edges_within(homes)]
     return any(history.amnesia[place].meets(since, inf) for place in places)
 
 
@@ -143,7 +145,7 @@ def _is_trimmed(history: History, loss: LossRecord) -> bool:
 
 
 def _check_losses(history: History, verdict: CheckResult) -> None:
-    homes = {session.instance: session.broker for session in history.sessions}
+    homes = {session.instance: session.homes() for session in history.sessions}
     merging = {session.instance for session in history.sessions if session.total_order}
     reaching = {o.session.instance for o in history.operations("subscribe") if o.since}
     for loss in history.losses:
@@ -152,7 +154,7 @@ def _check_losses(history: History, verdict: CheckResult) -> None:
             loss.last <= history.lost_upto.get(loss.pubend, 0)
             or (loss.instance in merging and loss.first == loss.last)  # with its session
             or (loss.instance in reaching and (loss.withdrawn or _is_trimmed(history, loss)))
-            or _is_cut_off(history, broker, homes[loss.instance], 0.0)
+            or _is_cut_off(history, (broker, *homes[loss.instance]), 0.0)
         ):
             verdict.violated(
                 f"client {loss.instance} was told that ticks {loss.first} to {loss.last} of "

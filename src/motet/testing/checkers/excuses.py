@@ -14,9 +14,9 @@ def root_forgot(history: History, deal: Deal, until: float = inf) -> bool:
     return history.amnesia[history.root].meets(deal.at, until)
 
 
-def is_cut_off(history: History, deal: Deal, broker: str, until: float = inf) -> bool:
-    """Has the broker, the root, or anything between them lost its state?"""
-    return history.forgot(history.tree.path(history.root, broker), deal.at, until)
+def is_cut_off(history: History, deal: Deal, session: SessionRecord, until: float = inf) -> bool:
+    """Has the session's broker, the root, or anything between them lost its state?"""
+    return history.forgot((history.root, *session.homes(deal.at, until)), deal.at, until)
 
 
 def pubend_forgot(
@@ -24,8 +24,8 @@ def pubend_forgot(
 ) -> bool:
     """Has the log, the subscriber's broker, or anything between them lost its state?"""
     home = event.pubend.rpartition(".")[0] if event.pubend else ""
-    path = history.tree.path(home, operation.session.broker) if home else ()
-    return history.forgot(path, since)
+    names = (home, *operation.session.homes(since)) if home else ()
+    return history.forgot(names, since)
 
 
 def stayed(history: History, operation: OperationRecord) -> bool:

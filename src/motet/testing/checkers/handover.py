@@ -134,7 +134,7 @@ def _carriers(history: History, event: EventRecord) -> list[OperationRecord]:
     return [
         operation
         for session in history.sessions
-        if session.broker == broker_of_pubend(event.pubend)
+        if broker_of_pubend(event.pubend) in session.homes()
         for operation in session.operations.values()
         if operation.kind == "advertise" and excuses.matches(operation.filter, event)
     ]

@@ -66,9 +66,9 @@ class _RoutingCheck:
         return {
             s.id: self.history.source_at(broker, s.session)
             for s in subscriptions
-            if s.session.broker == broker
+            if s.session.home == broker
             or any(
-                broker in path(s.session.broker, a.session.broker)
+                broker in path(s.session.home, a.session.home)
                 for a in advertisements
                 if self._overlap(s, a)
             )
@@ -109,7 +109,7 @@ class _RoutingCheck:
                 )
         if not self.verdict.holds(
             sorted((s.client, s.epoch) for s in durable.sessions)
-            == sorted((s.client, s.epoch) for s in self.history.living if s.broker == broker)
+            == sorted((s.client, s.epoch) for s in self.history.living if s.home == broker)
         ):
             self.verdict.violated(f"the sessions of {broker} are not those of its clients")
 
@@ -124,12 +124,12 @@ class _RoutingCheck:
     ) -> None:
         """Check the entries that cross one edge in one direction."""
         behind = set(self.history.tree.behind(near, far))
-        here = [a for a in advertisements if a.session.broker not in behind]
-        there = [a for a in advertisements if a.session.broker in behind]
+        here = [a for a in advertisements if a.session.home not in behind]
+        there = [a for a in advertisements if a.session.home in behind]
         followers = [
             s
             for s in subscriptions
-            if s.session.broker not in behind and any(self._overlap(s, a) for a in there)
+            if s.session.home not in behind and any(self._overlap(s, a) for a in there)
         ]
         near_state = self.cores[near].durable.routing.state
         far_state = self.cores[far].durable.routing.state
@@ -173,7 +173,7 @@ class _RoutingCheck:
                 wanted = {
                     o.id: Hop.client(o.session.client)
                     for o in in_force
-                    if o.kind == kind and o.session.broker == name
+                    if o.kind == kind and o.session.home == name
                 }
                 found = {op: hop for op, hop in _rows(table).items() if not hop.is_broker}
                 self._same(name, f"local {kind}", wanted, found)

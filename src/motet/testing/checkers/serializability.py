@@ -116,8 +116,8 @@ def _invited(history: History, deed: Deed, operation: OperationRecord) -> bool |
         if same and called.op == deed.op:
             met = called.subscriptions == (operation.sequence,)
             return True if met and _is_alone(operation, deed) else None
-    path = history.tree.path(deed.session.broker, session.broker)
-    if not deed.carried or history.forgot(path, 0.0) or not _was_there(operation, deed):
+    homes = (*deed.session.homes(), *session.homes())
+    if not deed.carried or history.forgot(homes, 0.0) or not _was_there(operation, deed):
         return None
     return False
 

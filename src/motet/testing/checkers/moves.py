@@ -1,0 +1,101 @@
+"""Every move is answered once. A done one has brought the session where the client was told, in the
+same epoch; a refused one has changed nothing, and had a reason. At rest no broker keeps anything of
+a move: no pin, doubt, transit or residue.
+
+Reasons for a refusal: an unknown broker, a short timeout, transactions, an operator's order for the
+same client, or trouble at the client or between the two brokers. An epoch may change if the client
+had trouble, or did not wait for its session. Clients that were killed, or have left, may be without
+an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from motet.audit.records import DONE
+from motet.testing.checkers.result import CheckResult
+from motet.testing.history import History, MoveRecord
+
+OVER = ("ClosedError", "Fenced", "UnavailableError")
+"""The client has ended, or has lost its session."""
+LONGEST_S = 10.0
+"""The longest time that an operator gives a move."""
+SHORT_S = 2.0
+"""Within this time a request that the session waits for may still be unanswered."""
+
+
+def check(history: History) -> CheckResult:
+    verdict = CheckResult("moves")
+    for move in history.moves:
+        if not verdict.holds(bool(move.answer) or move.instance in history.departed):
+            verdict.violated(f"{move} was never answered")
+        elif move.answer == DONE:
+            _check_done(history, move, verdict)
+        elif move.answer and move.answer not in OVER:
+            _check_refused(history, move, verdict)
+    for order in history.orders:
+        verdict.expect(len(order.answers) <= 1, "{} was answered {}", order, order.answers)
+        verdict.expect(bool(order.answers) or order.lost, "{} was never answered", order)
+    return verdict
+
+
+def check_rest(leftovers: Mapping[str, Iterable[str]]) -> CheckResult:
+    """What brokers still keep of moves, when everything is at rest."""
+    verdict = CheckResult("moves")
+    for broker, texts in leftovers.items():
+        left = list(texts)
+        verdict.expect(not left, "{} still keeps {}", broker, "; ".join(left))
+    return verdict
+
+
+def _check_done(history: History, move: MoveRecord, verdict: CheckResult) -> None:
+    broker, epoch = move.after
+    verdict.expect(move.to in history.tree.brokers, "{} is done, but there is no such broker", move)
+    if not verdict.holds(move.value == broker == move.to):
+        verdict.violated(f"{move} is done with {move.value!r}, but its client is at {broker}")
+    if not verdict.holds(_may_change(history, move) or epoch == move.before[1]):
+        verdict.violated(f"{move} is done, but {move.before[1]} has become {epoch}")
+    stays = history.stays.get((move.client, epoch or ""), [])
+    there = (s.since <= move.answered_at and s.broker == broker for s in stays)
+    verdict.expect(any(there), "{} is done, but {} never had the session {}", move, broker, epoch)
+
+
+def _check_refused(history: History, move: MoveRecord, verdict: CheckResult) -> None:
+    told = f"{move} was refused ({move.answer}: {move.text})"
+    verdict.expect(bool(move.text), "{}, without a text", told)
+    (broker, epoch), (former, before) = move.after, move.before
+    if not verdict.holds(epoch == before or _may_change(history, move)):
+        verdict.violated(f"{told}, but {before} has become {epoch}")
+    elif epoch == before and not verdict.holds(broker == former or _is_ordered(history, move)):
+        verdict.violated(f"{told}, but its client is at {broker} and no longer at {former}")
+    verdict.expect(_has_reason(history, move), "{}, without a reason", told)
+
+
+def _may_change(history: History, move: MoveRecord) -> bool:
+    """Could the client get another session meanwhile?"""
+    trouble = history.disturbed[move.instance]
+    return move.impatient or trouble.meets(move.at, move.answered_at)
+
+
+def _is_ordered(history: History, move: MoveRecord) -> bool:
+    """Has an operator moved the client meanwhile, or begun to before?"""
+    since, until = move.at - LONGEST_S, move.answered_at
+    return any(o.client == move.client and since <= o.at <= until for o in history.orders)
+
+
+def _has_reason(history: History, move: MoveRecord) -> bool:
+    former, since, until = move.before[0], move.at - SHORT_S, move.answered_at
+    if move.to not in history.tree.brokers or former is None or move.timeout_s <= SHORT_S:
+        return True
+    if history.root and history.deals:
+        return True
+    if _is_ordered(history, move) or history.disturbed[move.instance].meets(since, until):
+        return True
+    path = history.tree.path(former, move.to)
+    edges = history.tree.edges_between(former, move.to)
+    return (
+        any(history.disturbed[broker].meets(since, until) for broker in path)
+        or any(history.disturbed[edge].meets(since, until) for edge in edges)
+        or any(history.jumps[broker].meets(since, until) for broker in path)
+        or history.forgot(path, 0.0)
+    )

@@ -1,0 +1,39 @@
+"""Whole overlays whose clients move: nothing is violated, and clients really move."""
+
+from __future__ import annotations
+
+import pytest
+
+from motet.testing.simulation import OF_MOVES, crash_everywhere, run_seeds
+
+SEEDS = range(1000, 1016)
+pytestmark = pytest.mark.soak  # until brokers move clients
+
+
+@pytest.mark.parametrize("profile", ["moves", "mobility"])
+def test_a_handful_of_seeds(profile: str) -> None:
+    result = run_seeds(SEEDS, profile)
+    assert not result.violations, "\n".join(result.complaints())
+    for guarantee in (*OF_MOVES, "exactly-once", "completeness", "total-order", "routing"):
+        assert result.checked[guarantee] >= len(SEEDS), guarantee
+    assert result.moves["Done"] > 10 * len(SEEDS), result.moves
+    assert result.moves["ordered Done"] > len(SEEDS), result.moves
+
+
+def test_most_moves_succeed_where_nothing_fails() -> None:
+    moves = run_seeds(SEEDS, "moves").moves
+    refused = sum(count for answer, count in moves.items() if not answer.startswith("ordered"))
+    assert moves["Done"] > 0.8 * refused, moves
+
+
+def test_a_crash_at_every_step() -> None:
+    result = crash_everywhere(3, "moves", stride=7)
+    assert not result.violations, "\n".join(result.complaints())
+    assert result.moves["Done"] > result.seeds
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("profile", ["moves", "mobility"])
+def test_many_seeds(profile: str) -> None:
+    result = run_seeds(range(2000, 3000), profile, processes=2)
+    assert not result.violations, "\n".join(result.complaints())
