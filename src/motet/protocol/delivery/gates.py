@@ -2,8 +2,8 @@
 
 A publisher that moves continues in another pubend. There a record names the pubends that have its
 earlier events, each up to a tick. A client's position does not pass this record before the client
-has these events. A durable client must have acknowledged them: after a crash it gets again what it
-has not.
+has acknowledged these events. It does not suffice that it was given them: after its connection has
+broken it gets them again, and its position here might be behind the record by then.
 
 No gate waits for ever. It waits only for what was published before the record: gates that wait for
 each other would each be older than the other. Pubends that are unreachable or destroyed, or that
@@ -65,9 +65,7 @@ class Passage:
             return False
         if not position.present:
             return True  # it is held, and may begin further back
-        horizon = stream.subend.horizon
-        at = position.settled(horizon) if self.durable else position.standing(horizon)
-        return at < tick
+        return position.settled(stream.subend.horizon) < tick
 
     def waiting_for(self, pubend: str) -> list[str]:
         """The pubends in which the client stands at a gate that names this one."""
