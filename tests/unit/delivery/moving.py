@@ -38,6 +38,8 @@ class MovingWorld(World):
         """The positions of durable clients in the state of their broker."""
         self.committed: dict[str, dict[str, int]] = {name: {} for name in durable}
         """What their applications have processed durably, and acknowledged."""
+        self.own: dict[str, dict[str, int]] = {name: {} for name in durable}
+        """The same, only of their present processes."""
         self.processes = dict.fromkeys(durable, 0)
         """How many processes each durable client has had."""
         super().__init__(
@@ -138,6 +140,7 @@ class MovingWorld(World):
             self.disconnect(name)
         done = self.committed[name]
         self.processes[name] += 1
+        self.own[name].clear()
         client.got = [each for each in client.got if each[1] <= done.get(each[0], 0)]
         client.cursors.clear()
 
@@ -166,8 +169,8 @@ class MovingWorld(World):
 
         def commit() -> None:
             if self.processes[name] == process:
-                done = self.committed[name]
-                done[pubend] = max(upto, done.get(pubend, 0))
+                for done in (self.committed[name], self.own[name]):
+                    done[pubend] = max(upto, done.get(pubend, 0))
                 self.tell_commits(name)
 
         self.later(0.001 + self.random.random() * 0.5, commit)
@@ -175,7 +178,7 @@ class MovingWorld(World):
     def tell_commits(self, name: str) -> None:
         client = self.clients[name]
         if client.connected:
-            for pubend, upto in list(self.committed[name].items()):
+            for pubend, upto in list(self.own[name].items()):
                 self.step(
                     client.home, lambda m, o, p=pubend, u=upto: m.clients.acked(name, p, u, o)
                 )
