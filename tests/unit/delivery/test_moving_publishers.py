@@ -94,11 +94,15 @@ def test_events_of_a_moving_publisher_keep_their_order(seed: int, limits: Limits
     assert not any(client.lost for client in world.clients.values())
 
 
+def storms() -> None:
+    for seed in range(20):
+        storm(seed, None)
+
+
 def test_a_storm_notices_open_gates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Passage, "is_open", lambda *_: True)
     with pytest.raises(AssertionError, match="out of order"):
-        for seed in range(20):
-            storm(seed, None)
+        storms()
 
 
 def test_a_storm_notices_gates_that_open_on_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,5 +114,4 @@ def test_a_storm_notices_gates_that_open_on_delivery(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Passage, "_is_below", is_below)
     with pytest.raises(AssertionError, match="out of order"):
-        for seed in range(20):
-            storm(seed, None)
+        storms()
