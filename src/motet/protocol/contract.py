@@ -162,7 +162,17 @@ class LogCut(NamedTuple):
     orders: tuple[str, ...] = ()
 
 
-LogItem = LogRun | LogStart | LogCut
+class LogPredecessors(NamedTuple):
+    """Pubends that have earlier events of a publisher, for our pubend's log; see
+    `PredecessorRecord`."""
+
+    tick: int
+    publisher: str
+    predecessors: tuple[tuple[str, int], ...]
+    cut: tuple[int, int] = (0, 0)
+
+
+LogItem = LogRun | LogStart | LogCut | LogPredecessors
 
 
 class CheckStaged(NamedTuple):

@@ -30,6 +30,7 @@ from motet.protocol.contract import (
     Logged,
     LogItem,
     LogRead,
+    LogRun,
     LogStart,
     Output,
     Persisted,
@@ -464,7 +465,7 @@ class SimulatedBroker(SimulatedProcess):
                     history.first_starts.setdefault((item.op, name), item.tick)
             elif isinstance(item, LogCut):
                 self._note_cut(name, item)
-            else:
+            elif isinstance(item, LogRun):
                 for tick, body in enumerate(item.bodies, item.first_tick):
                     event = self.cluster.bodies[bytes(body)]
                     event.pubend, event.tick = name, tick

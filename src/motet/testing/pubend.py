@@ -8,23 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from typing import Final
 
-from motet.broker.driver.pubend import cut_record
+from motet.broker.driver.pubend import record_of
 from motet.errors import InvariantError
-from motet.protocol.contract import LogCut, LogItem, LogRun, LogStart, Remembered
-from motet.protocol.delivery.spans import Record, Span, StartRecord
+from motet.protocol.contract import (
+    LogCut,
+    LogItem,
+    LogPredecessors,
+    LogRun,
+    LogStart,
+    Remembered,
+)
+from motet.protocol.delivery.spans import Record, Span
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.publication import Publication
 from motet.runtime.pubend.records import (
     CUT,
     DECODERS,
     ENDED,
+    PREDECESSORS,
     RUN,
     START,
     EndedSessions,
     EventRun,
     Start,
     StoredCut,
+    StoredPredecessors,
+    Ticked,
     encode,
 )
 from motet.runtime.pubend.state import StreamState
@@ -46,7 +57,7 @@ class SimulatedPubend:
         self._last_tick = 0
         self._before = 0
         """The number of records from earlier lives."""
-        self._decoded: dict[int, EventRun | Start | StoredCut] = {}
+        self._decoded: dict[int, Ticked] = {}
         self._gone = StreamState("")
         """The state that results from the dropped records."""
         self._forgotten: dict[tuple[str, str], None] = {}
@@ -72,6 +83,8 @@ class SimulatedPubend:
                 self.log.append([encode(Start(*item))], START)
             elif isinstance(item, LogCut):
                 self.log.append([encode(StoredCut(*item))], CUT)
+            elif isinstance(item, LogPredecessors):
+                self.log.append([encode(StoredPredecessors(*item))], PREDECESSORS)
             else:
                 self.log.append([encode(EventRun.of(*item))], RUN)
                 self._events += len(item.bodies)
@@ -143,13 +156,9 @@ class SimulatedPubend:
         batch: list[Publication] = []
         records: list[Record] = []
         for record in self._records():
-            if isinstance(record, Start):
+            if not isinstance(record, EventRun):
                 if since <= record.tick <= upto:
-                    records.append(StartRecord(record.tick, record.op, record.tentative))
-                continue
-            if isinstance(record, StoredCut):
-                if since <= record.tick <= upto:
-                    records.append(cut_record(record))
+                    records.append(record_of(record))
                 continue
             for number, body in enumerate(record.bodies):
                 tick = record.first_tick + number
@@ -163,26 +172,34 @@ class SimulatedPubend:
         kept = tuple(each for each in records if each.tick <= upto)
         return Span(since, upto, ticks, batch, kept)
 
-    def _records(self) -> list[EventRun | Start | StoredCut]:
-        found: list[EventRun | Start | StoredCut] = []
+    def _records(self) -> list[Ticked]:
+        found: list[Ticked] = []
         known = self._decoded
         for each in self.log.read(self.log.first):
             record = known.get(each.sequence)
             if record is None:
                 decoded = DECODERS[each.kind](each.payload)
-                assert isinstance(decoded, EventRun | Start | StoredCut)
+                assert isinstance(decoded, Ticked)
                 record = known[each.sequence] = decoded
             found.append(record)
         return found
 
 
-def _last(record: EventRun | Start | StoredCut) -> int:
+def _last(record: Ticked) -> int:
     return record.last_tick if isinstance(record, EventRun) else record.tick
 
 
-def _count(record: EventRun | Start | StoredCut) -> int:
+def _count(record: Ticked) -> int:
     return len(record.bodies) if isinstance(record, EventRun) else 0
 
 
-def _kind(record: EventRun | Start | StoredCut) -> int:
-    return {EventRun: RUN, Start: START, StoredCut: CUT}[type(record)]
+def _kind(record: Ticked) -> int:
+    return KINDS[type(record)]
+
+
+KINDS: Final[dict[type, int]] = {
+    EventRun: RUN,
+    Start: START,
+    StoredCut: CUT,
+    StoredPredecessors: PREDECESSORS,
+}

@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from motet.model import Hop, OpId, decode_attributes
 from motet.protocol.delivery import messages as delivery
-from motet.protocol.delivery.spans import CutRecord, Record
+from motet.protocol.delivery.spans import CutRecord, PredecessorRecord, Record
 from motet.protocol.link import messages as link
 from motet.protocol.mobility import messages as mobility
 from motet.protocol.routing import messages as routing
@@ -274,6 +274,9 @@ def _tell_record(record: Record) -> str:
     if isinstance(record, CutRecord):
         switches = ", ".join(_switch_of(*each) for each in record.switches)
         return f"{record.tick}: cut of {tx_of(record.tx)}" + (switches and f" ({switches})")
+    if isinstance(record, PredecessorRecord):
+        places = ", ".join(f"{pubend} up to {tick}" for pubend, tick in record.predecessors)
+        return f"{record.tick}: {record.publisher} comes behind {places}"
     return f"{record.tick}: {op_of(record.op)} starts" + " tentatively" * record.tentative
 
 

@@ -169,6 +169,7 @@ class World:
         self.lives[broker] += 1
         machine = DeliveryMachine(self.tables[broker].interests, self.liveness, self.limits)
         self.machines[broker] = machine
+        self.recall(broker)
         out = Effects(self.now)
         for pubend, floor in self.floors[broker].items():
             machine.restore(pubend, floor)
@@ -183,6 +184,9 @@ class World:
         self.carry_out(broker, out)
         for neighbour in self.links[broker]:
             self.link_up(broker, neighbour)
+
+    def recall(self, broker: str) -> None:
+        """No client is durable."""
 
     def link_up(self, one: str, other: str) -> None:
         if other not in self.machines or one not in self.machines:
@@ -404,7 +408,8 @@ class World:
     def owed(self, name: str, pubend: str) -> list[tuple[int, int, tuple[int, ...]]]:
         """What must have arrived: tick, sequence, subscriptions."""
         log = self.logs[pubend]
-        starts = {r.op: r.tick for r in log.records if r.op.client == name}
+        begun = [r for r in log.records if isinstance(r, StartRecord)]
+        starts = {r.op: r.tick for r in begun if r.op.client == name}
         found = []
         for tick, each in zip(log.ticks, log.batch, strict=True):
             topic = each.sequence % self.topics

@@ -194,9 +194,9 @@ def test_a_torn_tail_is_cut_and_its_ticks_are_unknown_again(tmp_path: Path) -> N
 def test_an_unknown_kind_of_record_stops_the_reader(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     pubend.append_run(1, "alice", "e1", 1, bodies(2))
-    pubend.log.append([b"a record of tomorrow"], 8)
+    pubend.log.append([b"a record of tomorrow"], 15)
     shut(pubend)
-    with pytest.raises(StorageError, match="kind 8, which this release does not know"):
+    with pytest.raises(StorageError, match="kind 15, which this release does not know"):
         opened(tmp_path)
 
 

@@ -98,7 +98,7 @@ class LogHistory:
                 self._note_run(item)
             elif isinstance(item, LogCut):
                 self._note_cut(item)
-            elif not item.tentative:
+            elif isinstance(item, LogStart) and not item.tentative:
                 self._note_start(item)
 
     def _note_run(self, run: LogRun) -> None:

@@ -27,16 +27,24 @@ from motet.protocol.contract import (
     Input,
     LogCut,
     LogItem,
+    LogPredecessors,
     LogRun,
     LogStart,
     Output,
     Persisted,
     Remembered,
 )
-from motet.protocol.delivery.spans import CutRecord, Record, Span, StartRecord
+from motet.protocol.delivery.spans import CutRecord, PredecessorRecord, Record, Span, StartRecord
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.publication import Publication
-from motet.runtime.pubend import EventRun, Lost, PubendLog, Start, StoredCut
+from motet.runtime.pubend import (
+    EventRun,
+    Lost,
+    PubendLog,
+    Start,
+    StoredCut,
+    StoredPredecessors,
+)
 
 KEPT_BYTES = 64 << 20
 """How much a pubend in memory keeps for subscribers that are behind."""
@@ -251,9 +259,12 @@ class LoggedPubend:
             elif kind is LogStart:
                 for item in same:
                     position = log.append_start(Start(*item))
-            else:
+            elif kind is LogCut:
                 for item in same:
                     position = log.append_cut(StoredCut(*item))
+            else:
+                for item in same:
+                    position = log.append_predecessors(StoredPredecessors(*item))
         self._appended += len(items)
         self._awaited.append((position, self._appended))
 
@@ -332,16 +343,21 @@ def _span(batch: Any) -> Span:
                 Publication(publisher, sequence, body)
                 for sequence, body in enumerate(record.bodies, record.first_sequence)
             ]
-        elif isinstance(record, Start):
-            records.append(StartRecord(record.tick, record.op, record.tentative))
-        elif isinstance(record, StoredCut):
-            records.append(cut_record(record))
+        else:
+            records.append(record_of(record))
     return Span(batch.since, batch.upto, ticks, events, tuple(records))
 
 
-def cut_record(cut: StoredCut) -> CutRecord:
-    """The cut as it travels in the stream."""
-    return CutRecord(cut.tick, cut.tx, cut.switches, cut.pubends, cut.last, cut.number, cut.orders)
+def record_of(stored: Start | StoredCut | StoredPredecessors) -> Record:
+    """The record as it travels in the stream."""
+    if isinstance(stored, Start):
+        return StartRecord(stored.tick, stored.op, stored.tentative)
+    if isinstance(stored, StoredPredecessors):
+        return PredecessorRecord(stored.tick, stored.publisher, stored.predecessors, stored.cut)
+    switches, pubends = stored.switches, stored.pubends
+    return CutRecord(
+        stored.tick, stored.tx, switches, pubends, stored.last, stored.number, stored.orders
+    )
 
 
 class VolatilePubend:
@@ -422,7 +438,9 @@ class VolatilePubend:
             elif isinstance(item, LogStart):
                 yield item.tick, StartRecord(*item)
             elif isinstance(item, LogCut):
-                yield item.tick, cut_record(StoredCut(*item))
+                yield item.tick, record_of(StoredCut(*item))
+            elif isinstance(item, LogPredecessors):
+                yield item.tick, PredecessorRecord(*item)
 
     def acknowledged(self, tick: int) -> None:
         while self._items and _last(self._items[0]) <= tick:

@@ -146,6 +146,14 @@ class BlockQueues:
             self._exempt(told.pubend)
         return passing
 
+    def holds(self, pubend: str, tick: int) -> bool:
+        """Does something of this pubend wait that lies at or below a tick?"""
+        queue = self._queues.get(pubend)
+        if not queue:
+            return False
+        told = queue[0].told
+        return (told.ticks[0] if told.ticks else told.lost[0][0]) <= tick
+
     def leave(self, pubend: str) -> None:
         """The client does not read this pubend any more."""
         if pubend in self._queues:

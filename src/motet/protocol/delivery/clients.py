@@ -9,11 +9,12 @@ from msgspec import Struct
 from motet.model import OpId
 from motet.model.ids import LAST_TICK
 from motet.protocol.delivery.blocks import BlockQueues, Holding
+from motet.protocol.delivery.gates import Gates, Passage
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.delivery.neighbours import Acknowledgements, Nacks
-from motet.protocol.delivery.spans import CutRecord, Record, StartRecord
-from motet.protocol.delivery.stream import Effects, StartSeen, Stream, SwitchSeen
+from motet.protocol.delivery.spans import CutRecord, PredecessorRecord, Record, StartRecord
+from motet.protocol.delivery.stream import Effects, SilenceWanted, StartSeen, Stream, SwitchSeen
 from motet.protocol.delivery.subend import Position
 from motet.protocol.delivery.total_order import Blocked, Merge
 
@@ -39,6 +40,8 @@ class Reader(Struct, eq=False):
     """For a connected client in total order."""
     block_queues: BlockQueues | None = None
     """For any other connected client."""
+    passage: Passage | None = None
+    """The same."""
     awaited: dict[str, None] = {}
     """Pubends at which one of its subscriptions will start, or start again."""
     blocked: Blocked | None = None
@@ -83,6 +86,7 @@ class Clients:
         self.doubt: Doubt = _nothing
         self._readers: dict[str, Reader] = {}
         self.holding = Holding(nacks, stream)
+        self.gates = Gates(stream)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────
 
@@ -224,11 +228,12 @@ class Clients:
                 position.gone = (wanted, upto)
             position.deep_upto = 0
         was_present, block_queues = position.present, position.block_queues
+        passage = position.passage
         if was_present:
             subend.absent(position)
         position.given = position.acked = least
         if was_present:
-            position.block_queues = block_queues
+            position.block_queues, position.passage = block_queues, passage
             if block_queues is not None:
                 block_queues.leave(stream.pubend)
             subend.place(position)
@@ -255,6 +260,8 @@ class Clients:
                         out.switched.append(SwitchSeen(op, stream.pubend, tick, ended))
                     elif news is None:
                         self._begin(stream, op, tick, out)
+            elif isinstance(record, PredecessorRecord):
+                stream.subend.cuts.passed(*record.cut)
             elif self._interest.is_ours(record.op):
                 op, tick = record.op, record.tick
                 if tick <= self._interest.lapsed(op, stream.pubend):
@@ -269,8 +276,8 @@ class Clients:
     def passed_cut(self, stream: Stream, cut: tuple[int, int], out: Effects) -> None:
         """Release blocks that waited for this cut; see `AckExpected.cut`."""
         stream.subend.cuts.passed(*cut)
-        if self.holding:
-            self.holding.release(out)
+        self._release_blocks(out)
+        self._look_at_gates(out)
 
     def switch(self, op: OpId, pubend: str, tick: int, ended: bool, out: Effects) -> None:
         """A cut: a subscription begins, or ends, above this tick."""
@@ -371,8 +378,7 @@ class Clients:
         del reader.positions[stream.pubend]
         self._nacks.reconsider(stream, out)
         self._acks.arm(stream, out)
-        if self.holding:
-            self.holding.release(out)
+        self._moved(stream, out)
 
     def destroyed(self, stream: Stream, client: str, out: Effects) -> None:
         """No more events of a pubend will come; those that have arrived keep their order."""
@@ -385,8 +391,7 @@ class Clients:
                 if reader.block_queues is not None:  # after its waiting events
                     passing = reader.block_queues.pass_by(passing[0], stream.subend.cuts)
                 out.deliver.extend((client, each) for each in passing)
-            if self.holding:
-                self.holding.release(out)
+            self._moved(stream, out)
             return
         reader.merge.lose(pubend, since, LAST_TICK)
         self._release(client, reader, out)
@@ -424,8 +429,7 @@ class Clients:
         """A pubend has been unreachable for too long: merges continue without it. If it comes back,
         events that are too late by then are reported as lost."""
         stream.alone = True
-        if self.holding:
-            self.holding.release(out)
+        self._moved(stream, out)
         for client, reader in list(self._readers.items()):
             concerned = client in stream.subend.merged or stream.pubend in reader.awaited
             if reader.merge is not None and concerned:
@@ -484,7 +488,7 @@ class Clients:
             if stream.alone:
                 reader.merge.finish(pubend)
             position.merge = reader.merge
-        position.block_queues = reader.block_queues
+        position.block_queues, position.passage = reader.block_queues, reader.passage
         if reader.durable and reader.resumes and cursor > position.acked:
             # The process has these; if it ends before acknowledging, the next one needs them.
             position.outstanding.append((position.acked + 1, cursor, 0))
@@ -504,8 +508,54 @@ class Clients:
             subend.advance(out.deliver)
         if subend.merged:
             self.merge(stream, out)
+        self._moved(stream, out)
+        self._nacks.reconsider(stream, out)
+
+    def _moved(self, stream: Stream, out: Effects) -> None:
+        """Positions in a stream have changed: release what waited for that."""
+        self._release_blocks(out)
+        self.gates.note(stream.pubend)
+        self._look_at_gates(out)
+
+    def _release_blocks(self, out: Effects) -> None:
         if self.holding:
+            before = len(out.deliver)
             self.holding.release(out)
+            if len(out.deliver) > before:
+                self.gates.note_all()
+
+    def _look_at_gates(self, out: Effects) -> None:
+        """Let clients pass the gates that are open now; what they are given may open others."""
+        gates = self.gates
+        if gates.is_looking or not (gates.fresh or gates.moved):
+            return
+        gates.is_looking = True
+        try:
+            while gates.fresh or gates.moved:
+                fresh, moved = gates.changes()
+                for pubend, tick in fresh.items():
+                    self._seek(self._stream(pubend), tick, out)
+                for pubend in moved:
+                    self._open(pubend, out)
+        finally:
+            gates.is_looking = False
+
+    def _open(self, pubend: str, out: Effects) -> None:
+        """Let clients pass the gates that need not wait for a pubend any more."""
+        opened, durable = self.gates.opened(pubend)
+        if durable:
+            # If a crash made them forget that a client has the earlier events, it would have to
+            # forget the later ones as well.
+            self._acks.send(self._stream(pubend), out)
+        for name in opened:
+            self.catch_up(self._stream(name), out)
+
+    def _seek(self, stream: Stream, tick: int, out: Effects) -> None:
+        """Clients wait for a pubend up to this tick, which it had once."""
+        if not stream.hosted:
+            stream.frontier = max(stream.frontier, tick)
+        elif tick > stream.frontier:
+            out.silences.append(SilenceWanted(stream.pubend, tick))
         self._nacks.reconsider(stream, out)
 
     def merge(self, stream: Stream, out: Effects) -> None:
@@ -572,7 +622,8 @@ class Clients:
                 if self._stream(pubend).alone:
                     reader.merge.finish(pubend)
         else:
-            reader.block_queues = self.holding.begin(client, reader.positions)
+            queues = reader.block_queues = self.holding.begin(client, reader.positions)
+            reader.passage = self.gates.begin(client, durable, reader.positions, queues)
         self._place_all(reader, out)
 
     def ready(self, client: str, out: Effects) -> None:
@@ -598,8 +649,9 @@ class Clients:
             return
         reader.present = False
         reader.cursors, reader.passed = {}, {}
-        reader.merge = reader.blocked = reader.block_queues = None
+        reader.merge = reader.blocked = reader.block_queues = reader.passage = None
         self.holding.end(client)
+        self.gates.end(client)
         for pubend, position in reader.positions.items():
             stream = self._stream(pubend)
             stream.held.pop(client, None)
@@ -617,6 +669,8 @@ class Clients:
         stream = self._stream(pubend)
         if client in stream.subend.behind:
             self.catch_up(stream, out)
+        elif self.gates:
+            self._moved(stream, out)
         self._acks.arm(stream, out)
 
     def validate(self) -> None:

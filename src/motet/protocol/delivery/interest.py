@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from motet.model import Hop, OpId
 from motet.model.ids import LAST_TICK
-from motet.protocol.delivery.spans import CutRecord, Record, StartRecord, ops_of
+from motet.protocol.delivery.spans import (
+    CutRecord,
+    PredecessorRecord,
+    Record,
+    StartRecord,
+    ops_of,
+)
 from motet.protocol.publication import Publication
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ class Interest(Protocol):
         """For each publication the hops (neighbours and clients) with a matching subscription."""
 
     def record_mask(self, record: Record) -> int:
-        """The sources of the record's subscriptions; for some cuts all interested neighbours."""
+        """The sources of the record's subscriptions; for some records all interested neighbours."""
 
     def is_ours(self, op: OpId) -> bool:
         """Is it the subscription of a client of this broker?"""
@@ -87,6 +93,8 @@ class Interests:
         return [hops(each.body) or 0 for each in batch]
 
     def record_mask(self, record: Record) -> int:
+        if isinstance(record, PredecessorRecord):
+            return self._interested()
         mask, state = 0, self._state
         for op in ops_of(record):
             entry = state.subscriptions.entries.get(op)
@@ -95,9 +103,14 @@ class Interests:
         if isinstance(record, CutRecord) and (record.last > record.tick or self._misses(record)):
             # A receiver of events of the block, from any of its pubends, must know where it lies.
             # An ended subscription unknown here may still be in effect at its client's broker.
-            for neighbour in self._links:
-                if self.wants(neighbour):
-                    mask |= self.bit(neighbour)
+            mask |= self._interested()
+        return mask
+
+    def _interested(self) -> int:
+        mask = 0
+        for neighbour in self._links:
+            if self.wants(neighbour):
+                mask |= self.bit(neighbour)
         return mask
 
     def _misses(self, cut: CutRecord) -> bool:

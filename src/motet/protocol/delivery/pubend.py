@@ -27,6 +27,7 @@ from motet.protocol.changes import (
 from motet.protocol.contract import (
     LogCut,
     LogItem,
+    LogPredecessors,
     LogRun,
     LogStart,
     Output,
@@ -34,7 +35,7 @@ from motet.protocol.contract import (
     RowsRead,
 )
 from motet.protocol.delivery.facts import AdvertisementOver
-from motet.protocol.delivery.spans import CutRecord, Record, StartRecord
+from motet.protocol.delivery.spans import CutRecord, PredecessorRecord, Record, StartRecord
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import Refusal
 from motet.protocol.shared import SharedState
@@ -219,6 +220,10 @@ class Unlogged:
     def start(self, tick: int, op: OpId, tentative: bool, out: Output) -> None:
         self.log(LogStart(tick, op, tentative), out)
         self._tell(_nobody(self.appended, tick, [], StartRecord(tick, op, tentative)))
+
+    def precede(self, item: LogPredecessors, out: Output) -> None:
+        self.log(item, out)
+        self._tell(_nobody(self.appended, item.tick, [], PredecessorRecord(*item)))
 
     def block(self, block: Block, known: int, out: Output) -> None:
         """Log a cut and its events, except for the part up to `known`, which the log has."""

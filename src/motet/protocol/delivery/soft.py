@@ -37,6 +37,7 @@ from motet.protocol.changes import (
 from motet.protocol.contract import (
     DropStaged,
     Logged,
+    LogPredecessors,
     LogRead,
     LogRun,
     Output,
@@ -117,7 +118,7 @@ SUBSCRIPTIONS = frozenset(
 class Streams(SoftRoom):
     """The interface of delivery for other rooms; they use little else of it:
 
-    publishing      pubend, publish, follow, next_tick, done_with
+    publishing      pubend, publish, follow, precede, next_tick, done_with
     sessions        attach, detach, left, effective, objection
     links, cells    received, linked, gone, unasked
     mobility        arrive, depart, owed_of, precede, again, repeat; arrivals, fenced
@@ -408,6 +409,20 @@ class Streams(SoftRoom):
             return False
         self.unlogged.answer(client, epoch, upto, refused)
         return True
+
+    def precede(
+        self, publisher: str, predecessors: Mapping[str, int], out: Output, now: float
+    ) -> None:
+        """A publisher has moved here: what it publishes from now on comes behind its earlier events
+        in other pubends, each up to a tick. To be called before its first event after each arrival,
+        and after each restart of this broker, when `begin` was called."""
+        others = tuple((p, tick) for p, tick in predecessors.items() if p != self.pubend)
+        if not others or not self.pubend:
+            return
+        above = min(max(tick for _, tick in others), int(now * TICKS_PER_S) + FARTHEST)
+        self.last_tick = max(self.next_tick(now), above + 1)
+        cut = self._shared.durable.transactions.cutter.state.last_cut
+        self.unlogged.precede(LogPredecessors(self.last_tick, publisher, others, cut), out)
 
     def next_tick(self, now: float) -> int:
         """The tick of the next event or start; 0 if this broker has no pubend."""

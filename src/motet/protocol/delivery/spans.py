@@ -167,7 +167,18 @@ class CutRecord(Struct, tag="cut", array_like=True, frozen=True):
         return bool(self.orders)
 
 
-Record = StartRecord | CutRecord
+class PredecessorRecord(Struct, tag="after", array_like=True, frozen=True):
+    """Later events of this publisher come behind those that it published elsewhere before: up to a
+    tick of each of these pubends. Nobody is given later ticks before that."""
+
+    tick: int
+    publisher: str
+    predecessors: tuple[tuple[str, int], ...]
+    cut: tuple[int, int] = (0, 0)
+    """Number and tick: see `AckExpected.cut`. Includes all cuts of the predecessors."""
+
+
+Record = StartRecord | CutRecord | PredecessorRecord
 """The contents of a tick that has no publication."""
 
 
@@ -175,7 +186,9 @@ def ops_of(record: Record) -> tuple[OpId, ...]:
     """The subscriptions that a record is for."""
     if type(record) is StartRecord:
         return (record.op,)
-    return tuple(op for op, _, _ in record.switches)  # type: ignore[union-attr]
+    if type(record) is CutRecord:
+        return tuple(op for op, _, _ in record.switches)
+    return ()
 
 
 class Span(Struct, array_like=True, frozen=True):

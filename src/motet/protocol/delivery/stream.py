@@ -16,7 +16,15 @@ from motet.model import OpId
 from motet.protocol.contract import CancelTimer, SetTimer
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import Delivered, DeliveryFrame
-from motet.protocol.delivery.spans import Memory, Range, RangeSet, Record, Span, StartRecord
+from motet.protocol.delivery.spans import (
+    Memory,
+    PredecessorRecord,
+    Range,
+    RangeSet,
+    Record,
+    Span,
+    StartRecord,
+)
 from motet.protocol.delivery.subend import Subend
 
 
@@ -552,6 +560,8 @@ class Stream:
         """Hosted pubend: starts that other brokers are told until they have acknowledged. A
         subscription that begins with a cut starts at the tick of its switch."""
         for record in records:
+            if isinstance(record, PredecessorRecord):
+                continue
             if isinstance(record, StartRecord):
                 started = [record]
             else:

@@ -14,9 +14,10 @@ from msgspec import Struct, field
 from motet.model import OpId
 from motet.model.ids import LAST_TICK
 from motet.protocol.delivery.blocks import BlockQueues, Cuts
+from motet.protocol.delivery.gates import Passage
 from motet.protocol.delivery.interest import Interest
 from motet.protocol.delivery.messages import Delivered
-from motet.protocol.delivery.spans import Memory, Range, Span, clip
+from motet.protocol.delivery.spans import Memory, PredecessorRecord, Range, Span, clip
 from motet.protocol.delivery.total_order import Merge
 from motet.protocol.publication import Publication
 
@@ -64,6 +65,10 @@ class Position(Struct, eq=False):
     """In total order: holds events until other pubends have reached them."""
     block_queues: BlockQueues | None = None
     """Otherwise: holds events of a transaction until those of other pubends have come."""
+    passage: Passage | None = None
+    """Otherwise: the gates that it may pass."""
+    gate: PredecessorRecord | None = None
+    """Everything before this record has been delivered, and it may not be passed yet."""
     exempt: int = 0
     """Number of unacknowledged events that are held there and do not count for the window."""
     outstanding: deque[tuple[int, int, int]] = field(default_factory=deque)
@@ -115,6 +120,17 @@ class Position(Struct, eq=False):
         self.again[subscription] = max(known, (tick, tentative))
         self.reminded += known >= (tick, tentative)
 
+    def next_gate(self, span: Span) -> PredecessorRecord | None:
+        """The first record in a span, behind the position, that may not be passed yet."""
+        if self.passage is None:
+            return None
+        for record in span.records:
+            if not isinstance(record, PredecessorRecord) or record.tick <= self.given:
+                continue
+            if not self.passage.is_open(record):
+                return record
+        return None
+
     def is_doubtful(self, tick: int) -> bool:
         """May control still report that nothing at this tick was owed? True if all subscriptions
         owed it have a newer start: pubends trim ticks between two starts, and call them lost."""
@@ -163,7 +179,7 @@ class Position(Struct, eq=False):
         self.outstanding.clear()
         self.unacked = 0
         self.live = self.present = False
-        self.merge = self.block_queues = None
+        self.merge = self.block_queues = self.passage = self.gate = None
         self.exempt = 0
 
 
@@ -265,6 +281,8 @@ class Subend:
 
     def pass_on(self, span: Span, masks: list[int], deliver: list[Delivery]) -> None:
         """Deliver the span directly above the horizon; `masks` belong to its batch."""
+        if span.records and self.live:
+            self._stop(span)
         self.horizon = span.upto
         if span.lost:
             for position in self.positions.values():
@@ -281,6 +299,15 @@ class Subend:
                 self._same_way(span, masks[0], deliver)
             else:
                 self._sorted(span, masks, deliver)
+
+    def _stop(self, span: Span) -> None:
+        """Clients that may not pass a record of the next span are served separately."""
+        if not any(type(each) is PredecessorRecord for each in span.records):
+            return
+        for position in self.positions.values():
+            if position.live and position.next_gate(span) is not None:
+                position.given = position.standing(self.horizon)
+                self._lag(position)
 
     def _same_way(self, span: Span, mask: int, deliver: list[Delivery]) -> None:
         _, single, several = self._interest.way(mask)
@@ -358,6 +385,10 @@ class Subend:
         """Serve a client that is behind, as far as memory (or the span `given`) and its window
         allow, until it is live."""
         while position.client in self.behind and self.room(position) > 0:
+            if position.gate is not None:
+                if position.passage is not None and not position.passage.is_open(position.gate):
+                    return
+                position.gate = None
             self._catch(position)
             if position.live:
                 return
@@ -383,6 +414,12 @@ class Subend:
             position.given = span.upto
             self._report(position, span.since, span.upto, deliver)
             return
+        gate = position.next_gate(span) if span.records else None
+        if gate is not None:
+            if gate.tick == span.since:
+                position.gate = gate
+                return
+            span = clip(span, span.since, gate.tick - 1)
         bit = self._interest.client_bit(position.client)
         ticks: list[int] = []
         batch: list[Publication] = []
@@ -453,6 +490,8 @@ class Subend:
             upto = frontier if ceiling is None else min(frontier, ceiling)
             patient = self._memory.missing(self.horizon + 1, upto)
         for position in self.behind.values():
+            if position.gate is not None:
+                continue
             if self._has_room(position) and position.given >= position.deep_upto:
                 upto = max(self.horizon or 0, frontier)
                 if position.given < upto:
@@ -479,7 +518,7 @@ class Subend:
         found = [
             each
             for each in self.behind.values()
-            if each.given < each.deep_upto and self._has_room(each)
+            if each.given < each.deep_upto and self._has_room(each) and each.gate is None
         ]
         asof = max((each.deep_asof for each in found), default=0)
         return [(each.given + 1, each.deep_upto) for each in found], asof
@@ -506,6 +545,7 @@ class Subend:
         for position in self.positions.values():
             assert position.unacked == sum(each[2] for each in position.outstanding)
             assert position.present or not (position.live or position.client in self.behind)
+            assert position.gate is None or position.client in self.behind
             assert position.live != (position.client in self.behind) or not position.present
             assert position.starts
 

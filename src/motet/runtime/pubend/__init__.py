@@ -5,7 +5,7 @@
     for batch in pubend.read(since, filter=Filter.parse("step > 1")): ...
 
 Lives here
-    records      the records of a pubend: runs of events, starts, checkpoints
+    records      the records of a pubend: runs of events, starts, cuts, checkpoints
     state        state that needs no reading (last tick, last sequences, cursors, the parts and
                  their ticks, durable ticks), and its recovery after a crash
     reading      ranges of ticks, from part to part; filters by row
@@ -38,7 +38,7 @@ Test only this room: `pytest tests/unit/pubend`
 
 from motet.runtime.pubend.pubend_log import PubendLog
 from motet.runtime.pubend.reading import EventBatch, Lost
-from motet.runtime.pubend.records import EventRun, Start, StoredCut
+from motet.runtime.pubend.records import EventRun, Start, StoredCut, StoredPredecessors
 from motet.runtime.pubend.retention import Disk, Retention, Trimmed
 from motet.runtime.pubend.state import SegmentedLog
 
@@ -52,5 +52,6 @@ __all__ = [
     "SegmentedLog",
     "Start",
     "StoredCut",
+    "StoredPredecessors",
     "Trimmed",
 ]

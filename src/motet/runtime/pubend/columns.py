@@ -38,6 +38,8 @@ from motet.runtime.pubend.records import (
 from motet.runtime.pubend.selection import BOOL, FLOAT, INT, TEXT, TIME, Selector
 
 FORMAT: Final = 1
+WITH_PREDECESSORS: Final = 2
+"""The format of files that have records of this kind, which earlier releases do not know."""
 
 
 class Chunk(Struct, array_like=True, frozen=True, gc=False):
@@ -130,10 +132,10 @@ def read_index(path: Path, checksum: int) -> Index:
         index = _decode_index(data)
     except msgspec.MsgspecError as error:
         raise damaged(path, f"it is no index ({error})") from None
-    if index.format != FORMAT:
+    if index.format not in (FORMAT, WITH_PREDECESSORS):
         raise WrittenByAnotherVersion(
-            f"{path} has format {index.format}, and this release reads format {FORMAT}; start the "
-            f"release that wrote it"
+            f"{path} has format {index.format}, and this release reads formats {FORMAT} and "
+            f"{WITH_PREDECESSORS}; start the release that wrote it"
         )
     return index
 

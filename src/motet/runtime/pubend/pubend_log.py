@@ -19,6 +19,7 @@ from motet.runtime.pubend.records import (
     CUT,
     ENDED,
     LOSS,
+    PREDECESSORS,
     RUN,
     START,
     Bodies,
@@ -28,6 +29,7 @@ from motet.runtime.pubend.records import (
     Loss,
     Start,
     StoredCut,
+    StoredPredecessors,
     encode,
 )
 from motet.runtime.pubend.retention import Disk, Retention, Trimmed, letting_go
@@ -257,7 +259,11 @@ class PubendLog:
         self._durable_ticks.begins(cut.tick, cut.last)
         return self._append_one(CUT, cut)
 
-    def _append_one(self, kind: int, record: Start | StoredCut) -> int:
+    def append_predecessors(self, record: StoredPredecessors) -> int:
+        """A publisher continues here; returns the position as for starts."""
+        return self._append_one(PREDECESSORS, record)
+
+    def _append_one(self, kind: int, record: Start | StoredCut | StoredPredecessors) -> int:
         if record.tick <= self.state.last_tick:
             raise self._backwards(record.tick, self.last_tick)
         position = self._append(kind, encode(record), record.tick)

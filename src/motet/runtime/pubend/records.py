@@ -1,8 +1,9 @@
 """The records of a pubend's log, as msgpack.
 
 The kind of a record is the kind that the log stores with it. Records with ticks form the stream:
-runs of events, starts of subscriptions, and cuts of transactions. The others are the pubend's own:
-they hold state that could otherwise be found only by reading everything.
+runs of events, starts of subscriptions, cuts of transactions, and predecessors of publishers that
+have moved. The others are the pubend's own: they hold state that could otherwise be found only by
+reading everything.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ CURSOR: Final = 4
 ENDED: Final = 5
 LOSS: Final = 6
 CHECKPOINT: Final = 7
+PREDECESSORS: Final = 8
 
 Bodies = Sequence[bytes | Raw]
 """Encoded bodies of events."""
@@ -106,6 +108,16 @@ class StoredCut(Struct, array_like=True, frozen=True):
     orders: tuple[str, ...] = ()
 
 
+class StoredPredecessors(Struct, array_like=True, frozen=True):
+    """Earlier events of a publisher are in other pubends, each up to a tick. `cut` is the number of
+    a decision and a tick of ours: all decisions up to the number had cut here by then."""
+
+    tick: int
+    publisher: str
+    predecessors: tuple[tuple[str, int], ...]
+    cut: tuple[int, int] = (0, 0)
+
+
 class Cursor(Struct, array_like=True, frozen=True, gc=False):
     """How far the owner of a named cursor has come; without a tick, the cursor was removed."""
 
@@ -152,7 +164,7 @@ class Checkpoint(Struct, array_like=True, frozen=True):
     """The tick of the last cut, and the last tick of its events."""
 
 
-Ticked = EventRun | Start | StoredCut
+Ticked = EventRun | Start | StoredCut | StoredPredecessors
 """A record of the stream."""
 
 encode: Final = msgspec.msgpack.Encoder().encode
@@ -167,9 +179,10 @@ DECODERS: Final = {
     ENDED: msgspec.msgpack.Decoder(EndedSessions).decode,
     LOSS: msgspec.msgpack.Decoder(Loss).decode,
     CHECKPOINT: msgspec.msgpack.Decoder(Checkpoint).decode,
+    PREDECESSORS: msgspec.msgpack.Decoder(StoredPredecessors).decode,
 }
 
-TICKED: Final = frozenset({RUN, START, CUT})
+TICKED: Final = frozenset({RUN, START, CUT, PREDECESSORS})
 
 
 ONE: Final = b"\x91"

@@ -22,6 +22,7 @@ from motet.runtime.log.files import NEW, disk_failed, opened, remove_file, repla
 from motet.runtime.log.folder import WAY_OUT
 from motet.runtime.pubend.columns import (
     FORMAT,
+    WITH_PREDECESSORS,
     Chunk,
     FileBlock,
     FileColumn,
@@ -33,6 +34,7 @@ from motet.runtime.pubend.columns import (
 from motet.runtime.pubend.reading import contents_of, unreadable_event
 from motet.runtime.pubend.records import (
     CHECKPOINT,
+    PREDECESSORS,
     RUN,
     TICKED,
     Checkpoint,
@@ -68,6 +70,7 @@ class SegmentSurvey:
         self.last_tick = 0
         self.last_sequence = 0
         self.events = 0
+        self.format = FORMAT
         self.checkpoint: Checkpoint
         self.values: Counter[tuple[str, str]] = Counter()
         self.names = {""}
@@ -315,6 +318,8 @@ def _survey(source: Path, purpose: str) -> SegmentSurvey:
             if record.kind == RUN:
                 survey.take(content)
             else:
+                if record.kind == PREDECESSORS:
+                    survey.format = WITH_PREDECESSORS
                 survey.rows += 1
                 survey.size_bytes += len(record.payload)
     try:
@@ -458,8 +463,10 @@ class _Sealing:
                 for number, about in enumerate(self._blocks)
             ]
             checksum = crc32(whole)
-        leftovers = self._survey.leftovers(self._columns)
-        index = Index(FORMAT, list(self._names), self._words, self._bits, leftovers, blocks)
+        survey = self._survey
+        leftovers = survey.leftovers(self._columns)
+        names = list(self._names)
+        index = Index(survey.format, names, self._words, self._bits, leftovers, blocks)
         return index, checksum
 
     def _block(

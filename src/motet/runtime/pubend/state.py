@@ -28,6 +28,7 @@ from motet.runtime.pubend.records import (
     DECODERS,
     ENDED,
     LOSS,
+    PREDECESSORS,
     RUN,
     START,
     TICKED,
@@ -38,6 +39,7 @@ from motet.runtime.pubend.records import (
     Loss,
     Start,
     StoredCut,
+    StoredPredecessors,
     first_tick_of,
 )
 
@@ -120,6 +122,9 @@ class StreamState:
         self.last_cut = max(self.last_cut, cut.number)
         self.block = (cut.tick, cut.last)
 
+    def _predecessors(self, record: StoredPredecessors) -> None:
+        self.last_tick = record.tick
+
     def _cursor(self, cursor: Cursor) -> None:
         if cursor.tick is None:
             self.cursors.pop(cursor.name, None)
@@ -153,6 +158,7 @@ _APPLY: Final[dict[int, Callable[[StreamState, Any], None]]] = {
     ENDED: StreamState._ended,
     LOSS: StreamState._loss,
     CHECKPOINT: StreamState._checkpoint,
+    PREDECESSORS: StreamState._predecessors,
 }
 
 
