@@ -203,7 +203,7 @@ def _tell_move(frame: object) -> str:
             rows = " ".join(map(op_of, needless))
             told = f", without {rows}" if rows else ""
             return f"{client} has arrived, move {number}{told}"
-        case mobility.Rehome(target, home, former, residue, upto):
+        case routing.Rehome(target, home, former, residue, upto):
             since = f", {op_of(residue)} stays at {former}" if residue is not None else ""
             told = f", all up to {upto} has arrived" if upto else ""
             return f"{op_of(target)} is at {home}{since}{told}"
