@@ -129,7 +129,7 @@ class Clients:
             position.reach(tick)
         doubt = self.doubt(client, stream.pubend)
         if doubt:
-            position.reach(doubt)
+            position.doubt(doubt)
         level = reader.kept.get(stream.pubend, 0)
         position.level = level if position.deep_upto else max(level, stream.floor)
         position.origins[op.sequence] = tick
@@ -200,7 +200,7 @@ class Clients:
             return
         stream = self._stream(pubend)
         if position.origins.get(op.sequence, tick) < tick:
-            deep = anew and position.given < position.deep_upto
+            deep = anew and position.given < position.past_upto
             if deep and self.reach(op, pubend) is not None:
                 position.origins[op.sequence] = tick
                 position.reach(tick)
@@ -220,13 +220,14 @@ class Clients:
         least = min(position.starts.values())
         if position.standing(subend.horizon) >= least or position.merge is not None:
             return
-        if position.given < position.deep_upto:
+        if position.given < position.past_upto:
             # The past that it was reading cannot be read any more: its routes are gone. But the
             # subscription that wanted this past may have ended.
-            upto = min(position.deep_upto, least)
+            upto = min(position.past_upto, least)
             if wanted <= upto:
                 position.gone = (wanted, upto)
-            position.deep_upto = 0
+            position.past_upto = 0
+            position.deep_upto = self.doubt(position.client, stream.pubend)
         was_present, block_queues = position.present, position.block_queues
         passage = position.passage
         if was_present:
@@ -341,7 +342,7 @@ class Clients:
         position = stream.subend.positions.get(client)
         if position is None:
             return
-        if position.given < position.deep_upto and op.sequence in position.origins:
+        if position.given < position.past_upto and op.sequence in position.origins:
             self._raise(stream, position, op, position.origins[op.sequence], out)
         if position.gone is not None or position.outstanding:
             return

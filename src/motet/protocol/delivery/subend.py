@@ -74,8 +74,11 @@ class Position(Struct, eq=False):
     outstanding: deque[tuple[int, int, int]] = field(default_factory=deque)
     """Delivered and not acknowledged: first tick, last tick, number of events."""
     unacked: int = 0
-    deep_upto: int = 0
+    past_upto: int = 0
     """Up to here the client wants events older than its subscription."""
+    deep_upto: int = 0
+    """Up to here everything is read from the log: this past, or what may have passed by while the
+    client moved."""
     deep_asof: int = 0
     gone: Range | None = None
     """The part of the wanted past that cannot be read any more, to be reported as lost."""
@@ -151,6 +154,11 @@ class Position(Struct, eq=False):
 
     def reach(self, tick: int) -> None:
         """Everything up to this tick must be read as of it, being older than a subscription."""
+        self.past_upto = max(self.past_upto, tick)
+        self.doubt(tick)
+
+    def doubt(self, tick: int) -> None:
+        """Brokers may call ticks up to this one silent, because the client was elsewhere."""
         self.deep_upto = max(self.deep_upto, tick)
         self.deep_asof = max(self.deep_asof, tick)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -90,6 +90,14 @@ class Departure(Struct):
     held: deque[Frame] = field(default_factory=deque)
 
 
+class Early(NamedTuple):
+    """A client that has come before its session, and what it has sent since."""
+
+    connection: int
+    hello: ClientHello
+    queue: deque[Frame]
+
+
 class SoftMobility(SoftRoom):
     concerns = frozenset({SessionDeparted, SessionArrived, PathPassed, ArrivalReported})
 
@@ -112,7 +120,7 @@ class SoftMobility(SoftRoom):
         """Clients that have arrived and may not publish yet."""
         self._queues: dict[str, tuple[int, deque[Frame]]] = {}
         """Of such clients: their connection, and their frames that wait."""
-        self._early: dict[str, tuple[int, ClientHello]] = {}
+        self._early: dict[str, Early] = {}
         self._attempts = 0
         self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
         links.heard = self._heard
@@ -299,8 +307,7 @@ class SoftMobility(SoftRoom):
             return False
         if kind is Publish and departure.phase != "frozen" and not departure.held:
             return False
-        _append(departure.held, frame)
-        return True
+        return _append(departure.held, frame)
 
     def _is_in_transaction(self, session: Session) -> bool:
         locals_ = self._shared.durable.transactions.participant.state.locals
@@ -611,8 +618,10 @@ class SoftMobility(SoftRoom):
         self._sessions.check_hello(hello)
         self._early.pop(hello.client, None)
         if self._is_on_its_way(hello):
-            self._early[hello.client] = (connection, hello)
+            queue: deque[Frame] = deque()
+            self._early[hello.client] = Early(connection, hello, queue)
             self._shared.peers[connection] = Peer("arriving", hello.client)
+            self._shared.detained[connection] = lambda later: _append(queue, later)
             out.timers.append(SetTimer(("move", "early", hello.client), now + EARLY_S))
             return
         self._sessions.greet(connection, hello, out, now)
@@ -622,27 +631,30 @@ class SoftMobility(SoftRoom):
         epoch = hello.resume or clients.newest(hello.client)
         if epoch is None or self._shared.durable.sessions.current(hello.client, epoch) is not None:
             return False
-        forwarding = self._durable.state.forwardings.get(hello.client)
-        if forwarding is not None and forwarding.epoch == epoch:
-            return False
         if not hello.resume and (hello.client, epoch) not in clients.durable:
             return False
         return (hello.client, epoch) in clients and clients.newest(hello.client) == epoch
 
     def _look_at_early(self, client: str, out: Output, now: float) -> None:
-        connection, hello = self._early.get(client, (0, None))
-        if hello is None:
+        early = self._early.get(client)
+        if early is None:
             return
-        if self._is_on_its_way(hello):
+        connection, hello, queue = early
+        has_left = self._durable.forwarding(client, hello.resume or "") is not None
+        if self._is_on_its_way(hello) and not has_left:
             out.timers.append(SetTimer(("move", "early", client), now + EARLY_S))
             return
+        # If it was here before, it may be coming back, or may have gone on before its client came.
         del self._early[client]
-        del self._shared.peers[connection]
-        self._sessions.greet(connection, hello, out, now)
+        self._shared.unbind(connection)
+        if not self._redirect(connection, hello, out):
+            self._sessions.greet(connection, hello, out, now)
+            self._replay(connection, queue, out, now)
 
     def _early_left(self, connection: int, peer: Peer, out: Output, now: float) -> None:
         del out, now
-        if self._early.get(peer.name, (0, None))[0] == connection:
+        early = self._early.get(peer.name)
+        if early is not None and early.connection == connection:
             del self._early[peer.name]
 
     def _operator_left(self, connection: int, peer: Peer, out: Output, now: float) -> None:
@@ -682,8 +694,7 @@ class SoftMobility(SoftRoom):
         def hold(frame: Frame) -> bool:
             if type(frame) in PASSING:
                 return False
-            _append(queue, frame)
-            return True
+            return _append(queue, frame)
 
         if connection:
             self._shared.detained[connection] = hold
@@ -729,7 +740,8 @@ class SoftMobility(SoftRoom):
             assert connection in self._shared.peers
 
 
-def _append(queue: deque[Frame], frame: Frame) -> None:
+def _append(queue: deque[Frame], frame: Frame) -> bool:
     if len(queue) >= MOST_HELD:
         raise ProtocolError(f"more than {MOST_HELD} frames were sent during a move")
     queue.append(frame)
+    return True

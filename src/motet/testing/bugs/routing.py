@@ -29,7 +29,7 @@ def echo_before_the_neighbours(
 @mutation("calm", "routing", "effective", "completeness")
 def attract_nothing() -> list[Patch]:
     """A new advertisement does not attract the subscriptions that existed before it."""
-    return [Patch(Routing, "_attract", nothing)]
+    return [Patch(Routing, "attract", nothing)]
 
 
 @mutation("calm", "routing", "effective", "answers")
@@ -45,7 +45,7 @@ def advertise_forgets_a_neighbour(
 
 
 @mutation("calm", "routing")
-@replaces(Routing, "_unsubscribe")
+@replaces(Routing, "unsubscribe")
 def unsubscribe_stays_local(self: Any, message: Unsubscribe, source: Hop) -> None:
     """An unsubscription takes effect at its own broker and is not passed on."""
     self._take_away(self.state.subscriptions, message.target, source)
@@ -68,17 +68,19 @@ def unsubscribe_before_what_it_covered(
 @mutation("calm", "routing")
 def unadvertise_keeps_unsupported_subscriptions() -> list[Patch]:
     """Subscriptions stay where the last advertisement that attracted them is gone."""
-    return [Patch(Routing, "_withdraw_unsupported", nothing)]
+    return [Patch(Routing, "withdraw_unsupported", nothing)]
 
 
 @mutation("transactions", "exactly-once")
-@replaces(Routing, "_withdraw_unsupported")
-def unadvertise_withdraws_supported_subscriptions(self: Any, advertisement: Any) -> None:
+@replaces(Routing, "withdraw_unsupported")
+def unadvertise_withdraws_supported_subscriptions(
+    self: Any, advertisement: Any, keep: Any = ()
+) -> None:
     """Subscriptions are withdrawn from a neighbour that still has another advertisement for
     them."""
     neighbour = advertisement.source.name
     for subscription in self.state.subscriptions.overlapping(advertisement.filter):
-        if subscription.sent & self._bit(neighbour):
+        if subscription.id not in keep and subscription.sent & self._bit(neighbour):
             self._withdraw(subscription, neighbour)
 
 
