@@ -29,8 +29,8 @@ from motet.protocol.session.messages import (
     StatusRequest,
     Welcome,
 )
+from motet.runtime.addresses import transport_for
 from motet.runtime.codec import decode, encode
-from motet.runtime.inproc import InprocTransport
 from motet.runtime.transport import Connection, Listening
 
 _numbers = count(1)
@@ -39,7 +39,9 @@ _numbers = count(1)
 class PretendOverlay:
     """Its brokers, and where each session is. A session that is nowhere is on its way."""
 
-    def __init__(self) -> None:
+    def __init__(self, listen: str = "") -> None:
+        """With `listen`, brokers have sockets; those that are not running have no address."""
+        self.listen = listen
         self.brokers: dict[str, PretendBroker] = {}
         self.places: dict[str, str] = {}
         """By epoch."""
@@ -48,12 +50,15 @@ class PretendOverlay:
         self._epochs = count(1)
 
     def address(self, broker: str) -> str:
+        if self.listen:
+            return self.brokers[broker].address if broker in self.brokers else ""
         return f"inproc://pretend-{self._number}-{broker}"
 
     async def start(self, *names: str) -> None:
         for name in names:
-            broker = self.brokers[name] = PretendBroker(name, self)
-            await broker.start()
+            broker = PretendBroker(name, self)
+            await broker.start(self.listen or self.address(name))
+            self.brokers[name] = broker
 
     def opened(self, broker: str) -> str:
         epoch = f"{broker}-{next(self._epochs)}"
@@ -87,9 +92,12 @@ class PretendBroker:
         self.connections: list[PretendConnection] = []
         self._listening: Listening
 
-    async def start(self) -> None:
-        listen = InprocTransport().listen
-        self._listening = await listen(self.overlay.address(self.name), self._accept)
+    @property
+    def address(self) -> str:
+        return self._listening.address
+
+    async def start(self, address: str) -> None:
+        self._listening = await transport_for(address).listen(address, self._accept)
 
     async def stop(self) -> None:
         await self._listening.close()

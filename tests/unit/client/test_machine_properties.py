@@ -1,6 +1,6 @@
 """Whatever the connection does, every request and every publication meets one fate.
 
-A model broker answers, forgets, refuses and disappears at hypothesis's will.
+A model broker answers, forgets, refuses, disappears and sends its client away at hypothesis's will.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from motet.client.session.machine import ClientMachine
 from motet.client.session.state import Resolved, Settled
 from motet.model import Filter
 from motet.protocol.frames import Frame
+from motet.protocol.mobility.messages import ArrivalHello, Moved, MoveRefusal, MoveRequest
 from motet.protocol.session.messages import (
     ClientHello,
     Done,
@@ -31,9 +32,11 @@ F = Filter.parse("x > 1")
 
 
 class ModelBroker:
-    """One session at a time, as `protocol.session` promises it."""
+    """One session at a time, as `protocol.session` promises it. If the session moves, it becomes
+    the broker of another name."""
 
     def __init__(self) -> None:
+        self.name = "B"
         self.issued = 0
         self.epoch = ""
         self.requests = 0
@@ -57,7 +60,7 @@ class ModelBroker:
             self.requests, self.published, self.logged = 0, 0, 0
             self.forgot = False
             self.unanswered, self.answered, self.unlogged = [], {}, []
-        return Welcome("B", self.epoch, resumed, self.published, 30.0, forgot=self.forgot)
+        return Welcome(self.name, self.epoch, resumed, self.published, 30.0, forgot=self.forgot)
 
     def take(self, frame: Frame) -> list[Frame]:
         if isinstance(frame, Publish):
@@ -69,7 +72,7 @@ class ModelBroker:
                     if frame.sure:
                         self.unlogged.append(sequence)
             return []
-        if isinstance(frame, Goodbye):
+        if isinstance(frame, Goodbye | MoveRequest):
             return []
         assert isinstance(frame, Request)
         assert frame.sequence <= self.requests + 1
@@ -138,6 +141,18 @@ class Fates(RuleBasedStateMachine):
         self.client.abandon(handle)
         assert handle not in self.client.requests.standing
 
+    @precondition(lambda self: self.client.state != "ended" and not self.client.moving.asked)
+    @rule(to=st.sampled_from(["B", "C", "D"]))
+    def move(self, to: str) -> None:
+        self.asked.add(self.client.move(to))
+
+    @precondition(lambda self: self.client.moving.told)
+    @rule()
+    def lose_patience(self) -> None:
+        self.wire.clear()
+        self.client.closed()
+        self.client.impatient()
+
     @rule(count=st.integers(1, 4), sure=st.booleans())
     def publish(self, count: int, sure: bool) -> None:
         if self.client.can_publish and self.client.window.room >= count:
@@ -167,8 +182,9 @@ class Fates(RuleBasedStateMachine):
         """The broker reads some frames; what it answers arrives at once."""
         for _ in range(min(count, len(self.wire))):
             frame = self.wire.pop(0)
-            if isinstance(frame, ClientHello):
-                self.client.received(self.broker.welcome(frame, forget))
+            if isinstance(frame, ClientHello | ArrivalHello):
+                hello = frame if isinstance(frame, ClientHello) else frame.hello
+                self.client.received(self.broker.welcome(hello, forget))
                 self.collect()
             else:
                 for answer in self.broker.take(frame):
@@ -200,6 +216,23 @@ class Fates(RuleBasedStateMachine):
         self.wire.clear()
         self.broker.die()
         self.client.closed()
+
+    @precondition(lambda self: self.client.state in ("greeting", "open") and self.broker.epoch)
+    @rule(to=st.sampled_from(["B", "C", "D"]))
+    def send_away(self, to: str) -> None:
+        """The session moves with what the log has, as it was asked for or not."""
+        self.broker.sync()
+        self.broker.name = to
+        self.wire.clear()
+        self.client.received(Moved(to, ""))
+        self.client.received(Farewell("", "moved"))
+
+    @precondition(lambda self: self.client.state == "open" and self.client.moving.asked)
+    @rule(known=st.booleans())
+    def refuse_move(self, known: bool) -> None:
+        asked = self.client.moving.asked
+        assert asked is not None
+        self.client.received(MoveRefusal(asked.number if known else 1, "MoveRefused", ""))
 
     @precondition(lambda self: self.client.state in ("greeting", "open"))
     @rule(error=st.sampled_from(["Disconnected", "ProtocolError"]))

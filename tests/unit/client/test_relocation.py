@@ -59,6 +59,21 @@ async def test_a_moved_client_has_the_same_session() -> None:
         ] == [2]
 
 
+async def test_a_client_moves_over_sockets() -> None:
+    overlay = PretendOverlay("motet://127.0.0.1:0")
+    await overlay.start("B1", "B2")
+    async with connected(overlay) as alice:
+        epoch = alice.session.epoch
+        for n, to in enumerate(("B2", "B1", "B2"), 1):
+            await alice.send({"x": n}, b"p" * 1_000_000)
+            await alice.move(to)
+            assert (alice.broker, alice.session.epoch) == (to, epoch)
+        await alice.flush()
+        assert overlay.published == {epoch: 3}
+    for broker in overlay.brokers.values():
+        await broker.stop()
+
+
 async def test_a_move_to_the_own_broker_sends_nothing() -> None:
     overlay = await started("B1")
     async with connected(overlay) as alice:

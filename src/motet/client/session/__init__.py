@@ -6,7 +6,7 @@ What lives here
                   to send, and notices for its driver
     requests      requests: made, numbered, answered once; the registrations and parts in
                   transactions that result from them
-    moving        moves to other brokers, asked for or told
+    moves         moves to other brokers, asked for or told
     streams       unsettled publications, and the client's position in each pubend
 
 May import: `motet.model`, `motet.errors` and the frames in `motet.protocol`.

@@ -27,7 +27,7 @@ from typing import Literal
 from msgspec import Raw
 
 from motet import errors
-from motet.client.session.moving import Moving
+from motet.client.session.moves import ClientMoves
 from motet.client.session.requests import MAX_REQUESTS, Parts, Requests
 from motet.client.session.state import (
     INVERSE,
@@ -120,7 +120,7 @@ class ClientMachine:
         self.window = Window(window)
         self.requests = Requests(self._session, self.window)
         self.parts = Parts(self._session, self.requests)
-        self.moving = Moving(self._session)
+        self.moving = ClientMoves(self._session)
         self.streams = PubendStreams(self.requests.routes, cursors)
         self._incomplete: list[Delivered] = []
         """Frames that belong to a frame that has not arrived."""

@@ -33,7 +33,7 @@ class AskedMove:
         return MoveRequest(self.number, self.to, self.timeout_s)
 
 
-class Moving:
+class ClientMoves:
     def __init__(self, session: SessionState) -> None:
         self._session = session
         self._numbers = 0
