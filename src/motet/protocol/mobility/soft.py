@@ -30,6 +30,7 @@ from motet.protocol.changes import (
 )
 from motet.protocol.contract import CancelTimer, Close, Output, SetTimer
 from motet.protocol.delivery.messages import AckUp
+from motet.protocol.delivery.neighbours import MOMENT_S
 from motet.protocol.delivery.soft import Streams
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Control
@@ -75,9 +76,11 @@ class Departure(Struct):
     path: tuple[str, ...]
     until: float
     connection: int = 0
-    """The client's connection."""
+    """The client's connection, whose frames are kept."""
     number: int = 0
     """The client's own request; 0: only operators have asked."""
+    asked_on: int = 0
+    """The connection of that request."""
     orders: list[int] = field(default_factory=list)
     """Connections of operators that wait for an answer."""
     phase: str = "waiting"
@@ -179,7 +182,7 @@ class SoftMobility(SoftRoom):
         if departure is None:
             out.deliver.append((connection, MoveRefusal(request.number, *problem)))
             return
-        departure.number = request.number
+        departure.number, departure.asked_on = request.number, connection
         self._advance(departure, out, now)
 
     def _ordered(
@@ -239,7 +242,7 @@ class SoftMobility(SoftRoom):
         reached = sorted(map(broker_of_pubend, shared.durable.routing.state.paths))
         known = ", ".join([each for each in reached if each != shared.name][:20]) or "none"
         text = f"{shared.name} knows no broker {to!r}, or has no route to it; it knows {known}"
-        return (), Objection("UnknownBroker", text)
+        return (), Objection("MisuseError", text)
 
     # ── before the decision ──────────────────────────────────────────────────────────────
 
@@ -269,7 +272,7 @@ class SoftMobility(SoftRoom):
             self._refuse(departure, Objection("InTransaction", text), out, now)
             return
         departure.busy = self._busy(session)
-        if now >= departure.until:
+        if now > departure.until - MOMENT_S:
             self._too_late(departure, out, now)
             return
         if departure.phase == "waiting":
@@ -291,7 +294,7 @@ class SoftMobility(SoftRoom):
             return
         self._shared.detained.pop(departure.connection, None)
         departure.held.clear()
-        if departure.number and departure.connection:
+        if departure.number and departure.asked_on != connection:
             departure.number = 0
             if not departure.orders:
                 self._drop(departure, out)
@@ -447,7 +450,7 @@ class SoftMobility(SoftRoom):
         self._counts["refused"] += 1
         soft = self._shared.clients.get(departure.client)
         connection = soft.connection if soft is not None else 0
-        if departure.number and connection and connection == departure.connection:
+        if departure.number and connection and connection == departure.asked_on:
             refusal = MoveRefusal(departure.number, *problem, missing)
             out.deliver.append((connection, refusal))
         for order in departure.orders:
@@ -478,7 +481,7 @@ class SoftMobility(SoftRoom):
         departure = self._departures.get(client)
         if departure is None:
             return
-        if now >= departure.until:
+        if now > departure.until - MOMENT_S:
             self._too_late(departure, out, now)
         elif departure.phase == "offering":
             self._offer(departure, out, now)

@@ -278,13 +278,14 @@ class Routing:
             self._out.send(neighbour, Rehome(entry.id, entry.home))
         self._tell(self.state.advertisements, Advertise, entry, neighbour, echo)
 
-    def attract(self, advertisement: Entry) -> None:
-        """Existing subscriptions follow a new advertisement back."""
+    def attract(self, advertisement: Entry, *, joins: bool = True) -> None:
+        """Existing subscriptions follow a new advertisement back. Without `joins`, those of clients
+        in total order must be followed by `ask_to_join`."""
         neighbour, bit = advertisement.source.name, self._bit(advertisement.source.name)
         for subscription in self.state.subscriptions.overlapping(advertisement.filter):
             if subscription.source == advertisement.source:
                 continue
-            merges = self.joins.merges(subscription)
+            merges = joins and self.joins.merges(subscription)
             asked = self.joins.attract(subscription, advertisement) if merges else None
             if not subscription.sent & bit:
                 if asked is None or self.joins.may_recall(asked, advertisement.source):
@@ -393,6 +394,14 @@ class Routing:
             self.attract(entry)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────
+
+    def ask_to_join(self, advertisement: Entry) -> None:
+        """Clients of ours in total order expect starts in the log of an advertisement's events."""
+        for subscription in self.state.subscriptions.overlapping(advertisement.filter):
+            if self.joins.merges(subscription):
+                asked = self.joins.attract(subscription, advertisement)
+                if asked is not None:
+                    self._out.send(advertisement.source.name, asked)
 
     def await_all(self, subscription: Entry) -> None:
         """A subscription of a client in total order has arrived with it: expect a start of every

@@ -6,7 +6,8 @@ move, and from the next one after it; at A the previous hop is the client, at B 
 Off the path nothing changes, except whose log an advertisement's events are in (`Rehome`).
 
 Subscriptions that an advertisement attracts travel ahead of the move on the same link, so they are
-all at B when it arrives. Starts are told behind it: then they find the rows re-pointed.
+all at B when it arrives. Starts are told, and asked for, behind it: then they find the rows
+re-pointed.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class Relocation:
         others = state.bits.all_neighbours & ~came & ~goes
         routing.rehome(row, moving.home, moving.former, moving.upto, others)
         if after.is_broker:
-            routing.attract(entry)
+            routing.attract(entry, joins=False)
 
     def _leave_residue(self, row: MovingRow, former: str, before: Hop) -> None:
         """A retired copy of an advertisement stays at the former broker, so that events owed from
@@ -182,8 +183,12 @@ class Relocation:
                 routing.await_all(entry)
         for row in moving.advertisements:
             advertised = state.advertisements.get(row.id)
-            if advertised is not None and not advertised.source.is_broker:
+            if advertised is None:
+                continue
+            if not advertised.source.is_broker:
                 routing.starts.start_attracted(advertised)
+            elif routing.joins.merging:
+                routing.ask_to_join(advertised)
         return routing.take()
 
     # ── at the target ────────────────────────────────────────────────────────────────────
