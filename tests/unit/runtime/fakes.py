@@ -122,6 +122,10 @@ class FakeCore:
         self.answer: Answer = answer or (lambda _: Output())
         self.objection: Objection | None = None
         self.done_upto = 0
+        self.address = ""
+
+    def listens_at(self, address: str) -> None:
+        self.address = address
 
     def recover(self, now: float, remembered: Remembered | None = None) -> Output:
         del now, remembered

@@ -75,6 +75,11 @@ def on_publish(make: Callable[[Received, Publish], Output]) -> Callable[[Input],
     return answer
 
 
+async def test_the_core_is_told_where_it_listens() -> None:
+    async with Bench() as bench:
+        assert bench.core.address == bench.driver.address != ""
+
+
 # ── turns ────────────────────────────────────────────────────────────────────────────────
 
 

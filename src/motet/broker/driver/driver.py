@@ -121,6 +121,8 @@ class Core(Protocol):
 
     def recover(self, now: float, remembered: Remembered | None = None) -> Output: ...
 
+    def listens_at(self, address: str) -> None: ...
+
     def done_with(self) -> int: ...
 
     def withheld(self) -> int: ...
@@ -207,6 +209,7 @@ class BrokerDriver:
             now, listen = self._now(), self.wiring.listen
             self._carry(self.core.recover(now, self._remembered), now)
             self._listening = await self._transports(listen).listen(listen, self._contact)
+            self.core.listens_at(self.address)
         except BaseException:
             self._cancel_timers()
             await self._abandon()

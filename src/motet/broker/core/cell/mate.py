@@ -320,6 +320,9 @@ class MateCore:
     def done_with(self) -> int:
         return 0
 
+    def listens_at(self, address: str) -> None:
+        """No client moves to a mate."""
+
     def objection_to(self, neighbours: tuple[str, ...]) -> Objection | None:
         """A mate takes its neighbours from its head."""
         del neighbours
