@@ -229,6 +229,11 @@ class EventsLost(UnavailableError):
         super().__init__(f"{text}; {advice}" if advice else text)
 
 
+class Draining(UnavailableError):
+    """The broker takes in no new sessions, because an operator moves its clients away. Connect to
+    another broker."""
+
+
 class MoveRefused(UnavailableError):
     """The target does not take the client, which stays where it was. The text has the reason."""
 

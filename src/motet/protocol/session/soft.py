@@ -72,6 +72,8 @@ class SoftSessions(SoftRoom):
             SubscribeRequest: streams.objection
         }
         """By type of request: the objection to it, for a reason that is not in durable state."""
+        self.admission: list[Callable[[str], Objection | None]] = []
+        """Why a client, by its id, gets no new session here."""
         self.redirect: Callable[[int, ClientHello, Output], bool] = lambda *_: False
         """Whether a client was sent on to the broker that its session has moved to."""
         self.carried: Callable[[str, str], Carried | None] = lambda *_: None
@@ -234,6 +236,12 @@ class SoftSessions(SoftRoom):
         if resume is None and hello.keep_s and session is not None and session.durable:
             # If only its last process knows which numbers are used, a new session is opened.
             resume, adopts = (None, False) if session.uncounted else (session.epoch, True)
+        if session is None or resume != session.epoch:
+            for objects in self.admission:
+                objection = objects(hello.client)
+                if objection is not None:
+                    self._shared.expel(connection, objection.exception(), out, now)
+                    return
         before = self._shared.clients.get(hello.client)
         wanted = (hello.client, resume, hello.instance, hello.keep_s, hello.total_order)
         self._shared.journal(SessionOpened(*wanted, hello.published), out, now)
