@@ -36,7 +36,12 @@ MAY_IMPORT: dict[str, str] = {
         "protocol/transactions"
     ),
     "protocol/link": (
-        "errors model protocol protocol/delivery protocol/routing protocol/transactions"
+        "errors model protocol protocol/delivery protocol/mobility protocol/routing "
+        "protocol/transactions"
+    ),
+    "protocol/mobility": (
+        "errors model protocol protocol/delivery protocol/link protocol/routing protocol/session "
+        "protocol/transactions"
     ),
     "protocol/reading": "model protocol",
     "protocol/routing": (

@@ -21,7 +21,7 @@ from motet.client.line.line import Dialer, Line
 from motet.client.loop_guard import LoopGuard
 from motet.client.publications import ReceiptBook
 from motet.client.registrations import Arrivals, Registrations
-from motet.client.relocation import ANSWER_GRACE_S, Relocation
+from motet.client.relocation import ANSWER_GRACE_S, MoveCalls
 from motet.client.session.machine import MAX_REQUESTS, ClientMachine
 from motet.client.session.requests import how_to_know
 from motet.client.session.state import (
@@ -271,7 +271,7 @@ class SessionDriver:
         self.error: MotetError | None = None
         """Why it has ended; None while it has not."""
         self.answers = PendingAnswers(self)
-        self.relocation = Relocation(self)
+        self.relocation = MoveCalls(self)
         self.registrations = Registrations(self)
         self.participation = Participation(self)
         self.progress = Progress(machine, self.carry_out, self.guard, manual=manual)

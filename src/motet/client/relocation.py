@@ -14,7 +14,7 @@ ANSWER_GRACE_S = 2.0
 """How much longer than the broker's timeout the client waits for the decision."""
 
 
-class Relocation:
+class MoveCalls:
     """The timeout of a move applies until the broker has decided; then the session is on its way,
     and the client waits for it, or for as long as it has patience."""
 

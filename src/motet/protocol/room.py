@@ -49,6 +49,7 @@ class Bus(Protocol):
     """See `ControlReceived.heard`, of the fact that is being applied."""
     received: int
     """The number of the last control message in that fact."""
+    rooms: tuple[DurableRoom, ...]
     at_end: list[Callable[[], None]]
     """Calls of rooms that must run after the rest of the fact has been applied."""
 
@@ -109,9 +110,12 @@ class DurableRoom:
         """Restore the state from an image."""
         del image
 
+    moving: ClassVar[type[Struct] | None] = None
+    """What `hand_out` returns, if this room has state of sessions. It needs a name then."""
+
     def hand_out(self, client: str, epoch: str) -> Struct | None:
-        """State that moves with a session to another broker, or None. It also stays here until the
-        session ends."""
+        """State that moves with a session to another broker, or None. It also stays here until
+        `SessionDeparted`."""
         del client, epoch
         return None
 

@@ -19,7 +19,7 @@ from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link import messages as link
 from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
-from motet.protocol.sinks.durable import DurableSinks
+from motet.protocol.session.durable import DurableSessions
 from tests.unit.broker.test_image import CONFIG, eventful, lived
 
 B, ANN = 1, 9
@@ -73,6 +73,12 @@ def sent(part: Any) -> Any:
     return msgspec.msgpack.decode(payload, type=type(part), dec_hook=from_wire)
 
 
+def arrive(other: Durable, parts: dict[type, Any], client: str, epoch: str) -> None:
+    for kind, part in parts.items():
+        other.room(kind).take_in(client, epoch, sent(part))
+    other.routing.apply(routing.ClientHere(client, epoch), Hop.client(client))
+
+
 @pytest.mark.parametrize("past", [lived_through, merging])
 def test_a_session_handed_out_is_complete_after_it_was_taken_in(past: Any) -> None:
     durable = past()
@@ -80,12 +86,13 @@ def test_a_session_handed_out_is_complete_after_it_was_taken_in(past: Any) -> No
     for each in list(durable.sessions):
         who = (each.client, each.epoch)
         parts = handed_out(durable, *who)
-        assert len(parts) > 1
+        assert DurableSessions in parts
         other = Durable(BrokerConfig("Z", incarnation=3))
-        for kind, part in parts.items():
-            other.room(kind).take_in(*who, sent(part))
+        arrive(other, parts, *who)
+        taken = other.sessions.current(*who)
+        assert taken is not None
+        taken.left_at = each.left_at  # its lease begins anew
         assert handed_out(other, *who) == parts
-        assert other.routing.state.clients.home(each.client) == "Z"
         other.validate()
         assert (each.client in other.routing.joins.merging) == each.total_order
     assert durable.digest() == before
@@ -111,33 +118,6 @@ def test_a_broker_does_not_hand_out_a_session_of_another_broker() -> None:
     assert handed_out(durable, "carol", "B-7") == {}
 
 
-def test_entries_that_were_known_from_a_neighbour_become_those_of_a_client_of_ours() -> None:
-    durable = merging()
-    (ann,) = durable.sessions
-    parts = handed_out(durable, ann.client, ann.epoch)
-    other = Durable(BrokerConfig("Z", ("A",), incarnation=3))
-    wish = OpId(ann.client, ann.epoch, 2)
-    other.routing.apply(routing.ClientHere(ann.client, ann.epoch, True), Hop.broker("A"))
-    other.routing.apply(routing.Subscribe(wish, SPACE), Hop.broker("A"))
-    for kind, part in parts.items():
-        other.room(kind).take_in(ann.client, ann.epoch, sent(part))
-    assert handed_out(other, ann.client, ann.epoch) == parts
-    other.validate()
-
-
-def test_a_sink_that_moves_counts_no_commit_twice() -> None:
-    durable = lived_through()
-    ann = next(iter(durable.sessions))
-    commit = session.CommitRequest(1, "job", 4, (), SPACE)
-    durable.sinks.commit(OpId(ann.client, ann.epoch, 1), commit, "A.1", 1)
-    part = handed_out(durable, ann.client, ann.epoch)[DurableSinks]
-    other = Durable(BrokerConfig("Z", incarnation=3))
-    assert not other.sinks.is_committed(ann.client, commit)
-    other.room(DurableSinks).take_in(ann.client, ann.epoch, sent(part))
-    assert other.sinks.is_committed(ann.client, commit)
-    assert not other.sinks.is_committed(ann.client, msgspec.structs.replace(commit, epoch=5))
-
-
 def test_a_deadline_of_an_operation_does_not_move_with_its_session() -> None:
     core = BrokerCore(CONFIG)
     lived(
@@ -151,7 +131,7 @@ def test_a_deadline_of_an_operation_does_not_move_with_its_session() -> None:
     (ann,) = core.durable.sessions
     assert list(core.durable.requests.deadlines) == [OpId(ann.client, ann.epoch, 1)]
     other = Durable(BrokerConfig("Z", incarnation=3))
-    for kind, part in handed_out(core.durable, ann.client, ann.epoch).items():
-        other.room(kind).take_in(ann.client, ann.epoch, sent(part))
+    who = (ann.client, ann.epoch)
+    arrive(other, handed_out(core.durable, *who), *who)
     assert other.requests.deadlines == {}
     other.validate()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import msgpack
 from msgspec.structs import replace
 
 from motet.model import Hop, OpId
-from motet.model.filters import from_own, to_wire
+from motet.model.filters import from_own, from_wire, to_wire
 from motet.model.ids import is_newer
 from motet.protocol.changes import (
     ArrivalReported,
@@ -22,7 +22,7 @@ from motet.protocol.changes import (
 )
 from motet.protocol.delivery.facts import FloorRaised
 from motet.protocol.mobility.facts import MoveDecided
-from motet.protocol.mobility.messages import MoveCommit, MoveDone
+from motet.protocol.mobility.messages import MoveCommit, MoveDone, MovingPart
 from motet.protocol.mobility.state import (
     Forwarding,
     MobilityState,
@@ -141,6 +141,7 @@ class DurableMobility(DurableRoom):
             fact.forgotten,
             fact.carried,
             predecessors,
+            tuple(self._hand_out(client, epoch)),
         )
         self._requests.depart(session)
         self.state.travels.pop(client, None)
@@ -150,6 +151,21 @@ class DurableMobility(DurableRoom):
         state.bits.release(before)
         ops = tuple(each.id for each in subscriptions)
         self._bus.emit(SessionDeparted(client, epoch, ops))
+
+    def _hand_out(self, client: str, epoch: str) -> Iterator[MovingPart]:
+        for room in self._bus.rooms:
+            part = room.hand_out(client, epoch)
+            if part is not None and room is not self._requests:
+                yield MovingPart(room.name, msgpack.encode(part, enc_hook=to_wire))
+
+    def _take_in(self, commit: MoveCommit) -> None:
+        """Parts of rooms that this broker does not have stay behind."""
+        rooms = {room.name: room for room in self._bus.rooms}
+        for part in commit.parts:
+            room = rooms.get(part.room)
+            if room is not None and room.moving is not None:
+                state = msgpack.decode(part.state, type=room.moving, dec_hook=from_wire)
+                room.take_in(commit.client, commit.epoch, state)
 
     def _still_owed(self, travel: Travel, client: str, epoch: str) -> dict[str, int]:
         """The predecessors of a session whose events may not have arrived everywhere: there are
@@ -270,6 +286,7 @@ class DurableMobility(DurableRoom):
             self._routing.starts.advance(commit.tick + 1)
         self._bus.carry(self._relocation.turn(moving, source, Hop.client(client)))
         self._relocation.give_starts(commit.starts)
+        self._take_in(commit)
         needless = self._relocation.needless(commit.subscriptions, source)
         self._report(commit, source.name, needless)
         self._bus.emit(SessionArrived(client, epoch))

@@ -188,6 +188,13 @@ class FencedAck(Struct, tag="ackup+", array_like=True, frozen=True):
 # ── between brokers: control ─────────────────────────────────────────────────────────────
 
 
+class MovingPart(Struct, array_like=True, frozen=True):
+    """State of a session that a room has handed out."""
+
+    room: str
+    state: bytes
+
+
 class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     """The session is on its way from the source to the target. Each broker on the path re-points
     the client's rows to the next one. Complete in itself: it may be repeated after a link has
@@ -220,6 +227,7 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     """Publications up to this number are in other logs, or were refused."""
     predecessors: dict[str, int] = {}
     """By pubend: the last tick of the client's publications there, if some are still owed."""
+    parts: tuple[MovingPart, ...] = ()
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):

@@ -99,6 +99,7 @@ class SessionParts(Protocol):
 
 class DurableSessions(DurableRoom):
     name = "sessions"
+    moving = MovingSession
 
     def __init__(
         self, bus: Bus, sessions: Sessions, routing: Entries, parts: SessionParts, lease_s: float

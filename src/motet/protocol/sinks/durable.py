@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +15,6 @@ from motet.protocol.session.durable import DurableSessions, Terms
 from motet.protocol.session.messages import CommitRequest, Done
 from motet.protocol.sinks.state import (
     Batch,
-    MovingSink,
     Sink,
     SinksImage,
     SinkState,
@@ -156,17 +154,6 @@ class DurableSinks(DurableRoom):
 
     def _take(self, part: SinksImage) -> None:
         self._sinks.state = part.state
-
-    def hand_out(self, client: str, epoch: str) -> MovingSink | None:
-        """Which commits of a sink count. Blocks stay: the log of this broker gets them."""
-        del epoch
-        sink = self._sinks.state.sinks.get(client)
-        return None if sink is None else MovingSink(deepcopy(sink))
-
-    def take_in(self, client: str, epoch: str, part: Struct) -> None:
-        del epoch
-        assert isinstance(part, MovingSink)
-        self._sinks.state.sinks[client] = deepcopy(part.sink)
 
     def _commit(self, op: OpId, request: CommitRequest, terms: Terms) -> None:
         """From now on what is staged will be published, even after a crash."""

@@ -55,12 +55,6 @@ class StagedBlock(Struct):
         return Batch(self.client, self.job, self.epoch)
 
 
-class MovingSink(Struct, array_like=True, frozen=True):
-    """A sink whose session moves to another broker."""
-
-    sink: Sink
-
-
 class SinkState(Struct):
     sinks: dict[str, Sink] = field(default_factory=dict)
     blocks: dict[str, StagedBlock] = field(default_factory=dict)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from motet.broker.core.broker import BrokerCore
 from motet.broker.core.durable import Durable
 from motet.broker.core.image import parts_of
 from motet.broker.core.records import MACHINE_VERSION, decode_fact, decode_parts, encode
+from motet.protocol.changes import Sent
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     CancelTimer,
     Closed,
+    Fact,
     Output,
     Received,
     Remembered,
@@ -21,14 +21,16 @@ from motet.protocol.contract import (
     TimerFired,
 )
 from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.link.facts import ControlReceived
+from motet.protocol.link.messages import Control
+from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.notes.durable import DurableNotes
 from motet.protocol.notes.messages import LeaveNote, Note
-from motet.protocol.notes.state import MovingNote
 from motet.protocol.session.messages import ClientHello, Goodbye
 from motet.runtime import codec
 from motet.testing.words import tell
 
-CONFIG = BrokerConfig("A")
+CONFIG = BrokerConfig("A", ("B",))
 KEY = ("note", "alice")
 
 
@@ -92,19 +94,17 @@ def test_a_note_ends_with_its_session() -> None:
 def test_a_note_moves_with_its_session() -> None:
     past = Past()
     (session,) = past.core.durable.sessions
-    who = (session.client, session.epoch)
-    moving = {type(room): room.hand_out(*who) for room in past.core.durable.rooms}
-    assert moving[DurableNotes] == MovingNote("buy milk", 8.0)
-    assert past.notes, "it also stays, until the session ends"
     assert past.core.durable.room(DurableNotes).hand_out("bob", "A-1.9") is None
-    other = Durable(BrokerConfig("Z", incarnation=3))
-    for kind, part in moving.items():
-        if part is not None:
-            sent = msgspec.msgpack.decode(encode(part), type=type(part))
-            other.room(kind).take_in(*who, sent)
-    assert other.room(DurableNotes).state.notes == past.notes
-    assert {type(room): room.hand_out(*who) for room in other.rooms} == moving
-    assert SetTimer(KEY, 8.0) in other.recover(7.0)
+    decided = MoveDecided("alice", session.epoch, ("A", "B"), "tcp://b")
+    changes = past.core.durable.apply(Fact(4.0, decided))
+    (commit,) = [each.message for each in changes if isinstance(each, Sent)]
+    assert past.notes == {}
+    assert CancelTimer(KEY) in changes
+    other = Durable(BrokerConfig("B", ("A",)))
+    frame = codec.decode(codec.encode(Control(1, (commit,))))
+    assert isinstance(frame, Control)
+    assert SetTimer(KEY, 8.0) in other.apply(Fact(5.0, ControlReceived("A", frame, 1)))
+    assert other.room(DurableNotes).state.notes == {"alice": ("buy milk", 8.0)}
     other.validate()
 
 

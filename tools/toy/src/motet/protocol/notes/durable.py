@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from motet.protocol.changes import SessionClosed
+from motet.protocol.changes import SessionClosed, SessionDeparted
 from motet.protocol.contract import CancelTimer, SetTimer
 from motet.protocol.notes.facts import NoteLeft, NoteRead
 from motet.protocol.notes.state import MovingNote, NoteState
@@ -16,6 +16,7 @@ from motet.protocol.room import Bus, DurableRoom, Handler
 
 class DurableNotes(DurableRoom):
     name = "notes"
+    moving = MovingNote
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -25,13 +26,13 @@ class DurableNotes(DurableRoom):
         return {NoteLeft: self._left, NoteRead: self._read}
 
     def reactions(self) -> Mapping[type, Handler]:
-        return {SessionClosed: self._closed}
+        return {SessionClosed: self._closed, SessionDeparted: self._closed}
 
     def _left(self, fact: NoteLeft) -> None:
         self.state.notes[fact.client] = (fact.text, fact.at)
         self._bus.emit(SetTimer(("note", fact.client), fact.at))
 
-    def _closed(self, closed: SessionClosed) -> None:
+    def _closed(self, closed: SessionClosed | SessionDeparted) -> None:
         if self.state.notes.pop(closed.client, None) is not None:
             self._bus.emit(CancelTimer(("note", closed.client)))
 
