@@ -140,6 +140,10 @@ class NoClientsHere(MisuseError):
     """This process is a backup of a cell. Connect to its primary, which the text names."""
 
 
+class NotAuthorised(MisuseError):
+    """The rule that the operator has set for clients does not let this one use the broker."""
+
+
 class ClosedError(MisuseError):
     """The client, subscription or overlay is closed."""
 
@@ -229,9 +233,8 @@ class EventsLost(UnavailableError):
         super().__init__(f"{text}; {advice}" if advice else text)
 
 
-class Draining(UnavailableError):
-    """The broker takes in no new sessions, because an operator moves its clients away. Connect to
-    another broker."""
+class NotAdmitted(UnavailableError):
+    """The broker opens no new session now, because it drains or is full. Other brokers may."""
 
 
 class MoveRefused(UnavailableError):

@@ -39,7 +39,6 @@ from motet.errors import (
     NoSuchOperation,
     NotAdvertised,
     NotEffective,
-    NotOffered,
     ProtocolError,
 )
 from motet.protocol.config import BrokerConfig
@@ -350,11 +349,6 @@ async def test_arguments_of_wrong_types() -> None:
         with pytest.raises(MisuseError, match="takes steps of this plan"):
             motet.Plan().subscribe("alice", "step > 0", after=wrong[:0])
         assert alice.connected
-
-
-async def test_credentials_are_refused_until_brokers_check_them() -> None:
-    with pytest.raises(NotOffered, match="do not check credentials"):
-        await motet.connect("motet://127.0.0.1:1", credentials=b"secret")
 
 
 async def test_a_listener_that_never_welcomes() -> None:

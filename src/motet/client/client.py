@@ -72,11 +72,10 @@ from motet.errors import (
     MotetError,
     NoAnswer,
     NoSuchOperation,
-    NotOffered,
     UnavailableError,
 )
 from motet.model import Filter
-from motet.model.limits import MAX_CLIENT_ID_CHARS
+from motet.model.limits import MAX_CLIENT_ID_CHARS, MAX_CREDENTIALS_BYTES
 from motet.protocol.session.messages import (
     BeginRequest,
     ConsentRequest,
@@ -634,6 +633,10 @@ async def connect(
     processed when the application asks for the next one; with `acknowledge="manual"`, when it calls
     `event.ack()`, or `client.acknowledge()` for all that it has taken.
 
+    `credentials` are passed to the rule of the brokers' operator, which decides which clients may
+    connect or move to a broker; `NotAuthorised` has its reason. Brokers without such a rule refuse
+    them. They are sent without encryption.
+
     `history` is a folder in which the client records what it does and receives, for
     `motet pipeline audit`; the default is the environment variable MOTET_HISTORY, if set.
     """
@@ -650,6 +653,7 @@ async def connect(
     machine = partial(
         ClientMachine,
         _checked_id(client_id),
+        credentials=credentials,
         window=_checked_window(window),
         keep_s=checked_keep(durable, keep, client_id),
         cursors=checked_cursors(cursors),
@@ -720,11 +724,9 @@ def _checked_window(window: int) -> int:
 def _check_credentials(credentials: bytes) -> None:
     if not isinstance(credentials, bytes):
         raise MisuseError(f"credentials are bytes, not {type(credentials).__name__}")
-    if credentials:
-        raise NotOffered(
-            "brokers of this release do not check credentials, so they would not protect the "
-            "client; omit `credentials`, and bind brokers only to trusted networks"
-        )
+    if len(credentials) > MAX_CREDENTIALS_BYTES:
+        limit = f"credentials have at most {MAX_CREDENTIALS_BYTES} bytes"
+        raise MisuseError(f"{limit}, not {len(credentials)}")
 
 
 def _is_manual(acknowledge: Acknowledge) -> bool:

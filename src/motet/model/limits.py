@@ -7,6 +7,7 @@ from typing import Final
 # ── clients ──────────────────────────────────────────────────────────────────────────────
 
 MAX_CLIENT_ID_CHARS: Final = 128
+MAX_CREDENTIALS_BYTES: Final = 4096
 MAX_KEEP_S: Final = 366 * 86_400.0
 """How long a durable session may be kept while no process is connected."""
 LAST_SEQUENCE: Final = 2**53

@@ -9,7 +9,10 @@ from motet.protocol.delivery.stream import Liveness
 OUTBOX_BOUND = 100_000
 LIVENESS = Liveness()
 
-SETTLED = ("covering", "lease_s", "heartbeat_s", "durability", "outbox_bound", "liveness", "root")
+SETTLED = (
+    *("covering", "lease_s", "heartbeat_s", "durability", "outbox_bound", "liveness", "root"),
+    *("most_clients", "authorise"),
+)
 """Settings of an overlay that a broker reads at its start and keeps while it runs."""
 CELLULAR = ("mates", "cells")
 """The same for one broker: the processes of its cell and of the neighbouring cells."""
@@ -46,6 +49,11 @@ class BrokerConfig(Struct, frozen=True):
     """The broker that decides transactions; empty: transactions are not available."""
     liveness: Liveness = LIVENESS
     """How soon exactly-once delivery asks for missing events."""
+
+    most_clients: int = 0
+    """The most sessions that this broker has at a time; 0: any number."""
+    authorise: str = ""
+    """The operator's rule for clients, as `module:function`; empty: everybody is let in."""
 
     def not_here(self) -> str:
         """The text with which a mate refuses a peer that must connect to the head."""

@@ -55,6 +55,8 @@ class ClientSoft(Struct):
     """Refused publications, kept in case the answer is lost with the connection."""
     forgotten: int = 0
     """Refusals up to this publication have been forgotten."""
+    credentials: bytes = b""
+    """Those with which it has connected since this broker was started."""
     resent: int = 0
     """Publications up to this one that still arrive are sent again: the log lost them in a restart.
     They may lie outside of advertisements that are in force now."""

@@ -19,6 +19,7 @@ from motet.broker.core.rebuild import Core
 from motet.broker.driver.driver import BrokerDriver
 from motet.broker.driver.history import history_of
 from motet.broker.driver.pubend import LoggedPubend, VolatilePubend
+from motet.broker.driver.rule import rule_of
 from motet.broker.driver.side_requests import Stagings
 from motet.broker.folder.compaction import LEAST_BYTES, Compaction
 from motet.broker.folder.journal import VOLATILE
@@ -65,8 +66,10 @@ def open_broker(
         return BrokerDriver(MateCore(replace(settings, incarnation=fresh_incarnation())), wiring)
     if durability == VOLATILE:
         return volatile_broker(replace(settings, incarnation=fresh_incarnation()), wiring)
+    rule = rule_of(settings.authorise)
     log.info("%s reads its journal in %s", settings.name, data)
     core, journal, replayed = open_folder(settings, data, Durability(durability))
+    core.sessions.admission.authorise = rule
     clock = SteadyClock(core.durable.now)
     pubend: LoggedPubend | None = None
     remembered, upkeep = None, None
@@ -117,6 +120,7 @@ def volatile_broker(config: BrokerConfig, wiring: Wiring) -> BrokerDriver:
     """A broker that keeps everything in memory. With covering it has no pubend, because covered
     subscriptions would not reach it."""
     core = Core(config)
+    core.sessions.admission.authorise = rule_of(config.authorise)
     if config.covering:
         return BrokerDriver(core, wiring)
     return BrokerDriver(core, wiring, pubend=VolatilePubend(), remembered=Remembered())

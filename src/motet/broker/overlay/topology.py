@@ -38,6 +38,8 @@ MAX_LEASE_S = 3600.0
 MAX_OUTBOX_BOUND = 100_000_000
 MIN_LIVENESS_S = 0.001
 MAX_LIVENESS_S = 3600.0
+MAX_CLIENTS = 10_000_000
+LEGAL_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -63,6 +65,8 @@ class BrokerPlace:
     """The broker's own retention, if it differs from that of the overlay."""
     mates: tuple[tuple[str, str], ...] = ()
     """Further processes of its cell, each with the address it listens on."""
+    most_clients: int | None = None
+    """The most sessions that it has at a time, if that differs from the rest of the overlay."""
 
 
 class TopologyOptions(TypedDict, total=False):
@@ -77,6 +81,8 @@ class TopologyOptions(TypedDict, total=False):
     retention: Retention
     liveness: Liveness
     root: str
+    most_clients: int
+    authorise: str
 
 
 TIMES = ("lease", "heartbeat")
@@ -106,6 +112,10 @@ class Topology:
     liveness: Liveness = LIVENESS
     root: str = ""
     """The broker that decides transactions; by default the first one."""
+    most_clients: int = 0
+    """The most sessions that a broker has at a time; 0: any number."""
+    authorise: str = ""
+    """The rule for clients, a function of the operator's own as `module:function`."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -139,6 +149,7 @@ class Topology:
                 if place.retention
                 else None,
                 tuple((mate, full_address(at)) for mate, at in place.mates.items()),
+                place.most_clients,
             )
             for name, place in file.brokers.items()
         )
@@ -154,6 +165,8 @@ class Topology:
             source,
             Liveness(**file.liveness.model_dump()),
             overlay.root,
+            overlay.most_clients,
+            overlay.authorise,
         )
 
     @staticmethod
@@ -230,6 +243,8 @@ class Topology:
             outbox_bound=self.outbox_bound,
             liveness=self.liveness,
             root=self.decider,
+            most_clients=self._most_clients(head),
+            authorise=self.authorise,
             head="" if head == name else head,
             head_at="" if head == name else self.place(head).listen,
             mates=mates.get(head, ()),
@@ -242,6 +257,10 @@ class Topology:
         if self.covering or any(place.mates for place in self.brokers):
             return ""
         return self.root or self.brokers[0].name
+
+    def _most_clients(self, name: str) -> int:
+        own = self.place(name).most_clients
+        return self.most_clients if own is None else own
 
     def retention_of(self, name: str) -> Retention:
         """How long a broker keeps the events that are published there."""
@@ -274,6 +293,8 @@ class Topology:
             f'durability = "{self.durability}"',
             f"outbox_bound = {self.outbox_bound}",
             *([f'root = "{self.root}"'] if self.root else []),
+            *([f"most_clients = {self.most_clients}"] if self.most_clients else []),
+            *([f'authorise = "{self.authorise}"'] if self.authorise else []),
             f"retention = {as_table(self.retention)}",
         ]
         if self.liveness != LIVENESS:
@@ -289,6 +310,8 @@ class Topology:
                 lines.append(f"mates = {{ {mates} }}")
             if place.retention is not None:
                 lines.append(f"retention = {as_table(place.retention)}")
+            if place.most_clients is not None:
+                lines.append(f"most_clients = {place.most_clients}")
         return "\n".join(lines) + "\n"
 
 
@@ -335,6 +358,7 @@ def _check(topology: Topology) -> None:
         ("overlay.retention", topology.retention, Retention, "a Retention"),
         ("liveness", topology.liveness, Liveness, "a Liveness"),
         ("overlay.root", topology.root, str, "text"),
+        ("overlay.authorise", topology.authorise, str, "text"),
     ):
         if not isinstance(value, kind):
             raise refuse(key, f"is {value!r}; give {words}")
@@ -351,6 +375,7 @@ def _check(topology: Topology) -> None:
         raise refuse(
             "overlay.outbox_bound", f"is {bound!r}; choose from 1 to {MAX_OUTBOX_BOUND} messages"
         )
+    _check_admission(topology, refuse)
     if topology.durability not in DURABILITIES:
         ways = ", ".join(DURABILITIES)
         raise refuse("overlay.durability", f"is {topology.durability!r}; choose one of {ways}")
@@ -377,6 +402,16 @@ def _check(topology: Topology) -> None:
         taken[address] = place.name
     _check_links(topology, names, refuse)
     _check_tree(topology, refuse)
+
+
+def _check_admission(topology: Topology, refuse: Any) -> None:
+    limits = {f"brokers.{each.name}": each.most_clients for each in topology.brokers}
+    for key, most in {"overlay": topology.most_clients, **limits}.items():
+        if most is not None and (type(most) is not int or not 0 <= most <= MAX_CLIENTS):
+            why = f"is {most!r}; choose from 0 (any number) to {MAX_CLIENTS}"
+            raise refuse(f"{key}.most_clients", why)
+    if topology.authorise and not LEGAL_FUNCTION.fullmatch(topology.authorise):
+        raise refuse("overlay.authorise", f"is {topology.authorise!r}; write module:function")
 
 
 def _check_liveness(liveness: Liveness, refuse: Any) -> None:

@@ -26,6 +26,8 @@ class _Overlay(_Strict):
     durability: str = "fsync"
     outbox_bound: int = OUTBOX_BOUND
     root: str = ""
+    most_clients: int = 0
+    authorise: str = ""
     retention: dict[str, int | float | str] = {}
 
 
@@ -47,6 +49,7 @@ class _Place(_Strict):
     links: list[str] = []
     mates: dict[str, str] = {}
     retention: dict[str, int | float | str] = {}
+    most_clients: int | None = None
 
 
 class File(_Strict):

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from motet.errors import ProtocolError
 from motet.model import Hop
+from motet.model.ids import is_newer
 from motet.model.limits import MAX_CLIENT_ID_CHARS
 from motet.protocol.changes import (
     ArrivalReported,
@@ -38,7 +39,6 @@ from motet.protocol.link.soft import SoftLinks
 from motet.protocol.mobility.durable import DurableMobility
 from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import (
-    OPERATING,
     ArrivalHello,
     FencedAck,
     MoveCommit,
@@ -187,10 +187,10 @@ class SoftMobility(SoftRoom):
         self._advance(departure, out, now)
 
     def _ordered(
-        self, connection: int, peer: Peer | None, order: MoveOrder, out: Output, now: float
+        self, connection: int, peer: None, order: MoveOrder, out: Output, now: float
     ) -> None:
         del peer
-        self._shared.peers[connection] = Peer(*OPERATING)
+        self._shared.peers[connection] = Peer("operator", "")
         if order.client in self._shared.clients and order.to == self._shared.name:
             out.deliver.append((connection, MoveOrdered(order.client)))
             return
@@ -219,36 +219,22 @@ class SoftMobility(SoftRoom):
             text = f"{client!r} is about to move to {known.path[-1]}; try again when it has moved"
             return None, Objection("MoveRefused", text)
         if known is None:
-            bound = self.bound_here(client)
-            if bound is not None:
-                return None, bound
+            if client in self._shared.durable.sinks.state.sinks:
+                text = f"{client!r} is a sink, and its staged files are at {self._shared.name}"
+                return None, Objection("MoveRefused", f"{text}: it stays there")
             until = now + min(max(timeout_s, 0.0), LONGEST_S)
             known = Departure(client, soft.epoch, path, until)
             self._departures[client] = known
             self._counts["asked"] += 1
         return known, Objection("", "")
 
-    def bound_here(self, client: str) -> Objection | None:
-        """Why a client can never move."""
-        if client not in self._shared.durable.sinks.state.sinks:
-            return None
-        text = f"{client!r} is a sink, and its staged files are at {self._shared.name}"
-        return Objection("MoveRefused", f"{text}: it stays there")
-
-    def unable(self) -> Objection | None:
-        """Why no client of this broker can move."""
-        config = self._shared.config
-        if not (config.covering or config.cells or config.mates):
-            return None
-        why = "covering is on" if config.covering else "it is in a cell, or next to one"
-        return Objection("NotOffered", f"{config.name} moves no clients, because {why}")
-
     def _path(self, to: str) -> tuple[tuple[str, ...], Objection | None]:
         """The brokers on the way to another one, from this one on."""
         shared = self._shared
-        unable = self.unable()
-        if unable is not None:
-            return (), unable
+        if shared.config.covering or shared.config.cells or shared.config.mates:
+            why = "covering is on" if shared.config.covering else "it is in a cell, or next to one"
+            text = f"{shared.name} moves no clients, because {why}"
+            return (), Objection("NotOffered", text)
         if to == shared.name:
             return (), Objection("MisuseError", f"the client is at {to} already")
         for pubend, path in shared.durable.routing.state.paths.items():
@@ -363,7 +349,9 @@ class SoftMobility(SoftRoom):
         self._attempts += 1
         departure.attempt = self._attempts
         path = departure.path
-        offer = MoveOffer(departure.client, departure.epoch, departure.attempt, path)
+        client = departure.client
+        credentials = self._shared.clients[client].credentials
+        offer = MoveOffer(client, departure.epoch, departure.attempt, path, credentials)
         departure.missing = self._send_on(path[1], offer, out)
         self._set_alarm(departure, min(now + OFFER_AGAIN_S, departure.until), out)
 
@@ -380,7 +368,7 @@ class SoftMobility(SoftRoom):
     def _offered(
         self, connection: int, peer: Peer, offer: MoveOffer, out: Output, now: float
     ) -> None:
-        del connection, now
+        del connection
         name, path = self._shared.name, offer.path
         at = path.index(name) if name in path else 0
         if not at or path[at - 1] != peer.name or len(set(path)) != len(path):
@@ -397,21 +385,31 @@ class SoftMobility(SoftRoom):
                 return
             reply = replace(reply, missing=missing)
         else:
-            for objects in self.objectors:
-                objection = objects(offer)
-                if objection is not None:
-                    reply = replace(reply, error=objection.error, text=objection.text)
-                    break
-            else:
+            objection = self._objection_to(offer, now)
+            if objection is None:
                 reply = replace(reply, address=self._shared.address or name)
+            else:
+                reply = replace(reply, error=objection.error, text=objection.text)
         self._send_on(peer.name, reply, out)
 
+    def _objection_to(self, offer: MoveOffer, now: float) -> Objection | None:
+        for objects in self.objectors:
+            objection = objects(offer)
+            if objection is not None:
+                return objection
+        return self._sessions.admission.to_arrival(offer.client, offer.credentials, now)
+
     def _known_here(self, offer: MoveOffer) -> Objection | None:
-        session = self._shared.durable.sessions.get(offer.client)
-        if session is None:
-            return None
-        text = f"{self._shared.name} has another session of {offer.client!r}"
-        return Objection("MoveRefused", text)
+        durable = self._shared.durable
+        if durable.sessions.get(offer.client) is not None:
+            text = f"{self._shared.name} has another session of {offer.client!r}"
+            return Objection("MoveRefused", text)
+        clients = durable.routing.state.clients
+        newest = clients.newest(offer.client)
+        if newest is not None and is_newer(newest, than=offer.epoch):
+            text = f"another client has connected to {clients.home(offer.client)} as"
+            return Objection("MoveRefused", f"{text} {offer.client!r}")
+        return None
 
     def _replied(
         self, connection: int, peer: Peer, reply: MoveReply, out: Output, now: float
@@ -633,7 +631,8 @@ class SoftMobility(SoftRoom):
     ) -> None:
         del peer
         hello = frame.hello
-        self._sessions.check_hello(hello)
+        if not self._sessions.lets_in(connection, hello, out, now):
+            return
         self._early.pop(hello.client, None)
         if self._is_on_its_way(hello):
             queue: deque[Frame] = deque()

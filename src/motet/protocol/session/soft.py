@@ -25,6 +25,7 @@ from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.machine import way_out
 from motet.protocol.link.soft import Inquiries
 from motet.protocol.room import LISTED, Objection, Peer, SoftRoom
+from motet.protocol.session.admission import Admission
 from motet.protocol.session.facts import (
     DeadlinePassed,
     RequestReceived,
@@ -65,6 +66,7 @@ class SoftSessions(SoftRoom):
         self._shared = shared
         self._streams = streams
         self._inquiries = inquiries
+        self.admission = Admission(shared.config, shared.clients)
         self.holders: list[tuple[type, Sized, Callable[[Session, Request, Output], bool]]] = []
         """Each decides whether a request must wait, and then keeps it. It is called for one kind of
         request, and for all kinds while it keeps any."""
@@ -72,8 +74,6 @@ class SoftSessions(SoftRoom):
             SubscribeRequest: streams.objection
         }
         """By type of request: the objection to it, for a reason that is not in durable state."""
-        self.admission: list[Callable[[str], Objection | None]] = []
-        """Why a client, by its id, gets no new session here."""
         self.redirect: Callable[[int, ClientHello, Output], bool] = lambda *_: False
         """Whether a client was sent on to the broker that its session has moved to."""
         self.carried: Callable[[str, str], Carried | None] = lambda *_: None
@@ -125,6 +125,7 @@ class SoftSessions(SoftRoom):
             },
             "session_count": len(clients),
             "sessions_away": sum(not soft.connection for soft in clients.values()),
+            "admission": self.admission.account(),
         }
 
     def validate(self) -> None:
@@ -212,9 +213,17 @@ class SoftSessions(SoftRoom):
         self, connection: int, peer: None, hello: ClientHello, out: Output, now: float
     ) -> None:
         del peer
-        self.check_hello(hello)
-        if not self.redirect(connection, hello, out):
+        if self.lets_in(connection, hello, out, now) and not self.redirect(connection, hello, out):
             self.greet(connection, hello, out, now)
+
+    def lets_in(self, connection: int, hello: ClientHello, out: Output, now: float) -> bool:
+        """Check a hello before anything else; a client that may not be here loses its
+        connection."""
+        self._check_hello(hello)
+        objection = self.admission.to_connection(hello.client, hello.credentials)
+        if objection is not None:
+            self._shared.expel(connection, objection.exception(), out, now)
+        return objection is None
 
     def greet(self, connection: int, hello: ClientHello, out: Output, now: float) -> None:
         sessions = self._shared.durable.sessions
@@ -237,11 +246,10 @@ class SoftSessions(SoftRoom):
             # If only its last process knows which numbers are used, a new session is opened.
             resume, adopts = (None, False) if session.uncounted else (session.epoch, True)
         if session is None or resume != session.epoch:
-            for objects in self.admission:
-                objection = objects(hello.client)
-                if objection is not None:
-                    self._shared.expel(connection, objection.exception(), out, now)
-                    return
+            objection = self.admission.to_session(hello.client, now)
+            if objection is not None:
+                self._shared.expel(connection, objection.exception(), out, now)
+                return
         before = self._shared.clients.get(hello.client)
         wanted = (hello.client, resume, hello.instance, hello.keep_s, hello.total_order)
         self._shared.journal(SessionOpened(*wanted, hello.published), out, now)
@@ -254,6 +262,7 @@ class SoftSessions(SoftRoom):
         if before is None or not resumed:
             before = self._shared.clients[hello.client] = ClientSoft(session.epoch)
         before.connection = connection
+        before.credentials = hello.credentials
         before.published = max(before.published, session.published)
         before.settled = max(before.settled, session.published)
         before.resent = max(sessions.sent_before.get(hello.client, {}).values(), default=0)
@@ -263,7 +272,7 @@ class SoftSessions(SoftRoom):
         out.deliver += [(connection, each) for each in (*session.retold(), *called)]
         self._streams.attach(hello, out, now)
 
-    def check_hello(self, hello: ClientHello) -> None:
+    def _check_hello(self, hello: ClientHello) -> None:
         if hello.version != PROTOCOL_VERSION:
             raise VersionError(
                 f"client speaks version {hello.version}, {self._shared.name} speaks "
