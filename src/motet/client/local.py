@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from motet.client.checks import shown
 from motet.client.client import Client, ConnectOptions, connect, opens
 from motet.errors import ClosedError, Disconnected, MisuseError
+from motet.protocol.routing.covering import Covering
 
 if TYPE_CHECKING:
     from motet.broker.driver.driver import BrokerDriver
@@ -156,7 +157,7 @@ class LocalOptions(TypedDict, total=False):
 
     data: str | Path | None
     name: str
-    covering: bool
+    covering: Covering
     lease: float
     heartbeat: float
     durability: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from motet.protocol.delivery.stream import Liveness
+from motet.protocol.routing.covering import Covering
 
 OUTBOX_BOUND = 100_000
 LIVENESS = Liveness()
@@ -25,7 +26,7 @@ class BrokerConfig(Struct, frozen=True):
     name: str
     neighbours: tuple[str, ...] = ()
     incarnation: int = 1
-    covering: bool = False
+    covering: Covering = False
     lease_s: float = 30.0
     outbox_bound: int = OUTBOX_BOUND
     """Maximum number of control messages kept for an absent neighbour, or as many as joining takes

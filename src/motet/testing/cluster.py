@@ -21,6 +21,7 @@ from motet.errors import InvariantError
 from motet.model.ids import is_newer
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Input
+from motet.protocol.routing.covering import shown_covering
 from motet.protocol.session.messages import ClientHello, Done
 from motet.testing.brokers import Cells, SimulatedBroker
 from motet.testing.checkers import effective
@@ -189,7 +190,7 @@ class Cluster:
         rough = [f"{'-'.join(wire.edge)}" for wire in self.wires.values() if wire.rates]
         return (
             f"the overlay: {' '.join('-'.join(edge) for edge in self.tree.edges)}; "
-            f"covering {'on' if self.plan.covering else 'off'}; "
+            f"covering {shown_covering(self.plan.covering)}; "
             f"leases of {self.plan.lease_s:g} s; "
             f"rough links: {', '.join(rough) or 'none'}"
         )

@@ -36,6 +36,7 @@ from motet.audit.records import (
     transaction_row,
 )
 from motet.model import Hop, OpId
+from motet.protocol.routing.covering import Covering
 from motet.testing.topology import Edge, Tree
 
 
@@ -203,7 +204,7 @@ class History:
     """One run."""
 
     tree: Tree
-    covering: bool
+    covering: Covering
     hop_s: float
     """The longest duration of an undisturbed hop, including the wait for the journal."""
     sessions: list[SessionRecord] = field(default_factory=list)

@@ -6,6 +6,7 @@ the author decides which messages cross. `replay(path)` runs a file and returns 
 outcomes; a test compares the two.
 
     overlay A-B B-C            brokers and links; `overlay covering A-B` turns covering on,
+                               `overlay retract A-B` the kind that takes back,
                                `overlay keep=3 A-B` keeps three messages for an absent broker, and
                                `overlay sure A-B` gives brokers pubends
     ahead A 3                  the clock of A is three seconds ahead
@@ -82,6 +83,7 @@ from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link import messages as link
 from motet.protocol.mobility import messages as mobility
+from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.session import messages as session
 from motet.protocol.transactions.messages import Step
 from motet.testing.brokers import Core
@@ -105,7 +107,8 @@ class Scenario:
         self.timers: dict[tuple[str, TimerKey], float] = {}
         self._connections = 0
         self._edges: list[tuple[str, str]] = []
-        self._covering = self._sure = False
+        self._covering: Covering = False
+        self._sure = False
         self._pubends: dict[str, SimulatedPubend] = {}
         self._ahead_s: dict[str, float] = {}
         self._bound = OUTBOX_BOUND
@@ -127,6 +130,8 @@ class Scenario:
         for word in text.split():
             if word == "covering":
                 self._covering = True
+            elif word == RETRACT:
+                self._covering = RETRACT
             elif word == "sure":
                 self._sure = True
             elif word.startswith("keep="):

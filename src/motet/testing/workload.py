@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from motet.model import Filter, Value
 from motet.protocol.delivery.stream import Limits
+from motet.protocol.routing.covering import RETRACT, Covering
 from motet.testing.topology import Tree, random_tree
 
 KEPT_BY_MOST = 100_000
@@ -90,7 +91,7 @@ def inside(wanted: Filter) -> tuple[tuple[tuple[str, Value], ...], ...]:
 class WorkloadPlan(Struct, frozen=True):
     """How busy one run is. Drawn from the seed before the run starts."""
 
-    covering: bool
+    covering: Covering
     clients: int
     chaos_s: float
     action_s: float
@@ -158,8 +159,9 @@ def draw_plan(random: Random) -> WorkloadPlan:
     weights = (
         (50.0, 14.0, 8.0, 9.0, 5.0, 1.5, 2.0) if churny else (80.0, 8.0, 4.0, 4.0, 2.0, 1, 1.5)
     )
+    widening = random.random()
     return WorkloadPlan(
-        covering=random.random() < 0.4,
+        covering=RETRACT if widening < 0.15 else widening < 0.4,
         clients=random.randint(4, 10),
         chaos_s=random.uniform(4.0, 9.0),
         action_s=random.choice((0.012, 0.02, 0.035)),

@@ -61,6 +61,7 @@ def test_load_names_the_file(tmp_path: Path) -> None:
         Topology.default(),
         Topology.line(1),
         Topology.star(5, covering=True),
+        Topology.star(5, covering="retract"),
         Topology.tree(9, fanout=3, lease=5.0, heartbeat=0.5),
         Topology.line(2, liveness=Liveness(gap_s=0.1, delay_s=5.0)),
         Topology.line(2, name="two"),
@@ -104,6 +105,7 @@ def test_an_unknown_broker_lists_the_known_ones() -> None:
         ("[overlay]\nlease_s = -1\n" + brokers(B1=[]), r"overlay\.lease_s"),
         ("[overlay]\nheartbeat_s = nan\n" + brokers(B1=[]), r"overlay\.heartbeat_s"),
         ("[overlay]\ncovering = 'yes'\n" + brokers(B1=[]), r"overlay\.covering"),
+        ("[overlay]\ncovering = 1\n" + brokers(B1=[]), r"overlay\.covering"),
         (brokers(B1=[]) + brokers(B1=[]), "is not TOML"),
         (
             '[brokers.A]\nlisten = "h:1"\n[brokers.B]\nlisten = "motet://h:1"\nlinks = ["A"]',

@@ -27,6 +27,7 @@ from motet.broker.core.records import (
 from motet.errors import LogCorrupted, MisuseError
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact
+from motet.protocol.routing.covering import shown_covering
 
 
 class Snapshot(NamedTuple):
@@ -89,7 +90,7 @@ def _born(settings: BrokerConfig | None, payload: bytes | None) -> Durable:
     if founded.name != settings.name:
         raise MisuseError(f"this is the journal of {founded.name}, not of {settings.name}")
     if founded.covering != settings.covering:
-        was, now = (("off", "on")[flag] for flag in (founded.covering, settings.covering))
+        was, now = map(shown_covering, (founded.covering, settings.covering))
         raise MisuseError(
             f"{founded.name} was founded with covering {was} and is now started with it {now}: "
             "covering cannot change while there is state; move the folder away to start without it"

@@ -18,6 +18,7 @@ from motet.broker.core.image import ORDER, RoomState
 from motet.errors import WrittenByAnotherVersion
 from motet.model.filters import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
+from motet.protocol.routing.covering import Covering
 
 MACHINE_VERSION = 6
 """Increase it with every change of the effect of a fact, of `image`, or of these records, and add a
@@ -65,7 +66,7 @@ class Founded(Struct, array_like=True, frozen=True):
     name: str
     incarnation: int
     neighbours: tuple[str, ...]
-    covering: bool
+    covering: Covering
     root: str | None = None
     """The broker that decides transactions. None: written before transactions existed."""
 

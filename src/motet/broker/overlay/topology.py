@@ -28,6 +28,7 @@ from motet.errors import AddressError, MisuseError, TopologyError, check_options
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.config import LIVENESS, OUTBOX_BOUND, BrokerConfig
 from motet.protocol.delivery.stream import Liveness
+from motet.protocol.routing.covering import RETRACT, Covering
 from motet.runtime.inproc import name_in
 from motet.runtime.pubend.retention import Retention as Retention
 from motet.runtime.tcp import address_of, host_and_port
@@ -73,7 +74,7 @@ class TopologyOptions(TypedDict, total=False):
     """The settings of an overlay, as parameters of functions. Times are seconds."""
 
     name: str
-    covering: bool
+    covering: Covering
     lease: float
     heartbeat: float
     durability: str
@@ -102,7 +103,9 @@ class Topology:
 
     name: str
     brokers: tuple[BrokerPlace, ...]
-    covering: bool = False
+    covering: Covering = False
+    """Whether a filter is forwarded only where no wider one is; with "retract", a wider filter also
+    takes back those that it covers."""
     lease_s: float = 30.0
     heartbeat_s: float = 2.0
     durability: str = DURABILITIES[0]
@@ -287,7 +290,7 @@ class Topology:
         lines = [
             "[overlay]",
             f'name = "{self.name}"',
-            f"covering = {str(self.covering).lower()}",
+            f"covering = {_shown(self.covering)}",
             f"lease_s = {self.lease_s!r}",
             f"heartbeat_s = {self.heartbeat_s!r}",
             f'durability = "{self.durability}"',
@@ -313,6 +316,10 @@ class Topology:
             if place.most_clients is not None:
                 lines.append(f"most_clients = {place.most_clients}")
         return "\n".join(lines) + "\n"
+
+
+def _shown(covering: Covering) -> str:
+    return f'"{covering}"' if covering == RETRACT else str(covering).lower()
 
 
 def _retention(key: str, table: Any, base: Retention, source: str) -> Retention:
@@ -353,7 +360,6 @@ def _check(topology: Topology) -> None:
         raise refuse("brokers", "there is none; add a table [brokers.B1] with its listen address")
     for key, value, kind, words in (
         ("overlay.name", topology.name, str, "text"),
-        ("overlay.covering", topology.covering, bool, "true or false"),
         ("overlay.durability", topology.durability, str, "text"),
         ("overlay.retention", topology.retention, Retention, "a Retention"),
         ("liveness", topology.liveness, Liveness, "a Liveness"),
@@ -362,6 +368,8 @@ def _check(topology: Topology) -> None:
     ):
         if not isinstance(value, kind):
             raise refuse(key, f"is {value!r}; give {words}")
+    if topology.covering not in (False, True, RETRACT) or type(topology.covering) is int:
+        raise refuse("overlay.covering", f"is {topology.covering!r}; give true, false or 'retract'")
     if not LEGAL_NAME.fullmatch(topology.name):
         raise refuse("overlay.name", f"{topology.name!r} is not a name; use letters and digits")
     for key, seconds, least, most in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,7 +20,7 @@ class _Strict(BaseModel):
 
 class _Overlay(_Strict):
     name: str = "overlay"
-    covering: bool = False
+    covering: bool | Literal["retract"] = False
     lease_s: _Seconds = 30.0
     heartbeat_s: _Seconds = 2.0
     durability: str = "fsync"

@@ -8,6 +8,9 @@ An operation is *effective* when its echo is complete (see `messages`). Of a cro
 and subscription, the one that arrives later at a broker has the obligation there: an advertisement
 attracts before it echoes, a subscription is passed on before it echoes.
 
+With covering, an entry is sent to a neighbour only if no other entry that was sent there covers it.
+With `RETRACT`, an entry that is sent also takes back the entries there that it covers.
+
 Only `apply`, `end`, `abandon` and the moves of neighbours (`forget`, `join`, `admit`, `dismiss`)
 change the state.
 """
@@ -30,6 +33,7 @@ from motet.protocol.changes import (
     SubscriptionEnded,
 )
 from motet.protocol.contract import Change
+from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
@@ -69,7 +73,12 @@ RETIRED = Hop("retired", "")
 
 class Routing:
     def __init__(
-        self, life: str, neighbours: Sequence[str], marks: EntryMarks, *, covering: bool = False
+        self,
+        life: str,
+        neighbours: Sequence[str],
+        marks: EntryMarks,
+        *,
+        covering: Covering = False,
     ) -> None:
         """`life` names this broker and its incarnation, for its own operations."""
         self.state = state = RoutingState(neighbours)
@@ -79,7 +88,8 @@ class Routing:
         self.joins = Joins(state, self.starts, out)
         self.obligations = Obligations(life, state, self.starts, self.joins, out)
         self.name = life.rpartition("-")[0]
-        self.covering = covering
+        self.covering = bool(covering)
+        self.retracts = covering == RETRACT
         self.ignored = 0
         """Number of duplicate additions and of removals of unknown entries. A correct neighbour
         causes none; a journaled step cannot refuse them, so they are only counted."""
@@ -558,6 +568,26 @@ class Routing:
             if above or entry.ended:
                 told = replace(told, above=above, ended=entry.ended)
             self._out.send(neighbour, replace(told, tx=entry.tx) if entry.tx else told)
+        if self.retracts and not covered:
+            self._retract_covered(table, message, entry, neighbour)
+
+    def _retract_covered(
+        self, table: Table, message: type[Advertise | Subscribe], wide: Entry, neighbour: str
+    ) -> None:
+        """An entry was sent to a neighbour: take back the ones there that it covers. Whoever waits
+        for one of them now waits for the echo of a probe behind the wider entry."""
+        bit = self._bit(neighbour)
+        removal = Unsubscribe if message is Subscribe else Unadvertise
+        covered = table.covered(wide.filter)
+        for entry in sorted(covered, key=lambda entry: entry.key):
+            if entry is wide or not entry.sent & bit:
+                continue
+            entry.sent &= ~bit
+            op = self.obligations.withdraw(entry.id, entry.source, bit)
+            self._out.send(neighbour, removal(entry.id, op))
+            wait = self.state.waits.get(entry.id)
+            if wait is not None and wait.missing & bit:
+                self._out.send(neighbour, message(entry.id, entry.filter, echo=True, probe=True))
 
     def _take_away(self, table: Table, target: OpId, source: Hop) -> Entry | None:
         """Remove an entry and the obligation to install it."""

@@ -37,6 +37,8 @@ from motet.protocol.routing.state import (
 NOTHING = Filter()
 """The filter of a probe that only follows advertisements."""
 _ADDITIONS = (Advertise, Subscribe)
+_WITHDRAWABLE = ("unsubscribe", "unadvertise")
+"""Removals that wait for withdrawals of what they remove."""
 
 
 class Emitter:
@@ -114,7 +116,9 @@ class Obligations:
             op, filter = message.op, None
         if op is None:
             return
-        target = message.target if type(message) is Unsubscribe else None
+        target = None if isinstance(message, _ADDITIONS) else message.target
+        if type(message) is Unadvertise and target not in self._state.withdrawals:
+            target = None
         if not missing and target not in self._state.withdrawals:
             self.echo(op, source)  # as `settle` would do, but without an obligation
             return
@@ -133,7 +137,8 @@ class Obligations:
     def settle(self, wait: Wait) -> None:
         """All neighbours have echoed; a removal may still have to wait for a withdrawal."""
         state = self._state
-        if wait.what == "unsubscribe" and wait.target in state.withdrawals:
+        if wait.what in _WITHDRAWABLE and wait.target in state.withdrawals:
+            assert wait.target is not None
             state.withdrawals[wait.target].held.append(wait.op)
         else:
             del state.waits[wait.op]
@@ -158,8 +163,9 @@ class Obligations:
             self._out.changes.append(Completed(op))
 
     def withdraw(self, target: OpId, source: Hop, bit: int) -> OpId:
-        """A subscription is removed at one neighbour. Returns the name of the removal, which asks
-        for an echo, because an unsubscribe meanwhile must wait for it as well."""
+        """An entry is removed at one neighbour, but not by its client. Returns the name of the
+        removal, which asks for an echo, because a removal by the client must wait for it as
+        well."""
         op = self._name()
         self._state.waits[op] = Wait(op, "withdraw", source, bit, target=target)
         self._state.withdrawals.setdefault(target, Withdrawal()).under_way[op] = None

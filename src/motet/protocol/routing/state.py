@@ -111,8 +111,9 @@ class Waits(dict[OpId, Wait]):
 
 
 class Withdrawal(Struct):
-    """A subscription lost its advertisements in some directions: the removals in progress, and the
-    unsubscribes that wait for nothing else."""
+    """A subscription lost its advertisements in some directions, or a wider entry took the place of
+    an entry there: the removals in progress, and the client's removals that wait for nothing
+    else."""
 
     under_way: dict[OpId, None] = field(default_factory=dict)
     held: list[OpId] = field(default_factory=list)

@@ -9,6 +9,7 @@ from motet.protocol.changes import Changes, NeighbourForgotten, NeighbourJoined,
 from motet.protocol.link.durable import DurableLinks
 from motet.protocol.link.facts import NeighbourMet
 from motet.protocol.publication import Publication
+from motet.protocol.routing.covering import RETRACT
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Unsubscribe
 from motet.protocol.routing.obligations import Obligations
@@ -88,6 +89,29 @@ def unadvertise_withdraws_supported_subscriptions(
 def uncovered_is_not_sent_again() -> list[Patch]:
     """When a covering entry is removed, the entries that it covered are not sent."""
     return [Patch(Routing, "_uncovered", lambda *_: [])]
+
+
+@mutation("calm", "completeness", "effective", covering=RETRACT, control_chunk=1)
+@around(Routing, "_tell")
+def retract_before_the_wider_one(
+    original: Any, self: Any, table: Any, message: Any, entry: Any, neighbour: str, *rest: Any
+) -> None:
+    """What a wider filter covers is taken back before the wider filter is sent."""
+    covering = [o for o in table.covering(entry.filter) if o is not entry]
+    if not any(other.sent & self._bit(neighbour) for other in covering):
+        self._retract_covered(table, message, entry, neighbour)
+    original(self, table, message, entry, neighbour, *rest)
+
+
+@mutation("calm", "effective", covering=RETRACT, hop_s=(0.001, 0.05))
+@around(Routing, "_retract_covered")
+def removal_ignores_what_is_being_taken_back(original: Any, self: Any, *args: Any) -> None:
+    """A removal is reported while a neighbour still has the entry, which was taken back there."""
+    before = set(self.state.withdrawals)
+    original(self, *args)
+    for target in set(self.state.withdrawals) - before:
+        for op in self.state.withdrawals.pop(target).under_way:
+            del self.state.waits[op]
 
 
 @mutation("calm", "routing")

@@ -3,7 +3,7 @@
 The oracle knows only the tree and what the living sessions have in force; it uses `overlap` and
 `covers` of the model, never the index. With covering on, tables are not unique: then the entries
 sent over a link must cover all that are needed beyond it, include no other, and equal those that
-the neighbour holds.
+the neighbour holds. With covering that takes back, none of them covers another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from motet.audit.records import OperationRecord
 from motet.model import Filter, Hop, OpId, covers, overlap
+from motet.protocol.routing.covering import RETRACT
 from motet.protocol.routing.state import Table
 from motet.testing.checkers.result import BrokerState, CheckResult
 from motet.testing.history import History
@@ -147,6 +148,8 @@ class _RoutingCheck:
                 )
             if self.history.covering:
                 self._check_meaning(f"{name} from {near} to {far}", wanted, sent)
+            if self.history.covering == RETRACT:
+                self._check_narrow(f"{name} from {near} to {far}", sent)
 
     def _check_meaning(
         self, what: str, wanted: list[OperationRecord], sent: dict[OpId, Filter]
@@ -161,6 +164,12 @@ class _RoutingCheck:
                 or any(self._covers(wide, operation.filter) for wide in sent.values())
             ):
                 self.verdict.violated(f"{what}: no entry that was sent covers {operation}")
+
+    def _check_narrow(self, what: str, sent: dict[OpId, Filter]) -> None:
+        """No entry is left that a wider one covers."""
+        for op, narrow in sent.items():
+            wider = [o for o, wide in sent.items() if o != op and self._covers(wide, narrow)]
+            self.verdict.expect(not wider, "{}: {} is covered by {}", what, op, wider)
 
     def _check_edges_of_clients(self, in_force: list[OperationRecord]) -> None:
         """A client's own broker holds all its operations, covered or not, and no others."""
