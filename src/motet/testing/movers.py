@@ -44,8 +44,6 @@ IMPATIENT = 0.2
 PATIENCE_S = (0.3, 3.0)
 LONGEST_S = 60.0
 """Longer than any move takes, unless its session is lost."""
-HARMED = 0.3
-"""The share of moves that are disturbed on purpose, if there are faults at all."""
 HARMS = ("kill source", "kill target", "kill path", "cut", "drop", "snapshot")
 HARM_S = 0.15
 
@@ -252,7 +250,7 @@ class Relocations:
         assert client.mover is not None
         first = tour[0]
         client.mover.begin(tour)
-        if self._random.random() < HARMED and self._cluster.menu.harmful:
+        if self._random.random() < self._cluster.plan.harmed and self._cluster.menu.harmful:
             self._harm(former, first, client)
 
     # ── orders ───────────────────────────────────────────────────────────────────────────

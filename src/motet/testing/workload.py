@@ -145,6 +145,8 @@ class WorkloadPlan(Struct, frozen=True):
     """The broker that decides them."""
     move_s: float = 0.0
     """The mean time between two clients that move; 0: none does."""
+    harmed: float = 0.3
+    """The share of moves that are disturbed on purpose, if there are faults at all."""
 
 
 ACTIONS = ("publish", "subscribe", "advertise", "unsubscribe", "unadvertise", "goodbye", "arrive")

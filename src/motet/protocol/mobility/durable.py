@@ -189,9 +189,8 @@ class DurableMobility(DurableRoom):
     def _committed(self, commit: MoveCommit, source: Hop) -> None:
         path = commit.path
         at = path.index(self._broker) if self._broker in path else 0
-        neighbours = self._routing.state.bits.neighbours
         onward = path[at + 1] if at + 1 < len(path) else ""
-        if not at or path[at - 1] != source.name or (onward and onward not in neighbours):
+        if not at or not self._may_come(commit, path[at - 1], onward, source):
             self._routing.ignored += 1
             return
         heard = {p: t for p, t in self._bus.heard.items() if self._concerns(commit, p)}
@@ -200,6 +199,18 @@ class DurableMobility(DurableRoom):
             self._pass_on(commit, source, Hop.broker(onward))
         else:
             self._arrive(commit, source)
+
+    def _may_come(self, commit: MoveCommit, before: str, onward: str, source: Hop) -> bool:
+        """Does it come along its path, from where the client was, and with its own rows only?"""
+        key = (commit.client, commit.epoch)
+        state = self._routing.state
+        return (
+            before == source.name
+            and len(set(commit.path)) == len(commit.path)
+            and (not onward or onward in state.bits.neighbours)
+            and state.clients.get(key, source) == source
+            and all(row.id[:2] == key for row in (*commit.subscriptions, *commit.advertisements))
+        )
 
     def _concerns(self, commit: MoveCommit, pubend: str) -> bool:
         if pubend in commit.levels or pubend in commit.doubts:

@@ -1,0 +1,451 @@
+"""The target: what a session brings along, who may come before it, and when it may publish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from motet.model import Hop, OpId
+from motet.model.ids import LAST_TICK
+from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.mobility.messages import (
+    ArrivalHello,
+    MoveCommit,
+    Moved,
+    MoveDone,
+    MoveOrder,
+    MoveOrdered,
+)
+from motet.protocol.mobility.soft import EARLY_S
+from motet.protocol.routing.messages import (
+    Advertise,
+    ClientGone,
+    ClientHere,
+    Complete,
+    Echo,
+    MovingRow,
+    MovingStarts,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from motet.protocol.routing.starts import FARTHEST
+from motet.protocol.session.messages import ClientHello, Done, Published, Refusal, Welcome
+from motet.protocol.session.state import MovingSession, Session
+from tests.unit.mobility.place import WIDE, Place, departed
+
+ALICE = "alice"
+EPOCH = "A-1.1"
+
+
+def target(commit: MoveCommit | None = None, **changed: Any) -> Place:
+    """C, where alice has arrived from A."""
+    here = Place("C")
+    arrive(here, commit or departed(), **changed)
+    return here
+
+
+def arrive(here: Place, commit: MoveCommit, **changed: Any) -> None:
+    if (commit.client, commit.epoch) not in here.core.durable.routing.state.clients:
+        here.control("B", ClientHere(commit.client, commit.epoch, commit.durable))
+    for row in commit.advertisements:
+        here.control("B", Advertise(row.id, row.filter))
+    here.control("B", replace(commit, **changed))
+
+
+def hello(epoch: str | None = EPOCH, **more: Any) -> ArrivalHello:
+    return ArrivalHello(PROTOCOL_VERSION, ClientHello(PROTOCOL_VERSION, ALICE, epoch, **more))
+
+
+def greet(here: Place, epoch: str | None = EPOCH, **more: Any) -> list[Frame]:
+    here.ends.pop(ALICE, None)
+    return here.hear(ALICE, hello(epoch, **more))
+
+
+# ── the session ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_session_arrives_in_one_fact_and_is_reported() -> None:
+    here = target()
+    session = here.core.durable.sessions.current(ALICE, EPOCH)
+    assert session is not None
+    assert session.requests == 1
+    assert here.core.durable.routing.state.clients[ALICE, EPOCH] == Hop.client(ALICE)
+    (done,) = here.sent("B", MoveDone)
+    assert done == MoveDone(ALICE, EPOCH, 1, (OpId(ALICE, EPOCH, 1),))
+    assert here.durable.leftovers() == []
+
+
+def test_its_client_is_welcomed_in_the_same_epoch() -> None:
+    here = target()
+    (welcome,) = (each for each in greet(here) if isinstance(each, Welcome))
+    assert welcome.epoch == EPOCH
+
+
+def test_requests_go_on_behind_those_that_moved() -> None:
+    here = target()
+    greet(here)
+    assert here.subscribe(sequence=2) in {
+        each.id for each in here.core.durable.routing.state.subscriptions
+    }
+
+
+def test_a_request_that_was_answered_before_is_answered_again() -> None:
+    here = target()
+    greet(here)
+    here.subscribe(sequence=1)
+    assert [each.sequence for each in here.sent(ALICE, Done)] == [1]
+
+
+def test_a_lease_begins_anew() -> None:
+    here = target()
+    here.wait(here.config.lease_s + 1.0)
+    assert here.core.durable.sessions.get(ALICE) is None
+    assert here.sent("B", ClientGone)[-1] == ClientGone(ALICE, EPOCH)
+
+
+def test_a_crash_does_not_undo_the_arrival() -> None:
+    here = target(departed(publishes=2))
+    before = here.core.durable.digest()
+    here.restart()
+    assert here.core.durable.digest() == before
+    assert any(isinstance(each, Welcome) for each in greet(here))
+
+
+def test_starts_are_known_where_a_session_arrives() -> None:
+    op = OpId(ALICE, EPOCH, 1)
+    here = target(departed(), starts=MovingStarts(known=((op, (("B.1", 7),)),)))
+    assert here.core.durable.routing.starts.known[op] == {"B.1": 7}
+
+
+# ── publications ─────────────────────────────────────────────────────────────────────────
+
+
+def test_publications_that_are_in_other_logs_are_not_taken_again() -> None:
+    here = target(departed(publishes=2))
+    greet(here)
+    told = here.publish(1, 5, 6)
+    assert all(each.upto <= 2 for each in told if isinstance(each, Published))
+    here.publish(3, 7)
+    assert here.sent(ALICE, Published)[-1].upto == 3
+
+
+def test_publications_are_not_taken_again_after_a_crash_either() -> None:
+    here = target(departed(publishes=2))
+    here.restart()
+    greet(here)
+    here.publish(1, 5, 6, 7)
+    published = here.core.streams.pubend
+    assert here.sent(ALICE, Published)[-1].upto == 3
+    assert here.core.streams.retirement.last_of(ALICE, EPOCH) > 0
+    assert published == "C.1"
+
+
+def test_refusals_are_told_by_the_new_broker() -> None:
+    refused = Refusal(2, "NotAdvertised", "no")
+    here = target(departed(publishes=2), refused=(refused,))
+    (welcome,) = (each for each in greet(here, published=1) if isinstance(each, Welcome))
+    assert refused in (*welcome.refused, *here.core.shared.clients[ALICE].refused)
+
+
+def test_ticks_go_on_above_those_of_the_source() -> None:
+    here = target(departed(publishes=2), tick=5_000_000)
+    greet(here)
+    here.publish(3, 7)
+    assert here.core.streams.last_tick > 5_000_000
+
+
+def test_a_tick_that_no_clock_can_reach_is_not_believed() -> None:
+    here = target(departed(publishes=2), tick=LAST_TICK)
+    assert here.core.durable.routing.starts.next_tick < FARTHEST
+
+
+def test_the_first_record_names_predecessors() -> None:
+    here = target(departed(publishes=2))
+    named = here.core.streams.unlogged
+    assert named.is_idle
+    assert here.durable.predecessors(ALICE, EPOCH)
+    assert here.core.streams.last_tick > max(here.durable.predecessors(ALICE, EPOCH).values())
+
+
+def test_predecessors_are_named_as_long_as_their_residue_stays() -> None:
+    commit = departed(publishes=2)
+    here = target(commit)
+    residue = commit.advertisements[0].residue
+    assert residue is not None
+    assert list(here.durable.predecessors(ALICE, EPOCH)) == ["A.1"]
+
+    here.control("B", Unadvertise(residue))
+    assert here.durable.predecessors(ALICE, EPOCH) == {}
+
+
+# ── the gate of a publisher ──────────────────────────────────────────────────────────────
+
+
+def test_nobody_publishes_while_a_broker_is_unsure() -> None:
+    here = Place("C")
+    here.control("B", Complete(False))
+    arrive(here, departed(publishes=2))
+    greet(here)
+    assert here.publish(3, 7) == []
+    here.control("B", Complete(True))
+    probe = here.sent("B", Advertise)[-1]
+    assert probe.probe
+    here.control("B", Echo(probe.id))
+    assert here.sent(ALICE, Published)[-1].upto == 3
+
+
+def test_nobody_publishes_before_the_log_has_cut_as_far_as_the_former_one() -> None:
+    here = target(departed(publishes=2), cut=5)
+    greet(here)
+    assert here.publish(3, 7) == []
+    assert here.core.shared.detained
+    here.ends.pop(ALICE)
+    greet(here)
+    assert here.publish(3, 7) == []
+
+
+def test_nobody_publishes_before_clients_in_total_order_have_joined() -> None:
+    commit = departed(publishes=2)
+    here = Place("C")
+    here.control("B", Subscribe(OpId("bob", "B-1.1", 1), WIDE))
+    arrive(here, commit)
+    travel = here.durable.travel(ALICE, EPOCH)
+    assert travel is not None
+    assert travel.probe is not None
+    greet(here)
+    assert here.publish(3, 7) == []
+    here.control("B", Echo(travel.probe))
+    assert here.sent(ALICE, Published)[-1].upto == 3
+
+
+def test_a_move_waits_until_its_client_has_really_arrived() -> None:
+    here = target(departed(publishes=2), cut=5)
+    greet(here)
+    here.ask("A", timeout_s=1.0)
+    assert here.soft.account()["moves"]["departing"][ALICE]["waits_for"] == "its arrival"
+    here.wait(1.1)
+    (told,) = (f for _, f in here.told if type(f).__name__ == "MoveRefusal")
+    assert "its arrival" in told.text  # type: ignore[attr-defined]
+
+
+# ── positions ────────────────────────────────────────────────────────────────────────────
+
+
+def doubtful() -> MoveCommit:
+    op = OpId(ALICE, EPOCH, 1)
+    return replace(
+        departed(),
+        starts=MovingStarts(known=((op, (("B.1", 3),)),)),
+        levels={"B.1": 5},
+        doubts={"B.1": 20},
+    )
+
+
+def test_levels_and_doubts_are_durable_until_all_is_acknowledged() -> None:
+    here = target(doubtful())
+    here.restart()
+    travel = here.durable.travel(ALICE, EPOCH)
+    assert travel is not None
+    assert (travel.levels, travel.doubts) == ({"B.1": 5}, {"B.1": 20})
+    assert here.soft._doubt(ALICE, "B.1") == 20
+    assert here.soft._doubt(ALICE, "C.1") == 0
+    assert here.soft._doubt("bob", "B.1") == 0
+    travel.settle("B.1", 19)
+    assert travel.doubts
+    travel.settle("B.1", 20)
+    assert (travel.levels, travel.doubts) == ({}, {})
+
+
+def test_a_level_stays_while_there_is_a_doubt() -> None:
+    here = target(doubtful())
+    travel = here.durable.travel(ALICE, EPOCH)
+    assert travel is not None
+    travel.settle("B.1", 6)
+    assert travel.levels == {"B.1": 5}
+
+
+def test_a_pubend_with_a_doubt_and_no_level_is_unclear() -> None:
+    here = target(replace(doubtful(), levels={}))
+    travel = here.durable.travel(ALICE, EPOCH)
+    assert travel is not None
+    assert travel.unclear == ["B.1"]
+
+
+def test_doubts_go_along_with_the_next_move() -> None:
+    here = target(doubtful())
+    greet(here)
+    here.ask("A")
+    here.accept()
+    (commit,) = here.sent("B", MoveCommit)
+    assert commit.number == 2
+    assert commit.doubts["B.1"] == 20
+    assert here.durable.travel(ALICE, EPOCH) is None
+
+
+def test_what_a_session_brought_goes_with_it() -> None:
+    here = target(doubtful())
+    here.wait(here.config.lease_s + 1.0)
+    assert here.durable.state.travels == {}
+
+
+# ── hellos that are early ────────────────────────────────────────────────────────────────
+
+
+def test_an_early_hello_is_answered_when_the_session_arrives() -> None:
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    assert greet(here) == []
+    assert here.publish(1, 5) == []
+    here.control("B", departed())
+    here.wait(0.0)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch == EPOCH
+    assert here.sent(ALICE, Published) != []
+
+
+def test_an_early_hello_waits_as_long_as_the_session_is_on_its_way() -> None:
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    greet(here)
+    here.wait(20 * EARLY_S)
+    assert here.sent(ALICE, Welcome) == []
+    here.control("B", ClientGone(ALICE, EPOCH))
+    here.wait(2 * EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch != EPOCH
+
+
+def test_an_early_hello_of_an_unknown_session_opens_a_new_one() -> None:
+    here = Place("C")
+    told = greet(here, "X-1.1")
+    assert [each.epoch for each in told if isinstance(each, Welcome)] == ["C-1.1"]
+
+
+def test_an_early_process_adopts_a_durable_session_when_it_arrives() -> None:
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH, True))
+    assert greet(here, None, keep_s=60.0) == []
+    source = Place()
+    source.connect(keep_s=60.0)
+    here.control("B", source.depart())
+    here.wait(0.0)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch == EPOCH
+
+
+def test_a_client_that_does_not_wait_leaves_nothing_behind() -> None:
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    greet(here)
+    here.lose(ALICE)
+    here.control("B", departed())
+    here.wait(2 * EARLY_S)
+    assert here.core.durable.sessions.get(ALICE) is not None
+    assert here.core.shared.clients[ALICE].connection == 0
+    assert here.core.shared.detained == {}
+
+
+def test_the_last_of_several_early_hellos_counts() -> None:
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    greet(here)
+    greet(here)
+    here.control("B", departed())
+    here.wait(0.0)
+    assert len(here.sent(ALICE, Welcome)) == 1
+
+
+def test_an_early_client_that_sends_too_much_is_expelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.protocol.mobility.soft.MOST_HELD", 2)
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    greet(here)
+    for number in range(1, 4):
+        here.publish(number, 5)
+    assert here.closed[here.ends[ALICE]] == "ProtocolError"
+
+
+# ── a newer client ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_session_whose_client_has_a_newer_one_ends_as_it_arrives() -> None:
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    commit = departed()
+    new = here.connect()
+    assert new != EPOCH
+    here.control("B", commit)
+    session = here.core.durable.sessions.get(ALICE)
+    assert session is not None
+    assert session.epoch == new
+    assert here.sent("B", MoveDone) == [MoveDone(ALICE, EPOCH, 1, ())]
+    assert [each.target for each in here.sent("B", Unsubscribe)] == [OpId(ALICE, EPOCH, 1)]
+    assert here.sent("B", ClientGone)[-1] == ClientGone(ALICE, EPOCH)
+    assert here.durable.leftovers() == []
+    assert not list(here.core.durable.routing.state.subscriptions)
+
+
+def test_a_newer_client_elsewhere_ends_it_too() -> None:
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    here.control("B", ClientHere(ALICE, "B-9.1"))
+    here.control("B", departed())
+    assert here.core.durable.sessions.get(ALICE) is None
+    assert here.durable.leftovers() == []
+
+
+# ── commits that are repeated, or lie ────────────────────────────────────────────────────
+
+
+def test_a_client_that_comes_back_to_its_first_broker_is_no_longer_sent_on() -> None:
+    first = Place()
+    first.connect()
+    out = first.depart()
+    first.control("B", MoveDone(ALICE, EPOCH, 1))
+    back = MoveCommit(
+        *(ALICE, EPOCH, 2, ("C", "B", "A"), False, MovingSession(Session(ALICE, EPOCH))),
+        *((), (), MovingStarts(), {}, {}),
+    )
+    first.control("B", back)
+    assert out.number == 1
+    told = greet(first)
+    assert not any(isinstance(each, Moved) for each in told)
+    assert any(isinstance(each, Welcome) for each in told)
+
+
+def test_a_commit_that_comes_again_does_not_replace_the_session() -> None:
+    commit = departed()
+    here = target(commit)
+    greet(here)
+    here.subscribe(sequence=2)
+    here.is_lied_to = True
+    here.control("B", commit)
+    session = here.core.durable.sessions.get(ALICE)
+    assert session is not None
+    assert session.requests == 2
+
+
+def test_a_row_of_somebody_else_is_not_taken_along() -> None:
+    """A commit is of one client; rows of others in it would change hands."""
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    here.connect("carl")
+    other = here.subscribe("carl")
+    here.is_lied_to = True
+    commit = departed(subscribes=False)
+    here.control("B", replace(commit, subscriptions=(MovingRow(other, WIDE),)))
+    entry = here.core.durable.routing.state.subscriptions.get(other)
+    assert entry is not None
+    assert entry.source == Hop.client("carl")
+
+
+def test_an_operator_may_send_an_arrived_client_on() -> None:
+    here = target()
+    assert here.hear("operator", MoveOrder(ALICE, "B")) != []
+    here.accept()
+    assert here.sent("operator", MoveOrdered) == [MoveOrdered(ALICE)]
+    (commit,) = here.sent("B", MoveCommit)
+    assert (commit.number, commit.path) == (2, ("C", "B"))
