@@ -17,6 +17,7 @@ from motet.cli.broker import broker
 from motet.cli.chaos import chaos
 from motet.cli.console import say
 from motet.cli.demo import demo
+from motet.cli.drain import drain
 from motet.cli.experiment import experiment
 from motet.cli.journal import journal
 from motet.cli.log import log
@@ -25,6 +26,7 @@ from motet.cli.options import switch
 from motet.cli.overlay import overlay
 from motet.cli.pipeline import pipeline
 from motet.cli.pub import pub
+from motet.cli.rebalance import rebalance
 from motet.cli.sim import sim
 from motet.cli.status import status
 from motet.cli.sub import sub
@@ -62,7 +64,7 @@ def _unbroken(command: Callable[..., int]) -> Callable[..., int]:
     return run_command
 
 
-for command in (up, broker, pub, sub, move, status, sim, chaos, bench, demo):
+for command in (up, broker, pub, sub, move, drain, rebalance, status, sim, chaos, bench, demo):
     app.command()(_unbroken(command))
 app.add_typer(journal)
 app.add_typer(log)
