@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 from motet.client.session.state import Failure, error_of
 from motet.errors import ClosedError, Disconnected, MotetError, NoAnswer, PeerError, ProtocolError
 from motet.protocol.frames import Beat
-from motet.protocol.mobility.messages import MoveOrder
+from motet.protocol.mobility.messages import DrainOrder, MoveOrder, SessionsRequest
 from motet.protocol.reading.messages import ReaderRequest, Refused
 from motet.protocol.session.messages import Farewell, Status, StatusRequest
 from motet.protocol.sinks.messages import StagingRequest
@@ -19,9 +19,14 @@ from motet.runtime.redial import retry
 from motet.runtime.transport import Connection
 
 A = TypeVar("A")
-Request = ReaderRequest | StagingRequest | StatusRequest | MoveOrder
+Request = ReaderRequest | StagingRequest | StatusRequest | MoveOrder | DrainOrder | SessionsRequest
 Repeat = Literal["never", "reconnect", "always"]
 """When to retry a request that got no answer: never; if the broker was reached before; always."""
+
+
+BEAT = encode(Beat())
+BEAT_S = 0.3
+"""A broker considers a peer dead that is silent for a second or more."""
 
 
 class RequestChannel:
@@ -107,6 +112,7 @@ class _Exchange:
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self._awaited: asyncio.Future[Any] | None = None
+        self._beating: asyncio.TimerHandle | None = None
         self.ended = ""
 
     def frames(self, bodies: Sequence[bytes]) -> None:
@@ -122,8 +128,8 @@ class _Exchange:
                 self._resolve(frame)
 
     def _resolve(self, frame: Any) -> None:
-        awaited, self._awaited = self._awaited, None
-        if awaited is not None and not awaited.done():
+        awaited = self._taken()
+        if awaited is not None:
             awaited.set_result(frame)
 
     def closed(self, reason: str) -> None:
@@ -134,8 +140,8 @@ class _Exchange:
 
     def _fail(self, problem: MotetError) -> None:
         self.ended = self.ended or str(problem)
-        awaited, self._awaited = self._awaited, None
-        if awaited is not None and not awaited.done():
+        awaited = self._taken()
+        if awaited is not None:
             awaited.set_exception(problem)
 
     def ask(self, request: Request) -> asyncio.Future[Any]:
@@ -144,7 +150,24 @@ class _Exchange:
         self._awaited = awaited = asyncio.get_running_loop().create_future()
         awaited.add_done_callback(mark_seen)
         self.connection.send([body])
+        self._beat_later()
         return awaited
+
+    def _beat_later(self) -> None:
+        """Some requests take long, and a broker closes connections on which it hears nothing."""
+        self._beating = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+
+    def _beat(self) -> None:
+        if self.connection is not None:
+            self.connection.send([BEAT])
+            self._beat_later()
+
+    def _taken(self) -> asyncio.Future[Any] | None:
+        """The request that waits for an answer; it waits no longer."""
+        awaited, self._awaited = self._awaited, None
+        if self._beating is not None:
+            self._beating.cancel()
+        return None if awaited is None or awaited.done() else awaited
 
 
 def mark_seen(future: asyncio.Future[Any]) -> None:

@@ -17,6 +17,8 @@ S = TypeVar("S", bound=Struct)
 
 STRANGER: Final = ("nobody",)
 """A peer that has not yet sent its hello."""
+OPERATOR: Final = (*STRANGER, "operator")
+"""A peer that changes a broker, or looks into it, from outside any session."""
 CLIENT: Final = ("client",)
 BROKER: Final = ("broker",)
 READER: Final = ("reader",)

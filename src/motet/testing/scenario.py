@@ -46,6 +46,7 @@ Moves:
 
     move alice C [3]           alice asks to be moved to C, within ten seconds or as many as said
     order A alice C [3]        an operator asks A for the same
+    drain A · refill A         an operator wants A to take in no sessions, or to take them in again
     arrive alice [A] [p1]      alice connects where she was last told that her session is, or to A,
                                and continues it behind what she has received
 """
@@ -645,6 +646,10 @@ def _order(stage: Scenario, text: str) -> None:
     stage.call(broker, OPERATOR, mobility.MoveOrder(client, to, *map(float, seconds)))
 
 
+def _drain(stage: Scenario, broker: str, draining: bool) -> None:
+    stage.call(broker, OPERATOR, mobility.DrainOrder(draining))
+
+
 def _arrive(stage: Scenario, text: str) -> None:
     client, *words = text.split()
     book = stage.book
@@ -706,6 +711,8 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "open": _open,
     "move": _move,
     "order": _order,
+    "drain": lambda stage, broker: _drain(stage, broker, True),
+    "refill": lambda stage, broker: _drain(stage, broker, False),
     "arrive": _arrive,
 }
 

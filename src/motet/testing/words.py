@@ -183,6 +183,10 @@ def _tell_move(frame: object) -> str:
         case mobility.MoveOrdered(client, error, text, missing):
             told = f"{client} stays: {error}, {text}" if error else f"{client} moves"
             return told + _missing_of(missing)
+        case mobility.DrainOrder(draining):
+            return "drain" if draining else "drain no more"
+        case mobility.DrainOrdered(changed, error, text):
+            return f"no: {error}, {text}" if error else "yes" if changed else "it is so already"
         case mobility.Moved(broker):
             return f"your session is at {broker}"
         case mobility.ArrivalHello(_, hello):

@@ -10,7 +10,7 @@ import pytest
 
 import motet
 from motet.client.orders import order_drain, sessions_of
-from motet.errors import Disconnected, Draining, MisuseError, NotOffered
+from motet.errors import Disconnected, MisuseError, NotAdmitted, NotOffered
 from motet.fleet import convoy as convoy_room
 from motet.fleet import drain as drain_room
 from motet.fleet.balance import Balance, BalanceReport
@@ -87,7 +87,7 @@ async def test_they_go_where_they_are_sent(place: Place) -> None:
 
 async def test_nobody_gets_a_session_at_a_broker_that_drains(place: Place) -> None:
     await place.drain("B2")
-    with pytest.raises(Draining, match="B2 is drained and opens no session for 'late'"):
+    with pytest.raises(NotAdmitted, match="B2 opens no new sessions: its operator drains it"):
         await place.connect("late", "B2")
     async with motet.connect(place.addresses["B2"], place.addresses["B3"]) as client:
         assert client.broker == "B3"

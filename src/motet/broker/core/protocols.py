@@ -17,8 +17,9 @@ from motet.protocol.delivery.soft import Streams
 from motet.protocol.link.durable import DurableLinks
 from motet.protocol.link.facts import LinkFact
 from motet.protocol.link.soft import SoftLinks
+from motet.protocol.mobility.drain import DurableDraining, SoftDraining
 from motet.protocol.mobility.durable import DurableMobility
-from motet.protocol.mobility.facts import MobilityFact
+from motet.protocol.mobility.facts import DrainingSet, MoveDecided
 from motet.protocol.mobility.soft import SoftMobility
 from motet.protocol.room import DurableRoom, SoftRoom
 from motet.protocol.routing.durable import DurableRouting
@@ -104,7 +105,7 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
         ),
     ),
     BrokerProtocol(
-        (MobilityFact,),
+        (MoveDecided,),
         (
             DurableMobility,
             lambda d: DurableMobility(
@@ -119,6 +120,20 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
                 b.room(Streams),
                 b.room(SoftSessions),
                 b.room(SoftLinks),
+            ),
+        ),
+    ),
+    BrokerProtocol(
+        (DrainingSet,),
+        (DurableDraining, lambda _: DurableDraining()),
+        (
+            SoftDraining,
+            lambda b: SoftDraining(
+                b.shared,
+                b.durable.room(DurableDraining),
+                b.room(Streams),
+                b.room(SoftSessions),
+                b.room(SoftMobility),
             ),
         ),
     ),

@@ -71,6 +71,7 @@ class DeliveryMachine:
         stream.last_cut = cut
         self.clients.passed_cut(stream, cut, out)
         stream.frontier = max(stream.frontier, last)
+        stream.last_event = last
         stream.expected = stream.frontier
         if last:
             stream.known.add(1, last)
@@ -93,6 +94,8 @@ class DeliveryMachine:
         if upto < since or (ticks and ticks[0] < since):
             raise MisuseError(f"ticks of {pubend} must be above {stream.frontier}")
         stream.note(records)
+        if ticks:
+            stream.last_event = ticks[-1]
         self._news(stream, Span(since, upto, ticks, batch, records), None, out)
         self._acks.expect_later(stream, out)
 
@@ -127,6 +130,14 @@ class DeliveryMachine:
         """Everything up to here is acknowledged by all brokers and may be trimmed from the log."""
         stream = self._hosted(pubend)
         return min(self._acks.settled(stream), stream.frontier)
+
+    def owed(self, pubend: str) -> tuple[bool, list[str]]:
+        """Whether some event of the hosted pubend is not acknowledged by everybody; and the
+        neighbours that have not acknowledged it, "" for clients of this broker."""
+        stream = self._hosted(pubend)
+        if self._acks.settled(stream) >= stream.last_event:
+            return False, []
+        return True, self._acks.behind(stream, stream.last_event)
 
     def destroyed(self, pubend: str, out: Effects) -> None:
         """The pubend's broker has lost its log: events that have not arrived never will."""

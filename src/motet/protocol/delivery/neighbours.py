@@ -347,6 +347,17 @@ class Acknowledgements:
             least = min(least, told.acked)
         return least
 
+    def behind(self, stream: Stream, upto: int) -> list[str]:
+        """The neighbours that have not acknowledged everything up to this tick; "": clients of this
+        broker have not."""
+        own = stream.subend.settled()
+        found = [""] if own is not None and min(own, stream.floor) < upto else []
+        for neighbour in self.wanting(stream):
+            told = stream.outs.get(neighbour)
+            if told is None or told.acked is None or told.acked < upto:
+                found.append(neighbour)
+        return found
+
     def arm(self, stream: Stream, out: Effects) -> None:
         if not stream.ack_armed:
             stream.ack_armed = True

@@ -481,6 +481,7 @@ class Stream:
         "inquiries",
         "known",
         "last_cut",
+        "last_event",
         "lasting",
         "members",
         "memory",
@@ -497,6 +498,8 @@ class Stream:
         self.pubend = pubend
         self.hosted = False
         """Is its log at this broker? Then `frontier` is the last decided tick."""
+        self.last_event = 0
+        """Hosted pubend: the tick of its last event; after a restart, that of its last record."""
         self.frontier = 0
         """The highest tick heard of: everything up to it is, or will be, known somewhere."""
         self.known = RangeSet()

@@ -2,11 +2,12 @@
 
 Lives here
     messages     frames with clients, offers between brokers, and the control messages of a move
-    facts        what is journaled: the decision
+    facts        what is journaled: the decision, and that the broker is drained
     state        moves on their way, forwarding addresses, pins
     relocation   the rows of a client in the routing tables, re-pointed along the path
     durable      what the decision and the control messages do
     soft         offers, the freeze before the decision, hellos that arrive early, stray events
+    drain        a broker that takes in no sessions, and the list of those that it has
 
 May import: `motet.errors`, `motet.model`, `motet.protocol`, and the rooms of routing, sessions,
 delivery, links and transactions.

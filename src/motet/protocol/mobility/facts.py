@@ -1,4 +1,4 @@
-"""The fact of mobility: the source has decided."""
+"""The facts of mobility: the source of a move has decided; an operator drains a broker."""
 
 from __future__ import annotations
 
@@ -29,4 +29,10 @@ class MoveDecided(Struct, tag="move", array_like=True, frozen=True):
     forgotten: int = 0
 
 
-MobilityFact = MoveDecided
+class DrainingSet(Struct, tag="drain", array_like=True, frozen=True):
+    """An operator drains this broker: it takes in no sessions; or the operator does so no more."""
+
+    draining: bool
+
+
+MobilityFact = MoveDecided | DrainingSet

@@ -20,7 +20,10 @@ from motet.protocol.delivery.messages import AckUp
 from motet.protocol.routing.messages import MovingRow, MovingStarts
 from motet.protocol.session.messages import ClientHello, Delivery, Refusal
 from motet.protocol.session.state import MovingSession
-from motet.protocol.traits import BROKER, CLIENT, SMALL_BYTES, STRANGER, frame
+from motet.protocol.traits import BROKER, CLIENT, OPERATOR, SMALL_BYTES, STRANGER, frame
+
+OPERATING = ("operator", "")
+"""The kind and the name of an operator: every order may be the first frame of a connection."""
 
 # ── between a client and a broker ────────────────────────────────────────────────────────
 
@@ -35,7 +38,7 @@ class MoveRequest(Struct, tag="move", array_like=True, frozen=True):
     timeout_s: float = 10.0
 
 
-@frame(senders=STRANGER, most_bytes=SMALL_BYTES)
+@frame(senders=OPERATOR, hello=lambda _: OPERATING, most_bytes=SMALL_BYTES)
 class MoveOrder(Struct, tag="move!", array_like=True, frozen=True):
     """An operator moves a client of this broker. Answered by `MoveOrdered`."""
 
@@ -85,6 +88,50 @@ class ArrivalHello(Struct, tag="arrive", array_like=True, frozen=True):
 
     version: int
     hello: ClientHello
+
+
+# ── draining a broker ────────────────────────────────────────────────────────────────────
+
+
+@frame(senders=OPERATOR, hello=lambda _: OPERATING, most_bytes=SMALL_BYTES)
+class DrainOrder(Struct, tag="drain!", array_like=True, frozen=True):
+    """An operator wants this broker to take in no sessions any more, or to take them in again.
+    Answered by `DrainOrdered`."""
+
+    draining: bool
+
+
+@frame()
+class DrainOrdered(Struct, tag="drain=", array_like=True, frozen=True):
+    """The order is durable, or refused with an `error`. `changed`: it was otherwise before."""
+
+    changed: bool
+    error: str = ""
+    text: str = ""
+
+
+@frame(senders=OPERATOR, hello=lambda _: OPERATING, most_bytes=SMALL_BYTES)
+class SessionsRequest(Struct, tag="sessions?", array_like=True, frozen=True):
+    """An operator asks for the sessions of this broker, those after client `after`. Answered by
+    `SessionsListed`."""
+
+    after: str = ""
+
+
+class SessionAccount(Struct, array_like=True, frozen=True):
+    client: str
+    connected: bool
+    durable: bool
+    stays: str = ""
+    """Why it cannot move, if that does not change by itself."""
+
+
+@frame()
+class SessionsListed(Struct, tag="sessions", array_like=True, frozen=True):
+    """Sorted by client. `more`: further ones follow after the last of these."""
+
+    sessions: tuple[SessionAccount, ...]
+    more: bool = False
 
 
 # ── between brokers: soft ────────────────────────────────────────────────────────────────
@@ -201,6 +248,10 @@ MobilityFrame = (
     | MoveOrdered
     | Moved
     | ArrivalHello
+    | DrainOrder
+    | DrainOrdered
+    | SessionsRequest
+    | SessionsListed
     | MoveOffer
     | MoveReply
     | Strays

@@ -39,6 +39,7 @@ from motet.protocol.link.soft import SoftLinks
 from motet.protocol.mobility.durable import DurableMobility
 from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import (
+    OPERATING,
     ArrivalHello,
     FencedAck,
     MoveCommit,
@@ -187,10 +188,10 @@ class SoftMobility(SoftRoom):
         self._advance(departure, out, now)
 
     def _ordered(
-        self, connection: int, peer: None, order: MoveOrder, out: Output, now: float
+        self, connection: int, peer: Peer | None, order: MoveOrder, out: Output, now: float
     ) -> None:
         del peer
-        self._shared.peers[connection] = Peer("operator", "")
+        self._shared.peers[connection] = Peer(*OPERATING)
         if order.client in self._shared.clients and order.to == self._shared.name:
             out.deliver.append((connection, MoveOrdered(order.client)))
             return
@@ -219,22 +220,36 @@ class SoftMobility(SoftRoom):
             text = f"{client!r} is about to move to {known.path[-1]}; try again when it has moved"
             return None, Objection("MoveRefused", text)
         if known is None:
-            if client in self._shared.durable.sinks.state.sinks:
-                text = f"{client!r} is a sink, and its staged files are at {self._shared.name}"
-                return None, Objection("MoveRefused", f"{text}: it stays there")
+            bound = self.bound_here(client)
+            if bound is not None:
+                return None, bound
             until = now + min(max(timeout_s, 0.0), LONGEST_S)
             known = Departure(client, soft.epoch, path, until)
             self._departures[client] = known
             self._counts["asked"] += 1
         return known, Objection("", "")
 
+    def bound_here(self, client: str) -> Objection | None:
+        """Why a client can never move."""
+        if client not in self._shared.durable.sinks.state.sinks:
+            return None
+        text = f"{client!r} is a sink, and its staged files are at {self._shared.name}"
+        return Objection("MoveRefused", f"{text}: it stays there")
+
+    def unable(self) -> Objection | None:
+        """Why no client of this broker can move."""
+        config = self._shared.config
+        if not (config.covering or config.cells or config.mates):
+            return None
+        why = "covering is on" if config.covering else "it is in a cell, or next to one"
+        return Objection("NotOffered", f"{config.name} moves no clients, because {why}")
+
     def _path(self, to: str) -> tuple[tuple[str, ...], Objection | None]:
         """The brokers on the way to another one, from this one on."""
         shared = self._shared
-        if shared.config.covering or shared.config.cells or shared.config.mates:
-            why = "covering is on" if shared.config.covering else "it is in a cell, or next to one"
-            text = f"{shared.name} moves no clients, because {why}"
-            return (), Objection("NotOffered", text)
+        unable = self.unable()
+        if unable is not None:
+            return (), unable
         if to == shared.name:
             return (), Objection("MisuseError", f"the client is at {to} already")
         for pubend, path in shared.durable.routing.state.paths.items():
