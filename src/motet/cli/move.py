@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from motet.cli.console import FINE, CommandFailed, say, say_json
+from motet.cli.console import FINE, INTERRUPTED, CommandFailed, remark, say, say_json
 from motet.cli.options import Json, all_addresses, argument, option, split_word
-from motet.client.channel import Answer, RequestChannel, ask_all
-from motet.client.relocation import ANSWER_GRACE_S
-from motet.client.session.state import Failure, error_of
-from motet.errors import MotetError
-from motet.protocol.mobility.messages import MoveOrder, MoveOrdered
+from motet.client.channel import Answer, ask_all
+from motet.client.orders import move_order
+from motet.errors import MotetError, UnknownClient
 from motet.runtime.loop import run
+
+MOST_HOMES = 3
+"""How often a client is followed that moves while it is looked for."""
+AGAIN_S = 0.2
 
 
 def move(
@@ -41,7 +44,11 @@ def move(
     """
     where, name = split_word(target, client, "CLIENT")
     addresses = all_addresses([where] if where else [])
-    former = run(_move(addresses, name, to, timeout))
+    try:
+        former = run(_move(addresses, name, to, timeout))
+    except KeyboardInterrupt:
+        remark(f"interrupted: {name} may still move to {to}; `motet status` shows its moves")
+        return INTERRUPTED
     if json:
         say_json({"client": name, "from": former, "to": to})
     else:
@@ -51,21 +58,24 @@ def move(
 
 async def _move(addresses: Mapping[str, str], client: str, to: str, timeout_s: float) -> str:
     """Returns the broker that the client was at."""
-    answers = await ask_all(addresses, clients=(client,))
-    home = _home_in(answers, client)
-    if home == to:
-        return home
-    address = _address_of(home, addresses, answers)
-    if not address:
-        raise CommandFailed(
-            f"{client} is at {home}, whose address is not known here",
-            "give the address of that broker, or the overlay's topology file",
-        )
-    async with RequestChannel(address, timeout_s + ANSWER_GRACE_S, "never") as channel:
-        ordered = await channel.ask(MoveOrder(client, to, timeout_s), MoveOrdered)
-    if ordered.error:
-        failure = Failure(ordered.error, ordered.text, ordered.missing)
-        raise error_of(failure, f"move {client} to {to}", timeout_s)
+    for left in reversed(range(MOST_HOMES)):
+        answers = await ask_all(addresses, clients=(client,))
+        home = _home_in(answers, client)
+        if home == to:
+            break
+        address = _address_of(home, addresses, answers)
+        if not address:
+            raise CommandFailed(
+                f"{client} is at {home}, whose address is not known here",
+                "give the address of that broker, or the overlay's topology file",
+            )
+        try:
+            await move_order(address, client, to, timeout_s)
+            break
+        except UnknownClient:  # it has just moved, or its session has ended
+            if not left:
+                raise
+            await asyncio.sleep(AGAIN_S)
     return home
 
 

@@ -82,10 +82,11 @@ def page_of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> Rend
     """Everything on one page."""
     states = [answer for answer in answers.values() if not isinstance(answer, MotetError)]
     parts: list[RenderableType] = []
-    tables = (_brokers, _tables, _links, _transactions, _queues)
+    tables = (_brokers, _tables, _links, _transactions, _moves, _residues, _queues)
     for shown in (make(states) for make in tables):
         if shown.row_count:
             parts += [shown, Text()]
+    parts += [Text(drained, style="bold") for drained in _drained(states)]
     parts += [Text(refusal, style="bold red") for refusal in _refusals(states)]
     parts += [Text(stall, style="bold red") for stall in _stalls(states)]
     parts += [Text(loss, style="bold red") for loss in _losses(states)]
@@ -173,6 +174,56 @@ def _transactions(states: list[dict[str, Any]]) -> Table:
             what = f"{name}: {listed[name]['state']}" if name else ""
             shown.add_row(state["broker"], account["root"], *map(str, counts), what)
     return shown
+
+
+LISTED_MOVES = 20
+
+
+def _moves(states: list[dict[str, Any]]) -> Table:
+    """Clients that are about to move, at their brokers, and those that are on their way."""
+    shown = table("moves", "broker", "client", "to", "state")
+    rows: list[tuple[str, str, str, str]] = []
+    for state in states:
+        broker, moves = state["broker"], state.get("moves") or {}
+        for client, move in moves.get("departing", {}).items():
+            rows.append((broker, client, move["to"], _phase(move)))
+        for client, way in moves.get("in_transit", {}).items():
+            if way["from"] == broker:
+                rows.append((broker, client, way["to"], "on its way"))
+    for row in rows[:LISTED_MOVES]:
+        shown.add_row(*row)
+    if len(rows) > LISTED_MOVES:
+        shown.add_row("…", f"{len(rows) - LISTED_MOVES:,} more", "", "")
+    return shown
+
+
+def _phase(move: dict[str, Any]) -> str:
+    if move["waits_for"]:
+        return f"waits for {move['waits_for']}"
+    return {"waiting": "begins", "offering": f"asks {move['to']}"}.get(move["phase"], "decides")
+
+
+def _residues(states: list[dict[str, Any]]) -> Table:
+    """Brokers whose logs owe events of clients that have moved away."""
+    shown = table("residues", "broker", "publishers", "for instance", right=("publishers",))
+    for state in states:
+        clients = (state.get("moves") or {}).get("residues", [])
+        if clients:
+            shown.add_row(state["broker"], f"{len(clients):,}", clients[0])
+    return shown
+
+
+def _drained(states: list[dict[str, Any]]) -> list[str]:
+    """Brokers that take in no sessions, and what they still have."""
+    found = []
+    for state in states:
+        if state.get("draining"):
+            count, owed = state["session_count"], state["log_owed"]
+            left = f"{count:,} client{'' if count == 1 else 's'} left"
+            if owed["owed"]:
+                left += f", its log is owed towards {', '.join(owed['towards'])}"
+            found.append(f"{state['broker']} is draining: {left}")
+    return found
 
 
 def _refusals(states: list[dict[str, Any]]) -> list[str]:

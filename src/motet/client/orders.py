@@ -16,7 +16,7 @@ from motet.protocol.mobility.messages import (
     SessionsRequest,
 )
 
-__all__ = ["MoveOrders", "SessionAccount", "order_drain", "sessions_of"]
+__all__ = ["MoveOrders", "SessionAccount", "move_order", "order_drain", "sessions_of"]
 
 
 class MoveOrders:
@@ -41,6 +41,15 @@ class MoveOrders:
 
     async def close(self) -> None:
         await self._channel.close()
+
+
+async def move_order(address: str, client: str, to: str, timeout_s: float) -> None:
+    """One move; see `MoveOrders.move`."""
+    orders = MoveOrders(address, timeout_s)
+    try:
+        await orders.move(client, to, timeout_s)
+    finally:
+        await orders.close()
 
 
 async def order_drain(address: str, draining: bool) -> bool:

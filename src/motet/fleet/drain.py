@@ -29,6 +29,7 @@ from motet.fleet.spread import emptiest
 AGAIN_S = 0.5
 """How long to wait before those that could not move are asked to move again."""
 LOOK_S = 0.25
+NOT_ASKED = "it was not asked to move before the end"
 
 
 class DrainReport(Struct):
@@ -111,6 +112,8 @@ class Drain:
                 break
         report.moves_s = time.monotonic() - began
         await self._wait(found)
+        if report.left:
+            await self._name_the_rest(found)
         return report
 
     @property
@@ -168,7 +171,9 @@ class Drain:
         assert self._convoy is not None
         report = self.report
         clients, bound = await travellers(found, self._broker)
-        report.stay = dict(bound)
+        names = {each.client for each in clients}
+        report.stay = {client: why for client, why in report.stay.items() if client in names}
+        report.stay |= bound
         report.left = len(clients) + len(bound)
         self._progress(report, "moving clients")
         if not clients:
@@ -186,6 +191,14 @@ class Drain:
 
         await self._convoy.carry(clients, choose, told)
         return len(report.stay) - len(bound)
+
+    async def _name_the_rest(self, found: Survey) -> None:
+        """Say of every client that is still there why."""
+        clients, bound = await travellers(found, self._broker)
+        known = self.report.stay | bound
+        rest = {each.client: known.get(each.client, NOT_ASKED) for each in clients}
+        self.report.stay = rest | bound
+        self.report.left = len(self.report.stay)
 
     def _note(self, traveller: Traveller, target: str, problem: MotetError | None) -> None:
         report, client = self.report, traveller.client

@@ -85,7 +85,7 @@ async def test_a_client_that_nobody_knows() -> None:
 
 
 async def test_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "ANSWER_GRACE_S", 0.0)
+    monkeypatch.setattr("motet.client.orders.ANSWER_GRACE_S", 0.0)
     overlay, addresses = await started("B1", homes={"alice": "B1"})
     overlay.brokers["B1"].is_silent = True
     with pytest.raises(NoAnswer, match=r"did not answer within 0\.05 s"):

@@ -54,3 +54,72 @@ def test_a_short_wait_is_not_shown_as_a_stall() -> None:
     stall = {"clients": 1, "since_s": time.time()}
     assert "B3.7" not in shown(state(total_order={"clients": 4, "waiting_for": {"B3.7": stall}}))
     assert "total order" not in shown(state())
+
+
+# ── moves ────────────────────────────────────────────────────────────────────────────────
+
+
+def departing(**phases: tuple[str, str]) -> dict[str, Any]:
+    return {
+        client: {"to": "B3", "phase": phase, "waits_for": busy}
+        for client, (phase, busy) in phases.items()
+    }
+
+
+def lines_of(text: str, title: str) -> list[list[str]]:
+    lines = [line.split() for line in text.splitlines()]
+    at = lines.index([title])
+    return lines[at + 2 : lines.index([], at)]
+
+
+def test_moves_under_way_are_shown_at_the_broker_that_the_client_leaves() -> None:
+    moves = {
+        "departing": departing(
+            ann=("waiting", "3 requests"), bob=("offering", ""), cleo=("frozen", "")
+        ),
+        "in_transit": {
+            "dora": {"from": "B2", "to": "B4"},
+            "passes": {"from": "B1", "to": "B4"},
+        },
+        "residues": [],
+    }
+    assert lines_of(shown(state(moves=moves)), "moves") == [
+        ["B2", "ann", "B3", "waits", "for", "3", "requests"],
+        ["B2", "bob", "B3", "asks", "B3"],
+        ["B2", "cleo", "B3", "decides"],
+        ["B2", "dora", "B4", "on", "its", "way"],
+    ]
+
+
+def test_many_moves_are_counted() -> None:
+    many = departing(**{f"c{number}": ("offering", "") for number in range(25)})
+    rows = lines_of(shown(state(moves={"departing": many})), "moves")
+    assert len(rows) == 21
+    assert rows[-1] == ["…", "5", "more"]
+
+
+def test_residues_are_shown() -> None:
+    moves = {"residues": ["ann", "bob"]}
+    assert lines_of(shown(state(moves=moves)), "residues") == [["B2", "2", "ann"]]
+
+
+def test_without_moves_there_is_nothing_about_them() -> None:
+    text = shown(state(moves={"departing": {}, "in_transit": {}, "residues": []}, draining=False))
+    assert "moves" not in text
+    assert "residues" not in text
+    assert "draining" not in text
+
+
+@pytest.mark.parametrize(
+    ("count", "towards", "said"),
+    [
+        (0, [], "B2 is draining: 0 clients left\n"),
+        (1, [], "B2 is draining: 1 client left\n"),
+        (3, ["B1", "B3"], "B2 is draining: 3 clients left, its log is owed towards B1, B3\n"),
+    ],
+)
+def test_who_drains_is_shown(count: int, towards: list[str], said: str) -> None:
+    owed = {"owed": bool(towards), "towards": towards}
+    answer = state(draining=True, log_owed=owed, session_count=count)
+    text = "\n".join(line.rstrip() for line in shown(answer).splitlines()) + "\n"
+    assert said in text

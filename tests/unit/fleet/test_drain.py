@@ -121,10 +121,12 @@ async def test_its_log_is_waited_for(place: Place) -> None:
     assert drain.report.moved.keys() == {"alice"}
     assert drain.report.left == 0
     assert not drain.report.is_empty
+    assert place.overlay.status()["B2"]["moves"]["residues"] == ["alice"]
     event.ack()
     report = await running
     assert report.is_empty
     assert not report.log_owed
+    assert place.overlay.status()["B2"]["moves"]["residues"] == []
 
 
 async def test_it_gives_up_on_a_log_that_is_owed_for_too_long(place: Place) -> None:
@@ -172,6 +174,8 @@ async def test_it_ends_early_and_goes_on_later(
     assert not report.is_empty
     assert 2 <= len(report.moved) < 6
     assert report.left == 6 - len(report.moved)
+    assert set(report.stay) == place.clients.keys() - report.moved.keys()
+    assert set(report.stay.values()) == {"it was not asked to move before the end"}
     again = await place.drain("B2")
     assert again.was_draining
     assert again.is_empty

@@ -167,10 +167,22 @@ class SoftMobility(SoftRoom):
                 "gone_to": {
                     name: each.broker for name, each in islice(state.forwardings.items(), LISTED)
                 },
+                "residues": self._residues(),
                 "arrived": len(state.travels),
                 **self._counts,
             }
         }
+
+    def _residues(self) -> list[str]:
+        """Clients that have moved away, and some of whose events in our log are still owed."""
+        state = self._shared.durable.routing.state
+        gone = dict.fromkeys(
+            op.client
+            for op in islice(state.retired, LISTED)
+            if (op.client, op.epoch) in state.clients
+            and state.clients.home(op.client) != self._shared.name
+        )
+        return list(gone)
 
     # ── asking ───────────────────────────────────────────────────────────────────────────
 
