@@ -85,7 +85,7 @@ class Cluster:
         self.tree = tree or draw_tree(self.random)
         sure = draw_delivery(seed) if menu.sure else {}
         deals = draw_deals(seed, self.tree) if menu.deals else {}
-        moves = draw_moves(seed) if menu.moving else {}
+        moves = draw_moves(seed, menu.deals) if menu.moving else {}
         drawn = {**draw_overlay(seed), **sure, **deals, **moves, **needs}
         if menu.cells and "mates" not in drawn:
             drawn |= {**draw_cells(seed, self.tree, menu.cells), **needs}

@@ -169,6 +169,9 @@ class MoveRecord:
     missing: tuple[str, ...] = ()
     impatient: bool = False
     """The client did not wait for its session."""
+    kind: str = ""
+    """What its client was when it was answered: publisher, subscriber, both or neither; perhaps in
+    total order, or durable."""
 
     def __str__(self) -> str:
         return f"the move of {self.client} to {self.to} at {self.at:.4f} s"
@@ -186,6 +189,8 @@ class OrderRecord:
     """Names of errors; empty texts if it is decided."""
     lost: bool = False
     """The operator's connection broke."""
+    absent: bool = False
+    """The client was not connected when it was asked for."""
 
     def __str__(self) -> str:
         return f"the order of {self.broker} to move {self.client} to {self.to} at {self.at:.4f} s"

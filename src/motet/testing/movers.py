@@ -11,7 +11,7 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from motet.audit.records import Stay
+from motet.audit.records import DONE, Stay
 from motet.client.session.state import Redirected, Resolved, Welcomed
 from motet.errors import MotetError
 from motet.protocol.frames import Frame
@@ -34,6 +34,9 @@ KINDS = ("move", "tour", "order", "both", "nowhere")
 WEIGHTS = (5.0, 3.0, 1.5, 0.7, 0.15)
 PAUSE_S = 0.3
 """The longest time until the next move of a tour."""
+PASSING = ("InTransaction", "MoveRefused")
+"""Refusals that a later attempt may not get."""
+ATTEMPTS = 4
 MISINFORMED = 0.15
 """The share of operators that ask the wrong broker."""
 NOWHERE = "B99"
@@ -46,6 +49,7 @@ LONGEST_S = 60.0
 """Longer than any move takes, unless its session is lost."""
 HARMS = ("kill source", "kill target", "kill path", "cut", "drop", "snapshot")
 HARM_S = 0.15
+DROP_S = 0.03
 
 
 class Mover:
@@ -62,6 +66,7 @@ class Mover:
         self._impatient_at = inf
         self.tour: list[str] = []
         """Where it moves next."""
+        self._attempts = 0
 
     # ── asking ───────────────────────────────────────────────────────────────────────────
 
@@ -90,9 +95,23 @@ class Mover:
         asked.answer, asked.value = "Done", answer.value
         if answer.failure is not None:
             asked.answer, asked.text, asked.missing = answer.failure
+        asked.kind = self._kind()
+        self._attempts = self._attempts + 1 if asked.answer in PASSING else 0
+        if 0 < self._attempts < ATTEMPTS:
+            self.tour.insert(0, asked.to)
         if self.tour:
             delay_s = self._random.random() * PAUSE_S
             self._cluster.agenda.after(delay_s, self._go_on)
+
+    def _kind(self) -> str:
+        client = self._client
+        publishes, subscribes = client.standing("advertise"), client.standing("subscribe")
+        found = "subscriber" if subscribes else "neither"
+        if publishes:
+            found = "both" if subscribes else "publisher"
+        if client.machine.total_order:
+            found += ", total order"
+        return found + ", durable" * (client.process is not None)
 
     def begin(self, tour: list[str]) -> None:
         self.tour = tour
@@ -217,7 +236,10 @@ class Relocations:
         random = self._random
         kind = random.choices(KINDS, WEIGHTS)[0]
         if kind == "order":
-            self._order(self._anybody())
+            name = self._anybody()
+            self._order(name)
+            if self._cluster.menu.harmful and random.random() < self._cluster.plan.harmed:
+                self._drop(name)
             return
         able = self._cluster.able()
         if not able:
@@ -269,8 +291,17 @@ class Relocations:
         if broker.core is None or not cluster.acting:
             return
         to = self._elsewhere(home)
+        absent = not any(each.name == name and each.open for each in cluster.clients)
         cluster.trace.note(cluster.agenda.now, f"an operator moves {name} from {home} to {to}")
-        Operator(cluster, broker, name, to).ask(random.choice(TIMEOUTS_S))
+        operator = Operator(cluster, broker, name, to)
+        operator.record.absent = absent
+        operator.ask(random.choice(TIMEOUTS_S))
+
+    def _drop(self, name: str) -> None:
+        """The client's connection breaks, and it comes again when it has been moved."""
+        for client in self._cluster.able():
+            if client.name == name:
+                self._cluster.agenda.after(self._random.random() * DROP_S, client.drop)
 
     # ── harm ─────────────────────────────────────────────────────────────────────────────
 
@@ -303,10 +334,15 @@ class Relocations:
         for move in history.moves:
             answer = move.answer or "unanswered"
             found[answer] = found.get(answer, 0) + 1
+            if answer == DONE:
+                for kind in move.kind.split(", "):
+                    found[f"of {kind}"] = found.get(f"of {kind}", 0) + 1
         for order in history.orders:
             for answer in order.answers:
                 title = f"ordered {answer or 'Done'}"
                 found[title] = found.get(title, 0) + 1
+                if order.absent and not answer:
+                    found["of absent"] = found.get("of absent", 0) + 1
         return dict(sorted(found.items()))
 
 

@@ -588,7 +588,7 @@ def _outcome(stage: Scenario, text: str) -> None:
 
 
 def _read(stage: Scenario, client: str) -> None:
-    for pubend, upto in stage.book.given.get(client, {}).items():
+    for pubend, upto in list(stage.book.given.get(client, {}).items()):
         stage._from_client(client, session.Processed(pubend, upto))
 
 

@@ -194,6 +194,8 @@ def _tell_move(frame: object) -> str:
         case mobility.MoveOffer(client, _, number, path):
             return f"will {path[-1]} take {client}, move {number}, along {'-'.join(path)}?"
         case mobility.MoveReply(client, _, number, path, _, error, text, missing):
+            if missing and not error:
+                return f"move {number} of {client} does not get to {' '.join(missing)}"
             told = f"no: {error}, {text}" if error else "yes"
             return f"{path[-1]} to move {number} of {client}: {told}" + _missing_of(missing)
         case mobility.Strays(client, _, _, batch, last):

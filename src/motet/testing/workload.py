@@ -244,15 +244,22 @@ def draw_deals(seed: int, tree: Tree) -> dict[str, Any]:
     }
 
 
-def draw_moves(seed: int) -> dict[str, Any]:
-    """Clients move: no cells, no covering. In some runs more events are best-effort."""
+def draw_moves(seed: int, deals: bool) -> dict[str, Any]:
+    """Clients move: no cells, no covering. In some runs more events are best-effort. A client in an
+    open transaction cannot move, so there are fewer of them."""
     random = Random(f"moves {seed}")
-    return {
+    found = {
         "move_s": random.choice((0.04, 0.08, 0.15)),
         "sure_share": random.choice((0.9, 0.9, 0.5, 0.1)),
         "covering": False,
         "mates": {},
     }
+    if deals:
+        found |= {
+            "deal_s": random.choice((0.1, 0.2, 0.4)),
+            "chaos_s": random.uniform(4.0, 7.0),
+        }
+    return found
 
 
 class Workload:
