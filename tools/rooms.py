@@ -35,13 +35,14 @@ MAY_IMPORT: dict[str, str] = {
         "errors model protocol protocol/link protocol/routing protocol/session protocol/sinks "
         "protocol/transactions"
     ),
+    "protocol/hosted": "errors protocol protocol/mobility protocol/session",
     "protocol/link": (
         "errors model protocol protocol/delivery protocol/mobility protocol/routing "
         "protocol/transactions"
     ),
     "protocol/mobility": (
-        "errors model protocol protocol/delivery protocol/link protocol/routing protocol/session "
-        "protocol/transactions"
+        "errors model protocol protocol/delivery protocol/hosted protocol/link protocol/routing "
+        "protocol/session protocol/transactions"
     ),
     "protocol/reading": "model protocol",
     "protocol/routing": (
@@ -73,13 +74,17 @@ MAY_IMPORT: dict[str, str] = {
     # the client
     "client": (  # brokers only for `local`, see tests/tidy/test_imports.py
         "errors model protocol protocol/* runtime audit client/line client/session "
-        "broker/driver broker/overlay"
+        "broker/driver broker/overlay hosted"
     ),
     "client/line": "errors protocol runtime",
     "client/logs": "errors model protocol protocol/* runtime client client/sync",
     "client/session": "errors model protocol protocol/*",
     "client/sync": "errors model client client/session",
     # what is built on the client
+    "hosted": (
+        "errors model protocol protocol/hosted protocol/mobility protocol/session runtime client "
+        "client/line client/session broker/overlay broker/driver"
+    ),
     "fleet": "errors protocol runtime client broker/folder broker/overlay",
     "spark": "errors model client/logs",
     "spark/archive": "errors model spark",

@@ -21,6 +21,7 @@ from motet.broker.folder.retention import retention_in
 from motet.broker.overlay.topology import LEGAL_NAME, Topology, Wiring, full_address
 from motet.cli.console import Misuse, say, say_json
 from motet.cli.options import DEFAULT_DIRECTORY, Covering, Json, option, switch
+from motet.hosted.container import attach
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.config import BrokerConfig
 from motet.runtime.loop import run, take_all_descriptors
@@ -142,6 +143,7 @@ def broker(
     reads FILE again and applies changed neighbours and addresses.
     """
     settings = _given(covering=covering or None, lease_s=lease, heartbeat_s=heartbeat)
+    plan = None
     if topology is not None:
         if listen or link or settings or durability or retention or root:
             raise Misuse(
@@ -174,7 +176,7 @@ def broker(
     folder = data or DEFAULT_DIRECTORY / name
     opening = partial(open_broker, data=folder, durability=kept, snapshot_bytes=snapshot_bytes)
     opening = partial(opening, retention=retained, accept_loss=accept_loss, history=history)
-    return run(_serve(config, wiring, opening, ready, topology))
+    return run(_serve(config, wiring, opening, ready, topology, plan))
 
 
 async def _serve(
@@ -183,9 +185,12 @@ async def _serve(
     opening: Callable[[BrokerConfig, Wiring], BrokerDriver],
     ready: Callable[[BrokerDriver], None],
     topology: Path | None,
+    plan: Topology | None,
 ) -> int:
     take_all_descriptors()
     driver = opening(config, wiring)
+    if plan is not None and plan.hosted:
+        attach(driver, plan)
     again = partial(reload, driver, topology, config.name) if topology is not None else None
     return await serve(driver, ready=ready, reload=again)
 

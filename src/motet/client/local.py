@@ -116,6 +116,10 @@ class LocalOverlay:
         config, wiring = self.topology.config(name), self.topology.wiring(name)
         retention = self.topology.retention_of(name)
         driver = open_broker(config, wiring, folder, durability, retention=retention)
+        if self.topology.hosted:
+            from motet.hosted.container import attach
+
+            attach(driver, self.topology)
         await driver.start()
         self.drivers[name] = driver
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from motet.protocol.cell.messages import CellFrame
+from motet.protocol.hosted.messages import HostedFrame
 from motet.protocol.link.messages import LinkFrame
 from motet.protocol.mobility.messages import MobilityFrame
 from motet.protocol.reading.messages import ReadingFrame
@@ -20,4 +21,13 @@ class Beat(Struct, tag="beat", array_like=True, frozen=True):
     """A heartbeat without content; the driver sends it and consumes it."""
 
 
-Frame = LinkFrame | SessionFrame | ReadingFrame | StagingFrame | CellFrame | MobilityFrame | Beat
+Frame = (
+    LinkFrame
+    | SessionFrame
+    | ReadingFrame
+    | StagingFrame
+    | CellFrame
+    | MobilityFrame
+    | HostedFrame
+    | Beat
+)

@@ -21,6 +21,8 @@ OPERATOR: Final = (*STRANGER, "operator")
 """A peer that changes a broker, or looks into it, from outside any session."""
 CLIENT: Final = ("client",)
 BROKER: Final = ("broker",)
+CONTAINER: Final = ("container",)
+"""The part of the broker's own process that runs hosted clients."""
 READER: Final = ("reader",)
 """A peer whose requests are answered outside the core: it reads a log, or stages rows."""
 ANYBODY: Final = ("anybody",)
@@ -37,6 +39,8 @@ class Traits(NamedTuple):
     """Peers that may send it to a mate of a cell."""
     soft: bool | Callable[[Any], bool]
     """It reveals no durable state, so it waits for no facts except those of its own step."""
+    inside: bool
+    """Only code in the broker's own process may send it."""
     hello: Callable[[Any], tuple[str, str]] | None
     """Of a hello: returns the kind and the name of the peer."""
     versioned: bool
@@ -56,6 +60,7 @@ def frame(
     senders: tuple[str, ...] = (),
     mate_senders: tuple[str, ...] = (),
     soft: bool | Callable[[Any], bool] = False,
+    inside: bool = False,
     hello: Callable[[Any], tuple[str, str]] | None = None,
     versioned: bool = False,
     events: Callable[[Any], Sized] | None = None,
@@ -64,7 +69,9 @@ def frame(
     """Declare a struct as a frame of the wire."""
 
     def declare(kind: type[S]) -> type[S]:
-        TRAITS[kind] = Traits(senders, mate_senders, soft, hello, versioned, events, most_bytes)
+        TRAITS[kind] = Traits(
+            senders, mate_senders, soft, inside, hello, versioned, events, most_bytes
+        )
         return kind
 
     return declare

@@ -7,6 +7,7 @@ from msgspec import Raw
 from motet.model import Hop, OpId, decode_attributes
 from motet.protocol.delivery import messages as delivery
 from motet.protocol.delivery.spans import CutRecord, PredecessorRecord, Record
+from motet.protocol.hosted import messages as hosted
 from motet.protocol.link import messages as link
 from motet.protocol.mobility import messages as mobility
 from motet.protocol.routing import messages as routing
@@ -213,6 +214,36 @@ def _tell_move(frame: object) -> str:
             since = f", {op_of(residue)} stays at {former}" if residue is not None else ""
             told = f", all up to {upto} has arrived" if upto else ""
             return f"{op_of(target)} is at {home}{since}{told}"
+    return _tell_hosted(frame)
+
+
+def _tell_hosted(frame: object) -> str:
+    match frame:
+        case hosted.ContainerHello():
+            return "the container of this broker"
+        case hosted.Registered(clients, homes):
+            return (
+                f"can run {', '.join(clients) or 'nobody'}; begins {', '.join(homes) or 'nobody'}"
+            )
+        case hosted.RunHosted(client):
+            return f"run {client}"
+        case hosted.HaltHosted(client):
+            return f"stop {client}"
+        case hosted.HostedHalted(client):
+            return f"{client} does not run"
+        case hosted.HostedHello(_, hello):
+            return f"hosted {tell(hello)}"
+        case hosted.HostedState(number, state, _, outputs, last):
+            size = "no state" if state is None else f"{len(state)} bytes"
+            return (
+                f"continue after checkpoint {number}: {size}, {len(outputs)} outputs up to {last}"
+            )
+        case hosted.HostedCheckpoint(number, cursors, state, settled, outputs):
+            size = "the same state" if state is None else f"{len(state)} bytes"
+            told = " ".join(f"{pubend} {tick}" for pubend, tick in cursors.items())
+            return f"checkpoint {number} at {told}: {size}, {len(outputs)} outputs after {settled}"
+        case hosted.CheckpointKept(number):
+            return f"checkpoint {number} is durable"
     return repr(frame)
 
 

@@ -14,6 +14,9 @@ from motet.broker.core.cell.membership import Membership
 from motet.protocol.delivery.durable import DurableDelivery
 from motet.protocol.delivery.facts import DeliveryFact
 from motet.protocol.delivery.soft import Streams
+from motet.protocol.hosted.durable import DurableHosted
+from motet.protocol.hosted.facts import HostedFact
+from motet.protocol.hosted.soft import SoftHosted
 from motet.protocol.link.durable import DurableLinks
 from motet.protocol.link.facts import LinkFact
 from motet.protocol.link.soft import SoftLinks
@@ -132,6 +135,19 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
                 b.shared,
                 b.durable.room(DurableDraining),
                 b.room(Streams),
+                b.room(SoftSessions),
+                b.room(SoftMobility),
+            ),
+        ),
+    ),
+    BrokerProtocol(
+        get_args(HostedFact),
+        (DurableHosted, lambda d: DurableHosted(d.sessions)),
+        (
+            SoftHosted,
+            lambda b: SoftHosted(
+                b.shared,
+                b.durable.room(DurableHosted),
                 b.room(SoftSessions),
                 b.room(SoftMobility),
             ),

@@ -96,6 +96,7 @@ class Contact:
         now: float,
         *,
         dialled: str | None,
+        inside: bool,
         bound_bytes: int,
         traffic: TrafficCounters,
     ) -> None:
@@ -108,6 +109,8 @@ class Contact:
         """Since when we wait for a hello."""
         self.dialled = dialled
         """The neighbour that we dialled, if we opened the connection."""
+        self.inside = inside
+        """The peer is code in this process."""
         self.kind = "broker" if dialled is not None else "unknown"
         self.name = dialled or ""
         """The peer's name, as far as it is known."""

@@ -15,8 +15,10 @@ import asyncio
 import dataclasses
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Any, Protocol
@@ -180,8 +182,12 @@ class BrokerDriver:
         self._confirms = Confirms(self._journal, self._turn, self._forget)
         self._letting_go = LettingGo(self._journal)
         self._listening: Listening | None = None
+        self._inside: Listening | None = None
+        """For peers in this process."""
         self.companions: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Tasks that start when the broker listens and end with it."""
+        self.accounts: dict[str, Callable[[], Any]] = {}
+        """Further parts of the status, by name."""
         self.retain: Callable[[Retention], None] = lambda _: None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -217,6 +223,14 @@ class BrokerDriver:
         for work in (self._ticking, *self.companions):
             self._keep(work())
         self._dialling.aim(self.wiring.dial)
+
+    async def listen_inside(self) -> str:
+        """The address at which code in this process connects as a part of this broker."""
+        if self._inside is None:
+            address = f"inproc://{self.core.config.name}-{secrets.token_hex(8)}"
+            accept = partial(self._contact, inside=True)
+            self._inside = await self._transports(address).listen(address, accept)
+        return self._inside.address
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -267,8 +281,9 @@ class BrokerDriver:
         await self._readings.close()
         await self._stagings.close()
         self._cancel_timers()
-        if self._listening is not None:
-            await self._listening.close()
+        for listening in (self._listening, self._inside):
+            if listening is not None:
+                await listening.close()
         if self.failure is None:
             try:
                 await self._journal.close()
@@ -288,7 +303,9 @@ class BrokerDriver:
 
     # ── connections ──────────────────────────────────────────────────────────────────────
 
-    def _contact(self, connection: Connection, dialled: str | None = None) -> Contact:
+    def _contact(
+        self, connection: Connection, dialled: str | None = None, *, inside: bool = False
+    ) -> Contact:
         self._count += 1
         contact = Contact(
             self._read,
@@ -297,6 +314,7 @@ class BrokerDriver:
             connection,
             self._now(),
             dialled=dialled,
+            inside=inside,
             bound_bytes=self.wiring.max_backlog_bytes,
             traffic=self.traffic,
         )
@@ -374,6 +392,10 @@ class BrokerDriver:
             contact.hear_reader()
             if (wrong := beside.take(contact, frame)) is not None:
                 self._refuse(contact, wrong, now)
+            return
+        if traits.inside and not contact.inside:
+            text = f"{kind.__name__} comes from the broker's own process only"
+            self._refuse(contact, ProtocolError(text), now)
             return
         self._step(Received(contact.number, frame), now)
         if traits.hello is not None and not contact.outbox.ended:
@@ -616,4 +638,5 @@ class BrokerDriver:
             + sum(contact.outbox.dropped for contact in self.contacts.values()),
             "connections": listed,
             "connections_total": len(self.contacts),
+            **{name: account() for name, account in self.accounts.items()},
         }

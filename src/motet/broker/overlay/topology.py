@@ -8,14 +8,19 @@
     listen = "127.0.0.1:7702"
     links = ["B1"]
     mates = { B2a = "127.0.0.1:7712" }
+    [hosted.counter]
+    class = "package.module:Class"
+    home = "B2"
 
 A broker with mates is a cell: one broker to all others, several processes that carry its streams.
-A link is written once, at the broker that dials. All links together form one tree; any other file
-is rejected, and the error names the cycle or the separate parts.
+A hosted client runs in a broker's container. It begins at its home, and may move to any broker, or
+to those of `brokers`. A link is written once, at the broker that dials. All links together form one
+tree; any other file is rejected, and the error names the cycle or the separate parts.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +30,7 @@ from typing import Any, TypedDict, Unpack
 from motet.broker.folder.journal import DURABILITIES
 from motet.broker.folder.retention import DEFAULT, as_table, retention_of
 from motet.errors import AddressError, MisuseError, TopologyError, check_options
-from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
+from motet.model.limits import MAX_CLIENT_ID_CHARS, MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.config import LIVENESS, OUTBOX_BOUND, BrokerConfig
 from motet.protocol.delivery.stream import Liveness
 from motet.protocol.routing.covering import RETRACT, Covering
@@ -40,7 +45,7 @@ MAX_OUTBOX_BOUND = 100_000_000
 MIN_LIVENESS_S = 0.001
 MAX_LIVENESS_S = 3600.0
 MAX_CLIENTS = 10_000_000
-LEGAL_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+LEGAL_IMPORT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -68,6 +73,24 @@ class BrokerPlace:
     """Further processes of its cell, each with the address it listens on."""
     most_clients: int | None = None
     """The most sessions that it has at a time, if that differs from the rest of the overlay."""
+
+
+@dataclass(frozen=True)
+class HostedPlace:
+    """A hosted client: the class of its code, and the brokers where it may run."""
+
+    name: str
+    path: str
+    """Like package.module:Class."""
+    home: str
+    """The broker where it begins."""
+    brokers: tuple[str, ...] = ()
+    """Empty: all."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """For its code."""
+
+    def may_run_at(self, broker: str) -> bool:
+        return not self.brokers or broker == self.home or broker in self.brokers
 
 
 class TopologyOptions(TypedDict, total=False):
@@ -119,6 +142,7 @@ class Topology:
     """The most sessions that a broker has at a time; 0: any number."""
     authorise: str = ""
     """The rule for clients, a function of the operator's own as `module:function`."""
+    hosted: tuple[HostedPlace, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -170,6 +194,10 @@ class Topology:
             overlay.root,
             overlay.most_clients,
             overlay.authorise,
+            tuple(
+                HostedPlace(name, each.path, each.home, tuple(each.brokers), each.options)
+                for name, each in file.hosted.items()
+            ),
         )
 
     @staticmethod
@@ -315,6 +343,13 @@ class Topology:
                 lines.append(f"retention = {as_table(place.retention)}")
             if place.most_clients is not None:
                 lines.append(f"most_clients = {place.most_clients}")
+        for hosted in self.hosted:
+            lines += ["", f"[hosted.{_key(hosted.name)}]", f"class = {_toml(hosted.path)}"]
+            lines.append(f"home = {_toml(hosted.home)}")
+            if hosted.brokers:
+                lines.append(f"brokers = {_toml(list(hosted.brokers))}")
+            if hosted.options:
+                lines.append(f"options = {_toml(hosted.options)}")
         return "\n".join(lines) + "\n"
 
 
@@ -327,6 +362,22 @@ def _retention(key: str, table: Any, base: Retention, source: str) -> Retention:
         return retention_of(table, base)
     except MisuseError as problem:
         raise TopologyError(f"{source}: {key}.retention: {problem}") from None
+
+
+def _key(name: str) -> str:
+    return name if LEGAL_NAME.fullmatch(name) else _toml(name)
+
+
+def _toml(value: Any) -> str:
+    """A value as it is written in a file."""
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{_key(name)} = {_toml(each)}" for name, each in value.items())
+        return f"{{ {pairs} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def full_address(short: str) -> str:
@@ -410,6 +461,27 @@ def _check(topology: Topology) -> None:
         taken[address] = place.name
     _check_links(topology, names, refuse)
     _check_tree(topology, refuse)
+    _check_hosted(topology, refuse)
+
+
+def _check_hosted(topology: Topology, refuse: Any) -> None:
+    names: set[str] = set()
+    for each in topology.hosted:
+        key = f"hosted.{each.name}"
+        if topology.covering:
+            raise refuse(key, "needs exactly-once delivery, which needs overlay.covering off")
+        if not 0 < len(each.name) <= MAX_CLIENT_ID_CHARS or not each.name.isprintable():
+            text = f"is no client id; use 1 to {MAX_CLIENT_ID_CHARS} printable characters"
+            raise refuse(key, text)
+        if each.name in names:
+            raise refuse(key, "is there twice; rename one of them")
+        names.add(each.name)
+        if not LEGAL_IMPORT.fullmatch(each.path):
+            raise refuse(f"{key}.class", f"is {each.path!r}; write it like package.module:Class")
+        for broker in (each.home, *each.brokers):
+            if broker not in topology.names:
+                known = ", ".join(topology.names)
+                raise refuse(key, f"there is no broker {broker!r}; known are {known}")
 
 
 def _check_admission(topology: Topology, refuse: Any) -> None:
@@ -418,7 +490,7 @@ def _check_admission(topology: Topology, refuse: Any) -> None:
         if most is not None and (type(most) is not int or not 0 <= most <= MAX_CLIENTS):
             why = f"is {most!r}; choose from 0 (any number) to {MAX_CLIENTS}"
             raise refuse(f"{key}.most_clients", why)
-    if topology.authorise and not LEGAL_FUNCTION.fullmatch(topology.authorise):
+    if topology.authorise and not LEGAL_IMPORT.fullmatch(topology.authorise):
         raise refuse("overlay.authorise", f"is {topology.authorise!r}; write module:function")
 
 

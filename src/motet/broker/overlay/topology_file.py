@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -52,10 +52,18 @@ class _Place(_Strict):
     most_clients: int | None = None
 
 
+class _Hosted(_Strict):
+    path: Annotated[str, Field(alias="class")]
+    home: str
+    brokers: list[str] = []
+    options: dict[str, Any] = {}
+
+
 class File(_Strict):
     overlay: _Overlay = _Overlay()
     brokers: dict[str, _Place]
     liveness: _Liveness = _Liveness()
+    hosted: dict[str, _Hosted] = {}
 
 
 def _explain(problem: ValidationError) -> str:

@@ -280,7 +280,10 @@ class ClientMachine:
             *(cursors, self._keep_s, self._careful, self.total_order),
             0 if resume is None else self.window.last_number,
         )
-        self._session.send.append(self.moving.hello(hello))
+        self._session.send.append(self._hello(hello))
+
+    def _hello(self, usual: ClientHello) -> Frame:
+        return self.moving.hello(usual)
 
     def _take_early(self) -> None:
         """Deliver groups of frames while all their subscriptions are known."""

@@ -241,6 +241,12 @@ class ProgressDemand(NamedTuple):
     """The broker waits for acknowledgements."""
 
 
+class Kept(NamedTuple):
+    """A checkpoint of a hosted client is durable."""
+
+    number: int
+
+
 class Redirected(NamedTuple):
     """The session is at another broker, or on its way there: close the connection, and connect to
     `address`. It is empty if the broker has none."""
@@ -273,6 +279,7 @@ Notice = (
     | ReceivedInvitation
     | Concluded
     | Finished
+    | Kept
     | Redirected
     | ConnectionEnd
     | Dismissed

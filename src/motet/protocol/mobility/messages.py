@@ -147,6 +147,8 @@ class MoveOffer(Struct, tag="offer", array_like=True, frozen=True):
     number: int
     path: tuple[str, ...]
     credentials: bytes = b""
+    hosted: bool = False
+    """Its code runs in the container of its broker."""
 
 
 @frame(senders=BROKER, soft=True)

@@ -34,6 +34,7 @@ from motet.protocol.delivery.messages import AckUp
 from motet.protocol.delivery.neighbours import MOMENT_S
 from motet.protocol.delivery.soft import Streams
 from motet.protocol.frames import Frame
+from motet.protocol.hosted.messages import HostedCheckpoint
 from motet.protocol.link.messages import Control
 from motet.protocol.link.soft import SoftLinks
 from motet.protocol.mobility.durable import DurableMobility
@@ -66,7 +67,7 @@ EARLY_S = 1.0
 LONGEST_S = 3600.0
 MOST_HELD = 65_536
 """Frames of one client that wait for its move."""
-PASSING = (Processed, Ready, Goodbye, MoveRequest)
+PASSING = (Processed, Ready, Goodbye, MoveRequest, HostedCheckpoint)
 """Frames of a client that do not wait for its move."""
 
 
@@ -120,6 +121,11 @@ class SoftMobility(SoftRoom):
         self._sessions = sessions
         self.objectors: list[Callable[[MoveOffer], Objection | None]] = [self._known_here]
         """Why this broker does not take a client in."""
+        self.is_hosted: Callable[[str], bool] = lambda _: False
+        self.halt: Callable[[str, Output], str] = lambda *_: ""
+        """Stops the copy of a hosted client, and returns what a move must wait for."""
+        self.stays: Callable[[str, Output], None] = lambda *_: None
+        """A client does not move after all."""
         self._departures: dict[str, Departure] = {}
         self._gates: dict[str, None] = dict.fromkeys(durable.state.travels)
         """Clients that have arrived and may not publish yet."""
@@ -309,10 +315,15 @@ class SoftMobility(SoftRoom):
                 self._offer(departure, out, now)
             else:
                 self._set_alarm(departure, departure.until, out)
-        elif departure.phase == "frozen" and not (
-            departure.busy or self._streams.unlogged.answers(departure.client)
-        ):
-            self._decide(departure, session, out, now)
+        elif departure.phase == "frozen":
+            departure.busy = self.halt(departure.client, out) or departure.busy
+            if not (departure.busy or self._streams.unlogged.answers(departure.client)):
+                self._decide(departure, session, out, now)
+
+    def is_frozen(self, client: str) -> bool:
+        """The client is about to leave, if nothing comes in between."""
+        departure = self._departures.get(client)
+        return departure is not None and departure.phase == "frozen"
 
     def _detain(self, departure: Departure, out: Output) -> None:
         """Keep the frames of the client's connection. If the client has reconnected, it asks again
@@ -378,7 +389,8 @@ class SoftMobility(SoftRoom):
         path = departure.path
         client = departure.client
         credentials = self._shared.clients[client].credentials
-        offer = MoveOffer(client, departure.epoch, departure.attempt, path, credentials)
+        hosted = self.is_hosted(client)
+        offer = MoveOffer(client, departure.epoch, departure.attempt, path, credentials, hosted)
         departure.missing = self._send_on(path[1], offer, out)
         self._set_alarm(departure, min(now + OFFER_AGAIN_S, departure.until), out)
 
@@ -498,6 +510,7 @@ class SoftMobility(SoftRoom):
         self._drop(departure, out)
         if connection and connection == departure.connection:
             self._replay(connection, departure.held, out, now)
+        self.stays(departure.client, out)
 
     def _drop(self, departure: Departure, out: Output) -> None:
         self._departures.pop(departure.client, None)

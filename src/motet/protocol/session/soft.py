@@ -76,6 +76,8 @@ class SoftSessions(SoftRoom):
         """By type of request: the objection to it, for a reason that is not in durable state."""
         self.redirect: Callable[[int, ClientHello, Output], bool] = lambda *_: False
         """Whether a client was sent on to the broker that its session has moved to."""
+        self.guard: Callable[[ClientHello], Objection | None] = lambda _: None
+        """Why a client cannot have this id: a hosted client has it."""
         self.carried: Callable[[str, str], Carried | None] = lambda *_: None
         """What a session has brought along from another broker."""
 
@@ -225,7 +227,9 @@ class SoftSessions(SoftRoom):
             self._shared.expel(connection, objection.exception(), out, now)
         return objection is None
 
-    def greet(self, connection: int, hello: ClientHello, out: Output, now: float) -> None:
+    def greet(
+        self, connection: int, hello: ClientHello, out: Output, now: float, *, hosted: bool = False
+    ) -> None:
         sessions = self._shared.durable.sessions
         forgotten = sessions.forgotten(hello.client, hello.resume, hello.answered)
         if forgotten:  # our state may be stale, but the client may also be wrong: keep running
@@ -233,7 +237,8 @@ class SoftSessions(SoftRoom):
             self._shared.expel(connection, StaleState(text), out, now)
             return
         session = sessions.get(hello.client)
-        objection = self._objection_to(hello, session)
+        objection = None if hosted else self.guard(hello)
+        objection = objection or self._objection_to(hello, session)
         if objection is not None:
             self._shared.expel(connection, objection.exception(), out, now)
             return
@@ -244,7 +249,8 @@ class SoftSessions(SoftRoom):
         resume, adopts = hello.resume, False
         if resume is None and hello.keep_s and session is not None and session.durable:
             # If only its last process knows which numbers are used, a new session is opened.
-            resume, adopts = (None, False) if session.uncounted else (session.epoch, True)
+            counted = hosted or not session.uncounted
+            resume, adopts = (session.epoch, True) if counted else (None, False)
         if session is None or resume != session.epoch:
             objection = self.admission.to_session(hello.client, now)
             if objection is not None:
