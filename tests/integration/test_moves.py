@@ -16,7 +16,6 @@ import motet
 from motet.broker.overlay.topology import Topology
 from motet.client.channel import RequestChannel
 from motet.errors import (
-    MotetError,
     MoveRefused,
     NoAnswer,
     NotEffective,
@@ -94,9 +93,7 @@ class Subscriber:
 
     async def has_all(self, publishers: Sequence[Publisher]) -> None:
         """Exactly what they have published, each in its order."""
-        await eventually(
-            lambda: all(len(self.read.get(p.name, ())) >= p.made for p in publishers)
-        )
+        await eventually(lambda: all(len(self.read.get(p.name, ())) >= p.made for p in publishers))
         for each in publishers:
             assert self.read[each.name] == list(range(1, each.made + 1)), self.client
         assert self.client.session.lost_sessions == 0
@@ -177,8 +174,7 @@ async def attempt(client: motet.Client, to: str) -> str:
     """The end of a move: "done", or the error's name."""
     try:
         await client.move(to, timeout=MOVE_S)
-    except MotetError as problem:
-        assert isinstance(problem, NotEffective | NoAnswer | MoveRefused), problem
+    except (NotEffective, NoAnswer, MoveRefused) as problem:
         return type(problem).__name__
     assert client.broker == to
     return "done"

@@ -692,13 +692,17 @@ class SoftMobility(SoftRoom):
             return False
         return (hello.client, epoch) in clients and clients.newest(hello.client) == epoch
 
+    def _has_left(self, hello: ClientHello) -> bool:
+        """A durable client whose process is new does not know the epoch of its session."""
+        epoch = hello.resume or self._shared.durable.routing.state.clients.newest(hello.client)
+        return self._durable.forwarding(hello.client, epoch or "") is not None
+
     def _look_at_early(self, client: str, out: Output, now: float) -> None:
         early = self._early.get(client)
         if early is None:
             return
         connection, hello, queue = early
-        has_left = self._durable.forwarding(client, hello.resume or "") is not None
-        if self._is_on_its_way(hello) and not has_left:
+        if self._is_on_its_way(hello) and not self._has_left(hello):
             out.timers.append(SetTimer(("move", "early", client), now + EARLY_S))
             return
         # If it was here before, it may be coming back, or may have gone on before its client came.
