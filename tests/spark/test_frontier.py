@@ -106,7 +106,7 @@ def test_the_rest_of_a_transaction_is_left_out() -> None:
 
 def test_the_frontier_does_not_wait_for_pubends_that_are_not_read() -> None:
     steps = {"A": [LogStep(5, 2, 20, 1, "t1", ("A", "Z"))]}
-    assert advance({"A": 1}, steps) == Advance({"A": 6}, 2, 20, {})
+    assert advance({"A": 1}, steps) == Advance({"A": 6}, 2, 20, {}, {})
 
 
 @given(streams(), st.integers(0, 12), st.integers(1, 20))
@@ -138,3 +138,67 @@ def test_the_frontier_does_not_wait_for_a_pubend_that_is_past_the_transaction() 
     assert advance({"A": 6, "B": 1}, steps).vector == {"A": 6, "B": 6}, "A has a later one"
     assert advance({"A": 6, "B": 1}, {"B": steps["B"]}).lagging == {"t1": ("A",)}
     assert advance({"A": 6, "B": 1}, {"B": steps["B"]}, behind={"A": 1}).vector["B"] == 6
+
+
+# ── publishers that move ─────────────────────────────────────────────────────────────────
+
+
+@st.composite
+def travels(draw: st.DrawFn) -> tuple[Streams, list[tuple[str, int]]]:
+    """One publisher goes from pubend to pubend, among events of others, and transactions. Clocks
+    differ. Also where its events are, in its order."""
+    whole: Streams = {name: [] for name in PUBENDS}
+    ticks = {name: draw(st.integers(0, 100)) for name in PUBENDS}
+    home, own, trail = "A", list[tuple[str, int]](), dict[str, int]()
+    after: tuple[tuple[str, int], ...] = ()
+    for number in range(1, draw(st.integers(1, 15)) + 1):
+        act = draw(st.sampled_from(("own", "own", "other", "move", "transaction")))
+        if act == "transaction":
+            for name in PUBENDS:
+                ticks[name] += draw(st.integers(1, 30))
+                whole[name].append(LogStep(ticks[name], 1, 10, number, f"t{number}", PUBENDS))
+        elif act == "move":
+            home = draw(st.sampled_from(PUBENDS))
+            after = tuple((name, tick) for name, tick in trail.items() if name != home)
+            ticks[home] = max([ticks[home], *(tick for _, tick in after)])
+        else:
+            name = home if act == "own" else draw(st.sampled_from(PUBENDS))
+            ticks[name] += draw(st.integers(1, 30))
+            is_own = act == "own"
+            step = LogStep(ticks[name], 1, 10, after=after if is_own else ())
+            whole[name].append(step)
+            if is_own:
+                after, trail[home] = (), step.upto
+                own.append((home, step.upto))
+    return whole, own
+
+
+@given(travels(), st.integers(1, 20), st.data())
+def test_no_position_swaps_the_events_of_a_publisher_that_moves(
+    moved: tuple[Streams, list[tuple[str, int]]], most_events: int, data: st.DataObject
+) -> None:
+    """Whatever part of each log is known at the moment."""
+    whole, own = moved
+    at = nowhere()
+    for turn in range(300):
+        left = {name: [s for s in steps if s.upto >= at[name]] for name, steps in whole.items()}
+        if turn < 8:
+            left = {name: steps[: data.draw(st.integers(0, 4))] for name, steps in left.items()}
+        found = advance(at, left, most_events)
+        read = [tick < found.vector[name] for name, tick in own]
+        assert read == sorted(read, reverse=True)
+        if found.vector == at and turn >= 8:
+            break
+        at = found.vector
+    assert at == {name: steps[-1].upto + 1 if steps else 1 for name, steps in whole.items()}
+    assert found.ahead == {}
+
+
+def test_a_step_waits_for_what_it_comes_behind_but_not_for_a_lost_range() -> None:
+    steps = {"B": [LogStep(4, 4, 40), LogStep(9, 2, 20, after=(("A", 6), ("Z", 50)))]}
+    waiting = advance({"A": 4, "B": 1}, steps)
+    assert (waiting.vector, waiting.ahead) == ({"A": 4, "B": 5}, {"A": 6})
+    assert advance({"A": 7, "B": 1}, steps).vector["B"] == 10
+    assert advance({"A": 4, "B": 1}, steps, gone={"A": (4, 6)}).vector["B"] == 10
+    assert advance({"A": 3, "B": 1}, steps, gone={"A": (4, 6)}).vector["B"] == 5
+    assert advance({"A": 4, "B": 1}, steps, gone={"A": (4, 5)}).vector["B"] == 5

@@ -147,3 +147,48 @@ def test_a_log_that_begins_in_a_batch_of_a_sink() -> None:
     made.first["A"] = 3
     made.steps["A"] = [LogStep(5, 3, 30, REST), LogStep(9, 3, 30)]
     assert planner(made).at(EARLIEST) == {"A": 6, "B": 1}
+
+
+# ── publishers that move ─────────────────────────────────────────────────────────────────
+
+
+def test_a_batch_waits_for_the_events_from_before_a_move() -> None:
+    """Given a log that was looked at before it had the publisher's last events there."""
+    made = MadeUp()
+    made.steps["B"] = [LogStep(4, 4, 40), LogStep(20, 2, 20, after=(("A", 15),))]
+    made.later, made.asked = [("A", LogStep(15, 3, 30))], 1
+    going = planner(made)
+    assert going.onward({"A": 1, "B": 1}, 100, 1000, {}) == {"A": 1, "B": 5}
+    assert going.onward({"A": 1, "B": 5}, 100, 1000, {}) == {"A": 16, "B": 21}
+
+
+def test_latest_waits_for_the_events_from_before_a_move() -> None:
+    made = MadeUp()
+    made.steps["B"] = [LogStep(20, 2, 20, after=(("A", 15),))]
+    made.later, made.asked = [("A", LogStep(15, 3, 30))], 1
+    assert planner(made).at(LATEST) == {"A": 16, "B": 21}
+
+
+def test_events_that_a_log_has_lost_are_not_waited_for() -> None:
+    """A log whose end was destroyed grows again above it."""
+    made = MadeUp()
+    made.steps["A"] = [LogStep(9, 3, 30)]
+    made.steps["B"] = [LogStep(20, 2, 20, after=(("A", 15),))]
+    going = planner(made)
+    assert going.onward({"A": 1, "B": 1}, 100, 1000, {}) == {"A": 10, "B": 21}
+    made.steps["B"].append(LogStep(40, 1, 10, after=(("A", 35),)))
+    made.steps["A"].append(LogStep(35, 1, 10))
+    assert going.onward({"A": 10, "B": 21}, 1, 1000, {}) == {"A": 36, "B": 21}
+    assert going.onward({"A": 36, "B": 21}, 1, 1000, {}) == {"A": 36, "B": 41}
+
+
+def test_a_position_by_ticks_is_moved_before_what_it_would_swap() -> None:
+    made = MadeUp()
+    made.steps["A"] = [LogStep(9, 3, 30), LogStep(15, 3, 30)]
+    made.steps["B"] = [LogStep(4, 4, 40), LogStep(20, 2, 20, after=(("A", 15),))]
+    wanted = '{"A": 10, "B": 30}'
+    going = planner(made, startingPosition=wanted)
+    assert going.at(options_in({"brokers": "x", "startingPosition": wanted}).starting) == {
+        "A": 10,
+        "B": 5,
+    }

@@ -170,6 +170,8 @@ class LogPredecessors(NamedTuple):
     publisher: str
     predecessors: tuple[tuple[str, int], ...]
     cut: tuple[int, int] = (0, 0)
+    trail: tuple[tuple[str, int], ...] = ()
+    """Further ones, whose events every subscriber has: only readers of the log come behind them."""
 
 
 LogItem = LogRun | LogStart | LogCut | LogPredecessors

@@ -139,9 +139,13 @@ class Planner:
         """Outlines must name all transactions, because tasks need them for the rows."""
         self._planned: PlannedRange | None = None
         self._lagging_since: dict[str, float] = {}
-        """By transaction, when it was first seen at one pubend but not at another."""
+        """By transaction, when it was first seen at one pubend but not at another; by pubend, when
+        steps elsewhere were first seen to come behind it."""
         self._behind: dict[str, int] = {}
         """By pubend, the highest known cut before the position read; see `_look_behind`."""
+        self._gone: dict[str, tuple[int, int]] = {}
+        """By pubend, the first and the last tick of a range that others come behind, but that the
+        log has lost; see `_advanced`."""
         self.seen: Vector = {}
         """The end of each log when it was last checked."""
         self.outlines: dict[str, LogOutline] = {}
@@ -167,12 +171,12 @@ class Planner:
         at = self._floor(accounts)
         until_s = time.monotonic() + self._options.lag_timeout_s
         while True:
-            found = advance(at, self._steps(self._outlines(at)))
+            found = self._advanced(at, self._outlines(at))
             at = found.vector
             if all(at[name] >= tick for name, tick in goal.items()):
                 return at
             if time.monotonic() > until_s:
-                raise self._too_late(found.lagging)
+                raise self._too_late(found.lagging, found.ahead)
             time.sleep(POLL_S)
             self._accounts()
 
@@ -182,7 +186,7 @@ class Planner:
         while True:
             at = self.kept_of(start, bound)
             outlines = self._outlines(at, most_events, most_bytes, bound)
-            found = advance(at, self._steps(outlines), most_events, most_bytes, self._behind)
+            found = self._advanced(at, outlines, most_events, most_bytes)
             self._watch(found, outlines, most_events, most_bytes)
             kept = {name: tick for name, tick in start.items() if name not in at}
             is_over = not self._lagging_since or time.monotonic() > until_s
@@ -259,12 +263,35 @@ class Planner:
     def _steps(self, outlines: Mapping[str, LogOutline]) -> Steps:
         return {name: outline.steps for name, outline in outlines.items()}
 
+    def _advanced(
+        self,
+        at: Vector,
+        outlines: Mapping[str, LogOutline],
+        most_events: int = NO_LIMIT,
+        most_bytes: int = NO_LIMIT,
+    ) -> Advance:
+        """A publisher's earlier events were durable before the outline named them. If the log that
+        should have them ends before, even now, it has lost them, and nothing waits for them."""
+        limits = most_events, most_bytes
+        while True:
+            found = advance(at, self._steps(outlines), *limits, self._behind, self._gone)
+            unseen = [name for name, tick in found.ahead.items() if tick >= self.seen[name]]
+            if not unseen:
+                return found
+            accounts = self._brokers.describe()
+            ends = {name: accounts[name].last_tick + 1 for name in unseen}
+            lost = {n: (e, found.ahead[n]) for n, e in ends.items() if e <= found.ahead[n]}
+            if not lost:
+                return found
+            self._gone |= lost
+
     # ── incomplete transactions ──────────────────────────────────────────────────────────
 
     def _watch(
         self, found: Advance, outlines: Mapping[str, LogOutline], most_events: int, most_bytes: int
     ) -> None:
-        """Remember lagging transactions; raise if one has lagged for too long."""
+        """Remember lagging transactions, and pubends that others come behind; raise if one has
+        lagged for too long."""
         now_s = time.monotonic()
         cut_short = {
             name
@@ -276,14 +303,16 @@ class Planner:
             for tx, missing in found.lagging.items()
             if not cut_short.intersection(missing)
         }
+        ahead = {name: tick for name, tick in found.ahead.items() if name not in cut_short}
         since = self._lagging_since
-        self._lagging_since = {tx: since.get(tx, now_s) for tx in lagging}
+        self._lagging_since = {each: since.get(each, now_s) for each in (*lagging, *ahead)}
         limit_s = self._options.lag_timeout_s
-        late = {
-            tx: lagging[tx] for tx, at_s in self._lagging_since.items() if now_s - at_s > limit_s
-        }
+        late = [each for each, at_s in self._lagging_since.items() if now_s - at_s > limit_s]
         if late:
-            raise self._too_late(late)
+            raise self._too_late(
+                {tx: missing for tx, missing in lagging.items() if tx in late},
+                {name: tick for name, tick in ahead.items() if name in late},
+            )
 
     def _look_behind(self, at: Vector, lagging: Mapping[str, tuple[str, ...]]) -> bool:
         """Whether some pubends that seem to lag are in fact past the awaited transaction. This
@@ -301,12 +330,17 @@ class Planner:
                 found = True
         return found
 
-    def _too_late(self, lagging: Mapping[str, tuple[str, ...]]) -> UnavailableError:
-        waits = "; ".join(f"{tx} is not yet at {', '.join(names)}" for tx, names in lagging.items())
+    def _too_late(self, lagging: Mapping[str, tuple[str, ...]], ahead: Vector) -> UnavailableError:
+        waits = [f"{tx} is not yet at {', '.join(names)}" for tx, names in lagging.items()]
+        waits += [
+            f"events of publishers that have moved come behind tick {tick} of {name}, which is not "
+            f"yet there"
+            for name, tick in ahead.items()
+        ]
         return UnavailableError(
-            f"transactions are still incomplete after {self._options.lag_timeout_s:g} s: "
-            f"{waits or 'one is still being written'}; check the broker's links with `motet "
-            f"status`, or increase lagTimeout"
+            f"transactions or moves are still incomplete after {self._options.lag_timeout_s:g} s: "
+            f"{'; '.join(waits) or 'one is still being written'}; check the broker's links with "
+            f"`motet status`, or increase lagTimeout"
         )
 
     # ── positions ────────────────────────────────────────────────────────────────────────
@@ -331,7 +365,7 @@ class Planner:
         """The last position, not beyond this one, that splits no transaction."""
         floor = self._floor(self._accounts())
         bound = {name: min(tick, self.seen[name]) for name, tick in wanted.items()}
-        return advance(floor, self._steps(self._outlines(floor, bound=bound))).vector
+        return self._advanced(floor, self._outlines(floor, bound=bound)).vector
 
     def _at_ticks(self, ticks: Vector) -> Vector:
         accounts = self._accounts()

@@ -8,7 +8,7 @@ import pytest
 
 from motet.model.ids import NO_LIMIT
 from motet.protocol.reading.messages import REST, LogStep
-from motet.runtime.pubend import PubendLog, Retention, StoredCut
+from motet.runtime.pubend import PubendLog, Retention, StoredCut, StoredPredecessors
 from motet.runtime.pubend.outline import Measure, Outlined
 from tests.unit.pubend.ground import PUBEND, Time, bodies, opened, settle, shut, without_syncs
 
@@ -171,3 +171,33 @@ def test_many_small_runs_with_gaps_between_are_counted_rightly(tmp_path: Path) -
         assert before == last
         assert len(found.steps) <= -(-len(ticks) // step)
     shut(pubend)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_a_step_begins_where_a_publisher_continues_and_says_what_it_comes_behind(
+    form: str, tmp_path: Path
+) -> None:
+    with without_syncs():
+        made = opened(tmp_path, segment_bytes=1 << 20)
+        before = plain(made, 30)
+        owed, known = (("b2/0", 70), ("b3/0", 5)), (("b2/0", 60), ("b4/0", 9))
+        made.append_predecessors(StoredPredecessors(before + 10, "alice", owed))
+        made.append_predecessors(StoredPredecessors(before + 20, "bob", (), (0, 0), known))
+        last = plain(made, 20)
+        made.append_predecessors(StoredPredecessors(last + 10, "alice", owed))
+        block(made, 3, 2, PUBEND, OTHER)
+        made.roll()
+        settle(made)
+        if form == "columns":
+            assert made.seal_here() == 1
+    found = outline(made, step=15)
+    assert counts(found)[:2] == [(15, 15, 0), (30, 15, 0)]
+    assert [each.after for each in found.steps] == [
+        (),
+        (),
+        (("b2/0", 70), ("b3/0", 5), ("b4/0", 9)),
+        (),
+        owed,
+    ]
+    assert [(each.events, each.number) for each in found.steps[2:]] == [(15, 0), (5, 0), (2, 3)]
+    shut(made)

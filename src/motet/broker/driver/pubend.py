@@ -440,7 +440,7 @@ class VolatilePubend:
             elif isinstance(item, LogCut):
                 yield item.tick, record_of(StoredCut(*item))
             elif isinstance(item, LogPredecessors):
-                yield item.tick, PredecessorRecord(*item)
+                yield item.tick, PredecessorRecord(*item[:4])
 
     def acknowledged(self, tick: int) -> None:
         while self._items and _last(self._items[0]) <= tick:

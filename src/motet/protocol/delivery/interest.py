@@ -94,7 +94,7 @@ class Interests:
 
     def record_mask(self, record: Record) -> int:
         if isinstance(record, PredecessorRecord):
-            return self._interested()
+            return self._interested() if record.predecessors else 0
         mask, state = 0, self._state
         for op in ops_of(record):
             entry = state.subscriptions.entries.get(op)

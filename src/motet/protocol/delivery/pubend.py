@@ -223,7 +223,7 @@ class Unlogged:
 
     def precede(self, item: LogPredecessors, out: Output) -> None:
         self.log(item, out)
-        self._tell(_nobody(self.appended, item.tick, [], PredecessorRecord(*item)))
+        self._tell(_nobody(self.appended, item.tick, [], PredecessorRecord(*item[:4])))
 
     def block(self, block: Block, known: int, out: Output) -> None:
         """Log a cut and its events, except for the part up to `known`, which the log has."""

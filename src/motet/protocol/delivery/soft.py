@@ -121,7 +121,7 @@ class Streams(SoftRoom):
     publishing      pubend, publish, follow, precede, next_tick, done_with
     sessions        attach, detach, left, effective, objection
     links, cells    received, linked, gone, unasked
-    mobility        arrive, depart, owed_of, precede, again, repeat; arrivals, fenced
+    mobility        arrive, depart, last_of, precede, again, repeat; arrivals, fenced
     """
 
     concerns = SUBSCRIPTIONS | {
@@ -311,11 +311,11 @@ class Streams(SoftRoom):
         self._carry(effects, out, now)
         self.retirement.forget((client, epoch), out)
 
-    def owed_of(self, client: str, epoch: str) -> int:
-        """The tick of a local client's last event in our pubend, if some subscriber has not
-        acknowledged it; else 0."""
+    def last_of(self, client: str, epoch: str) -> tuple[int, bool]:
+        """The tick of a local client's last event in our pubend, or 0; and whether some subscriber
+        has not acknowledged it."""
         last = self.retirement.last_of(client, epoch)
-        return last if last > self.done_with() else 0
+        return last, last > self.done_with()
 
     def again(self, neighbour: str, pinned: Mapping[str, int], out: Output, now: float) -> None:
         """A client is behind another neighbour now; see `DeliveryMachine.again`."""
@@ -411,18 +411,26 @@ class Streams(SoftRoom):
         return True
 
     def precede(
-        self, publisher: str, predecessors: Mapping[str, int], out: Output, now: float
+        self,
+        publisher: str,
+        predecessors: Mapping[str, int],
+        trail: Mapping[str, int],
+        out: Output,
+        now: float,
     ) -> None:
         """A publisher has moved here: what it publishes from now on comes behind its earlier events
-        in other pubends, each up to a tick. To be called before its first event after each arrival,
-        and after each restart of this broker, when `begin` was called."""
-        others = tuple((p, tick) for p, tick in predecessors.items() if p != self.pubend)
-        if not others or not self.pubend:
+        in other pubends, each up to a tick. `predecessors` may still be owed; `trail` names all of
+        them, for readers of the log. To be called before its first event after each arrival, and
+        after each restart of this broker, when `begin` was called."""
+        owed = {p: tick for p, tick in predecessors.items() if p != self.pubend}
+        rest = {p: t for p, t in trail.items() if p != self.pubend and t > owed.get(p, 0)}
+        if not (owed or rest) or not self.pubend:
             return
-        above = min(max(tick for _, tick in others), int(now * TICKS_PER_S) + FARTHEST)
+        above = min(max((*owed.values(), *rest.values())), int(now * TICKS_PER_S) + FARTHEST)
         self.last_tick = max(self.next_tick(now), above + 1)
         cut = self._shared.durable.transactions.cutter.state.last_cut
-        self.unlogged.precede(LogPredecessors(self.last_tick, publisher, others, cut), out)
+        named = tuple(owed.items()), cut, tuple(rest.items())
+        self.unlogged.precede(LogPredecessors(self.last_tick, publisher, *named), out)
 
     def next_tick(self, now: float) -> int:
         """The tick of the next event or start; 0 if this broker has no pubend."""

@@ -169,7 +169,8 @@ class CutRecord(Struct, tag="cut", array_like=True, frozen=True):
 
 class PredecessorRecord(Struct, tag="after", array_like=True, frozen=True):
     """Later events of this publisher come behind those that it published elsewhere before: up to a
-    tick of each of these pubends. Nobody is given later ticks before that."""
+    tick of each of these pubends. Nobody is given later ticks before that. If it names none, it is
+    only for readers of the log (`LogPredecessors.trail`)."""
 
     tick: int
     publisher: str

@@ -117,8 +117,11 @@ class DurableMobility(DurableRoom):
                 residues[entry.id] = OpId(client, epoch, session.grant())
         travel = self.travel(client, epoch) or Travel(epoch)
         predecessors = self._still_owed(travel, client, epoch)
+        trail = dict(travel.trail)
         if fact.last and state.hosted:
             predecessors[state.hosted] = fact.last
+        if fact.logged and state.hosted:
+            trail[state.hosted] = fact.logged
         subscriptions, advertisements = self._relocation.rows(client, residues)
         handed = self._requests.hand_out(client, epoch)
         assert handed is not None
@@ -142,6 +145,7 @@ class DurableMobility(DurableRoom):
             fact.carried,
             predecessors,
             tuple(self._hand_out(client, epoch)),
+            trail,
         )
         self._requests.depart(session)
         self.state.travels.pop(client, None)
@@ -288,6 +292,7 @@ class DurableMobility(DurableRoom):
             dict(commit.levels),
             dict(commit.doubts),
             dict(commit.predecessors),
+            dict(commit.trail),
             commit.cut,
             refused=commit.refused,
             forgotten=commit.forgotten,

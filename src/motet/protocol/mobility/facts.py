@@ -27,6 +27,8 @@ class MoveDecided(Struct, tag="move", array_like=True, frozen=True):
     """The last tick of our log, if all of the client's events there have been acknowledged."""
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
+    logged: int = 0
+    """The tick of the last one in our log, acknowledged or not; 0: there is none."""
 
 
 class DrainingSet(Struct, tag="drain", array_like=True, frozen=True):

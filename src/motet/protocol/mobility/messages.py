@@ -230,6 +230,8 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     predecessors: dict[str, int] = {}
     """By pubend: the last tick of the client's publications there, if some are still owed."""
     parts: tuple[MovingPart, ...] = ()
+    trail: dict[str, int] = {}
+    """By pubend: the last tick of the client's publications there, owed or not."""
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):

@@ -551,7 +551,8 @@ class SoftMobility(SoftRoom):
         concerned = dict.fromkeys((*levels, *self._pubends_for(each.filter for each in own)))
         doubts = {p: tick for p in concerned if (tick := streams.machine.frontier(p))}
         given = clients.given(client) if session.total_order else 0
-        last = streams.owed_of(client, epoch)
+        logged, is_owed = streams.last_of(client, epoch)
+        last = logged if is_owed else 0
         fact = MoveDecided(
             client,
             epoch,
@@ -566,6 +567,7 @@ class SoftMobility(SoftRoom):
             0 if last else max(streams.last_tick, 1),
             soft.refused,
             soft.forgotten,
+            logged,
         )
         self._drop(departure, out)
         self._counts["done"] += 1
@@ -738,8 +740,8 @@ class SoftMobility(SoftRoom):
             self._hold_at_gate(client, soft.connection)
             return
         predecessors = self._durable.predecessors(client, travel.epoch)
-        if predecessors:
-            self._streams.precede(client, predecessors, out, now)
+        if predecessors or travel.trail:
+            self._streams.precede(client, predecessors, travel.trail, out, now)
         connection, queue = self._close_gate(client)
         if connection == soft.connection:
             self._replay(connection, queue, out, now)

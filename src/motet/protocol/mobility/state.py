@@ -44,6 +44,9 @@ class Travel(Struct):
     them silent."""
     predecessors: dict[str, int] = field(default_factory=dict)
     """By pubend: the last tick of the client's publications there, if some may still be owed."""
+    trail: dict[str, int] = field(default_factory=dict)
+    """By pubend: the last tick of the client's publications there, owed or not. Readers of logs
+    may be further behind than any subscriber."""
 
     cut: int = 0
     """The number of the last decision for which the former pubend has cut."""

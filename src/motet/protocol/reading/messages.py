@@ -137,6 +137,8 @@ class LogStep(Struct, array_like=True, frozen=True):
     tx: str = ""
     pubends: tuple[str, ...] = ()
     """All pubends with events of the transaction."""
+    after: tuple[tuple[str, int], ...] = ()
+    """Publishers have moved here: the step comes behind other pubends, each up to a tick."""
 
 
 @frame(soft=True)

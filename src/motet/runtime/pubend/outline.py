@@ -15,7 +15,16 @@ from msgspec import Struct
 from motet.protocol.reading.messages import REST, LogStep
 from motet.runtime.pubend.columns import BlockReader, Index, Runs, blocks_between
 from motet.runtime.pubend.reading import Lost, StreamReading
-from motet.runtime.pubend.records import CUT, DECODERS, RUN, EventRun, StoredCut, Ticked
+from motet.runtime.pubend.records import (
+    CUT,
+    DECODERS,
+    PREDECESSORS,
+    RUN,
+    EventRun,
+    StoredCut,
+    StoredPredecessors,
+    Ticked,
+)
 from motet.runtime.pubend.state import Part, SealedPart
 
 
@@ -37,6 +46,8 @@ class OutlineEntry(NamedTuple):
     is_block: bool = False
     """It has events of a transaction."""
     cut: StoredCut | None = None
+    after: tuple[tuple[str, int], ...] = ()
+    """Later entries come behind these pubends, each up to a tick."""
 
     @property
     def is_solid(self) -> bool:
@@ -49,7 +60,13 @@ def entry_of(record: Ticked) -> OutlineEntry:
         first, last = record.first_tick, record.last_tick
         return OutlineEntry(first, last, record.count, record.size_bytes, not record.epoch)
     cut = record if isinstance(record, StoredCut) else None
-    return OutlineEntry(record.tick, record.tick, 0, 0, cut=cut)
+    after = named_by(record) if isinstance(record, StoredPredecessors) else ()
+    return OutlineEntry(record.tick, record.tick, 0, 0, cut=cut, after=after)
+
+
+def named_by(record: StoredPredecessors) -> tuple[tuple[str, int], ...]:
+    """Every pubend that a reader must have read first."""
+    return (*record.predecessors, *record.trail)
 
 
 def sealed_entries(
@@ -85,9 +102,9 @@ def _block_entries(
     reader: BlockReader, index: Index, since: int, upto: int
 ) -> Iterator[OutlineEntry]:
     runs = reader.runs
-    cuts = [(at, runs.first_rows[at]) for at, kind in enumerate(runs.kinds) if kind == CUT]
-    pieces = [(at, row, row + 1) for at, row in cuts]
-    bodies = dict(zip((at for at, _ in cuts), reader.gather(pieces), strict=True)) if cuts else {}
+    wanted = [at for at, kind in enumerate(runs.kinds) if kind in (CUT, PREDECESSORS)]
+    pieces = [(at, runs.first_rows[at], runs.first_rows[at] + 1) for at in wanted]
+    bodies = dict(zip(wanted, reader.gather(pieces), strict=True)) if wanted else {}
     spans = zip(pairwise(runs.first_rows), pairwise(runs.first_bytes), strict=True)
     for at, ((row, end_row), (begin, end)) in enumerate(spans):
         first, count, size = runs.first_ticks[at], end_row - row, end - begin
@@ -97,8 +114,10 @@ def _block_entries(
         if first > upto:
             return
         if runs.kinds[at] != RUN:
-            cut: StoredCut | None = DECODERS[CUT](bodies[at]) if at in bodies else None  # type: ignore[assignment]
-            yield OutlineEntry(first, first, 0, 0, cut=cut)
+            if at in bodies:
+                yield entry_of(DECODERS[runs.kinds[at]](bodies[at]))  # type: ignore[arg-type]
+            else:
+                yield OutlineEntry(first, first, 0, 0)
             continue
         kept_first, kept_last = max(first, since), min(last, upto)
         kept = kept_last - kept_first + 1
@@ -189,6 +208,8 @@ class Steps:
         self._block_events = self._block_bytes = 0
         self._is_cut_off = False
         """Some entries were not taken."""
+        self._after: dict[str, int] = {}
+        """Of the current step."""
 
     @property
     def is_full(self) -> bool:
@@ -219,6 +240,11 @@ class Steps:
         elif entry.events and not entry.is_solid:
             self._count(entry.upto, entry.events, entry.size_bytes)
             self._look()
+        elif entry.after:
+            self._step_before(entry.first_tick)
+            for pubend, tick in entry.after:
+                self._after[pubend] = max(tick, self._after.get(pubend, 0))
+            self._passed = entry.upto
         else:
             self._run(entry)
 
@@ -269,9 +295,11 @@ class Steps:
         self, upto: int, number: int = 0, tx: str = "", pubends: tuple[str, ...] = ()
     ) -> None:
         if upto > self._closed:
-            self.steps.append(LogStep(upto, self._events, self._bytes, number, tx, pubends))
+            after = tuple(self._after.items())
+            self.steps.append(LogStep(upto, self._events, self._bytes, number, tx, pubends, after))
             self._closed = self._passed = upto
             self._events = self._bytes = 0
+            self._after = {}
 
     def outlined(self, upto: int) -> Outlined:
         """Finish: all up to this tick was taken, or follows an entry that cannot be taken."""

@@ -110,12 +110,15 @@ class StoredCut(Struct, array_like=True, frozen=True):
 
 class StoredPredecessors(Struct, array_like=True, frozen=True):
     """Earlier events of a publisher are in other pubends, each up to a tick. `cut` is the number of
-    a decision and a tick of ours: all decisions up to the number had cut here by then."""
+    a decision and a tick of ours: all decisions up to the number had cut here by then. `trail` has
+    further pubends, whose events every subscriber had acknowledged: readers of logs may not have
+    them yet."""
 
     tick: int
     publisher: str
     predecessors: tuple[tuple[str, int], ...]
     cut: tuple[int, int] = (0, 0)
+    trail: tuple[tuple[str, int], ...] = ()
 
 
 class Cursor(Struct, array_like=True, frozen=True, gc=False):
