@@ -72,13 +72,16 @@ class Traffic:
 def traffic(desk: Desk) -> Iterator[Traffic]:
     made = Traffic(desk)
     yield made
-    assert made.others > TURNS
+    assert made.others > 0
 
 
-def test_no_batch_swaps_the_events_of_a_publisher_that_moves(desk: Desk, traffic: Traffic) -> None:
-    """Given a stream that is read long after the moves, when nobody is owed anything any more,
-    in batches of any size."""
+def test_no_batch_swaps_the_events_of_a_publisher_that_moves(
+    desk: Desk, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a stream that is read long after the moves, when nobody is owed anything any more, in
+    batches of any size, and in steps that are as large."""
     traffic.go()
+    monkeypatch.setattr("motet.spark.planner.LEAST_STEPS", 1)
     for most in (7, 50, 1000):
         said = {"filter": desk.filter, "maxEventsPerTrigger": most}
         batches = [[n - desk.base for n in each] for each in direct_batches(desk.urls, **said)]
