@@ -10,7 +10,7 @@ import pytest
 
 from motet.testing.scenario import replay
 
-FILES = sorted(Path(__file__).parent.glob("*.txt"))
+FILES = sorted(Path(__file__).parent.rglob("*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
