@@ -732,6 +732,7 @@ async def test_the_status_joins_the_core_s_and_the_driver_s() -> None:
         assert state["process"]["engine"] in ("native", "python")
         assert state["traffic"]["events_in"] == 3
         assert state["traffic"]["frames_in"] == 3
+        assert state["sent"] == {}
         assert state["connections_total"] == 1
         assert state["connections"][0]["name"] == "c"
 

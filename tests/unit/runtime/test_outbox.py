@@ -14,8 +14,9 @@ from motet.protocol.contract import Fact
 from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import Span
 from motet.protocol.frames import Frame
-from motet.protocol.link.messages import Publications
+from motet.protocol.link.messages import Control, Publications
 from motet.protocol.publication import Publication
+from motet.protocol.routing.messages import ClientGone
 from motet.protocol.session.messages import Deliver, Delivery, Done
 from motet.runtime.codec import decode
 from motet.runtime.transport import Connection
@@ -113,6 +114,17 @@ def test_events_are_counted_however_they_are_delivered() -> None:
         outbox.put(frame, 0, 0)
     outbox.flush()
     assert traffic.events_out == 2 + 2 + 2 + 1 + 1
+
+
+def test_frames_and_control_messages_are_counted_by_kind() -> None:
+    sink, traffic = Sink(), TrafficCounters()
+    outbox = Outbox(cast(Connection, sink), BOUND_BYTES, traffic)
+    gone = ClientGone("c", "B1-1")
+    for frame in (Control(1, (gone, gone)), Done(1), Control(3, (gone,)), forwarded(1, 1)):
+        outbox.put(frame, 0, 0)
+    outbox.flush()
+    counted = {"Control": 2, "ClientGone": 3, "Done": 1, "Publications": 1}
+    assert traffic.by_kind() == counted
 
 
 async def test_a_durable_group_touches_only_waiting_connections() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -55,10 +55,12 @@ this keeps the output of a step well below the limit of a frame."""
 class TrafficCounters:
     """Counters that only grow; `sample` is called periodically."""
 
-    __slots__ = ("_samples", "events_in", "events_out", "frames_in", "frames_out")
+    __slots__ = ("_samples", "events_in", "events_out", "frames_in", "frames_out", "sent")
 
     def __init__(self) -> None:
         self.frames_in = self.frames_out = self.events_in = self.events_out = 0
+        self.sent: defaultdict[type, int] = defaultdict(int)
+        """By kind: frames, and the messages in control frames."""
         self._samples: deque[tuple[float, tuple[int, ...]]] = deque(maxlen=RATE_SAMPLES)
 
     def totals(self) -> dict[str, int]:
@@ -68,6 +70,9 @@ class TrafficCounters:
             "events_in": self.events_in,
             "events_out": self.events_out,
         }
+
+    def by_kind(self) -> dict[str, int]:
+        return {kind.__name__: count for kind, count in self.sent.items()}
 
     def sample(self, now: float) -> None:
         self._samples.append((now, tuple(self.totals().values())))
@@ -309,12 +314,17 @@ class Outbox:
 
     def _encode(self, frames: list[Frame], bodies: list[bytes]) -> None:
         full = self._connection.backlog_bytes > self._bound_bytes
+        sent = self._traffic.sent
         for frame in frames:
             kind = type(frame)
+            sent[kind] += 1
             if kind is Deliver or kind is Publications:
                 self._encode_events(frame, bodies, full)
             else:
                 body = encode(frame)
+                if type(frame) is Control:
+                    for message in frame.messages:
+                        sent[type(message)] += 1
                 events = TRAITS[kind].events
                 if events is not None:
                     self._traffic.events_out += len(events(frame))

@@ -634,6 +634,7 @@ class BrokerDriver:
             "journal": self._journal.describe(),
             "pubend": {} if self._pubend is None else self._pubend.describe(),
             "traffic": self.traffic.totals() | self.traffic.rates(now),
+            "sent": self.traffic.by_kind(),
             "dropped_events": self._dropped_before
             + sum(contact.outbox.dropped for contact in self.contacts.values()),
             "connections": listed,
