@@ -27,6 +27,7 @@ from motet.protocol.routing.messages import (
     Echo,
     MovingRow,
     MovingStarts,
+    Started,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -121,6 +122,23 @@ def test_starts_are_known_where_a_session_arrives() -> None:
 
 
 # ── publications ─────────────────────────────────────────────────────────────────────────
+
+
+def test_starts_of_the_log_at_the_target_need_no_news() -> None:
+    """Its news of them is on the way to the former broker, and comes back late."""
+    here = Place("C")
+    here.connect("zoe")
+    here.advertise("zoe")
+    wish = OpId(ALICE, EPOCH, 1)
+    here.control("B", ClientHere(ALICE, EPOCH), Subscribe(wish, WIDE))
+    (started,) = here.sent("B", Started)
+    awaited = MovingStarts(awaited=((wish, (("C.1", started.tick - 1), ("B.1", 7))),))
+    here.control("B", replace(departed(), starts=awaited))
+    routing = here.core.durable.routing
+    assert routing.starts.known[wish] == {"C.1": started.tick}
+    assert routing.joins.awaited[wish] == {"B.1": 7}
+    here.control("B", started)
+    assert routing.starts.known[wish] == {"C.1": started.tick}
 
 
 def test_publications_that_are_in_other_logs_are_not_taken_again() -> None:

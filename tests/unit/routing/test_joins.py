@@ -93,6 +93,17 @@ def test_a_start_is_not_awaited_after_the_last_advertisement_has_ended() -> None
     assert broker.routing.joins.awaited == {}
 
 
+def test_a_start_of_our_own_log_that_was_asked_for_elsewhere_counts() -> None:
+    broker = Broker()
+    broker.tell(Subscribe(WISH, SPACE, above=100), BOB)
+    broker.routing.joins.awaited[WISH] = {"M.1": 100}  # bob has moved here
+    assert not broker.tell(Started(WISH, "M.1", 100), LEFT).of(StartKnown)
+    effects = broker.tell(Started(WISH, "M.1", 101), LEFT)
+    assert effects.of(StartKnown) == [StartKnown(WISH, "M.1", 101)]
+    assert [each.client for each in effects.of(StartsAwaited)] == ["bob"]
+    assert broker.routing.joins.awaited == {WISH: {}}
+
+
 def test_a_start_stays_awaited_while_an_intermediate_broker_has_lost_its_advertisement() -> None:
     broker = Broker()
     broker.tell(Advertise(OFFER, SPACE), RIGHT)

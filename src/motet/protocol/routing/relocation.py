@@ -203,6 +203,16 @@ class Relocation:
         starts.severed.update((op, dict.fromkeys(names)) for op, names in moving.severed)
         self._routing.joins.awaited.update(_dicts(moving.awaited))
 
+    def know_own_starts(self, subscriptions: Iterable[MovingRow]) -> None:
+        """Our own pubend has started subscriptions that have arrived: the news is on its way to
+        their former broker, and may come back late. Requests for such starts came ahead of them."""
+        state, starts, awaited = self._state, self._routing.starts, self._routing.joins.awaited
+        for row in subscriptions:
+            awaited.get(row.id, {}).pop(state.hosted, None)
+            entry = state.subscriptions.get(row.id)
+            if entry is not None and entry.start:
+                starts.know_own(entry)
+
     def probe(self, moving: Relocated) -> OpId | None:
         """Ask the neighbours from which somebody wants the client's events. When they have echoed,
         all clients in total order that want them have asked for their starts."""

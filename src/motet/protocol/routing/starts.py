@@ -105,6 +105,10 @@ class Starts:
             self._untie(op, pubend)
         return True
 
+    def know_own(self, entry: Entry) -> None:
+        """A subscription that our own pubend has started is now one of a local client."""
+        self._know_start(entry.id, self._tables.hosted, entry.start, False)
+
     def _is_superseded(
         self, op: OpId, pubend: str, tick: int, tentative: bool, waits: bool
     ) -> bool:
@@ -432,15 +436,18 @@ class Joins:
         )
 
     def started(self, message: Started, source: Hop) -> None:
-        """For a local client in total order, only the requested start counts."""
+        """For a local client in total order, only the requested start counts; and one of our own
+        pubend, unless it was requested from another broker, before the client came here."""
         del source
         tables = self._tables
         entry = tables.subscriptions.get(message.op)
-        if entry is None or not self.merges(entry) or message.pubend == tables.hosted:
-            self._starts.started(message)
-            return
         awaited = self.awaited.get(message.op, {})
-        if awaited.get(message.pubend, message.tick) < message.tick:
+        if entry is None or not self.merges(entry):
+            self._starts.started(message)
+        elif message.pubend not in awaited:
+            if message.pubend == tables.hosted:
+                self._starts.started(message)
+        elif awaited[message.pubend] < message.tick:
             del awaited[message.pubend]
             self._out.changes.append(StartsAwaited(message.op.client))
             self._starts.started(message)
