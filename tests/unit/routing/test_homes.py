@@ -22,8 +22,11 @@ ANN = ("ann", "B-1.7")
 SPACE = Filter.parse("x > 0")
 
 
-def advertised(routing: Routing, number: int) -> str:
+def advertised(routing: Routing, number: int, told: str = "") -> str:
+    """Its home; the neighbour may have `told` it before."""
     op = OpId(*ANN, number)
+    if told:
+        routing.apply(Rehome(op, told), Hop.broker("B"))
     routing.apply(Advertise(op, SPACE), Hop.broker("B"))
     entry = routing.state.advertisements.get(op)
     assert entry is not None
@@ -46,10 +49,20 @@ def test_a_session_lives_where_it_is_announced_until_it_moves() -> None:
     assert clients.home("ann") == clients.home_of(*ANN) == advertised(routing, 1) == "B"
     assert clients.moved() == {}
     move(routing)
-    assert clients.home("ann") == clients.home_of(*ANN) == advertised(routing, 2) == "C"
+    assert clients.home("ann") == clients.home_of(*ANN) == advertised(routing, 2, "C") == "C"
     assert [entry.home for entry in routing.state.advertisements] == ["C", "C"]
     routing.apply(ClientGone(*ANN), Hop.broker("B"))
     assert clients.home("ann") is None
+
+
+def test_a_home_that_is_not_told_is_where_the_session_was_announced() -> None:
+    """Ann may have moved on without an advertisement; nobody off her path hears of that."""
+    routing = Routing("A-1", ["B"], Marks())
+    routing.apply(ClientHere(*ANN), Hop.broker("B"))
+    advertised(routing, 1)
+    move(routing)
+    assert advertised(routing, 2) == "B"
+    assert advertised(routing, 3, "D") == "D"
 
 
 def test_a_client_in_total_order_waits_for_the_log_at_the_new_home() -> None:
@@ -58,7 +71,7 @@ def test_a_client_in_total_order_waits_for_the_log_at_the_new_home() -> None:
         routing.apply(PubendHere(pubend), Hop.broker("B"))
     routing.apply(ClientHere(*ANN), Hop.broker("B"))
     move(routing)
-    advertised(routing, 1)
+    advertised(routing, 1, "C")
     wish = routing.state.subscriptions.add(OpId("bob", "A-1.1", 1), SPACE, Hop.client("bob"))
     (advertisement,) = routing.state.advertisements
     routing.joins.attract(wish, advertisement)

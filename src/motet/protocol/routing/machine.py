@@ -265,10 +265,8 @@ class Routing:
             if message.id in state.advertisements:
                 self.ignored += 1
                 return
-            home = state.told_homes.pop(message.id, "")
-            home = home or state.clients.home_of(message.id.client, message.id.epoch)
             told = (message.id, message.filter, source, message.tx)
-            entry = state.advertisements.add(*told, home=home)
+            entry = state.advertisements.add(*told, home=self._home(message.id, source))
             self.marks.watch(entry)
             if source.is_broker:
                 self.attract(entry)
@@ -281,6 +279,14 @@ class Routing:
             elif message.echo:
                 self._out.send(neighbour, message)
         self.obligations.expect(message, "advertise", source, others, probe=message.probe)
+
+    def _home(self, op: OpId, source: Hop) -> str:
+        """Where the events of a new advertisement are. Its sender has told us if not at the broker
+        that announced the session; what we know of the client may be older than its last move."""
+        told = self.state.told_homes.pop(op, "")
+        if told or source.is_broker:
+            return told or announced_home(op.epoch)
+        return self.state.clients.home_of(op.client, op.epoch)
 
     def _announce(self, entry: Entry, neighbour: str, *, echo: bool) -> None:
         """Tell a neighbour of an advertisement, unless one that it knows covers it."""
