@@ -329,7 +329,8 @@ class SimulatedBroker(SimulatedProcess):
     def step(self, given: Input) -> None:
         core, cluster = self.core, self.cluster
         assert core is not None
-        busy = 1 + len(cluster.cells.mates) + 2 * bool(cluster.plan.deal_s)
+        plan = cluster.plan
+        busy = 1 + len(cluster.cells.mates) + 2 * bool(plan.deal_s) + bool(plan.move_s)
         if cluster.trace.steps > MOST_STEPS * busy:
             cluster.runaway()
         cluster.broker_steps += 1

@@ -25,9 +25,10 @@ from motet.client.history import Recorder
 from motet.client.session.state import Missed
 from motet.model import OpId
 from motet.protocol.frames import Frame
-from motet.protocol.link.messages import Control
+from motet.protocol.link.messages import Control, ControlMessage
+from motet.protocol.mobility.messages import MoveCommit
 from motet.protocol.publication import Publication
-from motet.protocol.routing.messages import Unadvertise, Unsubscribe
+from motet.protocol.routing.messages import Rehome, Unadvertise, Unsubscribe
 from motet.protocol.session.durable import NOWHERE
 from motet.protocol.session.messages import Decided, ExecuteRequest, Welcome
 from motet.protocol.transactions.messages import op_of
@@ -295,10 +296,20 @@ def voided(history: History, durable: Durable, starts: dict[OpId, int]) -> None:
             history.starts.pop((op, routing.hosted), None)
 
 
+def _withdraws(message: ControlMessage) -> bool:
+    """Does an advertisement leave a log, and nothing of it remain there?"""
+    if isinstance(message, MoveCommit):
+        return any(row.residue is None for row in message.advertisements)
+    if isinstance(message, Rehome):
+        return bool(message.former) and message.residue is None
+    return isinstance(message, Unadvertise)
+
+
 def withdrawn(history: History, durable: Durable, control: Control) -> None:
-    """A broker learns that an advertisement was removed: clients that wanted the past of it are
-    told that it is lost, perhaps only after they have removed the subscription."""
-    if not any(isinstance(message, Unadvertise) for message in control.messages):
+    """A broker learns that an advertisement was removed, or has moved to another log: clients that
+    wanted the past of it are told that it is lost, perhaps only after they have removed the
+    subscription."""
+    if not any(map(_withdraws, control.messages)):
         return
     lapsed_upto, known = durable.routing.starts.lapsed_upto, history.withdrawn_upto
     for session in durable.sessions:

@@ -42,10 +42,10 @@ class Stream:
             setattr(event, name, value)
         return event
 
-    def deliver(self, event: EventRecord, tick: int | None = None) -> None:
+    def deliver(self, event: EventRecord, tick: int | None = None, pubend: str = PUBEND) -> None:
         tick = event.tick if tick is None else tick
         self.history.deliveries.append(
-            DeliveryRecord(9.0, self.buyer.instance, 1, self.wish, event, "seller", PUBEND, tick)
+            DeliveryRecord(9.0, self.buyer.instance, 1, self.wish, event, "seller", pubend, tick)
         )
 
     def lose(self, first: int, last: int) -> None:
@@ -244,6 +244,36 @@ def test_events_of_all_publishers_are_ordered_by_tick(stream: Stream) -> None:
     stream.deliver(second)
     (found,) = order.check(stream.history).violations
     assert "tick 4 of A.1, was delivered after tick 4" in found
+
+
+def test_an_event_may_come_late_from_another_log_only_for_a_reason(stream: Stream) -> None:
+    moved = {"pubend": "B.1"}
+    first, second = stream.publish(3), stream.publish(9, **moved)
+    stream.deliver(second, pubend="B.1")
+    stream.deliver(first)
+    (found,) = order.check(stream.history).violations
+    assert "was delivered after event 1" in found
+    # it is older than the subscription, which reaches back
+    stream.history.first_starts[stream.wish.id, PUBEND] = 3
+    assert order.check(stream.history).violations
+    stream.wish.since = {"": 0}
+    assert not order.check(stream.history).violations
+    stream.history.first_starts[stream.wish.id, PUBEND] = 2
+    assert order.check(stream.history).violations
+    # the other log has lost something before the later event
+    stream.history.losses.append(LossRecord(stream.buyer.instance, "B.1", 1, 9))
+    assert order.check(stream.history).violations
+    stream.history.losses.append(LossRecord(stream.buyer.instance, "B.1", 1, 8))
+    assert not order.check(stream.history).violations
+
+
+def test_past_events_of_one_log_have_an_order(stream: Stream) -> None:
+    first, second = stream.publish(3), stream.publish(4)
+    stream.wish.since = {"": 0}
+    stream.history.first_starts[stream.wish.id, PUBEND] = 5
+    stream.deliver(second)
+    stream.deliver(first)
+    assert len(order.check(stream.history).violations) == 2
 
 
 def test_a_tick_holds_one_event(stream: Stream) -> None:

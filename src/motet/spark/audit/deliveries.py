@@ -551,7 +551,10 @@ def publishers(history: RecordedHistory, catalogue: DataFrame, twins: DataFrame)
 
     If one log has all of a session's events, in that order, then delivery in tick order implies
     delivery in publishing order. What remains to be examined are best-effort events, and sessions
-    with events in several logs or in another order."""
+    with events in several logs or in another order.
+
+    Past events that a subscription asks for may come after later ones from another log; so may any
+    events, if that log has lost what it noted about them, and the client was told so."""
     session = ["run", "client", "epoch"]
     made = catalogue.where("tx = '' and position is not null").withColumn(
         "session", F.xxhash64(*session)
@@ -587,9 +590,16 @@ def publishers(history: RecordedHistory, catalogue: DataFrame, twins: DataFrame)
         "not is_sure or tick = 0 or (came_pubend = pubend and came_tick = tick)"
     )
     order = Window.partitionBy(*SEAT, "client", "epoch", "is_sure").orderBy("nth")
-    wrong = seen.withColumn("before", F.lag(F.struct("position", "number")).over(order)).where(
-        "before.position > position"
+    before = F.lag(F.struct("position", "number", "came_pubend", "came_tick")).over(order)
+    wrong = seen.withColumn("before", before).where("before.position > position")
+    began = history.starts.selectExpr("run", "op", "pubend came_pubend", "first")
+    past = wrong.join(began, ["run", "op", "came_pubend"]).where("came_tick <= first")
+    lost = history["losses"].selectExpr("run", "process", "pubend whose", "last upto")
+    unknown = wrong.join(lost, ["run", "process"]).where(
+        "whose = before.came_pubend and whose <> came_pubend and upto < before.came_tick"
     )
+    for excused in (past, unknown):
+        wrong = wrong.join(excused.select(*SEAT, "nth").distinct(), [*SEAT, "nth"], "left_anti")
     return [
         violations(wrong, "order", "publisher order", "%s was delivered after %s to %s",
                    "concat(client, ' #', number)", "concat(client, ' #', before.number)", "op"),

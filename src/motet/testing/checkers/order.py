@@ -1,11 +1,16 @@
 """Every subscription gets the events of one publisher's session in the order of publishing. Sure
 and best-effort events are ordered separately, because the latter wait for no log. Events of one log
 come in the order of their ticks, and a tick has the same event for every client. The order of
-events of transactions is checked by `transaction_order`."""
+events of transactions is checked by `transaction_order`.
+
+Past events that a subscription asks for come in the order of their log. Logs are read beside each
+other, and some only when a later advertisement starts the subscription there. So if a publisher has
+moved, such an event may come after later ones from another log. The same holds if the log of the
+later ones has lost, and the client was told so, what it noted about the earlier ones."""
 
 from __future__ import annotations
 
-from motet.audit.records import EventRecord
+from motet.audit.records import DeliveryRecord, EventRecord
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import History
 
@@ -20,14 +25,44 @@ def check(history: History) -> CheckResult:
         whose = (event.client, event.session.epoch, event.sure)
         key = (delivery.instance, delivery.handle, *whose)
         before = last.get(key)
-        if before is not None and not verdict.holds(before.position <= event.position):
+        if before is not None and not verdict.holds(
+            before.position <= event.position or _is_unordered(history, delivery, before)
+        ):
             verdict.violated(
                 f"{event} was delivered after {before} at {delivery.at:.4f} s to "
                 f"{delivery.operation}"
             )
-        last[key] = event
+        if before is None or before.position < event.position:
+            last[key] = event
     _check_ticks(history, verdict)
     return verdict
+
+
+def _is_unordered(history: History, delivery: DeliveryRecord, before: EventRecord) -> bool:
+    """May an event come after a later one, because that one is in another log?"""
+    if not delivery.tick or delivery.pubend == before.pubend:
+        return False
+    return _is_past(history, delivery) or _is_lost_before(history, delivery, before)
+
+
+def _is_past(history: History, delivery: DeliveryRecord) -> bool:
+    """Is the event older than the first start of the subscription in its log?"""
+    operation = delivery.operation
+    if operation is None or not operation.since:
+        return False
+    start = history.first_starts.get((operation.id, delivery.pubend))
+    return start is not None and delivery.tick <= start
+
+
+def _is_lost_before(history: History, delivery: DeliveryRecord, event: EventRecord) -> bool:
+    """Was the receiver told that its log has lost something before this event?"""
+    operation = delivery.operation
+    return operation is not None and any(
+        loss.instance == operation.session.instance
+        and loss.pubend == event.pubend
+        and loss.last < event.tick
+        for loss in history.losses
+    )
 
 
 def _check_ticks(history: History, verdict: CheckResult) -> None:
