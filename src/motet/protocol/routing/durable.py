@@ -151,7 +151,9 @@ class DurableRouting(DurableRoom):
         else:
             what, table = "subscription", state.subscriptions
             message = Unsubscribe(target, waiting)
-        if target not in table or target in state.retired:
+        entry = table.get(target)
+        if entry is None or entry.source != Hop.client(op.client):
+            # Retired ones stay, and those of a client that has moved are at its former broker.
             return Objection(
                 "NoSuchOperation",
                 f"{what} {request.target} of {op.client} is not in force: "
