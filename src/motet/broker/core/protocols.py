@@ -112,7 +112,12 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
         (
             DurableMobility,
             lambda d: DurableMobility(
-                d, d.config.name, d.routing, d.sessions, d.room(DurableSessions)
+                d,
+                d.config.name,
+                d.routing,
+                d.sessions,
+                d.room(DurableSessions),
+                d.transactions.decisions,
             ),
         ),
         (

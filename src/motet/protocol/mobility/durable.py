@@ -39,6 +39,7 @@ from motet.protocol.routing.relocation import Relocated, Relocation
 from motet.protocol.routing.starts import FARTHEST
 from motet.protocol.session.durable import DurableSessions
 from motet.protocol.session.machine import Sessions
+from motet.protocol.transactions.decisions import Decisions
 
 FENCED = Hop("fenced", "")
 """The source of rows that arrive with a session whose client has a newer one; they end at once."""
@@ -48,13 +49,20 @@ class DurableMobility(DurableRoom):
     name = "mobility"
 
     def __init__(
-        self, bus: Bus, name: str, routing: Routing, sessions: Sessions, requests: DurableSessions
+        self,
+        bus: Bus,
+        name: str,
+        routing: Routing,
+        sessions: Sessions,
+        requests: DurableSessions,
+        decisions: Decisions,
     ) -> None:
         self._bus = bus
         self._broker = name
         self._routing = routing
         self._sessions = sessions
         self._requests = requests
+        self._decisions = decisions
         self._relocation = Relocation(routing)
         self.state = MobilityState()
         self.pins = Pins()
@@ -146,6 +154,7 @@ class DurableMobility(DurableRoom):
             predecessors,
             tuple(self._hand_out(client, epoch)),
             trail,
+            fact.unsettled,
         )
         self._requests.depart(session)
         self.state.travels.pop(client, None)
@@ -198,7 +207,10 @@ class DurableMobility(DurableRoom):
             self._routing.ignored += 1
             return
         heard = {p: t for p, t in self._bus.heard.items() if self._concerns(commit, p)}
-        commit = replace(commit, doubts=_highest(commit.doubts, heard))
+        unsettled = commit.unsettled
+        if self._decisions.state.heard >= unsettled > 0:
+            unsettled = self._decisions.unsettled(unsettled)
+        commit = replace(commit, doubts=_highest(commit.doubts, heard), unsettled=unsettled)
         if onward:
             self._pass_on(commit, source, Hop.broker(onward))
         else:
@@ -294,6 +306,7 @@ class DurableMobility(DurableRoom):
             dict(commit.predecessors),
             dict(commit.trail),
             commit.cut,
+            commit.unsettled,
             refused=commit.refused,
             forgotten=commit.forgotten,
         )
@@ -321,9 +334,20 @@ class DurableMobility(DurableRoom):
     # ── neighbours ───────────────────────────────────────────────────────────────────────
 
     def _forget(self, forgotten: NeighbourForgotten) -> None:
-        """The link restarts from scratch; so does the numbering of its control messages."""
-        self.state.fenced.pop(forgotten.neighbour, None)
-        self.state.swept.pop(forgotten.neighbour, None)
+        """The link restarts from scratch; so does the numbering of its control messages. Sessions on
+        their way to this neighbour are behind it, or lost: if it has them, it announces them again,
+        and acknowledges nothing that they need."""
+        neighbour = forgotten.neighbour
+        self.state.fenced.pop(neighbour, None)
+        self.state.swept.pop(neighbour, None)
+        for key, transit in list(self.state.transits.items()):
+            if transit.suc != neighbour:
+                continue
+            del self.state.transits[key]
+            self.pins.renew(self.state.transits.values())
+            self._bus.emit(PathPassed(neighbour, pinned_by(transit.commit)))
+            if transit.pre:
+                self._report(transit.commit, transit.pre, ())
 
 
 def _relocated(commit: MoveCommit) -> Relocated:

@@ -232,6 +232,9 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     parts: tuple[MovingPart, ...] = ()
     trail: dict[str, int] = {}
     """By pubend: the last tick of the client's publications there, owed or not."""
+    unsettled: int = 0
+    """The last decision up to `cut` that the target's broker may not have heard of; the others are
+    in effect everywhere."""
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):

@@ -553,6 +553,7 @@ class SoftMobility(SoftRoom):
         given = clients.given(client) if session.total_order else 0
         logged, is_owed = streams.last_of(client, epoch)
         last = logged if is_owed else 0
+        cut, _ = durable.transactions.cutter.state.last_cut
         fact = MoveDecided(
             client,
             epoch,
@@ -561,13 +562,14 @@ class SoftMobility(SoftRoom):
             levels,
             doubts,
             max(streams.last_tick, given),
-            durable.transactions.cutter.state.last_cut[0],
+            cut,
             soft.published,
             last,
             0 if last else max(streams.last_tick, 1),
             soft.refused,
             soft.forgotten,
             logged,
+            durable.transactions.decisions.unsettled(cut),
         )
         self._drop(departure, out)
         self._counts["done"] += 1
@@ -776,7 +778,7 @@ class SoftMobility(SoftRoom):
         if travel.probe is not None and travel.probe in durable.routing.state.waits:
             return False
         transactions = durable.transactions
-        if transactions.decisions.state.number < travel.cut:
+        if transactions.decisions.state.heard < travel.unsettled:
             return False
         touched = transactions.cutter.state.touched.values()
         return all(each.decide.number > travel.cut for each in touched)

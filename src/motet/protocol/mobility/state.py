@@ -50,6 +50,8 @@ class Travel(Struct):
 
     cut: int = 0
     """The number of the last decision for which the former pubend has cut."""
+    unsettled: int = 0
+    """See `MoveCommit`."""
     probe: OpId | None = None
     """When it is echoed, all clients in total order have asked for their starts."""
     refused: tuple[Refusal, ...] = ()
