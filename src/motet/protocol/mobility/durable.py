@@ -117,6 +117,7 @@ class DurableMobility(DurableRoom):
         session = self._sessions.current(client, epoch)
         assert session is not None
         assert path[0] == self._broker
+        self._routing.starts.advance(fact.tick + 1)  # our pubend may start what leaves now
         before, after = Hop.client(client), Hop.broker(path[1])
         state = self._routing.state
         residues: dict[OpId, OpId] = {}
