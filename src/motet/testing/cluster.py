@@ -245,6 +245,8 @@ class Cluster:
         client.connect()
         if client.process is not None:
             client.process.begin()
+        else:  # its application reads from the beginning
+            client.machine.ready()
         return client
 
     def _homes(self) -> Sequence[str]:
