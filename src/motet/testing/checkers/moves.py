@@ -3,7 +3,8 @@ same epoch; a refused one has changed nothing, and had a reason. At rest no brok
 a move: no pin, doubt, transit or residue.
 
 Reasons for a refusal: an unknown broker, a short timeout, transactions, an operator's order for the
-same client, or trouble at the client or between the two brokers. An epoch may change if the client
+same client, an unadvertisement of the client that waits for slow subscribers, or trouble at the
+client or between the two brokers. An epoch may change if the client
 had trouble, or did not wait for its session. Clients that were killed, or have left, may be without
 an answer.
 """
@@ -83,6 +84,18 @@ def _is_ordered(history: History, move: MoveRecord) -> bool:
     return any(o.client == move.client and since <= o.at <= until for o in history.orders)
 
 
+def _unadvertises(history: History, move: MoveRecord) -> bool:
+    """Does the client end an advertisement meanwhile? That takes until all subscribers, also slow
+    and absent ones, have acknowledged its events, and a move waits for open requests."""
+    sessions = (s for s in history.sessions if (s.client, s.epoch) == (move.client, move.before[1]))
+    return any(
+        operation.kind == "unadvertise"
+        and operation.requested_at <= move.answered_at <= operation.answered_at + SHORT_S
+        for session in sessions
+        for operation in session.operations.values()
+    )
+
+
 def _has_reason(history: History, move: MoveRecord) -> bool:
     former, since, until = move.before[0], move.at - SHORT_S, move.answered_at
     if move.to not in history.tree.brokers or former is None or move.timeout_s <= SHORT_S:
@@ -90,6 +103,8 @@ def _has_reason(history: History, move: MoveRecord) -> bool:
     if history.root and history.deals:
         return True
     if _is_ordered(history, move) or history.disturbed[move.instance].meets(since, until):
+        return True
+    if _unadvertises(history, move):
         return True
     path = history.tree.path(former, move.to)
     edges = history.tree.edges_between(former, move.to)
