@@ -106,7 +106,10 @@ class SoftSessions(SoftRoom):
             if soft is not None and soft.connection:
                 out.deliver.append((soft.connection, notified.told))
         for fenced in changes.get(SessionFenced, ()):
-            connection = clients[fenced.client].connection
+            soft = clients.get(fenced.client)
+            if soft is None:
+                continue  # it had arrived with a move in the same fact
+            connection = soft.connection
             if connection:
                 out.close.append(self._fencing(connection, fenced.client, fenced.newer))
                 self._shared.unbind(connection)

@@ -74,8 +74,11 @@ def _check_refused(history: History, move: MoveRecord, verdict: CheckResult) -> 
 
 def _may_change(history: History, move: MoveRecord) -> bool:
     """Could the client get another session meanwhile?"""
-    trouble = history.disturbed[move.instance]
-    return move.impatient or trouble.meets(move.at, move.answered_at)
+    since, until = move.at, move.answered_at
+    if move.impatient or history.disturbed[move.instance].meets(since, until):
+        return True
+    # A session that waits for its client ends early where the clock jumps.
+    return move.to in history.jumps and history.jumps[move.to].meets(since, until)
 
 
 def _is_ordered(history: History, move: MoveRecord) -> bool:
