@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from motet.errors import ProtocolError
-from motet.model import Hop
+from motet.model import Hop, OpId, overlap
 from motet.model.ids import is_newer
 from motet.model.limits import MAX_CLIENT_ID_CHARS
 from motet.protocol.changes import (
@@ -28,6 +28,7 @@ from motet.protocol.changes import (
     PathPassed,
     SessionArrived,
     SessionDeparted,
+    StartMade,
 )
 from motet.protocol.contract import CancelTimer, Close, Output, SetTimer
 from motet.protocol.delivery.messages import AckUp
@@ -105,7 +106,7 @@ class Early(NamedTuple):
 
 
 class SoftMobility(SoftRoom):
-    concerns = frozenset({SessionDeparted, SessionArrived, PathPassed, ArrivalReported})
+    concerns = frozenset({SessionDeparted, SessionArrived, PathPassed, ArrivalReported, StartMade})
 
     def __init__(
         self,
@@ -610,6 +611,8 @@ class SoftMobility(SoftRoom):
             self._streams.again(passed.neighbour, passed.pinned, out, now)
         for reported in changes.get(ArrivalReported, ()):
             self._streams.repeat(reported.pubends, out, now)
+        if StartMade in changes and self._durable.state.travels:
+            self._precede_again([made.op for made in changes[StartMade]], out, now)
 
     def _departed(self, departed: SessionDeparted, out: Output, now: float) -> None:
         client = departed.client
@@ -747,6 +750,20 @@ class SoftMobility(SoftRoom):
         connection, queue = self._close_gate(client)
         if connection == soft.connection:
             self._replay(connection, queue, out, now)
+
+    def _precede_again(self, started: Iterable[OpId], out: Output, now: float) -> None:
+        """Subscriptions have started above the records that name earlier events of clients that
+        have arrived. If some are still owed, the subscribers must find the records above, too."""
+        state = self._shared.durable.routing.state
+        found = [state.subscriptions.get(op) for op in started]
+        filters = [entry.filter for entry in found if entry is not None]
+        for client, travel in self._durable.state.travels.items():
+            if client in self._gates:
+                continue  # a record is due when its gate opens
+            own = state.advertisements.from_source(Hop.client(client))
+            if any(overlap(each.filter, wanted) for each in own for wanted in filters):
+                predecessors = self._durable.predecessors(client, travel.epoch)
+                self._streams.precede(client, predecessors, {}, out, now)
 
     def _hold_at_gate(self, client: str, connection: int) -> None:
         known, _ = self._queues.get(client, (0, None))
