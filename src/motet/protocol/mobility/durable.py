@@ -160,7 +160,7 @@ class DurableMobility(DurableRoom):
         self._requests.depart(session)
         self.state.travels.pop(client, None)
         self._routing.joins.leave(client)
-        self.state.forwardings[client] = Forwarding(epoch, path[-1], fact.address)
+        self.state.forwardings[client] = Forwarding(epoch, path[-1], fact.address, commit.number)
         self._pass_on(commit, before, after)
         state.bits.release(before)
         ops = tuple(each.id for each in subscriptions)

@@ -75,6 +75,8 @@ class Moved(Struct, tag="moved", array_like=True, frozen=True):
 
     broker: str
     address: str
+    number: int = 0
+    """The session's move that brings it there; 0: unknown."""
 
 
 @frame(
@@ -88,6 +90,9 @@ class ArrivalHello(Struct, tag="arrive", array_like=True, frozen=True):
 
     version: int
     hello: ClientHello
+    number: int = 0
+    """As in `Moved`. A broker that the session has left with this move or a later one sends the
+    client on."""
 
 
 # ── draining a broker ────────────────────────────────────────────────────────────────────

@@ -53,7 +53,7 @@ from motet.protocol.mobility.messages import (
     MoveReply,
     MoveRequest,
 )
-from motet.protocol.mobility.state import Travel
+from motet.protocol.mobility.state import Forwarding, Travel
 from motet.protocol.room import LISTED, Objection, Peer, SoftRoom
 from motet.protocol.routing.starts import broker_of_pubend
 from motet.protocol.session.messages import ClientHello, Goodbye, Processed, Publish, Ready
@@ -101,7 +101,7 @@ class Early(NamedTuple):
     """A client that has come before its session, and what it has sent since."""
 
     connection: int
-    hello: ClientHello
+    arrival: ArrivalHello
     queue: deque[Frame]
 
 
@@ -622,8 +622,7 @@ class SoftMobility(SoftRoom):
         if connection:
             self._shared.detained.pop(connection, None)
             self._shared.unbind(connection)
-            out.deliver.append((connection, Moved(forwarding.broker, forwarding.address)))
-            out.close.append(Close(connection, "", f"moved to {forwarding.broker}"))
+            self._send_away(connection, forwarding, out)
         self._streams.depart(client, departed.epoch, departed.ended, out, now)
         del self._shared.clients[client]
 
@@ -669,9 +668,13 @@ class SoftMobility(SoftRoom):
             adopts and (hello.client, forwarding.epoch) in clients.durable
         ):
             return False
-        out.deliver.append((connection, Moved(forwarding.broker, forwarding.address)))
-        out.close.append(Close(connection, "", f"moved to {forwarding.broker}"))
+        self._send_away(connection, forwarding, out)
         return True
+
+    def _send_away(self, connection: int, forwarding: Forwarding, out: Output) -> None:
+        where = (forwarding.broker, forwarding.address, forwarding.number)
+        out.deliver.append((connection, Moved(*where)))
+        out.close.append(Close(connection, "", f"moved to {forwarding.broker}"))
 
     def _arrival_hello(
         self, connection: int, peer: None, frame: ArrivalHello, out: Output, now: float
@@ -681,9 +684,11 @@ class SoftMobility(SoftRoom):
         if not self._sessions.lets_in(connection, hello, out, now):
             return
         self._early.pop(hello.client, None)
+        if self._has_left(frame) and self._redirect(connection, hello, out):
+            return
         if self._is_on_its_way(hello):
             queue: deque[Frame] = deque()
-            self._early[hello.client] = Early(connection, hello, queue)
+            self._early[hello.client] = Early(connection, frame, queue)
             self._shared.peers[connection] = Peer("arriving", hello.client)
             self._shared.detained[connection] = lambda later: _append(queue, later)
             out.timers.append(SetTimer(("move", "early", hello.client), now + EARLY_S))
@@ -699,20 +704,30 @@ class SoftMobility(SoftRoom):
             return False
         return (hello.client, epoch) in clients and clients.newest(hello.client) == epoch
 
-    def _has_left(self, hello: ClientHello) -> bool:
+    def _has_left(self, arrival: ArrivalHello) -> bool:
+        """Was the session here with the move that the client knows of, and has gone on?"""
+        forwarding = self._forwarding(arrival.hello)
+        return forwarding is not None and 0 < arrival.number <= forwarding.number
+
+    def _forwarding(self, hello: ClientHello) -> Forwarding | None:
         """A durable client whose process is new does not know the epoch of its session."""
         epoch = hello.resume or self._shared.durable.routing.state.clients.newest(hello.client)
-        return self._durable.forwarding(hello.client, epoch or "") is not None
+        return self._durable.forwarding(hello.client, epoch or "")
 
     def _look_at_early(self, client: str, out: Output, now: float) -> None:
         early = self._early.get(client)
         if early is None:
             return
-        connection, hello, queue = early
-        if self._is_on_its_way(hello) and not self._has_left(hello):
+        connection, arrival, queue = early
+        hello = arrival.hello
+        left = self._forwarding(hello) is not None
+        if arrival.number:
+            left = self._has_left(arrival)
+        if self._is_on_its_way(hello) and not left:
             out.timers.append(SetTimer(("move", "early", client), now + EARLY_S))
             return
-        # If it was here before, it may be coming back, or may have gone on before its client came.
+        # If it was here before, it may be coming back, or may have gone on before its client came:
+        # a client that does not know by which move has waited long enough.
         del self._early[client]
         self._shared.unbind(connection)
         if not self._redirect(connection, hello, out):

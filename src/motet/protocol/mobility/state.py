@@ -27,6 +27,8 @@ class Forwarding(Struct):
     epoch: str
     broker: str
     address: str
+    number: int = 0
+    """The session's move with which it left."""
 
 
 class Travel(Struct):
