@@ -66,6 +66,7 @@ class DurableMobility(DurableRoom):
         self._relocation = Relocation(routing)
         self.state = MobilityState()
         self.pins = Pins()
+        routing.along = self._former_path
 
     def facts(self) -> Mapping[type, Handler]:
         return {MoveDecided: self._decided, FloorRaised: self._floor_raised}
@@ -109,6 +110,12 @@ class DurableMobility(DurableRoom):
         if found is None or found.epoch != epoch:
             return None
         return found if (client, epoch) in self._routing.state.clients else None
+
+    def _former_path(self, op: OpId) -> tuple[str, ...]:
+        """Where rows of a subscription may remain that came with a move, until all brokers on the
+        path have heard that it has arrived."""
+        travel = self.travel(op.client, op.epoch)
+        return travel.path if travel is not None and op.sequence in travel.brought else ()
 
     # ── the source ───────────────────────────────────────────────────────────────────────
 
@@ -310,6 +317,8 @@ class DurableMobility(DurableRoom):
             commit.unsettled,
             refused=commit.refused,
             forgotten=commit.forgotten,
+            path=commit.path[::-1],
+            brought=dict.fromkeys(row.id.sequence for row in commit.subscriptions),
         )
         self._requests.take_in(client, epoch, commit.session)
         if commit.tick < self._routing.starts.next_tick + FARTHEST:
@@ -335,9 +344,9 @@ class DurableMobility(DurableRoom):
     # ── neighbours ───────────────────────────────────────────────────────────────────────
 
     def _forget(self, forgotten: NeighbourForgotten) -> None:
-        """The link restarts from scratch; so does the numbering of its control messages. Sessions on
-        their way to this neighbour are behind it, or lost: if it has them, it announces them again,
-        and acknowledges nothing that they need."""
+        """The link restarts from scratch; so does the numbering of its control messages. Sessions
+        on their way to this neighbour are behind it, or lost: if it has them, it announces them
+        again, and acknowledges nothing that they need."""
         neighbour = forgotten.neighbour
         self.state.fenced.pop(neighbour, None)
         self.state.swept.pop(neighbour, None)

@@ -59,6 +59,10 @@ class Travel(Struct):
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
     """See `ClientSoft`."""
+    path: tuple[str, ...] = ()
+    """That of the last move, from here back to its source."""
+    brought: dict[int, None] = field(default_factory=dict)
+    """The subscriptions that came with it, by request."""
 
     @property
     def unclear(self) -> list[str]:

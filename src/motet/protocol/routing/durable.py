@@ -150,7 +150,8 @@ class DurableRouting(DurableRoom):
             message: RoutingMessage = Unadvertise(target, waiting)
         else:
             what, table = "subscription", state.subscriptions
-            message = Unsubscribe(target, waiting)
+            along = self._routing.along(target) if waiting is not None else ()
+            message = Unsubscribe(target, waiting, along=along)
         entry = table.get(target)
         if entry is None or entry.source != Hop.client(op.client):
             # Retired ones stay, and those of a client that has moved are at its former broker.
