@@ -19,6 +19,7 @@ from motet.protocol.changes import (
     SessionArrived,
     SessionClosed,
     SessionDeparted,
+    SessionPassed,
 )
 from motet.protocol.delivery.facts import FloorRaised
 from motet.protocol.mobility.facts import MoveDecided
@@ -252,6 +253,7 @@ class DurableMobility(DurableRoom):
         self.pins.add(pinned_by(commit))
         self._bus.carry(self._relocation.turn(moving, before, after))
         self._bus.emit(Sent(after.name, commit))
+        self._bus.emit(SessionPassed(commit.client, commit.epoch))
         self._bus.carry(self._relocation.begin(moving))
 
     def _done(self, done: MoveDone, source: Hop) -> None:
@@ -329,7 +331,7 @@ class DurableMobility(DurableRoom):
         self._take_in(commit)
         needless = self._relocation.needless(commit.subscriptions, source)
         self._report(commit, source.name, needless)
-        self._bus.emit(SessionArrived(client, epoch))
+        self._bus.emit(SessionArrived(client, epoch, source.name))
         self._bus.carry(self._relocation.begin(moving))
         travel.probe = self._relocation.probe(moving)
         self._bus.carry(self._routing.take())

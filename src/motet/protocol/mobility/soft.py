@@ -125,6 +125,8 @@ class SoftMobility(SoftRoom):
         self.is_hosted: Callable[[str], bool] = lambda _: False
         self.halt: Callable[[str, Output], str] = lambda *_: ""
         """Stops the copy of a hosted client, and returns what a move must wait for."""
+        self.follows: Callable[[str], str] = lambda _: ""
+        """Returns what is still on its way here behind a client, and must arrive before a move."""
         self.stays: Callable[[str, Output], None] = lambda *_: None
         """A client does not move after all."""
         self._departures: dict[str, Departure] = {}
@@ -317,7 +319,8 @@ class SoftMobility(SoftRoom):
             else:
                 self._set_alarm(departure, departure.until, out)
         elif departure.phase == "frozen":
-            departure.busy = self.halt(departure.client, out) or departure.busy
+            halting = self.halt(departure.client, out)
+            departure.busy = halting or departure.busy or self.follows(departure.client)
             if not (departure.busy or self._streams.unlogged.answers(departure.client)):
                 self._decide(departure, session, out, now)
 
