@@ -361,8 +361,7 @@ class SoftStrays(SoftRoom):
             return
         if arriving.connection:
             strays, arriving.kept = arriving.kept, []
-            if strays:
-                self._router.give(client, strays, out)
+            self._give(arriving, strays, out)
         else:
             self._all_came(arriving, out, now)
 
@@ -377,9 +376,21 @@ class SoftStrays(SoftRoom):
             kept = len(arriving.kept) + len(arriving.newer)
             self._shared.clients[arriving.client].lost += kept
         self._forget(arriving, out)
-        events = arriving.kept + arriving.newer
-        if events and self._is_connected(arriving):
-            self._router.give(arriving.client, events, out)
+        if self._is_connected(arriving):
+            self._give(arriving, arriving.kept + arriving.newer, out)
+
+    def _give(self, arriving: Arriving, kept: list[Delivery], out: Output) -> None:
+        """What was kept is given only for subscriptions that have not ended meanwhile."""
+        client, epoch = arriving.client, arriving.epoch
+        known = self._shared.durable.routing.state.subscriptions
+        events: list[Delivery] = []
+        for each in kept:
+            rest = tuple(s for s in each.subscriptions if OpId(client, epoch, s) in known)
+            if rest:
+                events.append(Delivery(rest, each.publication))
+        events = self._router.heard(client, events)
+        if events:
+            self._router.give(client, events, out)
 
     def _is_connected(self, arriving: Arriving) -> bool:
         return bool(self._shared.clients[arriving.client].connection)
