@@ -382,6 +382,7 @@ def test_a_pubend_with_a_doubt_and_no_level_is_unclear() -> None:
 def test_doubts_go_along_with_the_next_move() -> None:
     here = target(doubtful())
     greet(here)
+    here.strays("B", last=True)
     here.ask("A")
     here.accept()
     (commit,) = here.sent("B", MoveCommit)
@@ -549,6 +550,7 @@ def test_a_row_of_somebody_else_is_not_taken_along() -> None:
 
 def test_an_operator_may_send_an_arrived_client_on() -> None:
     here = target()
+    here.strays("B", last=True)
     assert here.hear("operator", MoveOrder(ALICE, "B")) != []
     here.accept()
     assert here.sent("operator", MoveOrdered) == [MoveOrdered(ALICE)]
