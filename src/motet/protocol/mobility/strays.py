@@ -365,7 +365,7 @@ class SoftStrays(SoftRoom):
             return
         if arriving.connection:
             strays, arriving.kept = arriving.kept, []
-            self._give(arriving, strays, out)
+            self._give(client, strays, out)
         else:
             self._all_came(arriving, out, now)
 
@@ -381,20 +381,20 @@ class SoftStrays(SoftRoom):
             self._shared.clients[arriving.client].lost += kept
         self._forget(arriving, out)
         if self._is_connected(arriving):
-            self._give(arriving, arriving.kept + arriving.newer, out)
+            self._give(arriving.client, arriving.kept + arriving.newer, out)
 
-    def _give(self, arriving: Arriving, kept: list[Delivery], out: Output) -> None:
-        """What was kept is given only for subscriptions that have not ended meanwhile."""
-        client, epoch = arriving.client, arriving.epoch
-        known = self._shared.durable.routing.state.subscriptions
-        events: list[Delivery] = []
-        for each in kept:
-            rest = tuple(s for s in each.subscriptions if OpId(client, epoch, s) in known)
-            if rest:
-                events.append(Delivery(rest, each.publication))
-        events = self._router.heard(client, events)
-        if events:
-            self._router.give(client, events, out)
+    def _give(self, client: str, events: list[Delivery], out: Output) -> None:
+        """Subscriptions may have been removed since the events came."""
+        own = self._shared.durable.routing.state.subscriptions.from_source(Hop.client(client))
+        standing = {each.id.sequence for each in own}
+        wanted: list[Delivery] = []
+        for each in events:
+            subscriptions = tuple([s for s in each.subscriptions if s in standing])
+            if subscriptions:
+                wanted.append(Delivery(subscriptions, each.publication))
+        wanted = self._router.heard(client, wanted)
+        if wanted:
+            self._router.give(client, wanted, out)
 
     def _is_connected(self, arriving: Arriving) -> bool:
         return bool(self._shared.clients[arriving.client].connection)
