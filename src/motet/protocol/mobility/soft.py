@@ -551,8 +551,8 @@ class SoftMobility(SoftRoom):
         concerned = dict.fromkeys((*levels, *self._pubends_for(each.filter for each in own)))
         doubts = {p: tick for p in concerned if (tick := streams.machine.frontier(p))}
         given = clients.given(client) if session.total_order else 0
-        logged, is_owed = streams.last_of(client, epoch)
-        last = logged if is_owed else 0
+        logged = streams.retirement.last_of(client, epoch)
+        last = logged if logged > streams.done_with() else 0
         fact = MoveDecided(
             client,
             epoch,
@@ -605,9 +605,10 @@ class SoftMobility(SoftRoom):
             self._arrived(arrived, out, now)
         for passed in changes.get(PathPassed, ()):
             self._counts["passed"] += 1
-            self._streams.again(passed.neighbour, passed.pinned, out, now)
+            again = self._streams.machine.again
+            self._streams.run(out, now, again, passed.neighbour, passed.pinned)
         for reported in changes.get(ArrivalReported, ()):
-            self._streams.repeat(reported.pubends, out, now)
+            self._streams.run(out, now, self._streams.machine.repeat, reported.pubends)
 
     def _departed(self, departed: SessionDeparted, out: Output, now: float) -> None:
         client = departed.client
