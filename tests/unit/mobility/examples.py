@@ -61,7 +61,7 @@ FRAMES: list[Frame] = [
     SessionsListed((SessionAccount("s", connected=False, durable=True, stays="a sink"),)),
     MoveOffer(*WHO, PATH, b"secret"),
     MoveReply(*WHO, PATH, "tcp://localhost:1"),
-    Strays(*WHO),
+    Strays(4, 7, *WHO),
     FencedAck(7, AckUp("A.1", 5)),
     Control(5, (COMMIT, MoveDone(*WHO, (OP,)), Rehome(OP, "B", "A", upto=3))),
 ]
