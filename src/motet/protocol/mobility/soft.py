@@ -567,8 +567,8 @@ class SoftMobility(SoftRoom):
         concerned = dict.fromkeys((*levels, *self._pubends_for(each.filter for each in own)))
         doubts = {p: tick for p in concerned if (tick := streams.machine.frontier(p))}
         given = clients.given(client) if session.total_order else 0
-        logged, is_owed = streams.last_of(client, epoch)
-        last = logged if is_owed else 0
+        logged = streams.retirement.last_of(client, epoch)
+        last = logged if logged > streams.done_with() else 0
         cut, _ = durable.transactions.cutter.state.last_cut
         fact = MoveDecided(
             client,
@@ -623,9 +623,10 @@ class SoftMobility(SoftRoom):
             self._arrived(arrived, out, now)
         for passed in changes.get(PathPassed, ()):
             self._counts["passed"] += 1
-            self._streams.again(passed.neighbour, passed.pinned, out, now)
+            again = self._streams.machine.again
+            self._streams.run(out, now, again, passed.neighbour, passed.pinned)
         for reported in changes.get(ArrivalReported, ()):
-            self._streams.repeat(reported.pubends, out, now)
+            self._streams.run(out, now, self._streams.machine.repeat, reported.pubends)
         if StartMade in changes and self._durable.state.travels:
             self._precede_again([made.op for made in changes[StartMade]], out, now)
 

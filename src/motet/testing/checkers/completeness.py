@@ -45,8 +45,9 @@ class _CompletenessCheck:
         history = self.history
         arrived = {(d.event, d.operation) for d in history.deliveries}
         self._lasting = set(history.in_force())
-        for wish in (*history.moves, *history.orders):
-            self._moving[wish.client] = min(wish.at, self._moving.get(wish.client, inf))
+        wishes = [(wish.client, wish.at) for wish in history.moves]
+        for client, at in (*wishes, *((wish.client, wish.at) for wish in history.orders)):
+            self._moving[client] = min(at, self._moving.get(client, inf))
         by_filter: dict[Filter, list[OperationRecord]] = {}
         for operation in history.operations("subscribe"):
             if operation.filter is not None and self._since(operation) < inf:
