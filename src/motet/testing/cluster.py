@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from motet.audit.records import ADDITIONS, EventRecord, SessionRecord
 from motet.broker.core.durable import Durable
 from motet.errors import InvariantError
+from motet.model.coverage import shown_covering
 from motet.model.ids import is_newer
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Input
-from motet.protocol.routing.covering import shown_covering
 from motet.protocol.session.messages import ClientHello, Done
 from motet.testing.brokers import Cells, SimulatedBroker
 from motet.testing.checkers import effective

@@ -64,6 +64,7 @@ from msgspec.structs import replace
 from motet.broker.core.durable import Durable
 from motet.errors import StaleState
 from motet.model import Filter, OpId, Value, encode_event
+from motet.model.coverage import RETRACT, Covering
 from motet.protocol.config import OUTBOX_BOUND, BrokerConfig
 from motet.protocol.contract import (
     Closed,
@@ -84,7 +85,6 @@ from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link import messages as link
 from motet.protocol.mobility import messages as mobility
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.session import messages as session
 from motet.protocol.transactions.messages import Step
 from motet.testing.brokers import Core

@@ -17,10 +17,11 @@ from motet.protocol.mobility.messages import (
     MoveCommit,
     Moved,
     MoveDone,
+    MoveOffer,
     MoveOrder,
     MoveOrdered,
 )
-from motet.protocol.mobility.soft import EARLY_S
+from motet.protocol.mobility.soft import ACCEPTED_S, EARLY_S
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
@@ -77,6 +78,27 @@ def greet(here: Place, epoch: str | None = EPOCH, **more: Any) -> list[Frame]:
 
 
 # ── the session ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_client_may_come_before_any_news_of_its_session() -> None:
+    """We have accepted the offer: then the control behind it is only late."""
+    here = Place("C")
+    commit = departed()
+    here.hear("B", MoveOffer(ALICE, EPOCH, 1, ("A", "B", "C")))
+    assert greet(here) == []
+    arrive(here, commit)
+    here.wait(EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch == EPOCH
+
+
+def test_a_client_whose_session_never_comes_gets_a_new_one() -> None:
+    here = Place("C")
+    here.hear("B", MoveOffer(ALICE, EPOCH, 1, ("A", "B", "C")))
+    assert greet(here) == []
+    here.wait(ACCEPTED_S + EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch != EPOCH
 
 
 def test_a_session_may_arrive_and_be_fenced_in_one_frame() -> None:
@@ -360,6 +382,7 @@ def test_a_pubend_with_a_doubt_and_no_level_is_unclear() -> None:
 def test_doubts_go_along_with_the_next_move() -> None:
     here = target(doubtful())
     greet(here)
+    here.strays("B", last=True)
     here.ask("A")
     here.accept()
     (commit,) = here.sent("B", MoveCommit)
@@ -527,6 +550,7 @@ def test_a_row_of_somebody_else_is_not_taken_along() -> None:
 
 def test_an_operator_may_send_an_arrived_client_on() -> None:
     here = target()
+    here.strays("B", last=True)
     assert here.hear("operator", MoveOrder(ALICE, "B")) != []
     here.accept()
     assert here.sent("operator", MoveOrdered) == [MoveOrdered(ALICE)]

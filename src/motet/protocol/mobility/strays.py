@@ -188,13 +188,13 @@ class SoftStrays(SoftRoom):
     def _turned(self, batch: list[Publication], neighbour: str, out: Output) -> None:
         """Events of a neighbour that may have come before it knew that clients are behind it."""
         found: dict[str, list[Publication]] = {}
-        source, known = Hop.broker(neighbour), self._shared.links[neighbour].ledger.confirmed
+        source = Hop.broker(neighbour)
         for publication in batch:
             for op, hop in self._matching(publication):
                 passing = self._passing.get(key_of(op.client, op.epoch))
                 if hop != source or passing is None or op not in passing.ops:
                     continue
-                if known >= passing.upto:
+                if self._is_known(passing):
                     continue  # it has been sent to where the client is, too
                 strays = found.setdefault(key_of(op.client, op.epoch), [])
                 if not strays or strays[-1] is not publication:
@@ -247,9 +247,13 @@ class SoftStrays(SoftRoom):
         link = self._shared.links.get(passing.suc)
         if link is None:
             self._drop(passing)
-        elif not passing.connection and link.ledger.confirmed >= passing.upto:
+        elif not passing.connection and self._is_known(passing):
             self._send(passing, [], out, last=True)
             self._drop(passing)
+
+    def _is_known(self, passing: Passing) -> bool:
+        """Has the next broker acknowledged that the session has come?"""
+        return self._shared.links[passing.suc].ledger.confirmed >= passing.upto
 
     def _send(
         self, passing: Passing, batch: list[Publication], out: Output, *, last: bool = False
@@ -388,6 +392,7 @@ class SoftStrays(SoftRoom):
             subscriptions = tuple([s for s in each.subscriptions if s in standing])
             if subscriptions:
                 wanted.append(Delivery(subscriptions, each.publication))
+        wanted = self._router.heard(client, wanted)
         if wanted:
             self._router.give(client, wanted, out)
 

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
+from motet.model.coverage import RETRACT, Covering
 from motet.protocol.changes import (
     AdvertisementRetired,
     Changes,
@@ -33,7 +34,6 @@ from motet.protocol.changes import (
     SubscriptionEnded,
 )
 from motet.protocol.contract import Change
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
