@@ -35,6 +35,16 @@ def from_zero(axis: Any, across: str) -> None:
     axis.set_ylim(bottom=0)
 
 
+def logarithmic(axis: Any) -> None:
+    """Plain numbers at 1, 2 and 5 of every power of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_locator(NullLocator())
+
+
 def legend(figure: Any, axis: Any) -> None:
     """Below the picture, where no line is."""
     lines, names = axis.get_legend_handles_labels()

@@ -22,7 +22,7 @@ from motet_labs import figures, processes
 from motet_labs.experiments import paper3
 from motet_labs.experiments.mobility_plan import WHOLE, MobilityPlan
 from motet_labs.experiments.mobility_report import MobilityReport
-from motet_labs.experiments.movements import MoveRow, Point, points_of, row_of
+from motet_labs.experiments.movements import MoveRow, Point, Rest, points_of, row_of
 from motet_labs.experiments.rivals import (
     LINES,
     Line,
@@ -62,6 +62,7 @@ class MobilityExperiment:
         self._tell = progress
         self._rows: list[MoveRow] = []
         self._points: dict[str, list[Point]] = {}
+        self._at_rest: dict[str, Rest] = {}
 
     def run(self, out: Path) -> MobilityReport:
         """Run everything, and write `mobility.json` into the directory."""
@@ -87,7 +88,9 @@ class MobilityExperiment:
             with self._overlays(plan.sizes[0], plan.delays_s) as on:
                 self._far(on)
         took_s = time.monotonic() - clock
-        report = MobilityReport(began, took_s, machine, plan, tuple(self._rows), self._points)
+        report = MobilityReport(
+            began, took_s, machine, plan, tuple(self._rows), self._points, self._at_rest
+        )
         report.save(out)
         return report
 
@@ -118,6 +121,8 @@ class MobilityExperiment:
         for count in plan.crowds:
             wanted = plan.wanted(WHOLE, count)
             self._populate(on, wanted, scattered(wanted, [0]), f"single, {count}")
+            if count == plan.crowds[0]:
+                self._rest(on)
             found: dict[str, list[Slice]] = defaultdict(list)
             for trip in range(1, plan.trips + 1):
                 for line in LINES if trip % 2 else LINES[::-1]:
@@ -125,6 +130,14 @@ class MobilityExperiment:
                     how: dict[str, Any] = {"mover": 0, "times": 2, "per_s": plan.per_s}
                     found[line.name].append(observe(line, on, "shuttle", sure=line.sure, **how))
             self._add("single", WHOLE, count, found, wanted)
+
+    def _rest(self, on: Rivals) -> None:
+        plan = self._plan
+        for line in LINES:
+            self._tell(f"nobody moves: {line.name}")
+            how: dict[str, Any] = {"seconds": plan.slice_s, "pause_s": 0.0, "per_s": plan.per_s}
+            rest = observe(line, on, "roam", movers=[], sure=line.sure, **how)
+            self._at_rest[line.name] = Rest.of(rest)
 
     def _incremental(self, on: Rivals) -> None:
         plan = self._plan

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from motet.pictures import BLUE, GREEN, INK, ORANGE
-from motet_labs.experiments.axes import blank, entitle, legend, pair
+from motet_labs.experiments.axes import blank, entitle, legend, logarithmic
 from motet_labs.experiments.mobility_report import TITLES, VARIED, MobilityReport
 from motet_labs.experiments.movements import MoveRow
 from motet_labs.experiments.rivals import COVERED, LINES, RECONFIGURATION, REISSUE, SURE
@@ -21,8 +21,12 @@ COLORS = {
 MARKERS = {RECONFIGURATION.name: "o", COVERED.name: "s", REISSUE.name: "^", SURE.name: "v"}
 BARS = ("workloads", "single", "wide-area")
 """Parts that vary no number, or few: bars side by side."""
-LATENCY, SENT = "median latency, ms", "messages per movement: control, soft, stream"
 Value = Callable[[MoveRow], float]
+SHOWN: dict[str, Value] = {
+    "median latency, ms": lambda row: row.latency.p50_ms,
+    "control and soft messages per movement": lambda row: row.traffic.control + row.traffic.soft,
+    "movements per second": lambda row: row.per_s,
+}
 
 
 def of(report: MobilityReport) -> dict[str, Any]:
@@ -30,18 +34,26 @@ def of(report: MobilityReport) -> dict[str, Any]:
     for part in report.plan.parts:
         rows = [row for row in report.rows if row.part == part]
         if rows:
-            drawn[part] = (_bars if part in BARS else _lines)(part, rows)
+            drawn[part] = _of_part(part, rows)
     if any(report.points.values()):
         drawn["workloads-2"] = _over_time(report)
     return drawn
 
 
-def _latency(row: MoveRow) -> float:
-    return row.latency.p50_ms
-
-
-def _messages(row: MoveRow) -> float:
-    return row.traffic.control + row.traffic.soft + row.traffic.stream
+def _of_part(part: str, rows: Sequence[MoveRow]) -> Any:
+    """Below each other with many workloads, else side by side."""
+    is_wide = part == "workloads"
+    figure, axes = blank(*((3, 1) if is_wide else (1, 3)), height_in=1.1)
+    figure.suptitle(TITLES[part], fontsize=10, color=INK)
+    names = _names(rows)
+    for axis, (title, value) in zip(axes.flat, SHOWN.items(), strict=True):
+        entitle(axis, title if is_wide else title.replace(" per", "\nper"))
+        (_bars if part in BARS else _lines)(axis, rows, names, value)
+        logarithmic(axis)
+        if part not in BARS:
+            axis.set_xlabel(VARIED[part], fontsize=8, color=INK)
+    legend(figure, axes.flat[0])
+    return figure
 
 
 def _names(rows: Sequence[MoveRow]) -> list[str]:
@@ -49,41 +61,25 @@ def _names(rows: Sequence[MoveRow]) -> list[str]:
     return [line.name for line in LINES if line.name in there]
 
 
-def _bars(part: str, rows: Sequence[MoveRow]) -> Any:
-    figure, latency, sent = pair(TITLES[part], LATENCY, SENT)
+def _bars(axis: Any, rows: Sequence[MoveRow], names: Sequence[str], value: Value) -> None:
     places = list(dict.fromkeys((row.workload, row.at) for row in rows))
     by_number = len({workload for workload, _ in places}) == 1
     labels = [f"{at:,} clients" if by_number else name.replace(", ", ",\n") for name, at in places]
-    names = _names(rows)
     width = 0.8 / len(names)
-    values: tuple[tuple[Any, Value], ...] = ((latency, _latency), (sent, _messages))
     for number, name in enumerate(names):
         known = {(row.workload, row.at): row for row in rows if row.line == name}
-        for axis, value in values:
-            across = [at + (number - (len(names) - 1) / 2) * width for at in range(len(places))]
-            heights = [value(known[place]) for place in places]
-            axis.bar(across, heights, width, color=COLORS[name], label=name)
-    for axis in (latency, sent):
-        axis.set_yscale("log")
-        axis.set_xticks(range(len(places)), labels, fontsize=7)
-    legend(figure, sent)
-    return figure
+        across = [at + (number - (len(names) - 1) / 2) * width for at in range(len(places))]
+        heights = [value(known[place]) for place in places]
+        axis.bar(across, heights, width, color=COLORS[name], label=name)
+    axis.set_xticks(range(len(places)), labels, fontsize=7)
 
 
-def _lines(part: str, rows: Sequence[MoveRow]) -> Any:
-    figure, latency, sent = pair(TITLES[part], LATENCY, SENT)
-    for name in _names(rows):
+def _lines(axis: Any, rows: Sequence[MoveRow], names: Sequence[str], value: Value) -> None:
+    for name in names:
         some = sorted((row for row in rows if row.line == name), key=lambda row: row.at)
         style = {"color": COLORS[name], "marker": MARKERS[name], "markersize": 4, "label": name}
-        counts = [row.at for row in some]
-        latency.plot(counts, [_latency(row) for row in some], **style)
-        sent.plot(counts, [_messages(row) for row in some], **style)
-    for axis in (latency, sent):
-        axis.set_yscale("log")
-        axis.set_xticks(sorted({row.at for row in rows}))
-        axis.set_xlabel(VARIED[part], fontsize=8, color=INK)
-    legend(figure, sent)
-    return figure
+        axis.plot([row.at for row in some], [value(row) for row in some], **style)
+    axis.set_xticks(sorted({row.at for row in rows}))
 
 
 def _over_time(report: MobilityReport) -> Any:
@@ -100,7 +96,7 @@ def _over_time(report: MobilityReport) -> Any:
             times = [point.at_s for point in some]
             axis.plot(times, [point.ms for point in some], marker="o" if wide else ".", **style)
         entitle(axis, name)
-        axis.set_yscale("log")
+        logarithmic(axis)
         axis.set_ylim(min(every) / 1.3, max(every) * 1.3)
     axes[-1, 0].set_xlabel("begin of the movement, s", fontsize=8, color=INK)
     return figure

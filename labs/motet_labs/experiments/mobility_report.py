@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from motet_labs.experiments import paper3
 from motet_labs.experiments.mobility_plan import WHOLE, MobilityPlan
-from motet_labs.experiments.movements import Account, MoveRow, Point
+from motet_labs.experiments.movements import Account, MoveRow, Point, Rest
 from motet_labs.experiments.report import ExperimentReport, PaperFigure, Section, table
 from motet_labs.experiments.rivals import COVERED, RECONFIGURATION, REISSUE, SURE
 from motet_labs.experiments.shapes import SHAPES, Wanted, covered
@@ -51,10 +51,12 @@ class MobilityReport(ExperimentReport):
     rows: tuple[MoveRow, ...]
     points: Mapping[str, Sequence[Point]]
     """Of every line: the movements of one workload over time."""
+    at_rest: Mapping[str, Rest]
+    """Of every line, if the part with a single client was run."""
 
     @property
     def findings(self) -> list[PaperFigure]:
-        return findings(self.rows)
+        return findings(self.rows, self.at_rest)
 
     @property
     def kept(self) -> bool:
@@ -72,6 +74,10 @@ class MobilityReport(ExperimentReport):
             "hops": paper3.HOPS,
             "workloads": {name: drawn(plan.wanted(name, plan.clients)) for name in plan.workloads},
             "rows": [row.to_json() for row in self.rows],
+            "at_rest_per_s": {
+                line: {key: round(value, 2) for key, value in rest.per_s._asdict().items()}
+                for line, rest in self.at_rest.items()
+            },
         }
         if series:
             told["series"] = {
@@ -218,12 +224,14 @@ def _told(counts: Mapping[int, int]) -> str:
 # ── figures ──────────────────────────────────────────────────────────────────────────────
 
 
-def findings(rows: Sequence[MoveRow]) -> list[PaperFigure]:
+def findings(rows: Sequence[MoveRow], at_rest: Mapping[str, Rest]) -> list[PaperFigure]:
     found: list[PaperFigure] = []
     for part, of_part in OF_PARTS.items():
         some = [row for row in rows if row.part == part]
         if some:
             found += of_part(Known(some))
+        if part == "single":
+            found += _of_streams(some, at_rest)
     return found + _of_all(rows) if rows else found
 
 
@@ -337,6 +345,16 @@ def _of_single(known: Known) -> list[PaperFigure]:
         ratio = _per(moved.latency.p50_ms, reissued.latency.p50_ms)
         name = f"reconfiguration per reissue, covers {covers:,}"
         found.append(PaperFigure("single", name, ratio, "times"))
+    return found
+
+
+def _of_streams(rows: Sequence[MoveRow], at_rest: Mapping[str, Rest]) -> list[PaperFigure]:
+    found = []
+    for row in rows:
+        rest = at_rest.get(row.line)
+        if rest is not None and row.at == rows[0].at:
+            name = f"{row.line}: stream frames per movement, beyond those when nobody moves"
+            found.append(PaperFigure("single", name, rest.beyond(row).stream, ""))
     return found
 
 

@@ -38,6 +38,22 @@ class Latency(NamedTuple):
         return cls(len(times), mean(times), median(times), times[len(times) * 99 // 100])
 
 
+class Rest(NamedTuple):
+    """What brokers of a line send in a second in which nobody moves."""
+
+    line: str
+    per_s: Traffic
+
+    @classmethod
+    def of(cls, one: Slice) -> Rest:
+        return cls(one.line.name, Traffic.of(one.sent).times(1 / one.told["took_s"]))
+
+    def beyond(self, row: MoveRow) -> Traffic:
+        """What is sent per movement, without what is sent anyway."""
+        each_s = row.took_s / max(1, row.latency.moves)
+        return row.traffic.without(self.per_s.times(each_s))
+
+
 class Account(NamedTuple):
     """Of events at all subscribers."""
 

@@ -5,9 +5,9 @@ Its figures show no numbers that can be read; the words are those of its text.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from motet.broker.folder.journal import VOLATILE
 from motet.broker.overlay.topology import BrokerPlace, Topology
+from motet.fleet.process import HOST
 from motet.protocol.routing.covering import Covering
 from motet.runtime.tcp import address_of
 
@@ -46,6 +46,8 @@ PARENTS = {
 both sources are at one end, both targets at the other, and other brokers on both sides of it."""
 LEAVES = (4, 5, 7, 8, 10, 11)
 """Further brokers are below these, in turn, so the paths of the clients stay the same."""
+HEARTBEAT_S = 30.0
+"""Those of thousands of connections would be a considerable load."""
 BROKERS = 14
 MOST_BROKERS = 26
 
@@ -58,14 +60,9 @@ def topology(ports: list[int], covering: Covering) -> Topology:
     places = tuple(
         BrokerPlace(
             f"B{number}",
-            address_of("127.0.0.1", port),
+            address_of(HOST, port),
             (f"B{parents[number]}",) if number in parents else (),
         )
         for number, port in enumerate(ports, 1)
     )
-    whole = Topology("paper3", places, covering, heartbeat_s=HEARTBEAT_S, durability="volatile")
-    return replace(whole, root="B6")
-
-
-HEARTBEAT_S = 30.0
-"""Those of thousands of connections would be a considerable load."""
+    return Topology("paper3", places, covering, heartbeat_s=HEARTBEAT_S, durability=VOLATILE)

@@ -20,7 +20,15 @@ from motet_labs.experiments.dispatch import distances
 from motet_labs.experiments.mobility import incremental, scattered, ways
 from motet_labs.experiments.mobility_plan import FULL, QUICK, WHOLE, MobilityPlan
 from motet_labs.experiments.mobility_report import MobilityReport, drawn
-from motet_labs.experiments.movements import Account, Latency, MoveRow, Point, points_of, row_of
+from motet_labs.experiments.movements import (
+    Account,
+    Latency,
+    MoveRow,
+    Point,
+    Rest,
+    points_of,
+    row_of,
+)
 from motet_labs.experiments.rivals import (
     COVERED,
     RECONFIGURATION,
@@ -47,7 +55,7 @@ def row(part: str, workload: str, at: int, line: Line, ms: float, **more: Any) -
     sent = Traffic(control=10, moves=10, soft=10) if line.how == "move" else Traffic(control=50)
     steps = () if line.how == "move" else (ms / 2, ms / 4, ms / 4)
     known = row_of(part, workload, at, [Slice(line, told([]), Counter(), 0.0)], [])
-    known = replace(known, latency=latency, wide=latency, traffic=sent, steps_ms=steps)
+    known = replace(known, latency=latency, wide=latency, traffic=sent, steps_ms=steps, per_s=5.0)
     return replace(known, **more)
 
 
@@ -70,7 +78,8 @@ def report(*, sure: Account | None = None, slower: float = 1.0) -> MobilityRepor
             rows[at] = replace(each, latency=Latency(10, *(10.0 * slower,) * 3))
     rows[-1] = replace(rows[-1], events=sure or rows[-1].events)
     points = {line.name: [Point(0.5, ms, 0), Point(0.7, ms, 9)] for line, ms in MS.items()}
-    return MobilityReport(datetime.now(UTC), 1.0, MACHINE, FULL, tuple(rows), points)
+    at_rest = {line.name: Rest(line.name, Traffic(stream=3.0)) for line in MS}
+    return MobilityReport(datetime.now(UTC), 1.0, MACHINE, FULL, tuple(rows), points, at_rest)
 
 
 def holds(found: MobilityReport, *words: str) -> list[bool | None]:
@@ -98,6 +107,15 @@ class TestRows:
         assert found.cpu_ms == 500.0
         assert found.events == Account(20, 0, 0, 0)
         assert [point.at_s for point in points_of(slices, wanted)] == [0.5, 0.6, 2.5, 2.6]
+
+    def test_what_brokers_send_anyway_does_not_count(self) -> None:
+        rest = Rest.of(Slice(SURE, told([]), Counter(Knowledge=40, AckUp=20), 0.0))
+        assert rest.per_s.stream == 30.0
+        moved = row(
+            "single", WHOLE, 400, SURE, 10.0, took_s=5.0, traffic=Traffic(10, 10, stream=25)
+        )
+        assert rest.beyond(moved).stream == 10.0
+        assert rest.beyond(moved).control == 10.0
 
     def test_a_line_without_movements_is_a_row(self) -> None:
         found = row_of("single", WHOLE, 10, [Slice(COVERED, told([]), Counter(), 0.0)], [])
