@@ -8,7 +8,7 @@ from __future__ import annotations
 from motet.broker.folder.journal import VOLATILE
 from motet.broker.overlay.topology import BrokerPlace, Topology
 from motet.fleet.process import HOST
-from motet.protocol.routing.covering import Covering
+from motet.model.coverage import Covering
 from motet.runtime.tcp import address_of
 
 CLIENTS = 400

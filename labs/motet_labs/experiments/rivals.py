@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, get_args
 from motet.errors import UnavailableError
 from motet.fleet.fleet import Fleet, Link, links
 from motet.fleet.process import HOST, cpu_s, free_ports
+from motet.model.coverage import RETRACT, Covering
 from motet.protocol.delivery import messages as delivery
 from motet.protocol.link.messages import ControlMessage
 from motet.protocol.mobility import messages as mobility
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.routing.messages import RoutingMessage
 from motet.runtime.loop import run
 from motet.runtime.tcp import address_of, host_and_port

@@ -14,7 +14,7 @@ import pytest
 
 from motet.broker.overlay.topology import Topology
 from motet.errors import MisuseError
-from motet.protocol.routing.covering import RETRACT
+from motet.model.coverage import RETRACT
 from motet_labs.experiments import paper3, plots
 from motet_labs.experiments.dispatch import distances
 from motet_labs.experiments.mobility import incremental, scattered, ways
