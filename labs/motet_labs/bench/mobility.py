@@ -108,7 +108,7 @@ def run(size: Size, progress: Progress) -> list[Figure]:
 # ── overlays ─────────────────────────────────────────────────────────────────────────────
 
 
-class Overlay(NamedTuple):
+class MeasuredOverlay(NamedTuple):
     fleet: Fleet
     echo: str
     """The address of an echo over the path, with the same delays."""
@@ -141,14 +141,14 @@ class MobilityStage(NamedTuple):
     folder: Path
     stack: ExitStack
 
-    def overlay(self, brokers: int, name: str, delay_s: float = 0.0) -> Overlay:
+    def overlay(self, brokers: int, name: str, delay_s: float = 0.0) -> MeasuredOverlay:
         place = self.folder / name
         place.mkdir()
         return self.stack.enter_context(_overlay(Topology.line(brokers), place, delay_s))
 
 
 @contextmanager
-def _overlay(topology: Topology, folder: Path, delay_s: float) -> Iterator[Overlay]:
+def _overlay(topology: Topology, folder: Path, delay_s: float) -> Iterator[MeasuredOverlay]:
     """A line of brokers, and an echo over as many hops as the path."""
     brokers = len(topology.brokers)
     addresses = free_addresses(brokers + HOPS + 1)
@@ -175,7 +175,7 @@ def _overlay(topology: Topology, folder: Path, delay_s: float) -> Iterator[Overl
         stack.callback(lambda: run_loop(fleet.end()))
         run_loop(fleet.start_all())
         run_loop(fleet.until_links_up())
-        yield Overlay(fleet, relays[0])
+        yield MeasuredOverlay(fleet, relays[0])
 
 
 # ── one client ───────────────────────────────────────────────────────────────────────────
@@ -217,7 +217,7 @@ def _moves(effort: MobilityEffort, stage: MobilityStage, progress: Progress) -> 
     return figures
 
 
-def _bring_others(stage: MobilityStage, overlay: Overlay, subscriptions: int) -> None:
+def _bring_others(stage: MobilityStage, overlay: MeasuredOverlay, subscriptions: int) -> None:
     """More clients that stay, at every broker."""
     how = (list(overlay.fleet.addresses.values()), subscriptions, 2)
     stage.stack.enter_context(worker(movers.others, *how)).hear()
@@ -246,7 +246,7 @@ def _latencies(name: str, ms: Mapping[str, float]) -> list[Figure]:
 
 
 def _counted(
-    overlay: Overlay, walker: Worker, effort: MobilityEffort
+    overlay: MeasuredOverlay, walker: Worker, effort: MobilityEffort
 ) -> dict[str, dict[str, float]]:
     """By who moves: what one move makes all brokers send, by kind."""
     found = {}

@@ -262,7 +262,7 @@ class CrowdAccount(NamedTuple):
     lost_sessions: int
 
 
-class Crowd:
+class MovingCrowd:
     """Worker with many clients, which move between two brokers. Some publish, all others
     subscribe."""
 
@@ -423,7 +423,7 @@ async def crowd(urls: dict[str, str], clients: int, publishers: int) -> None:
                 return await stack.enter_async_context(opening)
 
         entered = await asyncio.gather(*map(enter, range(clients)))
-        many = Crowd(list(urls), entered)
+        many = MovingCrowd(list(urls), entered)
         await many.enrol(publishers)
         settle_memory()
         await serve(many)
