@@ -13,7 +13,8 @@ import motet
 from motet.broker.overlay.topology import Topology
 from motet.client import LocalOverlay
 from motet.client.logs.stage import Attempt, commit, open_stage
-from motet.errors import MisuseError, NotOffered, TopologyError
+from motet.client.orders import move_order
+from motet.errors import MisuseError, MoveRefused, NotOffered, TopologyError
 from motet.fleet.supervisor import change_between
 from motet.model import encode_event
 
@@ -112,6 +113,33 @@ async def total_order_and_transactions(_: Path) -> None:
         await tx.abort()
 
 
+async def covering_and_moves(_: Path) -> None:
+    async with motet.local(COVERED) as overlay, await overlay.connect("alice") as alice:
+        with pytest.raises(NotOffered, match="B1 moves no clients, because covering is on"):
+            await alice.move("B2")
+        await alice.advertise(STREAM)
+        assert alice.broker == "B1"
+
+
+async def cells_and_moves(_: Path) -> None:
+    async with motet.local(CELLS) as overlay, await overlay.connect("alice", broker="B1") as alice:
+        with pytest.raises(NotOffered, match="it is in a cell, or next to one"):
+            await alice.move("B2")
+        await alice.advertise(STREAM)
+        assert alice.broker == "B1"
+
+
+async def sinks_and_moves(folder: Path) -> None:
+    async with motet.local(Topology.line(2, durability="fsync"), data=folder) as overlay:
+        address, attempt = overlay.address("B1"), Attempt("levels", "query", 0, 0, "a")
+        async with open_stage(address, attempt) as stage:
+            await stage.add([encode_event({"n": 1}, b"")])
+            part = await stage.seal()
+        await commit(address, "levels", "query", 0, [part])
+        with pytest.raises(MoveRefused, match="'levels' is a sink, and its staged files are at B1"):
+            await move_order(address, "levels", "B2", 5.0)
+
+
 async def volatile_and_logs(_: Path) -> None:
     async with (
         motet.local(1) as overlay,
@@ -134,13 +162,16 @@ PLAYED: dict[tuple[str, str], Callable[[Path], Awaitable[None]]] = {
     ("covering", "sinks"): covering_and_sinks,
     ("covering", "transactions"): covering_and_transactions,
     ("covering", "cells"): covering_and_cells,
+    ("covering", "moves of clients"): covering_and_moves,
     ("cells", "transactions"): cells_and_transactions,
     ("cells", "sinks at a cell or at a broker linked to one"): cells_and_sinks,
+    ("cells", "moves through a cell or a broker linked to one"): cells_and_moves,
     ("cells", "new mates while the overlay runs"): cells_and_new_mates,
     ("total order", "`since`"): total_order_and_since,
     ("total order", "subscriptions in transactions"): total_order_and_transactions,
     ("volatile brokers", "reading the log"): volatile_and_logs,
     ("volatile brokers", "sinks"): volatile_and_sinks,
+    ("sinks", "moves"): sinks_and_moves,
 }
 
 
