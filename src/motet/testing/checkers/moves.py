@@ -4,8 +4,8 @@ a move: no pin, doubt, transit or residue.
 
 Reasons for a refusal: an unknown broker, a short timeout, transactions, an operator's order for the
 same client, or trouble at the client or between the two brokers. An epoch may change if the client
-had trouble, or did not wait for its session. Clients that were killed, or have left, may be without
-an answer.
+had trouble, or did not wait for its session. A client may give up, for the same reasons, if its own
+broker does not tell it in time. Clients that were killed, or have left, may be without an answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from motet.testing.history import History, MoveRecord
 
 OVER = ("ClosedError", "Fenced", "UnavailableError")
 """The client has ended, or has lost its session."""
+GIVEN_UP = "NoAnswer"
+"""Its broker did not tell a client in time how it decided: it may move or stay."""
 LONGEST_S = 10.0
 """The longest time that an operator gives a move."""
 SHORT_S = 2.0
@@ -31,6 +33,8 @@ def check(history: History) -> CheckResult:
             verdict.violated(f"{move} was never answered")
         elif move.answer == DONE:
             _check_done(history, move, verdict)
+        elif move.answer == GIVEN_UP:
+            verdict.expect(_has_reason(history, move), "{} was given up, without a reason", move)
         elif move.answer and move.answer not in OVER:
             _check_refused(history, move, verdict)
     for order in history.orders:
