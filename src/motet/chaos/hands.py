@@ -58,6 +58,7 @@ class Hand:
     stretches: list[tuple[str, list[int]]] = field(default_factory=list)
     """The events it has read: per subscription, the stream and the numbers of the events."""
     readers: list[asyncio.Task[None]] = field(default_factory=list)
+    is_moving: bool = False
 
     @property
     def own(self) -> Client:
@@ -233,6 +234,8 @@ class Hands(ChaosTraffic):
         while self._running:
             await asyncio.sleep(self._chance.expovariate(1.0 / ROAM_S))
             hand = self._chance.choice(list(self._hands.values()))
+            if hand.is_moving:
+                continue
             to = self._chance.choice([name for name in others if name != hand.broker])
             task = asyncio.ensure_future(self._move(hand, to))
             moving.add(task)
@@ -243,6 +246,7 @@ class Hands(ChaosTraffic):
         """A move is done, or has changed nothing; if it is unknown which, its client works on."""
         client = hand.own
         before, epoch = client.broker, client.session.epoch
+        hand.is_moving = True
         try:
             await client.move(to, timeout=MOVE_S)
         except NoAnswer:
@@ -255,6 +259,8 @@ class Hands(ChaosTraffic):
         else:
             there = client.broker == to
             self._moved.expect(there, "{} moved to {}, and is at {}", hand.name, to, client.broker)
+        finally:
+            hand.is_moving = False
         same = client.session.epoch == epoch or client.session.lost_sessions > 0
         self._moved.expect(same, "{} has lost its session in a move to {}", hand.name, to)
 

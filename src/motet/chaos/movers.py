@@ -41,8 +41,8 @@ ORDERED: Final = 0.25
 MISINFORMED: Final = 0.1
 """The share of operators that ask the wrong broker."""
 ORDER_S: Final = 5.0
-ATTEMPTS: Final = 40
-"""How often a storm looks at a move before it strikes anyway."""
+LOOK_S: Final = 2.0
+"""How long a storm looks at a move before it strikes anyway."""
 ASK_S: Final = 0.3
 ARRIVING_S: Final = 0.03
 """The longest time after the decision of a move at which a storm strikes its arrival."""
@@ -59,6 +59,8 @@ class Way:
 
 class Movers(ChaosTraffic):
     """Traffic in which clients move all the time."""
+
+    sure_share = 0.7
 
     def __init__(self, plan: ChaosPlan, chronicle: Chronicle, addresses: Mapping[str, str]) -> None:
         super().__init__(plan, chronicle, addresses)
@@ -216,7 +218,8 @@ class Movers(ChaosTraffic):
             return phase
         seen = "asking"
         async with RequestChannel(self._addresses[way.source], ASK_S, "never") as channel:
-            for _ in range(ATTEMPTS):
+            until = self._chronicle.now() + LOOK_S
+            while self._chronicle.now() < until:
                 with contextlib.suppress(MotetError):
                     told = (await channel.ask(StatusRequest(()), Status)).state
                     seen = _phase_of(way, told["moves"])

@@ -142,7 +142,7 @@ they come back by themselves."""
 
 DELIVERY_WEIGHTS = (100.0, 1.5, 0.8, 1.2, 0.6, 0.1, 0.0)
 """Where delivery is checked, streams last longer."""
-SHORT_TIMEOUTS_S = (1.0, 2.5)
+SHORT_TIMEOUTS_S = (0.7, 2.0)
 """Of requests of clients that move: a move waits until they are answered."""
 
 

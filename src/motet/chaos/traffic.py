@@ -11,7 +11,7 @@ from math import inf
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from motet.audit.records import DONE, EventRecord
+from motet.audit.records import DONE, EventRecord, MoveRecord
 from motet.chaos.chronicle import Chronicle
 from motet.chaos.plan import ChaosPlan
 from motet.chaos.witness import Witness
@@ -24,7 +24,7 @@ from motet.client.subscription import Advertisement, Registration, Subscription
 from motet.errors import ClosedError, MotetError, UnavailableError
 from motet.model import Event as Delivered
 from motet.model import Filter, Value
-from motet.testing.history import Call, MoveRecord
+from motet.testing.history import Call
 from motet.testing.workload import Workload
 
 T = TypeVar("T")
@@ -297,12 +297,13 @@ MOST_STANDING = 6
 """Limit of advertisements, and of subscriptions, of one client: then one ends before the next."""
 FIRST_SUBSCRIPTIONS = 2
 PROBES = 3
-SURE = 0.95
-"""The share of exactly-once events, where delivery is checked."""
 POLL_S = 0.05
 
 
 class ChaosTraffic:
+    sure_share = 0.95
+    """Of exactly-once events, where delivery is checked."""
+
     def __init__(self, plan: ChaosPlan, chronicle: Chronicle, addresses: Mapping[str, str]) -> None:
         self.applications: list[ChaosClient] = []
         """All processes of all clients, past and present."""
@@ -453,7 +454,7 @@ class ChaosTraffic:
         return self._workload.draw_filter()
 
     async def _publish(self, application: ChaosClient) -> None:
-        sure = self._plan.sure and self._random.random() < SURE
+        sure = self._plan.sure and self._random.random() < self.sure_share
         await application.publish(self._workload.draw_event(application.advertised()), sure=sure)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────

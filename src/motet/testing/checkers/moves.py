@@ -3,7 +3,9 @@ same epoch; a refused one has changed nothing, and had a reason. At rest no brok
 a move: no pin, doubt, transit or residue.
 
 Reasons for a refusal: an unknown broker, a short timeout, transactions, an operator's order for the
-same client, or trouble at the client or between the two brokers. An epoch may change if the client
+same client, or trouble at the client or between the two brokers. Also trouble anywhere, if the
+client had a request open, or had moved before: a request waits for all brokers, and so does the
+first publication after a move. An epoch may change if the client
 had trouble, or did not wait for its session. A client may give up, for the same reasons, if its own
 broker does not tell it in time. Clients that were killed, or have left, may be without an answer.
 """
@@ -12,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from motet.audit.records import DONE
+from motet.audit.records import DONE, MoveRecord
 from motet.testing.checkers.result import CheckResult
-from motet.testing.history import History, MoveRecord
+from motet.testing.history import History
+from motet.testing.topology import Edge
 
 OVER = ("ClosedError", "Fenced", "UnavailableError")
 """The client has ended, or has lost its session."""
@@ -95,6 +98,10 @@ def _has_reason(history: History, move: MoveRecord) -> bool:
         return True
     if _is_ordered(history, move) or history.disturbed[move.instance].meets(since, until):
         return True
+    if (held_since := _held_since(history, move)) is not None:
+        places: list[str | Edge] = [*history.tree.brokers, *history.tree.edges]
+        if any(history.disturbed[place].meets(held_since, until) for place in places):
+            return True
     path = history.tree.path(former, move.to)
     edges = history.tree.edges_between(former, move.to)
     return (
@@ -103,3 +110,20 @@ def _has_reason(history: History, move: MoveRecord) -> bool:
         or any(history.jumps[broker].meets(since, until) for broker in path)
         or history.forgot(path, 0.0)
     )
+
+
+def _held_since(history: History, move: MoveRecord) -> float | None:
+    """Since when the client may have waited for any broker: it had moved before, or had a request
+    open when it was refused."""
+    former, epoch = move.before
+    stays = history.stays.get((move.client, epoch or ""), [])
+    here = [s.since for s in stays[1:] if s.broker == former and s.since <= move.answered_at]
+    since = here[-1:]
+    for session in history.sessions:
+        if session.instance == move.instance and session.epoch == epoch:
+            since += [
+                operation.requested_at
+                for operation in session.operations.values()
+                if operation.requested_at <= move.answered_at <= operation.answered_at
+            ]
+    return min(since, default=None)
