@@ -257,6 +257,7 @@ class Hands(ChaosTraffic):
             told = (hand.name, problem, client.broker, before)
             self._moved.expect(same, "{} did not move ({}), and is at {}, not at {}", *told)
         else:
+            self._chronicle.jot(f"{hand.name} moves from {before} to {to}")
             there = client.broker == to
             self._moved.expect(there, "{} moved to {}, and is at {}", hand.name, to, client.broker)
         finally:
