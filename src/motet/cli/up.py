@@ -154,8 +154,10 @@ async def _fulfil(wish: str, supervisor: Supervisor, file: Path | None, folder: 
     folder.write("changing")
     try:
         if wish == RESTART:
-            await supervisor.restart_each()
-            remark("all brokers have been restarted")
+            chosen = folder.chosen()
+            await supervisor.restart_each(chosen)
+            if not chosen:
+                remark("all brokers have been restarted")
         else:
             topology = Topology.load(file or supervisor.fleet.file)
             await supervisor.become(topology)
