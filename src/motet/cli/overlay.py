@@ -30,6 +30,7 @@ from motet.cli.drain import SHOWN, counted
 from motet.cli.operation import Bar, stoppable
 from motet.cli.options import DEFAULT_DIRECTORY, Json, group, option, status_command, switch
 from motet.cli.rebalance import as_json as balance_as_json
+from motet.cli.rebalance import unevenness
 from motet.client.channel import ask_all
 from motet.errors import MotetError
 from motet.fleet.fleet import TOPOLOGY
@@ -193,7 +194,7 @@ def _drain_and_restart(directory: Path, timeout_s: float, rebalance: bool, json:
         complain(f"interrupted: {_state_after(report)}", "run the same command again")
         return INTERRUPTED
     if report.balance is not None and not report.balance.is_even:
-        complain("the clients are not evened out", "`motet rebalance` goes on")
+        complain(unevenness(report.balance), "`motet rebalance` goes on")
         return FAILED
     return FINE
 

@@ -54,7 +54,7 @@ class DrainReport(Struct):
     owed_towards: list[str] = field(default_factory=list)
     """The next brokers towards subscribers that have not acknowledged all events of its log."""
     moves_s: float = 0.0
-    """From the first order to the last decision."""
+    """From the first order to the last one that was carried out."""
     interrupted: bool = False
 
     @property
@@ -91,7 +91,8 @@ class Drain:
         self._to = tuple(dict.fromkeys(to))
         self._prefer = tuple(prefer)
         self._await_log = await_log
-        self._until = time.monotonic() + timeout_s
+        self._began = time.monotonic()
+        self._until = self._began + timeout_s
         self._progress = progress
         self._convoy: Convoy | None = None
         self._counts: dict[str, int] = {}
@@ -119,11 +120,10 @@ class Drain:
         self._convoy = Convoy(found.addresses, self._until)
         if report.interrupted:
             self._convoy.stop()
-        began = time.monotonic()
+        self._began = time.monotonic()
         while (stay := await self._move_all(found)) is not None:
             if not await self._pause(AGAIN_S if stay else 0.0):
                 break
-        report.moves_s = time.monotonic() - began
         await self._wait(found)
         if report.left:
             await self._name_the_rest(found)
@@ -219,6 +219,7 @@ class Drain:
         report, client = self.report, traveller.client
         if problem is None:
             report.moved[client] = target
+            report.moves_s = time.monotonic() - self._began
             report.left -= 1
             report.stay.pop(client, None)
             if not traveller.connected:
