@@ -202,11 +202,19 @@ class SessionDeparted(Change, frozen=True):
     """Its subscriptions, which are not ours any more."""
 
 
-class SessionArrived(Change, frozen=True):
-    """A session has arrived from another broker."""
+class SessionPassed(Change, frozen=True):
+    """A session has gone on to the next broker of its path, from here or through here."""
 
     client: str
     epoch: str
+
+
+class SessionArrived(Change, frozen=True):
+    """A session has arrived from another broker; `neighbour` is the last one on its path."""
+
+    client: str
+    epoch: str
+    neighbour: str
 
 
 class PathPassed(Change, frozen=True):

@@ -36,7 +36,7 @@ from motet.audit.records import (
     transaction_row,
 )
 from motet.model import Hop, OpId
-from motet.protocol.routing.covering import Covering
+from motet.model.coverage import Covering
 from motet.testing.topology import Edge, Tree
 
 

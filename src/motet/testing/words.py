@@ -199,8 +199,8 @@ def _tell_move(frame: object) -> str:
                 return f"move {number} of {client} does not get to {' '.join(missing)}"
             told = f"no: {error}, {text}" if error else "yes"
             return f"{path[-1]} to move {number} of {client}: {told}" + _missing_of(missing)
-        case mobility.Strays(client, _, _, batch, last):
-            events = ", ".join(event_of(each.publication.body) for each in batch)
+        case mobility.Strays(_, _, client, _, _, batch, last):
+            events = ", ".join(event_of(each.body) for each in batch)
             return f"strays for {client}: {events or 'none'}" + ", the last" * last
         case mobility.FencedAck(after, ack):
             return f"{tell(ack)}, after #{after}"

@@ -24,6 +24,7 @@ from motet.protocol.mobility.drain import DurableDraining, SoftDraining
 from motet.protocol.mobility.durable import DurableMobility
 from motet.protocol.mobility.facts import DrainingSet, MoveDecided
 from motet.protocol.mobility.soft import SoftMobility
+from motet.protocol.mobility.strays import SoftStrays
 from motet.protocol.room import DurableRoom, SoftRoom
 from motet.protocol.routing.durable import DurableRouting
 from motet.protocol.routing.soft import Publishing
@@ -112,7 +113,12 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
         (
             DurableMobility,
             lambda d: DurableMobility(
-                d, d.config.name, d.routing, d.sessions, d.room(DurableSessions)
+                d,
+                d.config.name,
+                d.routing,
+                d.sessions,
+                d.room(DurableSessions),
+                d.transactions.decisions,
             ),
         ),
         (
@@ -121,6 +127,19 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
                 b.shared,
                 b.durable.room(DurableMobility),
                 b.room(Streams),
+                b.room(SoftSessions),
+                b.room(SoftLinks),
+            ),
+        ),
+    ),
+    BrokerProtocol(
+        soft=(
+            SoftStrays,
+            lambda b: SoftStrays(
+                b.shared,
+                b.router,
+                b.durable.room(DurableMobility),
+                b.room(SoftMobility),
                 b.room(SoftSessions),
                 b.room(SoftLinks),
             ),

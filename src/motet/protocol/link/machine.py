@@ -28,6 +28,7 @@ from motet.protocol.link.messages import (
     LinkHello,
     Publications,
 )
+from motet.protocol.mobility.messages import Strays
 from motet.protocol.publication import Publication
 from motet.protocol.room import Objection
 from motet.protocol.routing.messages import Complete, Subscribe
@@ -396,15 +397,17 @@ class Link:
     # ── publications ─────────────────────────────────────────────────────────────────────
 
     def publish(self, batch: list[Publication], out: Output) -> None:
-        soft = self.soft
         if not self.up:
-            soft.lost += len(batch)
+            self.soft.lost += len(batch)
             return
-        soft.number += 1
-        frame = Publications(soft.number, self.ledger.record.sent, batch)
-        out.send.append((soft.connection, frame))
+        out.send.append((self.soft.connection, Publications(*self.count(), batch)))
 
-    def admit(self, frame: Publications) -> bool:
+    def count(self) -> tuple[int, int]:
+        """The soft counters of the next frame of events."""
+        self.soft.number += 1
+        return self.soft.number, self.ledger.record.sent
+
+    def admit(self, frame: Publications | Strays) -> bool:
         """False for a frame that is a duplicate, late, or ahead of missing control."""
         soft = self.soft
         if frame.number <= soft.seen:

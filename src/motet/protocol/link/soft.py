@@ -168,7 +168,7 @@ class SoftLinks(SoftRoom):
         """Called when the connection to a neighbour is gone."""
         self.heard: Callable[[Control], dict[str, int]] = lambda _: {}
         """Returns the soft state that control messages need; see `ControlReceived.heard`."""
-        self.confirmed: Callable[[Output, float], None] = lambda *_: None
+        self.confirmed: list[Callable[[Output, float], None]] = []
         """Called when a neighbour may have confirmed control, or cannot do so any more."""
 
     def frames(self) -> Mapping[type, Callable[[int, Any, Any, Output, float], None]]:
@@ -230,7 +230,7 @@ class SoftLinks(SoftRoom):
             link.drop(out)
         self._give_up_the_absent(peer.name, out, now)
         self.lost(peer.name, out, now)
-        self.confirmed(out, now)
+        self._confirm(out, now)
 
     # ── frames ───────────────────────────────────────────────────────────────────────────
 
@@ -280,9 +280,9 @@ class SoftLinks(SoftRoom):
             link.greet(out, now, heard=True)
         if not known_here:  # else it was repeated because our answer got lost
             link.resume(hello, out, now)
-            self.confirmed(out, now)
+            self._confirm(out, now)
             self.rewired()
-            self._streams.linked(link.neighbour, out, now)
+            self._streams.run(out, now, self._streams.machine.linked, link.neighbour)
 
     def _control(
         self, connection: int, peer: Peer, control: Control, out: Output, now: float
@@ -310,7 +310,7 @@ class SoftLinks(SoftRoom):
         link = self._shared.links[peer.name]
         if link.move("ack") == "trim":
             link.acknowledged(ack, out, now)
-            self.confirmed(out, now)
+            self._confirm(out, now)
 
     def _question(
         self, connection: int, peer: Peer, frame: Inquire | Waiting, out: Output, now: float
@@ -322,6 +322,10 @@ class SoftLinks(SoftRoom):
             self._inquiries.asked(frame.op, peer.name, out)
         else:
             self._inquiries.answered(frame, out)
+
+    def _confirm(self, out: Output, now: float) -> None:
+        for each in self.confirmed:
+            each(out, now)
 
     # ── connections ──────────────────────────────────────────────────────────────────────
 
@@ -400,7 +404,7 @@ class SoftLinks(SoftRoom):
             self._shared.links[name] = known.get(name) or Link(self._shared.name, ledger, root)
         self._shared.config = replace(self._shared.config, neighbours=tuple(neighbours))
         for name in removed:
-            self._streams.gone(name, out, now)
+            self._streams.run(out, now, self._streams.machine.gone, name)
 
     def _take_away(self, neighbour: str, out: Output) -> None:
         link = self._shared.links.pop(neighbour)

@@ -6,7 +6,8 @@ Lives here
     state        moves on their way, forwarding addresses, pins
     relocation   the rows of a client in the routing tables, re-pointed along the path
     durable      what the decision and the control messages do
-    soft         offers, the freeze before the decision, hellos that arrive early, stray events
+    soft         offers, the freeze before the decision, hellos that arrive early
+    strays       best-effort events that follow a client
     drain        a broker that takes in no sessions, and the list of those that it has
 
 May import: `motet.errors`, `motet.model`, `motet.protocol`, and the rooms of routing, sessions,

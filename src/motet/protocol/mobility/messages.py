@@ -4,6 +4,7 @@
     A ══ MoveOffer ══▶ B   A ◀══ MoveReply ══ B       soft, hop by hop, repeated
     A ── Moved ──▶ client                             its session is on the way to B
     A ══ MoveCommit ══▶ B   A ◀══ MoveDone ══ B       control, one of each per hop
+    A ══ Strays ══▶ B                                 soft: best-effort events, and their end
     client ── ArrivalHello ──▶ B                      answered when the session is there
 
 A move is named by client, epoch and number: it is the session's number-th move.
@@ -17,8 +18,9 @@ from msgspec import Struct
 
 from motet.model import OpId
 from motet.protocol.delivery.messages import AckUp
+from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import MovingRow, MovingStarts
-from motet.protocol.session.messages import ClientHello, Delivery, Refusal
+from motet.protocol.session.messages import ClientHello, Refusal
 from motet.protocol.session.state import MovingSession
 from motet.protocol.traits import BROKER, CLIENT, OPERATOR, SMALL_BYTES, STRANGER, frame
 
@@ -75,6 +77,8 @@ class Moved(Struct, tag="moved", array_like=True, frozen=True):
 
     broker: str
     address: str
+    number: int = 0
+    """The session's move that brings it there; 0: unknown."""
 
 
 @frame(
@@ -88,6 +92,9 @@ class ArrivalHello(Struct, tag="arrive", array_like=True, frozen=True):
 
     version: int
     hello: ClientHello
+    number: int = 0
+    """As in `Moved`. A broker that the session has left with this move or a later one sends the
+    client on."""
 
 
 # ── draining a broker ────────────────────────────────────────────────────────────────────
@@ -168,13 +175,16 @@ class MoveReply(Struct, tag="reply-move", array_like=True, frozen=True):
 
 @frame(senders=BROKER, soft=True, events=attrgetter("batch"))
 class Strays(Struct, tag="strays", array_like=True, frozen=True):
-    """Best-effort events that reached the source after the decision, on their way to the target.
-    `last`: no more will come."""
+    """Best-effort events that a client has moved away from follow it along the path. `number` and
+    `after` are those of `Publications`, which are counted together with these frames; `move` is the
+    number of the move. `last`: the sender has no more of them."""
 
+    number: int
+    after: int
     client: str
     epoch: str
-    number: int
-    batch: list[Delivery] = []
+    move: int
+    batch: list[Publication] = []
     last: bool = False
 
 
@@ -232,6 +242,9 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     parts: tuple[MovingPart, ...] = ()
     trail: dict[str, int] = {}
     """By pubend: the last tick of the client's publications there, owed or not."""
+    unsettled: int = 0
+    """The last decision up to `cut` that the target's broker may not have heard of; the others are
+    in effect everywhere."""
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):

@@ -46,6 +46,10 @@ class Router:
         self._clients = clients
         self.plans: dict[int, Way] = {}
         self._sorted_out: tuple[Publication | None, dict[str, list[int]]] = UNSORTED
+        self.turned: dict[str, Callable[[list[Publication], str, Output], None]] = {}
+        """By neighbour: takes its events, because some may be for clients that have moved there."""
+        self.keepers: dict[str, Callable[[list[Delivery]], None]] = {}
+        """By client: takes its events, because earlier ones are still on their way to it."""
         self.delivered = 0
         self.forwarded = 0
         self.refused = 0
@@ -62,6 +66,12 @@ class Router:
         marked = (*self._marks.unsettled, *self._forsaken)
         quiet = {op.sequence for op in marked if op.client == client and op.epoch == epoch}
         return tuple(each for each in subscriptions if each not in quiet)
+
+    def heard(self, client: str, batch: list[Delivery]) -> list[Delivery]:
+        """Best-effort events for those subscriptions of a local client that get them."""
+        epoch = self._clients[client].epoch
+        found = ((self._heard(client, epoch, each.subscriptions), each) for each in batch)
+        return [Delivery(subs, each.publication) for subs, each in found if subs]
 
     # ── in ───────────────────────────────────────────────────────────────────────────────
 
@@ -115,6 +125,8 @@ class Router:
 
     def forward(self, batch: list[Publication], neighbour: str, out: Output) -> None:
         """Events from a neighbour: they are never sent back to it."""
+        if self.turned and neighbour in self.turned:
+            self.turned[neighbour](batch, neighbour, out)
         self._route(batch, ~self._state.bits.bit(Hop.broker(neighbour)), out)
 
     # ── out ──────────────────────────────────────────────────────────────────────────────
@@ -167,13 +179,18 @@ class Router:
         self._links[neighbour].publish(batch, out)
 
     def _deliver(self, client: str, batch: list[Delivery], out: Output) -> None:
-        soft = self._clients[client]
         if self._marks.unsettled or self._forsaken:
-            epoch = soft.epoch
-            heard = ((self._heard(client, epoch, each.subscriptions), each) for each in batch)
-            batch = [Delivery(subs, each.publication) for subs, each in heard if subs]
+            batch = self.heard(client, batch)
             if not batch:
                 return
+        if self.keepers and client in self.keepers:
+            self.keepers[client](batch)
+        else:
+            self.give(client, batch, out)
+
+    def give(self, client: str, batch: list[Delivery], out: Output) -> None:
+        """Events for a local client; if it is not connected, they are lost."""
+        soft = self._clients[client]
         if not soft.connection:
             soft.lost += len(batch)
             return

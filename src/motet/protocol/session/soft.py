@@ -80,6 +80,8 @@ class SoftSessions(SoftRoom):
         """Why a client cannot have this id: a hosted client has it."""
         self.carried: Callable[[str, str], Carried | None] = lambda *_: None
         """What a session has brought along from another broker."""
+        self.welcomed: Callable[[str, Output, float], None] = lambda *_: None
+        """Called when a client has been welcomed."""
 
     def frames(self) -> Mapping[type, Callable[[int, Any, Any, Output, float], None]]:
         return {
@@ -106,7 +108,10 @@ class SoftSessions(SoftRoom):
             if soft is not None and soft.connection:
                 out.deliver.append((soft.connection, notified.told))
         for fenced in changes.get(SessionFenced, ()):
-            connection = clients[fenced.client].connection
+            soft = clients.get(fenced.client)
+            if soft is None:
+                continue  # it had arrived with a move in the same fact
+            connection = soft.connection
             if connection:
                 out.close.append(self._fencing(connection, fenced.client, fenced.newer))
                 self._shared.unbind(connection)
@@ -277,6 +282,7 @@ class SoftSessions(SoftRoom):
         called = self._shared.durable.transactions.open_invitations(session.client, session.epoch)
         out.deliver += [(connection, each) for each in (*session.retold(), *called)]
         self._streams.attach(hello, out, now)
+        self.welcomed(hello.client, out, now)
 
     def _check_hello(self, hello: ClientHello) -> None:
         if hello.version != PROTOCOL_VERSION:

@@ -23,7 +23,7 @@ class Ticks(Protocol):
 class Confirmations(Protocol):
     """What transactions need from links: a call when neighbours have confirmed control."""
 
-    confirmed: Callable[[Output, float], None]
+    confirmed: list[Callable[[Output, float], None]]
 
 
 class SoftTransactions(SoftRoom):
@@ -34,7 +34,7 @@ class SoftTransactions(SoftRoom):
         self._cutter = self._machine.cutter
         self.due = self._cutter.state.touched
         if self._machine.courier.is_root:
-            links.confirmed = self._confirmed
+            links.confirmed.append(self._confirmed)
 
     def timers(self) -> Mapping[str, Callable[[Any, Output, float], None]]:
         return {"transaction": self._overdue}

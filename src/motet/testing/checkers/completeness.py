@@ -9,7 +9,8 @@ advertisement had not been withdrawn before it.
 Excused: between sending and the latest possible arrival, the end of the subscription had begun, its
 client was away or not reading, a broker on the path was down, or a link on it had trouble; or a
 broker on the path has lost its state, or a link on it was given up, since the older of the two
-operations was requested.
+operations was requested. That a client moves, or both do, excuses nothing. But what it publishes
+may wait until it is where it goes, or stays: then the event counts as sent when it is answered.
 
 Once everything is quiet, all that is in force counts as effective, and nothing is excused.
 """
@@ -35,11 +36,16 @@ class _CompletenessCheck:
     verdict: CheckResult = field(default_factory=lambda: CheckResult("completeness"))
     _matches: dict[tuple[Filter, tuple[object, ...]], bool] = field(default_factory=dict)
     _lasting: set[OperationRecord] = field(default_factory=set)
+    _moving: dict[str, float] = field(default_factory=dict)
+    """By client: when somebody first wanted to move it."""
 
     def run(self) -> CheckResult:
         history = self.history
         arrived = {(d.event, d.operation) for d in history.deliveries}
         self._lasting = set(history.in_force())
+        wishes = [(wish.client, wish.at) for wish in history.moves]
+        for client, at in (*wishes, *((wish.client, wish.at) for wish in history.orders)):
+            self._moving[client] = min(at, self._moving.get(client, inf))
         by_filter: dict[Filter, list[OperationRecord]] = {}
         for operation in history.operations("subscribe"):
             if operation.filter is not None and self._since(operation) < inf:
@@ -96,13 +102,16 @@ class _CompletenessCheck:
             return False
         if sent_at >= history.settled_at:
             return operation in self._lasting and carrier in self._lasting
+        taken_at = sent_at
+        if self._moving.get(event.client, inf) <= event.settled_at:
+            taken_at = event.settled_at
         widest_s = (len(history.tree.brokers) + 1) * history.hop_s
         homes = [
-            *carrier.session.homes(sent_at, sent_at + widest_s),
-            *operation.session.homes(sent_at, sent_at + widest_s),
+            *carrier.session.homes(sent_at, taken_at + widest_s),
+            *operation.session.homes(sent_at, taken_at + widest_s),
         ]
         path = history.tree.span(homes)
-        latest = sent_at + (len(path) + 1) * history.hop_s
+        latest = taken_at + (len(path) + 1) * history.hop_s
         latest = history.travels[operation.session.instance].end_of(sent_at, latest)
         if operation.ended_at <= latest:
             return False

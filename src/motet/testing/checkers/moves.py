@@ -3,7 +3,8 @@ same epoch; a refused one has changed nothing, and had a reason. At rest no brok
 a move: no pin, doubt, transit or residue.
 
 Reasons for a refusal: an unknown broker, a short timeout, transactions, an operator's order for the
-same client, or trouble at the client or between the two brokers. An epoch may change if the client
+same client, an unadvertisement of the client that waits for slow subscribers, or trouble at the
+client or between the two brokers. An epoch may change if the client
 had trouble, or did not wait for its session. Clients that were killed, or have left, may be without
 an answer.
 """
@@ -73,14 +74,29 @@ def _check_refused(history: History, move: MoveRecord, verdict: CheckResult) -> 
 
 def _may_change(history: History, move: MoveRecord) -> bool:
     """Could the client get another session meanwhile?"""
-    trouble = history.disturbed[move.instance]
-    return move.impatient or trouble.meets(move.at, move.answered_at)
+    since, until = move.at, move.answered_at
+    if move.impatient or history.disturbed[move.instance].meets(since, until):
+        return True
+    # A session that waits for its client ends early where the clock jumps.
+    return move.to in history.jumps and history.jumps[move.to].meets(since, until)
 
 
 def _is_ordered(history: History, move: MoveRecord) -> bool:
     """Has an operator moved the client meanwhile, or begun to before?"""
     since, until = move.at - LONGEST_S, move.answered_at
     return any(o.client == move.client and since <= o.at <= until for o in history.orders)
+
+
+def _unadvertises(history: History, move: MoveRecord) -> bool:
+    """Does the client end an advertisement meanwhile? That takes until all subscribers, also slow
+    and absent ones, have acknowledged its events, and a move waits for open requests."""
+    sessions = (s for s in history.sessions if (s.client, s.epoch) == (move.client, move.before[1]))
+    return any(
+        operation.kind == "unadvertise"
+        and operation.requested_at <= move.answered_at <= operation.answered_at + SHORT_S
+        for session in sessions
+        for operation in session.operations.values()
+    )
 
 
 def _has_reason(history: History, move: MoveRecord) -> bool:
@@ -90,6 +106,8 @@ def _has_reason(history: History, move: MoveRecord) -> bool:
     if history.root and history.deals:
         return True
     if _is_ordered(history, move) or history.disturbed[move.instance].meets(since, until):
+        return True
+    if _unadvertises(history, move):
         return True
     path = history.tree.path(former, move.to)
     edges = history.tree.edges_between(former, move.to)
