@@ -163,8 +163,8 @@ class Drain:
         if not others:
             raise MisuseError(f"{broker} is the only broker: its clients can move nowhere")
         raise NotOffered(
-            f"no other broker takes the clients of {broker}: {', '.join(others)} are draining or "
-            "do not answer"
+            f"no other broker takes the clients of {broker}: {', '.join(others)} "
+            f"{'is' if len(others) == 1 else 'are'} draining, or not answering"
         )
 
     def _choose(self, found: Survey, client: str) -> str:
