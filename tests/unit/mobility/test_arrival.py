@@ -40,6 +40,7 @@ from motet.protocol.session.messages import (
     ClientHello,
     Done,
     Failed,
+    Over,
     Published,
     Refusal,
     UnadvertiseRequest,
@@ -51,6 +52,8 @@ from tests.unit.mobility.place import WIDE, Place, departed
 
 ALICE = "alice"
 EPOCH = "A-1.1"
+WISH = OpId(ALICE, EPOCH, 1)
+BOB = OpId("bob", "B-1.1", 1)
 
 
 def target(commit: MoveCommit | None = None, **changed: Any) -> Place:
@@ -127,6 +130,21 @@ def test_its_client_is_welcomed_in_the_same_epoch() -> None:
     assert welcome.epoch == EPOCH
 
 
+def test_what_a_session_has_is_at_its_new_broker() -> None:
+    commit = departed()
+    session = replace(
+        commit.session.session,
+        cursors={"B.1": 7},
+        done={1: {"B.1": 9}},
+        willing=True,
+        news=[Over(3)],
+    )
+    here = target(commit, session=MovingSession(session))
+    found = here.core.durable.sessions.current(ALICE, EPOCH)
+    assert found is not None
+    assert replace(found, left_at=None) == replace(session, left_at=None)
+
+
 def test_requests_go_on_behind_those_that_moved() -> None:
     here = target()
     greet(here)
@@ -158,9 +176,40 @@ def test_a_crash_does_not_undo_the_arrival() -> None:
 
 
 def test_starts_are_known_where_a_session_arrives() -> None:
-    op = OpId(ALICE, EPOCH, 1)
-    here = target(departed(), starts=MovingStarts(known=((op, (("B.1", 7),)),)))
-    assert here.core.durable.routing.starts.known[op] == {"B.1": 7}
+    here = Place("C")
+    here.control("B", Advertise(BOB, WIDE))
+    arrive(here, departed(), starts=MovingStarts(known=((WISH, (("B.1", 7),)),)))
+    assert here.core.durable.routing.starts.known[WISH] == {"B.1": 7}
+
+
+def test_starts_lapse_where_nobody_advertises_any_more() -> None:
+    """The removal of the advertisement has come to the target before the session."""
+    here = Place("C")
+    here.control("B", Advertise(BOB, WIDE))
+    here.control("B", Unadvertise(BOB, upto=9))
+    ticks = ((WISH, (("B.1", 7),)),)
+    arrive(here, departed(), starts=MovingStarts(known=ticks, awaited=ticks))
+    routing = here.core.durable.routing
+    assert not routing.starts.known[WISH]
+    assert routing.starts.lapsed[WISH] == {"B.1": 7}
+    assert not routing.joins.awaited[WISH]
+
+
+def test_starts_that_are_void_stay_so() -> None:
+    here = Place("C")
+    here.control("B", Advertise(BOB, WIDE))
+    arrive(here, departed(), starts=MovingStarts(lapsed=((WISH, (("B.1", 9),)),)))
+    here.control("B", Started(WISH, "B.1", 7))
+    assert not here.core.durable.routing.starts.known.get(WISH)
+    here.control("B", Started(WISH, "B.1", 10))
+    assert here.core.durable.routing.starts.known[WISH] == {"B.1": 10}
+
+
+def test_starts_stand_while_an_advertisement_may_only_be_lost() -> None:
+    here = Place("C")
+    here.control("B", Complete(False))
+    arrive(here, departed(), starts=MovingStarts(known=((WISH, (("B.1", 7),)),)))
+    assert here.core.durable.routing.starts.known[WISH] == {"B.1": 7}
 
 
 # ── publications ─────────────────────────────────────────────────────────────────────────
@@ -171,23 +220,22 @@ def test_starts_of_the_log_at_the_target_need_no_news() -> None:
     here = Place("C")
     here.connect("zoe")
     here.advertise("zoe")
-    wish = OpId(ALICE, EPOCH, 1)
-    here.control("B", ClientHere(ALICE, EPOCH), Subscribe(wish, WIDE))
+    here.control("B", Advertise(BOB, WIDE))
+    here.control("B", ClientHere(ALICE, EPOCH), Subscribe(WISH, WIDE))
     (started,) = here.sent("B", Started)
-    awaited = MovingStarts(awaited=((wish, (("C.1", started.tick - 1), ("B.1", 7))),))
+    awaited = MovingStarts(awaited=((WISH, (("C.1", started.tick - 1), ("B.1", 7))),))
     here.control("B", replace(departed(), starts=awaited))
     routing = here.core.durable.routing
-    assert routing.starts.known[wish] == {"C.1": started.tick}
-    assert routing.joins.awaited[wish] == {"B.1": 7}
+    assert routing.starts.known[WISH] == {"C.1": started.tick}
+    assert routing.joins.awaited[WISH] == {"B.1": 7}
     here.control("B", started)
-    assert routing.starts.known[wish] == {"C.1": started.tick}
+    assert routing.starts.known[WISH] == {"C.1": started.tick}
 
 
 def test_publications_that_are_in_other_logs_are_not_taken_again() -> None:
     here = target(departed(publishes=2))
     greet(here)
-    told = here.publish(1, 5, 6)
-    assert all(each.upto <= 2 for each in told if isinstance(each, Published))
+    assert here.publish(1, 5, 6) == [Published(2)]
     here.publish(3, 7)
     assert here.sent(ALICE, Published)[-1].upto == 3
 

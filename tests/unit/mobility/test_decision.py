@@ -18,7 +18,13 @@ from motet.protocol.mobility.messages import (
     MoveRequest,
 )
 from motet.protocol.routing.messages import ClientGone, Rehome, Subscribe
-from motet.protocol.session.messages import ClientHello, Processed, Published, Welcome
+from motet.protocol.session.messages import (
+    ClientHello,
+    Processed,
+    Published,
+    UnadvertiseRequest,
+    Welcome,
+)
 from tests.unit.mobility.place import WIDE, Place
 
 BOB = OpId("bob", "B-1.1", 1)
@@ -145,6 +151,23 @@ def test_an_advertisement_leaves_nothing_when_all_was_acknowledged() -> None:
     assert row.residue is None
     assert commit.predecessors == {}
     assert commit.upto > 0
+
+
+def test_a_start_without_advertisements_does_not_leave() -> None:
+    """Our log keeps it for a client of ours; one that has left starts anew."""
+    here = publisher(behind=False)
+    here.connect("zoe")
+    wish = here.subscribe("zoe")
+    routing = here.core.durable.routing
+    assert routing.starts.known[wish]
+    here.wait(10.0)
+    here.hear("alice", UnadvertiseRequest(2, 1))
+    here.wait(10.0)
+    assert not list(routing.state.advertisements)
+    assert routing.starts.known[wish]
+    commit = here.depart(client="zoe")
+    assert dict(commit.starts.known).get(wish) == ()
+    assert routing.state.subscriptions.entries[wish].start == 0
 
 
 def test_a_residue_goes_when_all_is_acknowledged() -> None:

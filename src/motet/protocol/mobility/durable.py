@@ -336,6 +336,7 @@ class DurableMobility(DurableRoom):
         self._bus.carry(self._relocation.turn(moving, source, Hop.client(client)))
         self._relocation.give_starts(commit.starts)
         self._relocation.know_own_starts(commit.subscriptions)
+        self._relocation.lift_starts(commit.subscriptions)
         self._take_in(commit)
         needless = self._relocation.needless(commit.subscriptions, source)
         self._report(commit, source.name, needless)

@@ -75,6 +75,10 @@ class Relocation:
         """Remove what is known of the starts of leaving subscriptions, and return it."""
         starts, awaited = self._routing.starts, self._routing.joins.awaited
         ops = [each.id for each in subscriptions]
+        for op in ops:
+            entry = self._state.subscriptions.get(op)
+            if entry is not None:
+                starts.lift_own(entry)
 
         def ticks(
             known: Mapping[OpId, Mapping[str, int]],
@@ -204,6 +208,18 @@ class Relocation:
         starts.lapsed.update(_dicts(moving.lapsed))
         starts.severed.update((op, dict.fromkeys(names)) for op, names in moving.severed)
         self._routing.joins.awaited.update(_dicts(moving.awaited))
+
+    def lift_starts(self, subscriptions: Iterable[MovingRow]) -> None:
+        """Advertisements that were removed here while the session was on its way start none of its
+        subscriptions any more. To be called when its rows and starts are here."""
+        state = self._state
+        if state.bits.all_neighbours & ~state.complete:
+            return  # a missing advertisement may only be lost
+        for row in subscriptions:
+            entry = state.subscriptions.get(row.id)
+            if entry is not None:
+                self._routing.starts.lift_arrived(entry)
+                self._routing.joins.lift_arrived(entry)
 
     def know_own_starts(self, subscriptions: Iterable[MovingRow]) -> None:
         """Our own pubend has started subscriptions that have arrived: the news is on its way to
