@@ -67,7 +67,7 @@ class DurableMobility(DurableRoom):
         self._relocation = Relocation(routing)
         self.state = MobilityState()
         self.pins = Pins()
-        routing.along = self._former_path
+        routing.former_path = self._former_path
 
     def facts(self) -> Mapping[type, Handler]:
         return {MoveDecided: self._decided, FloorRaised: self._floor_raised}
@@ -319,7 +319,7 @@ class DurableMobility(DurableRoom):
             commit.unsettled,
             refused=commit.refused,
             forgotten=commit.forgotten,
-            path=commit.path[::-1],
+            path=commit.path[-2::-1],
             brought=dict.fromkeys(row.id.sequence for row in commit.subscriptions),
         )
         self._requests.take_in(client, epoch, commit.session)
