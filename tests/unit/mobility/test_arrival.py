@@ -102,6 +102,24 @@ def test_a_client_whose_session_never_comes_gets_a_new_one() -> None:
     assert welcome.epoch != EPOCH
 
 
+def test_an_earlier_session_that_ended_while_connected_does_not_count() -> None:
+    here = Place("C")
+    here.connect(ALICE)
+    here.subscribe(ALICE)
+    newer = "A-1.9"
+    here.control("B", ClientHere(ALICE, newer))
+    op = OpId(ALICE, newer, 1)
+    starts = MovingStarts(known=((op, (("B.1", 3),)),))
+    session = MovingSession(Session(ALICE, newer, requests=1))
+    row = MovingRow(op, WIDE)
+    commit = replace(departed(), epoch=newer, session=session, subscriptions=(row,), starts=starts)
+    here.control("B", replace(commit, levels={"B.1": 5}))
+    reader = here.core.streams.machine.clients._readers[ALICE]
+    assert not reader.present
+    assert not reader.positions["B.1"].present
+    assert reader.positions["B.1"].given == 5
+
+
 def test_a_session_may_arrive_and_be_fenced_in_one_frame() -> None:
     here = Place("C")
     commit = departed()

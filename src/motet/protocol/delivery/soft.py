@@ -286,7 +286,9 @@ class Streams(SoftRoom):
 
     def arrive(self, client: str, out: Output, now: float) -> None:
         """A session has moved here; it is one of `arrivals`."""
+        self.total_order.leave(client)
         durable, effects = self._shared.durable, Effects(now)
+        self.machine.clients.forget(client, effects)
         session = durable.sessions.get(client)
         if session is not None and session.durable:
             self.machine.clients.recall(client, session.cursors, durable=True)
