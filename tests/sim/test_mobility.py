@@ -27,9 +27,11 @@ def test_a_handful_of_seeds(profile: str) -> None:
 
 
 def test_most_moves_succeed_where_nothing_fails() -> None:
+    """One move in five has next to no time. Those to unknown brokers do not count."""
     moves = handful("moves").moves
-    refused = sum(count for answer, count in moves.items() if not answer.startswith("ordered"))
-    assert moves["Done"] > 0.8 * refused, moves
+    others = ("ordered ", "of ", "MisuseError")
+    asked = sum(count for answer, count in moves.items() if not answer.startswith(others))
+    assert moves["Done"] > 0.7 * asked, moves
 
 
 def test_a_crash_at_every_step() -> None:
