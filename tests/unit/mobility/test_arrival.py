@@ -288,7 +288,8 @@ def test_a_decision_that_is_settled_is_not_waited_for() -> None:
 def test_nobody_publishes_before_clients_in_total_order_have_joined() -> None:
     commit = departed(publishes=2)
     here = Place("C")
-    here.control("B", Subscribe(OpId("bob", "B-1.1", 1), WIDE))
+    in_order = ClientHere("bob", "B-1.1", plain=False)
+    here.control("B", in_order, Subscribe(OpId("bob", "B-1.1", 1), WIDE))
     arrive(here, commit)
     travel = here.durable.travel(ALICE, EPOCH)
     assert travel is not None
@@ -296,6 +297,17 @@ def test_nobody_publishes_before_clients_in_total_order_have_joined() -> None:
     greet(here)
     assert here.publish(3, 7) == []
     here.control("B", Echo(travel.probe))
+    assert here.sent(ALICE, Published)[-1].upto == 3
+
+
+def test_clients_that_are_not_in_total_order_are_not_waited_for() -> None:
+    here = Place("C")
+    plain = ClientHere("bob", "B-1.1", plain=True)
+    here.control("B", plain, Subscribe(OpId("bob", "B-1.1", 1), WIDE))
+    arrive(here, departed(publishes=2))
+    greet(here)
+    here.publish(3, 7)
+    assert here.sent("B", Advertise) == []
     assert here.sent(ALICE, Published)[-1].upto == 3
 
 

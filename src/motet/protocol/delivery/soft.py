@@ -523,7 +523,8 @@ class Streams(SoftRoom):
 
     def _expect(self, out: Output, now: float) -> None:
         """Ask for acknowledgements of this broker's pubend at once."""
-        self.run(out, now, self.machine.expect, self.pubend)
+        if self.begun:
+            self.run(out, now, self.machine.expect, self.pubend)
 
     def attach(self, hello: ClientHello, out: Output, now: float) -> None:
         """A client has connected."""
