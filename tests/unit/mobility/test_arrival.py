@@ -30,6 +30,7 @@ from motet.protocol.routing.messages import (
     Echo,
     MovingRow,
     MovingStarts,
+    Retrace,
     Started,
     Subscribe,
     Unadvertise,
@@ -343,7 +344,7 @@ def test_a_removal_follows_the_report_of_the_arrival() -> None:
     greet(here)
     here.hear(ALICE, UnsubscribeRequest(2, 1))
     assert here.sent(ALICE, Done) == []
-    assert here.sent("B", Unsubscribe) == [Unsubscribe(op, request, along=("B", "A"))]
+    assert here.sent("B", Retrace) == [Retrace(op, request, ("A",))]
     here.control("B", Echo(request))
     assert here.sent(ALICE, Done) == [Done(2)]
 
