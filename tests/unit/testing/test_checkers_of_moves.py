@@ -137,6 +137,15 @@ def test_a_refusal_has_a_reason_if_something_on_the_way_was_broken(place: Any) -
     assert moves_of(past) == []
 
 
+def test_a_refusal_has_a_reason_while_an_unadvertisement_waits_for_subscribers() -> None:
+    past = Past()
+    removal = past.ask(alice(past), "unadvertise", "x > 0", 4.0, answered_at=5.5)
+    refused(past)
+    assert moves_of(past) == []
+    removal.answered_at = 3.0
+    assert "without a reason" in moves_of(past)[0]
+
+
 def test_a_refusal_has_a_reason_if_its_target_is_unknown_or_its_time_short() -> None:
     past = Past()
     refused(past, to="X")
@@ -250,6 +259,18 @@ def test_a_best_effort_event_is_owed_to_a_client_that_moves() -> None:
     event = past.publish(seller, 5.05, x=1)
     assert "was never delivered" in completeness.check(past.history).violations[0]
     past.deliver(wanted, event, 6.1)
+    assert completeness.check(past.history).violations == []
+
+
+def test_a_client_that_leaves_as_soon_as_it_has_moved_is_owed_no_best_effort_event() -> None:
+    past = Past()
+    seller, buyer = past.session("seller", "B"), alice(past)
+    past.ask(seller, "advertise", "x > 0")
+    wanted = past.ask(buyer, "subscribe", "x > 0")
+    moved(past, buyer, "C", 5.0, 5.1)
+    past.history.travels[buyer.instance].touch(5.0, 6.0)
+    past.publish(seller, 5.05, x=1)
+    wanted.ended_at = 6.0 + HOP_S
     assert completeness.check(past.history).violations == []
 
 

@@ -29,6 +29,7 @@ from motet.protocol.changes import (
     SessionPassed,
 )
 from motet.protocol.contract import CancelTimer, Output, SetTimer
+from motet.protocol.delivery.neighbours import MOMENT_S
 from motet.protocol.link.soft import SoftLinks
 from motet.protocol.mobility.durable import DurableMobility
 from motet.protocol.mobility.messages import Strays
@@ -373,7 +374,7 @@ class SoftStrays(SoftRoom):
         """No more strays come."""
         arriving.connection = 0
         if not self._is_connected(arriving):
-            if now < arriving.gives_up_at:
+            if now < arriving.gives_up_at - MOMENT_S:
                 key = ("strays", arriving.client, arriving.epoch)
                 out.timers.append(SetTimer(key, arriving.gives_up_at))
                 return
