@@ -20,6 +20,8 @@ from motet.protocol.mobility.messages import (
     MoveOffer,
     MoveOrder,
     MoveOrdered,
+    MoveRefusal,
+    MoveRequest,
 )
 from motet.protocol.mobility.soft import ACCEPTED_S, EARLY_S
 from motet.protocol.routing.messages import (
@@ -296,6 +298,17 @@ def test_nobody_publishes_before_the_log_has_cut_as_far_as_the_former_one() -> N
     here.ends.pop(ALICE)
     greet(here)
     assert here.publish(3, 7) == []
+
+
+def test_a_client_that_comes_again_before_it_may_publish_is_answered_there() -> None:
+    here = target(departed(publishes=2), cut=5, unsettled=5)
+    greet(here)
+    here.hear(ALICE, MoveRequest(1, "A", 3.0))
+    here.lose(ALICE)
+    greet(here)
+    here.hear(ALICE, MoveRequest(1, "A", 3.0))
+    here.wait(4.0)
+    assert [each.error for each in here.sent(ALICE, MoveRefusal)] == ["MoveRefused"]
 
 
 def test_a_decision_that_is_settled_is_not_waited_for() -> None:

@@ -101,6 +101,15 @@ def test_a_move_that_changes_the_epoch_is_a_violation_unless_something_broke() -
     assert moves_of(past) == []
 
 
+def test_a_session_that_was_lost_on_its_way_may_have_another_epoch() -> None:
+    past = Past()
+    moved(past, alice(past), "C", 5.5, 5.8)
+    asked(past, after=("C", "C-9"))
+    assert "has become C-9" in moves_of(past)[0]
+    past.history.amnesia["B", "C"].touch(5.6, 5.7)
+    assert "has become" not in moves_of(past)[0]
+
+
 def test_a_client_that_did_not_wait_may_have_another_epoch() -> None:
     past = Past()
     past.history.stays["alice", "C-2"].append(Stay("C", 5.5))

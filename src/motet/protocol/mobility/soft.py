@@ -204,7 +204,9 @@ class SoftMobility(SoftRoom):
         self, connection: int, peer: Peer, request: MoveRequest, out: Output, now: float
     ) -> None:
         known = self._departures.get(peer.name)
-        if known is not None and known.number == request.number:
+        asked = (known.number, known.path[-1]) if known is not None else (0, "")
+        if known is not None and asked == (request.number, request.to):
+            known.asked_on = connection  # it came again while nothing could be done yet
             return
         departure, problem = self._depart(peer.name, request.to, request.timeout_s, now)
         if departure is None:
