@@ -468,7 +468,7 @@ class Routing:
         self.marks.unsubscribed(entry)
         self.starts.forget(entry.id)
         self.joins.awaited.pop(entry.id, None)
-        if not source.is_broker:
+        if source.kind == "client":
             self._out.changes.append(SubscriptionEnded(entry.id))
         elif message.lost:
             self.starts.lose(entry, source.name)
