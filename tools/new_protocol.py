@@ -25,7 +25,7 @@ COPIED = ("src", "labs", "tests", "tools", "docs", "pyproject.toml", "constraint
 
 ROWS = {
     "src/motet/protocol/frames.py": (
-        ("Frame = LinkFrame", "Frame = NoteFrame | LinkFrame"),
+        ("    LinkFrame\n    |", "    NoteFrame\n    | LinkFrame\n    |"),
         (
             "from motet.protocol.reading.messages",
             "from motet.protocol.notes.messages import NoteFrame\n"

@@ -164,10 +164,6 @@ class Client:
         return tuple(e for e in self._driver.registrations.entries.values() if e.active)
 
     @property
-    def advertisements(self) -> tuple[Advertisement, ...]:
-        return tuple(e for e in self.registrations if isinstance(e, Advertisement))
-
-    @property
     def subscriptions(self) -> tuple[Subscription, ...]:
         """The active subscriptions. One that is not `claimed` was left by an earlier process of
         this durable client: it buffers its events until this process subscribes to it again, by

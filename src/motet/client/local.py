@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from motet.client.checks import shown
 from motet.client.client import Client, ConnectOptions, connect, opens
 from motet.errors import ClosedError, Disconnected, MisuseError
-from motet.protocol.routing.covering import Covering
+from motet.model.coverage import Covering
 
 if TYPE_CHECKING:
     from motet.broker.driver.driver import BrokerDriver

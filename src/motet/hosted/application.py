@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from motet.client.client import Client
 from motet.client.publications import Publishable
+from motet.client.subscription import Advertisement
 from motet.client.transaction import Handler
 from motet.errors import EventsLost, MotetError, NameTaken, NotAdvertised
 from motet.model import Event, Filter, as_filter, decode_attributes
@@ -91,7 +92,7 @@ class Context:
     ) -> None:
         """Announce what will be published. Without effect if it is announced already."""
         wanted = as_filter(filter)
-        if not self._has(self._client.advertisements, wanted, name):
+        if not self._has(self._advertisements(), wanted, name):
             await self._client.advertise(wanted, name=name, timeout=timeout)
 
     async def unadvertise(self, name: str, *, timeout: float = 10.0) -> None:
@@ -99,6 +100,10 @@ class Context:
         awaited in `start` or `on_event` after a publication: see `acknowledge`."""
         await self._execution.until_published()
         await self._client.unadvertise(name, timeout=timeout)
+
+    def _advertisements(self) -> list[Advertisement]:
+        found = self._client.registrations
+        return [each for each in found if isinstance(each, Advertisement)]
 
     def _has(self, found: Any, wanted: Filter, name: str | None) -> bool:
         """Is there a registration like that which this copy has made, or knows of? One that an
@@ -116,7 +121,7 @@ class Context:
         advertisement."""
         body = bytes(self._client._body(event, payload))
         attributes = decode_attributes(body)
-        if not any(each.filter.matches(attributes) for each in self._client.advertisements):
+        if not any(each.filter.matches(attributes) for each in self._advertisements()):
             text = f"{self.name!r} has not advertised {attributes}; advertise it first"
             raise NotAdvertised(text)
         self._execution.publish(body)

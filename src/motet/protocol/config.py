@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from motet.model.coverage import Covering
 from motet.protocol.delivery.stream import Liveness
-from motet.protocol.routing.covering import Covering
 
 OUTBOX_BOUND = 100_000
 LIVENESS = Liveness()

@@ -15,13 +15,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from motet.audit.records import ADDITIONS, EventRecord
+from motet.audit.records import ADDITIONS, EventRecord, SessionRecord
 from motet.broker.core.durable import Durable
 from motet.errors import InvariantError
+from motet.model.coverage import shown_covering
 from motet.model.ids import is_newer
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Input
-from motet.protocol.routing.covering import shown_covering
 from motet.protocol.session.messages import ClientHello, Done
 from motet.testing.brokers import Cells, SimulatedBroker
 from motet.testing.checkers import effective
@@ -245,6 +245,8 @@ class Cluster:
         client.connect()
         if client.process is not None:
             client.process.begin()
+        else:  # its application reads from the beginning
+            client.machine.ready()
         return client
 
     def _homes(self) -> Sequence[str]:
@@ -320,7 +322,7 @@ class Cluster:
         """A broker says that an operation is effective: at this instant it must be true."""
         client = end.peer.owner
         assert isinstance(client, SimulatedClient)
-        if client.session is None:
+        if client.session is None or self._ends_at_once(end, client.session):
             return
         operation = client.session.operations.get(frame.sequence)
         asking = client.session.asks.get(frame.sequence)
@@ -335,6 +337,13 @@ class Cluster:
             self.effective.claimed(operation, self.agenda.now)
         elif operation is not None:
             self.effective.removed(operation, self.agenda.now)
+
+    def _ends_at_once(self, end: End, session: SessionRecord) -> bool:
+        """Has the same frame that made an operation effective told of a newer session?"""
+        broker = end.owner
+        if not isinstance(broker, SimulatedBroker) or broker.core is None:
+            return False
+        return (session.client, session.epoch) not in broker.core.durable.routing.state.clients
 
     def check_replay(
         self, name: str, position: int, expected: str, before: Durable, replayed: Durable

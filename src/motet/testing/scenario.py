@@ -64,6 +64,7 @@ from msgspec.structs import replace
 from motet.broker.core.durable import Durable
 from motet.errors import StaleState
 from motet.model import Filter, OpId, Value, encode_event
+from motet.model.coverage import RETRACT, Covering
 from motet.protocol.config import OUTBOX_BOUND, BrokerConfig
 from motet.protocol.contract import (
     Closed,
@@ -84,7 +85,6 @@ from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link import messages as link
 from motet.protocol.mobility import messages as mobility
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.session import messages as session
 from motet.protocol.transactions.messages import Step
 from motet.testing.brokers import Core
@@ -477,14 +477,14 @@ class Book:
         self.epochs: dict[str, str] = {}
         self.moves: dict[str, int] = {}
         """How many moves each client has asked for."""
-        self.told: dict[str, str] = {}
-        """The brokers that clients were sent to."""
+        self.told: dict[str, mobility.Moved] = {}
+        """Where clients were sent."""
 
     def hear(self, client: str, frame: object) -> None:
         if isinstance(frame, session.Welcome):
             self.epochs[client] = frame.epoch
         elif isinstance(frame, mobility.Moved):
-            self.told[client] = frame.broker
+            self.told[client] = frame
         elif isinstance(frame, session.Invited):
             self.invited.setdefault((client, frame.tx), []).append(frame)
         elif isinstance(frame, Delivered):
@@ -653,14 +653,15 @@ def _drain(stage: Scenario, broker: str, draining: bool) -> None:
 def _arrive(stage: Scenario, text: str) -> None:
     client, *words = text.split()
     book = stage.book
-    broker = words.pop(0) if words and words[0] in stage.brokers else book.told[client]
+    told = book.told[client]
+    broker = words.pop(0) if words and words[0] in stage.brokers else told.broker
     hello = replace(
         _greeting(client, book.epochs[client], words),
         cursors=dict(book.given.get(client, {})),
         published=stage.counters[f"{client} published"],
     )
     stage.homes[client] = broker
-    stage.call(broker, client, mobility.ArrivalHello(PROTOCOL_VERSION, hello))
+    stage.call(broker, client, mobility.ArrivalHello(PROTOCOL_VERSION, hello, told.number))
 
 
 OPERATOR = "operator"

@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from motet.model import Filter, Value
+from motet.model.coverage import RETRACT, Covering
 from motet.protocol.delivery.stream import Limits
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.testing.topology import Tree, random_tree
 
 KEPT_BY_MOST = 100_000

@@ -767,7 +767,7 @@ def test_ticks_requested_again_are_no_longer_acknowledged() -> None:
 def test_after_a_restart_a_durable_client_goes_on_where_it_was() -> None:
     rig = edge()
     rig.machine.restore(P, 50)
-    rig.machine.clients.recall("c", {P: 70})
+    rig.machine.clients.recall("c", {P: 70}, durable=True)
     rig.start("c", 10)
     assert acks(*rig.wait(1), rig.receive("up", AckExpected(P, 100, ()))) == [70]
     assert nacks(rig.attach("c")) == [(71, 100)]

@@ -7,6 +7,8 @@ from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link.messages import Control
 from motet.protocol.mobility.messages import (
     ArrivalHello,
+    DrainOrder,
+    DrainOrdered,
     FencedAck,
     MoveCommit,
     Moved,
@@ -17,6 +19,9 @@ from motet.protocol.mobility.messages import (
     MoveRefusal,
     MoveReply,
     MoveRequest,
+    SessionAccount,
+    SessionsListed,
+    SessionsRequest,
     Strays,
 )
 from motet.protocol.routing.messages import MovingRow, MovingStarts, Rehome
@@ -48,6 +53,12 @@ FRAMES: list[Frame] = [
     MoveOrdered("c", "NotEffective", "too late", ("B",)),
     Moved("B", "tcp://localhost:1"),
     ArrivalHello(PROTOCOL_VERSION, ClientHello(PROTOCOL_VERSION, "c", resume="A-7")),
+    DrainOrder(draining=True),
+    DrainOrdered(changed=False),
+    DrainOrdered(changed=False, error="NotOffered", text="B is in a cell"),
+    SessionsRequest("c"),
+    SessionsListed((SessionAccount("c", connected=True, durable=False),), more=True),
+    SessionsListed((SessionAccount("s", connected=False, durable=True, stays="a sink"),)),
     MoveOffer(*WHO, PATH, b"secret"),
     MoveReply(*WHO, PATH, "tcp://localhost:1"),
     Strays(4, 7, *WHO),

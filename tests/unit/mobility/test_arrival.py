@@ -9,17 +9,19 @@ from msgspec.structs import replace
 
 from motet.model import Hop, OpId
 from motet.model.ids import LAST_TICK
-from motet.protocol.delivery.messages import Delivered
+from motet.protocol.delivery.messages import Delivered, Knowledge
+from motet.protocol.delivery.spans import PredecessorRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.mobility.messages import (
     ArrivalHello,
     MoveCommit,
     Moved,
     MoveDone,
+    MoveOffer,
     MoveOrder,
     MoveOrdered,
 )
-from motet.protocol.mobility.soft import EARLY_S
+from motet.protocol.mobility.soft import ACCEPTED_S, EARLY_S
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
@@ -34,7 +36,16 @@ from motet.protocol.routing.messages import (
     Unsubscribe,
 )
 from motet.protocol.routing.starts import FARTHEST
-from motet.protocol.session.messages import ClientHello, Done, Published, Refusal, Welcome
+from motet.protocol.session.messages import (
+    ClientHello,
+    Done,
+    Failed,
+    Published,
+    Refusal,
+    UnadvertiseRequest,
+    UnsubscribeRequest,
+    Welcome,
+)
 from motet.protocol.session.state import MovingSession, Session
 from tests.unit.mobility.place import WIDE, Place, departed
 
@@ -67,6 +78,36 @@ def greet(here: Place, epoch: str | None = EPOCH, **more: Any) -> list[Frame]:
 
 
 # ── the session ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_client_may_come_before_any_news_of_its_session() -> None:
+    """We have accepted the offer: then the control behind it is only late."""
+    here = Place("C")
+    commit = departed()
+    here.hear("B", MoveOffer(ALICE, EPOCH, 1, ("A", "B", "C")))
+    assert greet(here) == []
+    arrive(here, commit)
+    here.wait(EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch == EPOCH
+
+
+def test_a_client_whose_session_never_comes_gets_a_new_one() -> None:
+    here = Place("C")
+    here.hear("B", MoveOffer(ALICE, EPOCH, 1, ("A", "B", "C")))
+    assert greet(here) == []
+    here.wait(ACCEPTED_S + EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch != EPOCH
+
+
+def test_a_session_may_arrive_and_be_fenced_in_one_frame() -> None:
+    here = Place("C")
+    commit = departed()
+    here.control("B", ClientHere(ALICE, EPOCH), commit, ClientHere(ALICE, "B-1.9"))
+    assert here.core.durable.sessions.get(ALICE) is None
+    assert ALICE not in here.core.shared.clients
+    assert here.sent("B", ClientGone) == [ClientGone(ALICE, EPOCH)]
 
 
 def test_a_session_arrives_in_one_fact_and_is_reported() -> None:
@@ -200,6 +241,18 @@ def test_predecessors_are_named_as_long_as_their_residue_stays() -> None:
     assert here.durable.predecessors(ALICE, EPOCH) == {}
 
 
+def test_a_later_start_finds_the_predecessors_named_above_it() -> None:
+    here = target(departed(publishes=2))
+    named = here.core.streams.last_tick
+    here.control("B", Subscribe(OpId("bob", "B-1.1", 1), WIDE))
+    (started,) = here.sent("B", Started)
+    assert named < started.tick < here.core.streams.last_tick
+    sent = [frame.span.records for _, frame in here.told if isinstance(frame, Knowledge)]
+    records = [each for some in sent for each in some if isinstance(each, PredecessorRecord)]
+    assert records[-1].tick == here.core.streams.last_tick
+    assert dict(records[-1].predecessors) == here.durable.predecessors(ALICE, EPOCH)
+
+
 # ── the gate of a publisher ──────────────────────────────────────────────────────────────
 
 
@@ -217,7 +270,7 @@ def test_nobody_publishes_while_a_broker_is_unsure() -> None:
 
 
 def test_nobody_publishes_before_the_log_has_cut_as_far_as_the_former_one() -> None:
-    here = target(departed(publishes=2), cut=5)
+    here = target(departed(publishes=2), cut=5, unsettled=5)
     greet(here)
     assert here.publish(3, 7) == []
     assert here.core.shared.detained
@@ -226,10 +279,17 @@ def test_nobody_publishes_before_the_log_has_cut_as_far_as_the_former_one() -> N
     assert here.publish(3, 7) == []
 
 
+def test_a_decision_that_is_settled_is_not_waited_for() -> None:
+    here = target(departed(publishes=2), cut=5)
+    greet(here)
+    assert here.publish(3, 7) == [Published(3)]
+
+
 def test_nobody_publishes_before_clients_in_total_order_have_joined() -> None:
     commit = departed(publishes=2)
     here = Place("C")
-    here.control("B", Subscribe(OpId("bob", "B-1.1", 1), WIDE))
+    in_order = ClientHere("bob", "B-1.1", plain=False)
+    here.control("B", in_order, Subscribe(OpId("bob", "B-1.1", 1), WIDE))
     arrive(here, commit)
     travel = here.durable.travel(ALICE, EPOCH)
     assert travel is not None
@@ -240,14 +300,52 @@ def test_nobody_publishes_before_clients_in_total_order_have_joined() -> None:
     assert here.sent(ALICE, Published)[-1].upto == 3
 
 
+def test_clients_that_are_not_in_total_order_are_not_waited_for() -> None:
+    here = Place("C")
+    plain = ClientHere("bob", "B-1.1", plain=True)
+    here.control("B", plain, Subscribe(OpId("bob", "B-1.1", 1), WIDE))
+    arrive(here, departed(publishes=2))
+    greet(here)
+    here.publish(3, 7)
+    assert here.sent("B", Advertise) == []
+    assert here.sent(ALICE, Published)[-1].upto == 3
+
+
 def test_a_move_waits_until_its_client_has_really_arrived() -> None:
-    here = target(departed(publishes=2), cut=5)
+    here = target(departed(publishes=2), cut=5, unsettled=5)
     greet(here)
     here.ask("A", timeout_s=1.0)
     assert here.soft.account()["moves"]["departing"][ALICE]["waits_for"] == "its arrival"
     here.wait(1.1)
     (told,) = (f for _, f in here.told if type(f).__name__ == "MoveRefusal")
     assert "its arrival" in told.text  # type: ignore[attr-defined]
+
+
+# ── what is left behind ──────────────────────────────────────────────────────────────────
+
+
+def test_a_client_cannot_remove_what_its_former_broker_retires() -> None:
+    here = target(departed())
+    left = OpId(ALICE, EPOCH, 2)
+    here.control("B", Advertise(left, WIDE))
+    greet(here)
+    (failed,) = here.hear(ALICE, UnadvertiseRequest(2, 2))
+    assert isinstance(failed, Failed)
+    assert failed.error == "NoSuchOperation"
+    assert left in here.core.durable.routing.state.advertisements
+
+
+def test_a_removal_follows_the_report_of_the_arrival() -> None:
+    """Brokers on the former path may have a row that no advertisement needs any more."""
+    here = target(departed())
+    op, request = OpId(ALICE, EPOCH, 1), OpId(ALICE, EPOCH, 2)
+    assert here.sent("B", MoveDone)[-1].needless == (op,)
+    greet(here)
+    here.hear(ALICE, UnsubscribeRequest(2, 1))
+    assert here.sent(ALICE, Done) == []
+    assert here.sent("B", Unsubscribe) == [Unsubscribe(op, request, along=("B", "A"))]
+    here.control("B", Echo(request))
+    assert here.sent(ALICE, Done) == [Done(2)]
 
 
 # ── positions ────────────────────────────────────────────────────────────────────────────

@@ -55,7 +55,7 @@ def test_the_session_leaves_with_the_decision_and_its_client_is_sent_on() -> Non
     here = place()
     here.depart()
     assert here.core.durable.sessions.get("alice") is None
-    assert here.sent("alice", Moved) == [Moved("C", "inproc://C")]
+    assert here.sent("alice", Moved) == [Moved("C", "inproc://C", 1)]
     assert here.closed[here.ends["alice"]] == "moved to C"
     assert here.core.durable.routing.state.clients.home("alice") == "C"
 
@@ -263,7 +263,7 @@ def test_a_client_that_resumes_is_sent_on() -> None:
     commit = here.depart()
     here.ends.pop("alice")
     hello = ClientHello(PROTOCOL_VERSION, "alice", commit.epoch)
-    assert here.hear("alice", hello) == [Moved("C", "inproc://C")]
+    assert here.hear("alice", hello) == [Moved("C", "inproc://C", 1)]
 
 
 def test_a_client_that_is_early_at_its_former_broker_is_sent_on() -> None:
@@ -273,7 +273,26 @@ def test_a_client_that_is_early_at_its_former_broker_is_sent_on() -> None:
     hello = ClientHello(PROTOCOL_VERSION, "alice", commit.epoch)
     here.hear("alice", ArrivalHello(PROTOCOL_VERSION, hello))
     here.wait(5.0)
-    assert here.sent("alice", Moved) == [Moved("C", "inproc://C")]
+    assert here.sent("alice", Moved) == [Moved("C", "inproc://C", 1)]
+
+
+def test_a_client_that_knows_of_the_move_is_sent_on_at_once() -> None:
+    here = place()
+    commit = here.depart()
+    here.ends.pop("alice")
+    hello = ClientHello(PROTOCOL_VERSION, "alice", commit.epoch)
+    told = here.hear("alice", ArrivalHello(PROTOCOL_VERSION, hello, commit.number))
+    assert told == [Moved("C", "inproc://C", commit.number)]
+
+
+def test_a_client_waits_if_a_later_move_brings_its_session_back() -> None:
+    here = place()
+    commit = here.depart()
+    here.ends.pop("alice")
+    hello = ClientHello(PROTOCOL_VERSION, "alice", commit.epoch)
+    here.hear("alice", ArrivalHello(PROTOCOL_VERSION, hello, commit.number + 1))
+    here.wait(5.0)
+    assert not here.sent("alice", Moved)
 
 
 def test_a_process_that_adopts_a_durable_session_is_sent_on() -> None:
@@ -281,7 +300,7 @@ def test_a_process_that_adopts_a_durable_session_is_sent_on() -> None:
     here.depart()
     here.ends.pop("alice")
     hello = ClientHello(PROTOCOL_VERSION, "alice", None, keep_s=60.0)
-    assert here.hear("alice", hello) == [Moved("C", "inproc://C")]
+    assert here.hear("alice", hello) == [Moved("C", "inproc://C", 1)]
 
 
 def test_a_new_client_of_the_same_name_is_not_sent_on() -> None:

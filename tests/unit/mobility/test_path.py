@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from motet.model import Filter, Hop, OpId
 from motet.protocol.delivery.messages import AckExpected, AckUp
-from motet.protocol.link.messages import Control
+from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.link.messages import Control, LinkHello
 from motet.protocol.mobility.messages import FencedAck, MoveCommit, MoveDone
 from motet.protocol.mobility.state import MobilityState, Pins
 from motet.protocol.routing.messages import (
     Advertise,
     ClientHere,
+    Echo,
     MovingRow,
     MovingStarts,
     Rehome,
@@ -309,6 +311,77 @@ def test_a_neighbour_that_was_told_of_an_arrival_gets_fenced_acknowledgements() 
     fenced = here.soft._fence("A", AckUp("A.1", 9))
     assert fenced == FencedAck(here.core.durable.ledgers["A"].record.sent, AckUp("A.1", 9))
     assert here.soft._fence("C", AckUp("C.1", 9)) == AckUp("C.1", 9)
+
+
+def test_a_decision_that_is_settled_here_need_not_be_waited_for() -> None:
+    here = way()
+    here.core.durable.transactions.decisions.state.heard = 5
+    here.control("A", commit(cut=5, unsettled=5))
+    assert here.sent("C", MoveCommit)[0].unsettled == 0
+
+
+def test_a_decision_that_has_not_come_here_may_still_come_to_the_target() -> None:
+    here = way()
+    here.core.durable.transactions.decisions.state.heard = 4
+    here.control("A", commit(cut=5, unsettled=5))
+    assert here.sent("C", MoveCommit)[0].unsettled == 5
+
+
+# ── a neighbour that starts empty ────────────────────────────────────────────────────────
+
+
+def test_a_session_that_was_on_its_way_to_an_empty_broker_is_not_waited_for() -> None:
+    here = way()
+    here.control("A", commit(levels={"C.1": 5}, doubts={"C.1": 6}))
+    assert here.durable.pins == {"C.1": 5}
+    here.lose("C")
+    here.hear("C", LinkHello(PROTOCOL_VERSION, "C", 2, 1, 0))
+    assert here.durable.leftovers() == []
+    assert here.durable.pins == {}
+    assert here.sent("A", MoveDone) == [MoveDone(ALICE, EPOCH, 1)]
+
+
+def test_a_session_on_its_way_does_not_need_the_broker_that_it_came_from() -> None:
+    here = way()
+    here.control("A", commit())
+    here.lose("A")
+    here.hear("A", LinkHello(PROTOCOL_VERSION, "A", 2, 1, 0))
+    assert here.durable.leftovers() == ["alice is in transit"]
+    here.control("C", MoveDone(ALICE, EPOCH, 1))
+    assert here.durable.leftovers() == []
+
+
+# ── removals behind the report ───────────────────────────────────────────────────────────
+
+
+def test_a_removal_goes_along_the_path_although_the_row_is_gone() -> None:
+    here = way()
+    here.control("A", commit())
+    here.control("C", MoveDone(ALICE, EPOCH, 1, (SUB,)))
+    removal = OpId(ALICE, EPOCH, 7)
+    here.control("C", Unsubscribe(SUB, removal, along=("B", "A")))
+    assert here.sent("A", Unsubscribe) == [Unsubscribe(SUB, removal, along=("A",))]
+    assert here.sent("C", Echo) == []
+    here.control("A", Echo(removal))
+    assert here.sent("C", Echo) == [Echo(removal)]
+
+
+def test_a_removal_ends_where_the_path_began() -> None:
+    here = Place("A")
+    here.control("B", Unsubscribe(SUB, BOB, along=("A",)))
+    assert here.sent("B", Echo) == [Echo(BOB)]
+
+
+def test_a_removal_along_a_path_takes_the_row_with_it() -> None:
+    here = way()
+    here.control("A", Advertise(OpId("zoe", "A-1.3", 1), SIDE))
+    here.control("A", commit())
+    here.control("C", MoveDone(ALICE, EPOCH, 1))
+    here.control("C", Unsubscribe(SUB, BOB, along=("B", "A")))
+    assert sources(here) == {}
+    assert here.sent("A", Unsubscribe) == [Unsubscribe(SUB, BOB, along=("A",))]
+    here.control("A", Echo(BOB))
+    assert here.sent("C", Echo) == [Echo(BOB)]
 
 
 # ── done ─────────────────────────────────────────────────────────────────────────────────

@@ -12,8 +12,8 @@ from itertools import permutations
 import pytest
 
 from motet.model import Filter, Hop, OpId, covers, overlap
+from motet.model.coverage import RETRACT, Covering
 from motet.protocol.changes import Changes, Completed, Sent
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from motet.model import Filter, Hop, OpId
+from motet.model.coverage import RETRACT, Covering
 from motet.protocol.changes import Changes, Completed, Sent
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,

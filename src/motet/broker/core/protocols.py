@@ -113,7 +113,12 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
         (
             DurableMobility,
             lambda d: DurableMobility(
-                d, d.config.name, d.routing, d.sessions, d.room(DurableSessions)
+                d,
+                d.config.name,
+                d.routing,
+                d.sessions,
+                d.room(DurableSessions),
+                d.transactions,
             ),
         ),
         (

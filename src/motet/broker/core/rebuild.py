@@ -25,9 +25,9 @@ from motet.broker.core.records import (
     encode,
 )
 from motet.errors import LogCorrupted, MisuseError
+from motet.model.coverage import shown_covering
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact
-from motet.protocol.routing.covering import shown_covering
 
 
 class Snapshot(NamedTuple):

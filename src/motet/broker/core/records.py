@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from motet.broker.core.image import ORDER, RoomState
 from motet.errors import WrittenByAnotherVersion
+from motet.model.coverage import Covering
 from motet.model.filters import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
-from motet.protocol.routing.covering import Covering
 
 MACHINE_VERSION = 6
 """Increase it with every change of the effect of a fact, of `image`, or of these records, and add a

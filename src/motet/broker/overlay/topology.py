@@ -30,10 +30,10 @@ from typing import Any, TypedDict, Unpack
 from motet.broker.folder.journal import DURABILITIES
 from motet.broker.folder.retention import DEFAULT, as_table, retention_of
 from motet.errors import AddressError, MisuseError, TopologyError, check_options
+from motet.model.coverage import RETRACT, Covering
 from motet.model.limits import MAX_CLIENT_ID_CHARS, MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.config import LIVENESS, OUTBOX_BOUND, BrokerConfig
 from motet.protocol.delivery.stream import Liveness
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.runtime.inproc import name_in
 from motet.runtime.pubend.retention import Retention as Retention
 from motet.runtime.tcp import address_of, host_and_port

@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from motet.client.channel import RequestChannel
 from motet.client.client import connect
+from motet.client.subscription import Advertisement
 from motet.client.sync.facade import Facade, LoopThread
 from motet.errors import Disconnected, Fenced, MisuseError
 from motet.model import EVERYTHING, Filter
@@ -156,7 +157,7 @@ async def commit(
 async def _commit(url: str, sink: str, request: CommitRequest, timeout: float) -> str:
     advertised = request.advertised
     async with connect(url, client_id=sink, durable=True, connect_timeout=timeout) as client:
-        known = client.advertisements
+        known = [each for each in client.registrations if isinstance(each, Advertisement)]
         if all(each.filter != advertised for each in known):
             for each in known:
                 await client.unadvertise(each, wait="local")

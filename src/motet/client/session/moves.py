@@ -74,7 +74,7 @@ class ClientMoves:
     def hello(self, usual: ClientHello) -> ClientHello | ArrivalHello:
         if self.told is None or self.impatient:
             return usual
-        return ArrivalHello(PROTOCOL_VERSION, usual)
+        return ArrivalHello(PROTOCOL_VERSION, usual, self.told.number)
 
     def moved(self, frame: Moved) -> None:
         self.told = frame

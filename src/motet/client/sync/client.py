@@ -360,10 +360,6 @@ class SyncClient(Facade[Client]):
         return self._tell(lambda: tuple(facade_of(entry, host) for entry in client.registrations))
 
     @property
-    def advertisements(self) -> tuple[SyncAdvertisement, ...]:
-        return tuple(e for e in self.registrations if isinstance(e, SyncAdvertisement))
-
-    @property
     def subscriptions(self) -> tuple[SyncSubscription, ...]:
         """As `Client.subscriptions`."""
         return tuple(e for e in self.registrations if isinstance(e, SyncSubscription))

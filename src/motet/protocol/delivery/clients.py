@@ -141,15 +141,10 @@ class Clients:
         if reader.present and not position.present:
             stream.held[client] = None
 
-    def recall(self, client: str, cursors: Mapping[str, int]) -> None:
-        """After a restart, before `start`: the positions of a durable client."""
+    def recall(self, client: str, levels: Mapping[str, int], *, durable: bool = False) -> None:
+        """Before `start`: positions of a durable client, or of one that has moved here."""
         reader = self._readers.setdefault(client, Reader())
-        reader.durable = True
-        reader.kept = dict(cursors)
-
-    def keep(self, client: str, levels: Mapping[str, int]) -> None:
-        """Before `start`: the positions of a client that has moved here."""
-        reader = self._readers.setdefault(client, Reader())
+        reader.durable = reader.durable or durable
         reader.kept = {**levels, **{p: t for p, t in reader.kept.items() if t > levels.get(p, 0)}}
 
     def levels(self, client: str) -> dict[str, int]:

@@ -161,7 +161,7 @@ class Streams(SoftRoom):
         self.begun = False
         """Has `begin` been called, so that the end of the log is known?"""
         self.unlogged = Unlogged()
-        self.retirement = Retirement(self, self._expect, shared)
+        self.retirement = Retirement(self, self.expect, shared)
         self._confirms = 0
         self._reserving: deque[tuple[int, int]] = deque()
         self.total_order = TotalOrder(shared.durable.routing)
@@ -190,7 +190,7 @@ class Streams(SoftRoom):
     ) -> None:
         del connection
         client, pubend, upto = peer.name, frame.pubend, frame.upto
-        self._run(out, now, self.machine.clients.acked, client, pubend, upto)
+        self.run(out, now, self.machine.clients.acked, client, pubend, upto)
         self.retirement.acknowledged(client, out, now)
         session = self._shared.durable.sessions.get(client) if upto >= LAST_TICK else None
         if session is not None and pubend in session.cursors and self._is_destroyed(pubend):
@@ -198,7 +198,7 @@ class Streams(SoftRoom):
 
     def _ready(self, connection: int, peer: Peer, frame: Ready, out: Output, now: float) -> None:
         del connection, frame
-        self._run(out, now, self.machine.clients.ready, peer.name)
+        self.run(out, now, self.machine.clients.ready, peer.name)
 
     def _stream_frame(
         self, connection: int, peer: Peer, frame: DeliveryFrame, out: Output, now: float
@@ -259,7 +259,7 @@ class Streams(SoftRoom):
             self.machine.restore(pubend, floor)
         for session in shared.durable.sessions:
             if session.durable:
-                self.machine.clients.recall(session.client, session.cursors)
+                self.machine.clients.recall(session.client, session.cursors, durable=True)
         for arrival in self.arrivals():
             self._expect_arrival(*arrival)
         for op, ticks in routing.starts.known.items():
@@ -280,7 +280,7 @@ class Streams(SoftRoom):
     def _expect_arrival(
         self, client: str, levels: Mapping[str, int], unclear: Iterable[str]
     ) -> None:
-        self.machine.clients.keep(client, levels)
+        self.machine.clients.recall(client, levels)
         for pubend in unclear:
             self.machine.unclear(pubend)
 
@@ -289,7 +289,7 @@ class Streams(SoftRoom):
         durable, effects = self._shared.durable, Effects(now)
         session = durable.sessions.get(client)
         if session is not None and session.durable:
-            self.machine.clients.recall(client, session.cursors)
+            self.machine.clients.recall(client, session.cursors, durable=True)
         for arrival in self.arrivals():
             if arrival[0] == client:
                 self._expect_arrival(*arrival)
@@ -310,19 +310,6 @@ class Streams(SoftRoom):
             self.machine.clients.end(op, effects)
         self._carry(effects, out, now)
         self.retirement.forget((client, epoch), out)
-
-    def last_of(self, client: str, epoch: str) -> tuple[int, bool]:
-        """The tick of a local client's last event in our pubend, or 0; and whether some subscriber
-        has not acknowledged it."""
-        last = self.retirement.last_of(client, epoch)
-        return last, last > self.done_with()
-
-    def again(self, neighbour: str, pinned: Mapping[str, int], out: Output, now: float) -> None:
-        """A client is behind another neighbour now; see `DeliveryMachine.again`."""
-        self._run(out, now, self.machine.again, neighbour, pinned)
-
-    def repeat(self, pubends: Iterable[str], out: Output, now: float) -> None:
-        self._run(out, now, self.machine.repeat, pubends)
 
     def _start(self, op: OpId, pubend: str, tick: int, effects: Effects) -> None:
         starts = self._shared.durable.routing.starts
@@ -519,7 +506,7 @@ class Streams(SoftRoom):
             self.settled(client, last.epoch, last.upto, refusals.get(client, ()), out)
 
     def _read(self, news: LogRead, out: Output, now: float) -> None:
-        self._run(out, now, self.machine.read_done, news.want, news.spans)
+        self.run(out, now, self.machine.read_done, news.want, news.spans)
 
     # ── neighbours and clients ───────────────────────────────────────────────────────────
 
@@ -530,25 +517,14 @@ class Streams(SoftRoom):
         self._carry(effects, out, now)
         self.retirement.look(out, now)
 
-    def linked(self, neighbour: str, out: Output, now: float) -> None:
-        """A link came up."""
-        self._run(out, now, self.machine.linked, neighbour)
-
-    def gone(self, neighbour: str, out: Output, now: float) -> None:
-        """The overlay has changed: the broker is not a neighbour any more."""
-        self._run(out, now, self.machine.gone, neighbour)
-
-    def unasked(self, asker: str) -> None:
-        """A member of a neighbouring cell is gone: drop its requests."""
-        self.machine.unasked(asker)
-
     def done_with(self) -> int:
         """All brokers have acknowledged this broker's pubend up to this tick."""
         return self.machine.acknowledged(self.pubend) if self.pubend else 0
 
-    def _expect(self, out: Output, now: float) -> None:
+    def expect(self, out: Output, now: float) -> None:
         """Ask for acknowledgements of this broker's pubend at once."""
-        self._run(out, now, self.machine.expect, self.pubend)
+        if self.begun:
+            self.run(out, now, self.machine.expect, self.pubend)
 
     def attach(self, hello: ClientHello, out: Output, now: float) -> None:
         """A client has connected."""
@@ -577,16 +553,16 @@ class Streams(SoftRoom):
     def effective(self, client: str, out: Output, now: float) -> None:
         """A request of a client was answered: it may not wait for a start any more."""
         if self.pubend:
-            self._run(out, now, self.machine.effective, client)
+            self.run(out, now, self.machine.effective, client)
 
     def detach(self, client: str, out: Output, now: float) -> None:
         """A client's connection is gone."""
         self.total_order.leave(client)
         self.retirement.look_again(client)
-        self._run(out, now, self.machine.clients.detach, client)
+        self.run(out, now, self.machine.clients.detach, client)
 
     def _alarm(self, key: tuple[Any, ...], out: Output, now: float) -> None:
-        self._run(out, now, self.machine.alarm, key)
+        self.run(out, now, self.machine.alarm, key)
         self.retirement.look_again()
         self.retirement.look(out, now)
 
@@ -678,7 +654,7 @@ class Streams(SoftRoom):
 
     # ── carrying out ─────────────────────────────────────────────────────────────────────
 
-    def _run(self, out: Output, now: float, door: Callable[..., None], *args: object) -> None:
+    def run(self, out: Output, now: float, door: Callable[..., None], *args: object) -> None:
         """Call an entry point of the machine, and carry out its effects."""
         effects = Effects(now)
         door(*args, effects)
@@ -754,7 +730,7 @@ class Streams(SoftRoom):
 
     def _advance(self, upto: int, out: Output, now: float) -> None:
         self._pass(upto, out, now)
-        self._run(out, now, self.machine.advance, self.pubend, upto)
+        self.run(out, now, self.machine.advance, self.pubend, upto)
 
 
 def _tick_of(made: StartMade | BlockMade) -> int:

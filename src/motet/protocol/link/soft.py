@@ -282,7 +282,7 @@ class SoftLinks(SoftRoom):
             link.resume(hello, out, now)
             self._confirm(out, now)
             self.rewired()
-            self._streams.linked(link.neighbour, out, now)
+            self._streams.run(out, now, self._streams.machine.linked, link.neighbour)
 
     def _control(
         self, connection: int, peer: Peer, control: Control, out: Output, now: float
@@ -404,7 +404,7 @@ class SoftLinks(SoftRoom):
             self._shared.links[name] = known.get(name) or Link(self._shared.name, ledger, root)
         self._shared.config = replace(self._shared.config, neighbours=tuple(neighbours))
         for name in removed:
-            self._streams.gone(name, out, now)
+            self._streams.run(out, now, self._streams.machine.gone, name)
 
     def _take_away(self, neighbour: str, out: Output) -> None:
         link = self._shared.links.pop(neighbour)

@@ -12,6 +12,7 @@ from motet.model import Hop, OpId
 from motet.model.filters import from_own, from_wire, to_wire
 from motet.model.ids import is_newer
 from motet.protocol.changes import (
+    ArrivalEchoed,
     ArrivalReported,
     NeighbourForgotten,
     PathPassed,
@@ -40,6 +41,8 @@ from motet.protocol.routing.relocation import Relocated, Relocation
 from motet.protocol.routing.starts import FARTHEST
 from motet.protocol.session.durable import DurableSessions
 from motet.protocol.session.machine import Sessions
+from motet.protocol.transactions.machine import Transactions
+from motet.protocol.transactions.participant import ARRIVING
 
 FENCED = Hop("fenced", "")
 """The source of rows that arrive with a session whose client has a newer one; they end at once."""
@@ -49,22 +52,36 @@ class DurableMobility(DurableRoom):
     name = "mobility"
 
     def __init__(
-        self, bus: Bus, name: str, routing: Routing, sessions: Sessions, requests: DurableSessions
+        self,
+        bus: Bus,
+        name: str,
+        routing: Routing,
+        sessions: Sessions,
+        requests: DurableSessions,
+        transactions: Transactions,
     ) -> None:
         self._bus = bus
         self._broker = name
         self._routing = routing
         self._sessions = sessions
         self._requests = requests
+        self._transactions = transactions
+        self._decisions = transactions.decisions
         self._relocation = Relocation(routing)
         self.state = MobilityState()
         self.pins = Pins()
+        routing.along = self._former_path
+        transactions.participant.arriving = self._is_arriving
 
     def facts(self) -> Mapping[type, Handler]:
         return {MoveDecided: self._decided, FloorRaised: self._floor_raised}
 
     def reactions(self) -> Mapping[type, Handler]:
-        return {SessionClosed: self._session_closed, NeighbourForgotten: self._forget}
+        return {
+            SessionClosed: self._session_closed,
+            NeighbourForgotten: self._forget,
+            ArrivalEchoed: self._echoed,
+        }
 
     def messages(self) -> Mapping[type, Callable[[Any, Hop], None]]:
         return {MoveCommit: self._committed, MoveDone: self._done}
@@ -103,6 +120,12 @@ class DurableMobility(DurableRoom):
             return None
         return found if (client, epoch) in self._routing.state.clients else None
 
+    def _former_path(self, op: OpId) -> tuple[str, ...]:
+        """Where rows of a subscription may remain that came with a move, until all brokers on the
+        path have heard that it has arrived."""
+        travel = self.travel(op.client, op.epoch)
+        return travel.path if travel is not None and op.sequence in travel.brought else ()
+
     # ── the source ───────────────────────────────────────────────────────────────────────
 
     def _decided(self, fact: MoveDecided) -> None:
@@ -110,6 +133,7 @@ class DurableMobility(DurableRoom):
         session = self._sessions.current(client, epoch)
         assert session is not None
         assert path[0] == self._broker
+        self._routing.starts.advance(fact.tick + 1)  # our pubend may start what leaves now
         before, after = Hop.client(client), Hop.broker(path[1])
         state = self._routing.state
         residues: dict[OpId, OpId] = {}
@@ -147,11 +171,12 @@ class DurableMobility(DurableRoom):
             predecessors,
             tuple(self._hand_out(client, epoch)),
             trail,
+            fact.unsettled,
         )
         self._requests.depart(session)
         self.state.travels.pop(client, None)
         self._routing.joins.leave(client)
-        self.state.forwardings[client] = Forwarding(epoch, path[-1], fact.address)
+        self.state.forwardings[client] = Forwarding(epoch, path[-1], fact.address, commit.number)
         self._pass_on(commit, before, after)
         state.bits.release(before)
         ops = tuple(each.id for each in subscriptions)
@@ -199,7 +224,10 @@ class DurableMobility(DurableRoom):
             self._routing.ignored += 1
             return
         heard = {p: t for p, t in self._bus.heard.items() if self._concerns(commit, p)}
-        commit = replace(commit, doubts=_highest(commit.doubts, heard))
+        unsettled = commit.unsettled
+        if self._decisions.state.heard >= unsettled > 0:
+            unsettled = self._decisions.unsettled(unsettled)
+        commit = replace(commit, doubts=_highest(commit.doubts, heard), unsettled=unsettled)
         if onward:
             self._pass_on(commit, source, Hop.broker(onward))
         else:
@@ -296,8 +324,11 @@ class DurableMobility(DurableRoom):
             dict(commit.predecessors),
             dict(commit.trail),
             commit.cut,
+            commit.unsettled,
             refused=commit.refused,
             forgotten=commit.forgotten,
+            path=commit.path[::-1],
+            brought=dict.fromkeys(row.id.sequence for row in commit.subscriptions),
         )
         self._requests.take_in(client, epoch, commit.session)
         if commit.tick < self._routing.starts.next_tick + FARTHEST:
@@ -313,6 +344,18 @@ class DurableMobility(DurableRoom):
         travel.probe = self._relocation.probe(moving)
         self._bus.carry(self._routing.take())
 
+    def _is_arriving(self, client: str, epoch: str) -> bool:
+        """Have brokers that want events of a local client not yet echoed its arrival?"""
+        travel = self.travel(client, epoch)
+        return travel is not None and travel.probe in self._routing.state.waits
+
+    def _echoed(self, echoed: ArrivalEchoed) -> None:
+        """Plans may go on that wait for a client to arrive."""
+        for client, travel in self.state.travels.items():
+            if travel.probe == echoed.op:
+                op = OpId(client, travel.epoch, ARRIVING)
+                self._transactions.effective(op, failed=False)
+
     def _floor_raised(self, fact: FloorRaised) -> None:
         for travel in self.state.travels.values():
             travel.settle(fact.pubend, fact.upto)
@@ -323,9 +366,20 @@ class DurableMobility(DurableRoom):
     # ── neighbours ───────────────────────────────────────────────────────────────────────
 
     def _forget(self, forgotten: NeighbourForgotten) -> None:
-        """The link restarts from scratch; so does the numbering of its control messages."""
-        self.state.fenced.pop(forgotten.neighbour, None)
-        self.state.swept.pop(forgotten.neighbour, None)
+        """The link restarts from scratch; so does the numbering of its control messages. Sessions
+        on their way to this neighbour are behind it, or lost: if it has them, it announces them
+        again, and acknowledges nothing that they need."""
+        neighbour = forgotten.neighbour
+        self.state.fenced.pop(neighbour, None)
+        self.state.swept.pop(neighbour, None)
+        for key, transit in list(self.state.transits.items()):
+            if transit.suc != neighbour:
+                continue
+            del self.state.transits[key]
+            self.pins.renew(self.state.transits.values())
+            self._bus.emit(PathPassed(neighbour, pinned_by(transit.commit)))
+            if transit.pre:
+                self._report(transit.commit, transit.pre, ())
 
 
 def _relocated(commit: MoveCommit) -> Relocated:
@@ -333,6 +387,7 @@ def _relocated(commit: MoveCommit) -> Relocated:
         commit.client,
         commit.epoch,
         commit.durable,
+        not commit.session.session.total_order,
         commit.path[0],
         commit.path[-1],
         commit.subscriptions,

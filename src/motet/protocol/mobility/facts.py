@@ -29,6 +29,8 @@ class MoveDecided(Struct, tag="move", array_like=True, frozen=True):
     forgotten: int = 0
     logged: int = 0
     """The tick of the last one in our log, acknowledged or not; 0: there is none."""
+    unsettled: int = 0
+    """See `MoveCommit`."""
 
 
 class DrainingSet(Struct, tag="drain", array_like=True, frozen=True):

@@ -77,6 +77,8 @@ class Moved(Struct, tag="moved", array_like=True, frozen=True):
 
     broker: str
     address: str
+    number: int = 0
+    """The session's move that brings it there; 0: unknown."""
 
 
 @frame(
@@ -90,6 +92,9 @@ class ArrivalHello(Struct, tag="arrive", array_like=True, frozen=True):
 
     version: int
     hello: ClientHello
+    number: int = 0
+    """As in `Moved`. A broker that the session has left with this move or a later one sends the
+    client on."""
 
 
 # ── draining a broker ────────────────────────────────────────────────────────────────────
@@ -237,6 +242,9 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     parts: tuple[MovingPart, ...] = ()
     trail: dict[str, int] = {}
     """By pubend: the last tick of the client's publications there, owed or not."""
+    unsettled: int = 0
+    """The last decision up to `cut` that the target's broker may not have heard of; the others are
+    in effect everywhere."""
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):

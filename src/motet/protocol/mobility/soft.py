@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from motet.errors import ProtocolError
-from motet.model import Hop
+from motet.model import Hop, OpId, overlap
 from motet.model.ids import is_newer
 from motet.model.limits import MAX_CLIENT_ID_CHARS
 from motet.protocol.changes import (
@@ -28,6 +28,7 @@ from motet.protocol.changes import (
     PathPassed,
     SessionArrived,
     SessionDeparted,
+    StartMade,
 )
 from motet.protocol.contract import CancelTimer, Close, Output, SetTimer
 from motet.protocol.delivery.messages import AckUp
@@ -52,7 +53,7 @@ from motet.protocol.mobility.messages import (
     MoveReply,
     MoveRequest,
 )
-from motet.protocol.mobility.state import Travel
+from motet.protocol.mobility.state import Forwarding, Travel
 from motet.protocol.room import LISTED, Objection, Peer, SoftRoom
 from motet.protocol.routing.starts import broker_of_pubend
 from motet.protocol.session.messages import ClientHello, Goodbye, Processed, Publish, Ready
@@ -64,6 +65,8 @@ from motet.protocol.transactions.messages import op_of
 OFFER_AGAIN_S = 0.5
 EARLY_S = 1.0
 """How often a hello of a client that is on its way is examined again."""
+ACCEPTED_S = 30.0
+"""How long news of a session may be behind the offer of its move."""
 LONGEST_S = 3600.0
 MOST_HELD = 65_536
 """Frames of one client that wait for its move."""
@@ -100,12 +103,12 @@ class Early(NamedTuple):
     """A client that has come before its session, and what it has sent since."""
 
     connection: int
-    hello: ClientHello
+    arrival: ArrivalHello
     queue: deque[Frame]
 
 
 class SoftMobility(SoftRoom):
-    concerns = frozenset({SessionDeparted, SessionArrived, PathPassed, ArrivalReported})
+    concerns = frozenset({SessionDeparted, SessionArrived, PathPassed, ArrivalReported, StartMade})
 
     def __init__(
         self,
@@ -134,6 +137,9 @@ class SoftMobility(SoftRoom):
         self._queues: dict[str, tuple[int, deque[Frame]]] = {}
         """Of such clients: their connection, and their frames that wait."""
         self._early: dict[str, Early] = {}
+        self._accepted: dict[str, tuple[str, float]] = {}
+        """By client that was offered to us: its epoch, and until when we believe that it comes,
+        although we may not have heard of its session."""
         self._attempts = 0
         self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
         links.heard = self._heard
@@ -429,10 +435,17 @@ class SoftMobility(SoftRoom):
         else:
             objection = self._objection_to(offer, now)
             if objection is None:
+                self._accept(offer, now)
                 reply = replace(reply, address=self._shared.address or name)
             else:
                 reply = replace(reply, error=objection.error, text=objection.text)
         self._send_on(peer.name, reply, out)
+
+    def _accept(self, offer: MoveOffer, now: float) -> None:
+        late = [client for client, (_, until) in self._accepted.items() if until < now]
+        for client in late:
+            del self._accepted[client]
+        self._accepted[offer.client] = (offer.epoch, now + ACCEPTED_S)
 
     def _objection_to(self, offer: MoveOffer, now: float) -> Objection | None:
         for objects in self.objectors:
@@ -554,8 +567,9 @@ class SoftMobility(SoftRoom):
         concerned = dict.fromkeys((*levels, *self._pubends_for(each.filter for each in own)))
         doubts = {p: tick for p in concerned if (tick := streams.machine.frontier(p))}
         given = clients.given(client) if session.total_order else 0
-        logged, is_owed = streams.last_of(client, epoch)
-        last = logged if is_owed else 0
+        logged = streams.retirement.last_of(client, epoch)
+        last = logged if logged > streams.done_with() else 0
+        cut, _ = durable.transactions.cutter.state.last_cut
         fact = MoveDecided(
             client,
             epoch,
@@ -564,13 +578,14 @@ class SoftMobility(SoftRoom):
             levels,
             doubts,
             max(streams.last_tick, given),
-            durable.transactions.cutter.state.last_cut[0],
+            cut,
             soft.published,
             last,
             0 if last else max(streams.last_tick, 1),
             soft.refused,
             soft.forgotten,
             logged,
+            durable.transactions.decisions.unsettled(cut),
         )
         self._drop(departure, out)
         self._counts["done"] += 1
@@ -608,9 +623,12 @@ class SoftMobility(SoftRoom):
             self._arrived(arrived, out, now)
         for passed in changes.get(PathPassed, ()):
             self._counts["passed"] += 1
-            self._streams.again(passed.neighbour, passed.pinned, out, now)
+            again = self._streams.machine.again
+            self._streams.run(out, now, again, passed.neighbour, passed.pinned)
         for reported in changes.get(ArrivalReported, ()):
-            self._streams.repeat(reported.pubends, out, now)
+            self._streams.run(out, now, self._streams.machine.repeat, reported.pubends)
+        if StartMade in changes and self._durable.state.travels:
+            self._precede_again([made.op for made in changes[StartMade]], out, now)
 
     def _departed(self, departed: SessionDeparted, out: Output, now: float) -> None:
         client = departed.client
@@ -620,8 +638,7 @@ class SoftMobility(SoftRoom):
         if connection:
             self._shared.detained.pop(connection, None)
             self._shared.unbind(connection)
-            out.deliver.append((connection, Moved(forwarding.broker, forwarding.address)))
-            out.close.append(Close(connection, "", f"moved to {forwarding.broker}"))
+            self._send_away(connection, forwarding, out)
         self._streams.depart(client, departed.epoch, departed.ended, out, now)
         del self._shared.clients[client]
 
@@ -629,6 +646,7 @@ class SoftMobility(SoftRoom):
 
     def _arrived(self, arrived: SessionArrived, out: Output, now: float) -> None:
         client, epoch = arrived.client, arrived.epoch
+        self._accepted.pop(client, None)
         travel = self._durable.travel(client, epoch)
         if travel is None:
             return  # it has ended with its arrival
@@ -667,9 +685,13 @@ class SoftMobility(SoftRoom):
             adopts and (hello.client, forwarding.epoch) in clients.durable
         ):
             return False
-        out.deliver.append((connection, Moved(forwarding.broker, forwarding.address)))
-        out.close.append(Close(connection, "", f"moved to {forwarding.broker}"))
+        self._send_away(connection, forwarding, out)
         return True
+
+    def _send_away(self, connection: int, forwarding: Forwarding, out: Output) -> None:
+        where = (forwarding.broker, forwarding.address, forwarding.number)
+        out.deliver.append((connection, Moved(*where)))
+        out.close.append(Close(connection, "", f"moved to {forwarding.broker}"))
 
     def _arrival_hello(
         self, connection: int, peer: None, frame: ArrivalHello, out: Output, now: float
@@ -679,38 +701,54 @@ class SoftMobility(SoftRoom):
         if not self._sessions.lets_in(connection, hello, out, now):
             return
         self._early.pop(hello.client, None)
-        if self._is_on_its_way(hello):
+        if self._has_left(frame) and self._redirect(connection, hello, out):
+            return
+        if self._is_on_its_way(hello, now):
             queue: deque[Frame] = deque()
-            self._early[hello.client] = Early(connection, hello, queue)
+            self._early[hello.client] = Early(connection, frame, queue)
             self._shared.peers[connection] = Peer("arriving", hello.client)
             self._shared.detained[connection] = lambda later: _append(queue, later)
             out.timers.append(SetTimer(("move", "early", hello.client), now + EARLY_S))
             return
         self._sessions.greet(connection, hello, out, now)
 
-    def _is_on_its_way(self, hello: ClientHello) -> bool:
+    def _is_on_its_way(self, hello: ClientHello, now: float) -> bool:
         clients = self._shared.durable.routing.state.clients
-        epoch = hello.resume or clients.newest(hello.client)
+        newest = clients.newest(hello.client)
+        if hello.resume and (newest is None or is_newer(hello.resume, than=newest)):
+            accepted, until = self._accepted.get(hello.client, ("", now))
+            return accepted == hello.resume and now < until
+        epoch = hello.resume or newest
         if epoch is None or self._shared.durable.sessions.current(hello.client, epoch) is not None:
             return False
         if not hello.resume and (hello.client, epoch) not in clients.durable:
             return False
-        return (hello.client, epoch) in clients and clients.newest(hello.client) == epoch
+        return (hello.client, epoch) in clients and newest == epoch
 
-    def _has_left(self, hello: ClientHello) -> bool:
+    def _has_left(self, arrival: ArrivalHello) -> bool:
+        """Was the session here with the move that the client knows of, and has gone on?"""
+        forwarding = self._forwarding(arrival.hello)
+        return forwarding is not None and 0 < arrival.number <= forwarding.number
+
+    def _forwarding(self, hello: ClientHello) -> Forwarding | None:
         """A durable client whose process is new does not know the epoch of its session."""
         epoch = hello.resume or self._shared.durable.routing.state.clients.newest(hello.client)
-        return self._durable.forwarding(hello.client, epoch or "") is not None
+        return self._durable.forwarding(hello.client, epoch or "")
 
     def _look_at_early(self, client: str, out: Output, now: float) -> None:
         early = self._early.get(client)
         if early is None:
             return
-        connection, hello, queue = early
-        if self._is_on_its_way(hello) and not self._has_left(hello):
+        connection, arrival, queue = early
+        hello = arrival.hello
+        left = self._forwarding(hello) is not None
+        if arrival.number:
+            left = self._has_left(arrival)
+        if self._is_on_its_way(hello, now) and not left:
             out.timers.append(SetTimer(("move", "early", client), now + EARLY_S))
             return
-        # If it was here before, it may be coming back, or may have gone on before its client came.
+        # If it was here before, it may be coming back, or may have gone on before its client came:
+        # a client that does not know by which move has waited long enough.
         del self._early[client]
         self._shared.unbind(connection)
         if not self._redirect(connection, hello, out):
@@ -749,6 +787,20 @@ class SoftMobility(SoftRoom):
         if connection == soft.connection:
             self._replay(connection, queue, out, now)
 
+    def _precede_again(self, started: Iterable[OpId], out: Output, now: float) -> None:
+        """Subscriptions have started above the records that name earlier events of clients that
+        have arrived. If some are still owed, the subscribers must find the records above, too."""
+        state = self._shared.durable.routing.state
+        found = [state.subscriptions.get(op) for op in started]
+        filters = [entry.filter for entry in found if entry is not None]
+        for client, travel in self._durable.state.travels.items():
+            if client in self._gates:
+                continue  # a record is due when its gate opens
+            own = state.advertisements.from_source(Hop.client(client))
+            if any(overlap(each.filter, wanted) for each in own for wanted in filters):
+                predecessors = self._durable.predecessors(client, travel.epoch)
+                self._streams.precede(client, predecessors, {}, out, now)
+
     def _hold_at_gate(self, client: str, connection: int) -> None:
         known, _ = self._queues.get(client, (0, None))
         if known == connection:
@@ -779,7 +831,7 @@ class SoftMobility(SoftRoom):
         if travel.probe is not None and travel.probe in durable.routing.state.waits:
             return False
         transactions = durable.transactions
-        if transactions.decisions.state.number < travel.cut:
+        if transactions.decisions.state.heard < travel.unsettled:
             return False
         touched = transactions.cutter.state.touched.values()
         return all(each.decide.number > travel.cut for each in touched)

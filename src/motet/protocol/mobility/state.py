@@ -27,6 +27,8 @@ class Forwarding(Struct):
     epoch: str
     broker: str
     address: str
+    number: int = 0
+    """The session's move with which it left."""
 
 
 class Travel(Struct):
@@ -50,11 +52,17 @@ class Travel(Struct):
 
     cut: int = 0
     """The number of the last decision for which the former pubend has cut."""
+    unsettled: int = 0
+    """See `MoveCommit`."""
     probe: OpId | None = None
     """When it is echoed, all clients in total order have asked for their starts."""
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
     """See `ClientSoft`."""
+    path: tuple[str, ...] = ()
+    """That of the last move, from here back to its source."""
+    brought: dict[int, None] = field(default_factory=dict)
+    """The subscriptions that came with it, by request."""
 
     @property
     def unclear(self) -> list[str]:

@@ -365,8 +365,7 @@ class SoftStrays(SoftRoom):
             return
         if arriving.connection:
             strays, arriving.kept = arriving.kept, []
-            if strays:
-                self._router.give(client, strays, out)
+            self._give(client, strays, out)
         else:
             self._all_came(arriving, out, now)
 
@@ -381,9 +380,21 @@ class SoftStrays(SoftRoom):
             kept = len(arriving.kept) + len(arriving.newer)
             self._shared.clients[arriving.client].lost += kept
         self._forget(arriving, out)
-        events = arriving.kept + arriving.newer
-        if events and self._is_connected(arriving):
-            self._router.give(arriving.client, events, out)
+        if self._is_connected(arriving):
+            self._give(arriving.client, arriving.kept + arriving.newer, out)
+
+    def _give(self, client: str, events: list[Delivery], out: Output) -> None:
+        """Subscriptions may have been removed since the events came."""
+        own = self._shared.durable.routing.state.subscriptions.from_source(Hop.client(client))
+        standing = {each.id.sequence for each in own}
+        wanted: list[Delivery] = []
+        for each in events:
+            subscriptions = tuple([s for s in each.subscriptions if s in standing])
+            if subscriptions:
+                wanted.append(Delivery(subscriptions, each.publication))
+        wanted = self._router.heard(client, wanted)
+        if wanted:
+            self._router.give(client, wanted, out)
 
     def _is_connected(self, arriving: Arriving) -> bool:
         return bool(self._shared.clients[arriving.client].connection)

@@ -150,8 +150,11 @@ class DurableRouting(DurableRoom):
             message: RoutingMessage = Unadvertise(target, waiting)
         else:
             what, table = "subscription", state.subscriptions
-            message = Unsubscribe(target, waiting)
-        if target not in table or target in state.retired:
+            along = self._routing.along(target) if waiting is not None else ()
+            message = Unsubscribe(target, waiting, along=along)
+        entry = table.get(target)
+        if entry is None or entry.source != Hop.client(op.client):
+            # Retired ones stay, and those of a client that has moved are at its former broker.
             return Objection(
                 "NoSuchOperation",
                 f"{what} {request.target} of {op.client} is not in force: "

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
+from motet.model.coverage import RETRACT, Covering
 from motet.protocol.changes import (
     AdvertisementRetired,
     Changes,
@@ -33,7 +34,6 @@ from motet.protocol.changes import (
     SubscriptionEnded,
 )
 from motet.protocol.contract import Change
-from motet.protocol.routing.covering import RETRACT, Covering
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
@@ -88,6 +88,8 @@ class Routing:
         self.joins = Joins(state, self.starts, out)
         self.obligations = Obligations(life, state, self.starts, self.joins, out)
         self.name = life.rpartition("-")[0]
+        self.along: Callable[[OpId], tuple[str, ...]] = lambda _: ()
+        """The brokers on which a removal may find rows that a move has left: see `Unsubscribe`."""
         self.covering = bool(covering)
         self.retracts = covering == RETRACT
         self.ignored = 0
@@ -461,7 +463,12 @@ class Routing:
         self._tell(self.state.subscriptions, Subscribe, entry, neighbour, echo, above)
 
     def unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
-        entry = self._take_away(self.state.subscriptions, message.target, source)
+        state, along = self.state, message.along
+        entry = state.subscriptions.get(message.target)
+        if along and (entry is None or entry.source != source):
+            self._remove_along(message, source, 0)
+            return
+        entry = self._take_away(state.subscriptions, message.target, source)
         if entry is None:
             self.obligations.echo(message.op, source)
             return
@@ -473,20 +480,43 @@ class Routing:
         elif message.lost:
             self.starts.lose(entry, source.name)
         sent = entry.sent
-        for neighbour in self.state.bits.names(sent):
-            self._take_back(entry, neighbour, message.op, lost=message.lost)
-        self.obligations.expect(message, "unsubscribe", source, sent)
+        for neighbour in state.bits.names(sent):
+            told = neighbour not in along[1:2]
+            self._take_back(entry, neighbour, message.op, lost=message.lost, tell=told)
+        if along:
+            self._remove_along(message, source, sent)
+        else:
+            self.obligations.expect(message, "unsubscribe", source, sent)
+
+    def _remove_along(self, message: Unsubscribe, source: Hop, sent: int) -> None:
+        """Pass the removal of a subscription on along the former path of its client. It was also
+        `sent` to other neighbours."""
+        along, onward = message.along[1:], 0
+        if along:
+            onward = self._bit(along[0]) & self.state.met & ~self.state.bits.bit(source)
+        if onward:
+            passed = Unsubscribe(message.target, message.op, message.lost, along)
+            self._out.send(along[0], passed)
+        self.obligations.expect(message, "unsubscribe", source, sent | onward)
 
     def _take_back(
-        self, entry: Entry, neighbour: str, op: OpId | None, *, lost: bool = False
+        self,
+        entry: Entry,
+        neighbour: str,
+        op: OpId | None,
+        *,
+        lost: bool = False,
+        tell: bool = True,
     ) -> None:
-        """Remove a subscription at a neighbour; first send the ones that it covered there."""
+        """Remove a subscription at a neighbour; first send the ones that it covered there. Without
+        `tell`, a caller tells the neighbour."""
         bit = self._bit(neighbour)
         entry.sent &= ~bit
         if self.covering:
             for uncovered in self._uncovered(self.state.subscriptions, entry, neighbour):
                 self.pass_on(uncovered, neighbour, echo=False)
-        self._out.send(neighbour, Unsubscribe(entry.id, op, lost))
+        if tell:
+            self._out.send(neighbour, Unsubscribe(entry.id, op, lost))
         wait = self.state.waits.get(entry.id)
         if wait is not None and self.state.complete & bit:
             self.obligations.discharge(wait, bit)

@@ -47,11 +47,14 @@ class Subscribe(Struct, tag="sub", array_like=True, frozen=True):
 
 class Unsubscribe(Struct, tag="unsub", array_like=True, frozen=True):
     """`lost`: the client has not unsubscribed, but a broker on the way has lost its state. If the
-    subscription comes again, it continues from its earlier start."""
+    subscription comes again, it continues from its earlier start. `along`: the former path of a
+    client that has moved, from the receiver on. The last brokers on it may have the subscription
+    although the others do not, because news of the arrival is still on its way to them."""
 
     target: OpId
     op: OpId | None = None
     lost: bool = False
+    along: tuple[str, ...] = ()
 
 
 class Echo(Struct, tag="echo", array_like=True, frozen=True):
@@ -62,11 +65,13 @@ class Echo(Struct, tag="echo", array_like=True, frozen=True):
 
 class ClientHere(Struct, tag="here", array_like=True, frozen=True):
     """A session is in the direction this comes from; fills the client routing table. A `durable`
-    session is not ended by a client that connects elsewhere with the same id."""
+    session is not ended by a client that connects elsewhere with the same id. `plain`: it is not in
+    total order; brokers of earlier releases do not say it."""
 
     client: str
     epoch: str
     durable: bool = False
+    plain: bool = False
 
 
 class ClientGone(Struct, tag="gone", array_like=True, frozen=True):

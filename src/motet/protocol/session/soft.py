@@ -108,7 +108,10 @@ class SoftSessions(SoftRoom):
             if soft is not None and soft.connection:
                 out.deliver.append((soft.connection, notified.told))
         for fenced in changes.get(SessionFenced, ()):
-            connection = clients[fenced.client].connection
+            soft = clients.get(fenced.client)
+            if soft is None:
+                continue  # it had arrived with a move in the same fact
+            connection = soft.connection
             if connection:
                 out.close.append(self._fencing(connection, fenced.client, fenced.newer))
                 self._shared.unbind(connection)
@@ -260,7 +263,9 @@ class SoftSessions(SoftRoom):
                 return
         before = self._shared.clients.get(hello.client)
         wanted = (hello.client, resume, hello.instance, hello.keep_s, hello.total_order)
-        self._shared.journal(SessionOpened(*wanted, hello.published), out, now)
+        self._shared.journal(
+            SessionOpened(*wanted, hello.published, not hello.total_order), out, now
+        )
         session = sessions.get(hello.client)
         assert session is not None
         if before is not None and before.connection:

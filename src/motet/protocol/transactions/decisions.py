@@ -124,6 +124,12 @@ class Decisions:
         known = self.state.active.get(tx)
         return list(known.concerned) if known is not None else []
 
+    def unsettled(self, upto: int) -> int:
+        """The number of the last decision up to this one that is not in effect everywhere, as far
+        as we know; 0 if there is none."""
+        numbers = (known.decide.number for known in self.state.active.values())
+        return max((number for number in numbers if number <= upto), default=0)
+
     # ── told ─────────────────────────────────────────────────────────────────────────────
 
     def decide(self, message: Decide, source: str) -> None:
@@ -136,6 +142,7 @@ class Decisions:
             self._progress(known)
             return
         self.state.number = max(self.state.number, message.number)
+        self.state.heard = max(self.state.heard, message.number)
         others = self._courier.flood(message, source)
         decision = Decision(message, source, dict.fromkeys(others))
         concerned = self._concerned(message) if others or source else set()

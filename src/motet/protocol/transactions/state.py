@@ -413,6 +413,8 @@ class DecisionState(Struct):
     held: list[Held] = field(default_factory=list)
     number: int = 0
     """The highest number of a decision that this broker knows."""
+    heard: int = 0
+    """The number of the last decision that has reached this broker; decisions come in order."""
 
 
 class CutterState(Struct):

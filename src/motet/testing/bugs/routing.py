@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from motet.model import Hop
+from motet.model.coverage import RETRACT
 from motet.protocol.changes import Changes, NeighbourForgotten, NeighbourJoined, Sent
 from motet.protocol.link.durable import DurableLinks
 from motet.protocol.link.facts import NeighbourMet
 from motet.protocol.publication import Publication
-from motet.protocol.routing.covering import RETRACT
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Unsubscribe
 from motet.protocol.routing.obligations import Obligations

@@ -7,7 +7,7 @@ from typing import Any
 from motet.protocol.mobility.strays import SoftStrays
 from motet.testing.bugs.catalogue import around, mutation, replaces
 
-OFTEN = {"sure_share": 0.1, "move_s": 0.04}
+OFTEN: dict[str, Any] = {"sure_share": 0.1, "move_s": 0.04}
 
 
 @mutation("moves", "completeness", **OFTEN)

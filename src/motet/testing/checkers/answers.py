@@ -35,7 +35,8 @@ def check(history: History) -> CheckResult:
 
 def _check_blame(operation: OperationRecord, history: History, verdict: CheckResult) -> None:
     known = set(history.tree.brokers)
-    homes = operation.session.homes(operation.answered_at, operation.answered_at)
+    # The answer of a former broker goes along if the client has moved meanwhile.
+    homes = operation.session.homes(operation.requested_at, operation.answered_at)
     if len(homes) == 1:
         known -= set(homes)
     named = operation.missing

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from motet.audit.records import OperationRecord
 from motet.model import Filter, Hop, OpId, covers, overlap
-from motet.protocol.routing.covering import RETRACT
+from motet.model.coverage import RETRACT
 from motet.protocol.routing.state import Table
 from motet.testing.checkers.result import BrokerState, CheckResult
 from motet.testing.history import History

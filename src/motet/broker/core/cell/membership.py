@@ -277,14 +277,14 @@ class Membership(SoftRoom):
         self._streams.received(source, frame, out, now)
 
     def linked(self, cell: str, out: Output, now: float) -> None:
-        self._streams.linked(cell, out, now)
+        self._streams.run(out, now, self._streams.machine.linked, cell)
 
     def met(self, member: str, connection: int, out: Output, now: float) -> None:
         del now
         self.mirror.begin(member, connection, out)
 
     def unasked(self, asker: str) -> None:
-        self._streams.unasked(asker)
+        self._streams.machine.unasked(asker)
 
     def describe(self) -> dict[str, Any]:
         return self.bundle.describe() | {
