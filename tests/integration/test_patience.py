@@ -11,8 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 import motet
 from motet.broker.overlay.topology import Topology
+from motet.errors import UnavailableError
 from motet.fleet.fleet import Fleet, links
 from motet.fleet.process import free_addresses
 from motet.fleet.proxy import CHUNK_BYTES, LinkProxy
@@ -149,6 +152,48 @@ async def test_a_client_without_patience_opens_a_new_session(tmp_path: Path) -> 
         for client in (alice, carol, xavier):
             await client.close()
         await reading
+
+
+async def test_a_client_without_patience_whose_target_is_gone(tmp_path: Path) -> None:
+    """It has a new session where it was; the former one finds it when it comes to the target."""
+    async with line(tmp_path) as (fleet, ambush):
+        alice = await motet.connect(fleet.addresses["B1"], client_id="alice")
+        await alice.advertise("by = 'alice'")
+        target = fleet.processes["B3"]
+        ambush.is_armed = True
+        moving = asyncio.ensure_future(alice.move("B3", timeout=MOVE_S, patience=SOON_S))
+        await eventually(lambda: ambush.is_sprung)
+        target.kill()
+        await target.ended()
+        with pytest.raises(UnavailableError, match="a new one is open at B1"):
+            await moving
+        assert (alice.broker, alice.session.lost_sessions) == ("B1", 1)
+        await alice.publish({"by": "alice", "n": 1})
+        await target.start()
+        ambush.heal()
+        await fleet.until_links_up()
+        await eventually(lambda: is_settled(fleet, "alice"))
+        assert await sessions_of(fleet, "alice") == {"B1": alice.session.epoch}
+        await alice.move("B3", timeout=MOVE_S)
+        await alice.publish({"by": "alice", "n": 2})
+        await alice.close()
+
+
+async def test_a_durable_client_waits_whatever_its_patience(tmp_path: Path) -> None:
+    async with line(tmp_path) as (fleet, ambush):
+        where = fleet.addresses
+        alice = await motet.connect(where["B1"], client_id="alice", durable=True)
+        epoch = alice.session.epoch
+        ambush.is_armed = True
+        moving = asyncio.ensure_future(alice.move("B3", timeout=MOVE_S, patience=SOON_S))
+        await eventually(lambda: ambush.is_sprung)
+        await asyncio.sleep(3 * SOON_S)
+        assert not moving.done()
+        ambush.heal()
+        await moving
+        assert (alice.broker, alice.session.epoch) == ("B3", epoch)
+        assert alice.session.lost_sessions == 0
+        await alice.close(discard_session=True)
 
 
 async def waits(fleet: Fleet, ambush: Ambush, patience: float | None) -> None:
