@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from motet.model import Hop, OpId
 from motet.model.ids import LAST_TICK
-from motet.protocol.delivery.messages import Knowledge
+from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import PredecessorRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.mobility.messages import (
@@ -439,6 +439,23 @@ def test_what_a_session_brought_goes_with_it() -> None:
     here = target(doubtful())
     here.wait(here.config.lease_s + 1.0)
     assert here.durable.state.travels == {}
+
+
+def test_a_session_that_comes_late_ends_nothing_of_the_newer_one() -> None:
+    """Both have a subscription with the same number: its client did not wait for its session."""
+    commit = departed()
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    here.connect("xavier")
+    here.advertise("xavier")
+    here.connect()
+    here.subscribe()
+    here.publish(1, 5, client="xavier")
+    here.control("B", commit)
+    here.publish(2, 6, client="xavier")
+    ticks = [tick for frame in here.sent(ALICE, Delivered) for tick in frame.ticks]
+    assert len(ticks) == 2
+    assert here.core.durable.sessions.current(ALICE, EPOCH) is None
 
 
 # ── hellos that are early ────────────────────────────────────────────────────────────────

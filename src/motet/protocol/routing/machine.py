@@ -476,7 +476,7 @@ class Routing:
         self.marks.unsubscribed(entry)
         self.starts.forget(entry.id)
         self.joins.awaited.pop(entry.id, None)
-        if not source.is_broker:
+        if source.kind == "client":
             self._out.changes.append(SubscriptionEnded(entry.id))
             path = self.former_path(entry.id) if message.op is not None else ()
         elif message.lost:
