@@ -7,7 +7,7 @@ from typing import Final
 
 from motet.errors import MisuseError
 from motet_labs.experiments import paper3
-from motet_labs.experiments.shapes import SHAPES, WIDTH, WORKLOADS, Wanted, draw
+from motet_labs.experiments.shapes import SHAPES, WIDTH, WORKLOADS, WantedInterval, draw
 
 PARTS: Final = ("workloads", "clients", "single", "incremental", "topology", "wide-area")
 WHOLE: Final = "covered, one group"
@@ -20,7 +20,7 @@ class MobilityPlan:
     workloads: tuple[str, ...] = (*WORKLOADS, WHOLE)
     clients: int = paper3.CLIENTS
     counts: tuple[int, ...] = (paper3.CLIENTS, 700, paper3.MOST_CLIENTS)
-    sizes: tuple[int, ...] = (paper3.BROKERS, 20, paper3.MOST_BROKERS)
+    sizes: tuple[int, ...] = (paper3.BROKERS, paper3.MOST_BROKERS)
     """Of the overlay; the first one is that of all other parts."""
     crowds: tuple[int, ...] = (paper3.CLIENTS, paper3.MOST_CLIENTS)
     """Of which a single client moves."""
@@ -33,8 +33,10 @@ class MobilityPlan:
     delays_s: tuple[float, ...] = (0.005, 0.010, 0.020)
     """Of the links of the wide area, in turn."""
     pause_s: float = 5.0
-    slice_s: float = 6.0
+    slice_s: float = 5.0
     rounds: int = 2
+    once: tuple[str, ...] = ("incremental", "wide-area")
+    """Parts with one round only."""
     per_s: float = 10.0
     """Events of each publisher."""
     quick: bool = False
@@ -44,7 +46,10 @@ class MobilityPlan:
             if part not in PARTS:
                 raise MisuseError(f"unknown part {part!r}; choose from {', '.join(PARTS)}")
 
-    def wanted(self, workload: str, clients: int) -> list[Wanted]:
+    def rounds_of(self, part: str) -> int:
+        return 1 if part in self.once else self.rounds
+
+    def wanted(self, workload: str, clients: int) -> list[WantedInterval]:
         """The filters of a workload."""
         if workload == WHOLE:
             return draw(SHAPES[0], clients, clients)

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from motet_labs.experiments import paper3
 from motet_labs.experiments.mobility_plan import WHOLE, MobilityPlan
-from motet_labs.experiments.movements import Account, MoveRow, Point, Rest
+from motet_labs.experiments.movements import EventAccount, MoveRow, Point, Rest
 from motet_labs.experiments.report import ExperimentReport, PaperFigure, Section, table
 from motet_labs.experiments.rivals import COVERED, RECONFIGURATION, REISSUE, SURE
-from motet_labs.experiments.shapes import SHAPES, Wanted, covered
+from motet_labs.experiments.shapes import SHAPES, WantedInterval, covered
 
 FASTER: Final = 10.0
 """Covering per reconfiguration, at least."""
@@ -99,8 +99,8 @@ class MobilityReport(ExperimentReport):
             f"{load} before it began. Subscribers move between brokers that are {paper3.HOPS} "
             f"links apart, and stay {plan.pause_s:g} s at each, {scale:.2g} times as long as in "
             f"the paper, in all lines. {len(paper3.PUBLISHERS)} publishers make {plan.per_s:g} "
-            f"events per second each. Every line runs in {plan.rounds} slices of "
-            f"{plan.slice_s:g} s, in turn with the others. Ratios are of medians."
+            f"events per second each. The lines take turns, in slices of {plan.slice_s:g} s. "
+            "Ratios are of medians."
         )
 
     def sections(self) -> list[Section]:
@@ -208,7 +208,7 @@ def _messages(row: MoveRow) -> list[str]:
     return [*sent, f"{row.cpu_ms:.3g}", f"{row.events.missed:,} of {row.events.expected:,}"]
 
 
-def drawn(wanted: Sequence[Wanted]) -> dict[str, dict[int, int]]:
+def drawn(wanted: Sequence[WantedInterval]) -> dict[str, dict[int, int]]:
     """How many subscriptions cover how many others, in all and directly."""
     direct = Counter(each.direct for each in wanted)
     return {
@@ -417,7 +417,7 @@ def _of_all(rows: Sequence[MoveRow]) -> list[PaperFigure]:
     for line in (RECONFIGURATION, COVERED, REISSUE):
         some = [row for row in rows if row.line == line.name]
         moves = sum(row.latency.moves for row in some)
-        events = Account(*map(sum, zip(*(row.events for row in some), strict=True)))
+        events = EventAccount(*map(sum, zip(*(row.events for row in some), strict=True)))
         name = f"{line.name}: best-effort events missed per 1,000 movements"
         found.append(PaperFigure("all", name, _per(1000 * events.missed, moves), ""))
         if line is RECONFIGURATION:

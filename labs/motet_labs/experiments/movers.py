@@ -22,7 +22,7 @@ from motet.client.subscription import Subscription
 from motet.errors import MotetError
 from motet.model import Event
 from motet.runtime.loop import settle_memory, take_all_descriptors
-from motet_labs.experiments.shapes import Space, Wanted
+from motet_labs.experiments.shapes import EventSpace, WantedInterval
 from motet_labs.processes import serve
 
 TOGETHER = 32
@@ -46,10 +46,10 @@ class Movement(NamedTuple):
     parts_s: tuple[float, ...]
 
 
-class Mover:
+class MovingSubscriber:
     """One subscriber; its client object changes when it moves by `reissue`."""
 
-    def __init__(self, number: int, wanted: Wanted, way: Sequence[str]) -> None:
+    def __init__(self, number: int, wanted: WantedInterval, way: Sequence[str]) -> None:
         self.number = number
         self.wanted = wanted
         self.way = way
@@ -99,7 +99,7 @@ class Mover:
         return tuple(after - before for before, after in pairwise(times))
 
 
-class Publisher:
+class PacedPublisher:
     """Publishes events at a pace while it is asked to."""
 
     def __init__(self, number: int, client: Client) -> None:
@@ -107,7 +107,9 @@ class Publisher:
         self.client = client
         self.made = 0
 
-    async def publish(self, space: Space, per_s: float, sure: bool, over: asyncio.Event) -> None:
+    async def publish(
+        self, space: EventSpace, per_s: float, sure: bool, over: asyncio.Event
+    ) -> None:
         began, first = time.perf_counter(), self.made
         while not over.is_set():
             due = first + int((time.perf_counter() - began) * per_s)
@@ -126,26 +128,26 @@ class MoverWorker:
         self._stack = stack
         self._urls = urls
         self._homes = homes
-        self._publishers: list[Publisher] = []
-        self._movers: list[Mover] = []
-        self._space = Space(1, 1)
+        self._publishers: list[PacedPublisher] = []
+        self._movers: list[MovingSubscriber] = []
+        self._space = EventSpace(1, 1)
         self._problems: list[str] = []
 
     async def populate(self, movers: list[dict[str, Any]]) -> None:
         """Replace all subscribers; each has a filter, and the brokers of its way."""
         await self._each(self._movers, lambda mover: mover.client.close())
         self._movers = [
-            Mover(number, Wanted(**each["wanted"]), each["way"])
+            MovingSubscriber(number, WantedInterval(**each["wanted"]), each["way"])
             for number, each in enumerate(movers)
         ]
-        self._space = Space.of([mover.wanted for mover in self._movers])
+        self._space = EventSpace.of([mover.wanted for mover in self._movers])
         for number, home in enumerate(self._homes[len(self._publishers) :]):
             opening = connect(self._urls[home], client_id=f"p{number}")
             client = await self._stack.enter_async_context(opening)
             await client.advertise(EVERYTHING, timeout=OPERATION_S)
-            self._publishers.append(Publisher(number, client))
+            self._publishers.append(PacedPublisher(number, client))
 
-        async def begin(mover: Mover) -> None:
+        async def begin(mover: MovingSubscriber) -> None:
             await mover.arrive(self._urls[mover.broker])
             await mover.subscribe()
 
@@ -153,10 +155,10 @@ class MoverWorker:
         settle_memory()
 
     @staticmethod
-    async def _each(movers: Sequence[Mover], work: Any) -> None:
+    async def _each(movers: Sequence[MovingSubscriber], work: Any) -> None:
         turns = asyncio.Semaphore(TOGETHER)
 
-        async def one(mover: Mover) -> None:
+        async def one(mover: MovingSubscriber) -> None:
             async with turns:
                 await work(mover)
 
@@ -183,7 +185,7 @@ class MoverWorker:
             began = time.perf_counter()
             spent = time.process_time()
 
-            async def roam(mover: Mover) -> None:
+            async def roam(mover: MovingSubscriber) -> None:
                 await asyncio.sleep(Random(f"{seed} {mover.number}").uniform(0, pause_s))
                 while (at_s := time.perf_counter() - began) < seconds:
                     parts = await self._go(mover, how)
@@ -223,7 +225,7 @@ class MoverWorker:
         took_s = time.perf_counter() - began
         return found | problems | {"movements": made, "took_s": took_s, "cpu_s": 0.0}
 
-    async def _go(self, mover: Mover, how: str) -> tuple[float, ...]:
+    async def _go(self, mover: MovingSubscriber, how: str) -> tuple[float, ...]:
         way = {"move": mover.move, "reissue": mover.reissue}[how]
         try:
             return await way(self._urls[mover.way[1 - mover.at]])
