@@ -24,7 +24,10 @@ from motet_labs.experiments.mobility_plan import WHOLE, MobilityPlan
 from motet_labs.experiments.mobility_report import MobilityReport
 from motet_labs.experiments.movements import MoveRow, Point, Rest, points_of, row_of
 from motet_labs.experiments.rivals import (
+    COVERED,
     LINES,
+    RECONFIGURATION,
+    SURE,
     MoveLine,
     MoveSlice,
     Rival,
@@ -113,7 +116,7 @@ class MobilityExperiment:
         for count in self._plan.counts:
             wanted = self._plan.wanted(WHOLE, count)
             self._populate(on, wanted, ways(wanted), f"clients, {count}")
-            self._measure(on, "clients", WHOLE, count, wanted, LINES)
+            self._measure(on, "clients", WHOLE, count, wanted, (RECONFIGURATION, COVERED, SURE))
 
     def _single(self, on: Rivals) -> None:
         """One client at a time, back and forth, in all lines in turn."""
@@ -184,12 +187,12 @@ class MobilityExperiment:
         has a single round."""
         plan = self._plan
         found: dict[str, list[MoveSlice]] = {line.name: [] for line in lines}
-        for number in range(1, plan.rounds_of(part) + 1):
+        for number in range(1, plan.rounds_of(part, workload) + 1):
             for line in lines if number % 2 else lines[::-1]:
                 if line.sure and number > 1:
                     continue
                 self._tell(f"{part}, {workload}, {at}: round {number}, {line.name}")
-                how: dict[str, Any] = {"seconds": plan.slice_s, "pause_s": plan.pause_s}
+                how: dict[str, Any] = {"seconds": plan.slice_s, "pause_s": plan.pause_of(part)}
                 how |= {"per_s": plan.per_s, "sure": line.sure, "seed": number}
                 found[line.name].append(observe(line, on, "roam", movers=movers, **how))
         self._add(part, workload, at, found, wanted)

@@ -67,7 +67,7 @@ class MobilityReport(ExperimentReport):
         plan = self.plan
         told: dict[str, Any] = {
             "quick": plan.quick,
-            "pause_s": plan.pause_s,
+            "pause_s": {part: plan.pause_of(part) for part in plan.parts if part != "single"},
             "slice_s": plan.slice_s,
             "rounds": plan.rounds,
             "events_per_s": plan.per_s * len(paper3.PUBLISHERS),
@@ -92,14 +92,15 @@ class MobilityReport(ExperimentReport):
         plan, about = self.plan, self.machine
         load = "/".join(str(each) for each in about["load_average"])
         scale = plan.pause_s / paper3.PAUSE_S
+        pause = "as in the paper" if scale == 1 else f"{scale:.2g} times as long as in the paper"
         return (
             f"Written by `motet experiment mobility` on {self.began:%Y-%m-%d}, in "
             f"{self.took_s:.0f} s. The machine: {about['cpu']}, {about['cores']} cores for all "
             f"brokers and clients together; {about['python']}, {about['loop']}; load average "
             f"{load} before it began. Subscribers move between brokers that are {paper3.HOPS} "
-            f"links apart, and stay {plan.pause_s:g} s at each, {scale:.2g} times as long as in "
-            f"the paper, in all lines. {len(paper3.PUBLISHERS)} publishers make {plan.per_s:g} "
-            f"events per second each. The lines take turns, in slices of {plan.slice_s:g} s. "
+            f"links apart, and stay {plan.pause_s:g} s at each, {pause}, in all lines. "
+            f"{len(paper3.PUBLISHERS)} publishers make {plan.per_s:g} events per second each. The "
+            f"lines take turns, in slices of {plan.slice_s:g} s; the first client moves in each. "
             "Ratios are of medians."
         )
 
@@ -127,7 +128,7 @@ class MobilityReport(ExperimentReport):
                 steps = ", then ".join(f"{plan.step} {step}" for step in paper3.STEPS)
                 return [
                     f"Of {plan.clients} clients, more and more move: {steps}. The others are at "
-                    "random brokers."
+                    f"random brokers. Pauses are {plan.brisk_pause_s:g} s, because few move."
                 ]
             case "wide-area":
                 shown = ", ".join(f"{delay_s * 1e3:g}" for delay_s in plan.delays_s)

@@ -29,6 +29,7 @@ TOGETHER = 32
 """How many clients connect at a time."""
 OPERATION_S = 60.0
 """A crowd of movers may be slow; nothing is to be undone because of that."""
+RETRY_S = 0.5
 PULSE_S = 0.05
 SETTLED_S = 0.3
 """No event arrived for so long: none is on its way."""
@@ -65,8 +66,18 @@ class MovingSubscriber:
         return self.way[self.at]
 
     async def arrive(self, url: str) -> None:
-        """As a client that nobody knows yet."""
-        self.client = await connect(url, client_id=f"m{self.number}", connect_timeout=OPERATION_S)
+        """As a client that nobody knows yet; as often as a broker that is too busy makes it try."""
+        deadline = time.perf_counter() + OPERATION_S
+        while True:
+            how: dict[str, Any] = {"client_id": f"m{self.number}", "connect_timeout": OPERATION_S}
+            try:
+                self.client = await connect(url, **how)
+            except MotetError:
+                if time.perf_counter() > deadline:
+                    raise
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
     async def subscribe(self) -> None:
         self.subscription = await self.client.subscribe(
@@ -177,16 +188,18 @@ class MoverWorker:
         seed: int = 0,
     ) -> dict[str, Any]:
         """For so many seconds, these subscribers move on and on, each after a pause; returns when
-        all have arrived. `per_s` events are published by each publisher."""
+        all have arrived. The first of all moves at least once. `per_s` events are published by each
+        publisher."""
         chosen = self._movers if movers is None else [self._movers[at] for at in movers]
         made: list[Movement] = []
         self._problems = []
+        await self._restore()
         async with self._events(per_s, sure) as found:
             began = time.perf_counter()
             spent = time.process_time()
 
             async def roam(mover: MovingSubscriber) -> None:
-                await asyncio.sleep(Random(f"{seed} {mover.number}").uniform(0, pause_s))
+                await asyncio.sleep(_first(mover.number, pause_s, seconds, seed))
                 while (at_s := time.perf_counter() - began) < seconds:
                     parts = await self._go(mover, how)
                     if parts:
@@ -213,6 +226,7 @@ class MoverWorker:
         """One subscriber moves so many times, each after the last."""
         made, chosen = [], self._movers[mover]
         self._problems = []
+        await self._restore()
         async with self._events(per_s, sure) as found:
             began = time.perf_counter()
             for _ in range(times):
@@ -224,6 +238,18 @@ class MoverWorker:
         problems = {"failed": len(self._problems), "problems": self._problems[:SHOWN]}
         took_s = time.perf_counter() - began
         return found | problems | {"movements": made, "took_s": took_s, "cpu_s": 0.0}
+
+    async def _restore(self) -> None:
+        """Those whose movement failed halfway begin again where they are."""
+
+        async def begin(mover: MovingSubscriber) -> None:
+            if not mover.client.closed:
+                await mover.client.close()
+            await mover.arrive(self._urls[mover.broker])
+            await mover.subscribe()
+
+        broken = [m for m in self._movers if m.client.closed or not m.subscription.active]
+        await self._each(broken, begin)
 
     async def _go(self, mover: MovingSubscriber, how: str) -> tuple[float, ...]:
         way = {"move": mover.move, "reissue": mover.reissue}[how]
@@ -275,6 +301,12 @@ class MoverWorker:
             told["doubled"] += len(got) - len(once)
             told["swapped"] += sum(a > b for a, b in pairwise(got))
         return told
+
+
+def _first(number: int, pause_s: float, seconds: float, seed: int) -> float:
+    """When a subscriber moves for the first time: at any time of its pause."""
+    at = Random(f"{seed} {number}").uniform(0.0, 1.0)
+    return at * (min(pause_s, seconds) if number == 0 else pause_s)
 
 
 async def movers(urls: dict[str, str], homes: list[str]) -> None:
