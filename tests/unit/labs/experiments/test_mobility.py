@@ -152,6 +152,9 @@ class TestFindings:
         whole = json.loads(json.dumps(report().to_json(series=True), allow_nan=False))
         assert {each["part"] for each in whole["rows"]} == set(FULL.parts)
         assert whole["workloads"][WHOLE]["covers"] == {"399": 1, "0": 399}
+        goals = {each["name"]: each["kept"] for each in whole["goals"]}
+        assert len(goals) == len(whole["goals"]) == 11
+        assert not goals["soft messages of a move per hop, the most of any line (goal: at most 1)"]
         assert whole["series"][COVERED.name] == [[0.5, 200.0, 0], [0.7, 200.0, 9]]
 
     def test_page_and_pictures_have_every_part(self, tmp_path: Path) -> None:
