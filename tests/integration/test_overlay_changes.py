@@ -45,8 +45,8 @@ async def command(*arguments: str) -> Told:
 class Overlay:
     """`motet up` with a file that the tests rewrite."""
 
-    def __init__(self, folder: Path) -> None:
-        self.topology = line(3)
+    def __init__(self, folder: Path, brokers: int = 3) -> None:
+        self.topology = line(brokers)
         self.file = folder / "overlay.toml"
         self.directory = folder / "run"
         self.write()
@@ -62,8 +62,8 @@ class Overlay:
         fourth = BrokerPlace("B4", f"motet://127.0.0.1:{port}", ("B3",))
         return replace(self.topology, brokers=(*self.topology.brokers, fourth))
 
-    async def change(self, verb: str) -> Told:
-        return await command("overlay", verb, "--dir", str(self.directory), "--json")
+    async def change(self, verb: str, *options: str) -> Told:
+        return await command("overlay", verb, *options, "--dir", str(self.directory), "--json")
 
     async def pids(self) -> dict[str, int]:
         return {
@@ -74,8 +74,14 @@ class Overlay:
 
 @pytest.fixture
 async def overlay(tmp_path: Path) -> AsyncIterator[Overlay]:
-    made = Overlay(tmp_path)
-    with (tmp_path / "up.err").open("wb") as err:
+    async with running(Overlay(tmp_path)) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def running(made: Overlay) -> AsyncIterator[Overlay]:
+    folder = made.file.parent
+    with (folder / "up.err").open("wb") as err:
         process = await asyncio.create_subprocess_exec(
             *MOTET,
             *("up", str(made.file), "--dir", str(made.directory), "--json"),
@@ -85,7 +91,7 @@ async def overlay(tmp_path: Path) -> AsyncIterator[Overlay]:
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE_S):
         ready = await process.stdout.readline()
-    assert ready, (tmp_path / "up.err").read_text()
+    assert ready, (folder / "up.err").read_text()
     assert json.loads(ready)["ready"]
     try:
         yield made

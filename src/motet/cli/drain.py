@@ -147,8 +147,7 @@ def _show(report: DrainReport) -> None:
     if report.moved:
         many, shares = len(report.moved), Counter(report.moved.values())
         where = ", ".join(f"{share} to {target}" for target, share in sorted(shares.items()))
-        rate = f"{report.moves_s:.1f} s, {_rate(report):.0f} clients per second"
-        say(f"{counted(many, 'client')} moved: {where} ({rate})")
+        say(f"{counted(many, 'client')} moved in {report.moves_s:.1f} s: {where}")
     if report.away:
         say(f"{len(report.away):,} of them not connected: {broker} sends them on when they come")
     if report.stay:

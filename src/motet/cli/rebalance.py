@@ -69,13 +69,16 @@ def rebalance(
     if dry_run or report.is_even:
         return FINE
     how = "interrupted: " if report.interrupted else ""
-    low, high = bounds(report.after)
-    uneven = [name for name, many in report.after.items() if not low <= many <= high]
-    complain(
-        f"{how}not all brokers have {low} to {high} clients: {', '.join(uneven)}",
-        "run the same command again to go on",
-    )
+    complain(f"{how}{unevenness(report)}", "run the same command again to go on")
     return INTERRUPTED if report.interrupted else FAILED
+
+
+def unevenness(report: BalanceReport) -> str:
+    low, high = bounds(report.after)
+    uneven = [
+        f"{name} ({many:,})" for name, many in report.after.items() if not low <= many <= high
+    ]
+    return f"not all brokers have {low:,} to {high:,} clients: {', '.join(uneven)}"
 
 
 def as_json(report: BalanceReport, dry_run: bool) -> dict[str, Any]:

@@ -82,11 +82,12 @@ def page_of(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> Rend
     """Everything on one page."""
     states = [answer for answer in answers.values() if not isinstance(answer, MotetError)]
     parts: list[RenderableType] = []
-    tables = (_brokers, _tables, _links, _transactions, _moves, _residues, _queues)
+    tables = (_brokers, _tables, _links, _transactions, _moves, _residues, _hosted, _queues)
     for shown in (make(states) for make in tables):
         if shown.row_count:
             parts += [shown, Text()]
     parts += [Text(drained, style="bold") for drained in _drained(states)]
+    parts += [Text(failure, style="bold red") for failure in _failures(states)]
     parts += [Text(refusal, style="bold red") for refusal in _refusals(states)]
     parts += [Text(stall, style="bold red") for stall in _stalls(states)]
     parts += [Text(loss, style="bold red") for loss in _losses(states)]
@@ -263,6 +264,25 @@ def _losses(states: list[dict[str, Any]]) -> list[str]:
             count, upto = log["lost_events"], log["lost_upto"]
             found.append(f"{who} has lost {count:,} events that were owed, up to tick {upto}")
     return found
+
+
+def _hosted(states: list[dict[str, Any]]) -> Table:
+    """Hosted clients, at the brokers where they run, or should."""
+    heads = ("broker", "client", "class", "state", "failures")
+    shown = table("hosted clients", *heads, right=("failures",))
+    for state in states:
+        for client, hosted in state.get("container", {}).items():
+            if hosted["state"] != "absent" or hosted["error"]:
+                row = (state["broker"], client, hosted["class"], hosted["state"])
+                shown.add_row(*row, f"{hosted['failures']:,}")
+    return shown
+
+
+def _failures(states: list[dict[str, Any]]) -> Iterator[str]:
+    for state in states:
+        for client, hosted in state.get("container", {}).items():
+            if hosted["error"]:
+                yield f"{client} at {state['broker']}: {hosted['error']}"
 
 
 def _queues(states: list[dict[str, Any]]) -> Table:

@@ -12,6 +12,7 @@ from typing import Annotated
 from motet.broker.overlay.topology import Topology
 from motet.cli.console import FINE, Misuse, out, remark, say, say_json, table
 from motet.cli.options import DEFAULT_DIRECTORY, Json, argument, option, status_command
+from motet.client.channel import ask_all
 from motet.errors import MotetError
 from motet.fleet.process import StartFailed
 from motet.fleet.run_folder import Leftovers, RunFolder
@@ -122,6 +123,7 @@ async def _keep_up(
             if starting.done():
                 _begun(starting, leftovers)
                 folder.advance()
+                await _tell_of_code(supervisor)
                 _show(supervisor, json)
                 while await wish != STOP:
                     await _fulfil(wish.result(), supervisor, file, folder)
@@ -154,17 +156,34 @@ async def _fulfil(wish: str, supervisor: Supervisor, file: Path | None, folder: 
     folder.write("changing")
     try:
         if wish == RESTART:
-            await supervisor.restart_each()
-            remark("all brokers have been restarted")
+            chosen = folder.chosen()
+            await supervisor.restart_each(chosen)
+            if not chosen:
+                remark("all brokers have been restarted")
         else:
             topology = Topology.load(file or supervisor.fleet.file)
             await supervisor.become(topology)
+            await _tell_of_code(supervisor)
             remark(f"the new topology is in effect: {', '.join(topology.names)}")
     except MotetError as problem:
         remark(f"{wish} was refused: {problem}")
         folder.advance(str(problem))
     else:
         folder.advance()
+
+
+async def _tell_of_code(supervisor: Supervisor) -> None:
+    """Hosted clients whose code a broker does not have cannot run there."""
+    if not supervisor.fleet.topology.hosted:
+        return
+    found: dict[tuple[str, str], list[str]] = {}
+    for broker, answer in (await ask_all(supervisor.fleet.addresses)).items():
+        containers = {} if isinstance(answer, MotetError) else answer.get("container", {})
+        for client, hosted in containers.items():
+            if hosted["state"] == "not registered":
+                found.setdefault((client, hosted["error"]), []).append(broker)
+    for (client, error), brokers in found.items():
+        remark(f"the hosted client {client} cannot run at {', '.join(brokers)}: {error}")
 
 
 def _show(supervisor: Supervisor, json: bool) -> None:

@@ -13,7 +13,13 @@ What lives here
     fleet         `Fleet`: all processes of a topology, with proxies on chosen links; missing links
     supervisor    `Supervisor`: restarts with backoff, rolling restarts, changes of the topology
     proxy         `LinkProxy`: cuts, stalls and heals one link
-    run_folder    the lock and the state of a supervised overlay; the remains of a failed start
+    run_folder    the lock and the state of a supervised overlay, and what commands want of it; the
+                  remains of a failed start
+    convoy        many clients that move at once
+    drain         all clients of a broker move away, and its log is read out
+    balance       clients move until all brokers have about as many
+    spread        which clients go where, in numbers
+    restart       a rolling restart in which each broker is drained before
 
 May import: `motet.errors`, `motet.runtime`, `motet.client`, and the
 configuration, folders and topologies of `motet.broker`.
@@ -26,5 +32,6 @@ Invariants owned here
     2. `BrokerProcess.expected` is true if and only if we have ended the process.
     3. A rejected change of the topology leaves every broker as it was.
 
-Test only this room: `pytest tests/unit/fleet tests/integration/test_overlay_changes.py`
+Test only this room: `pytest tests/unit/fleet tests/integration/test_overlay_changes.py
+tests/integration/test_operators.py`
 """

@@ -85,6 +85,8 @@ class Balance:
 
     def _counts(self, found: Survey) -> dict[str, int]:
         """The clients of the brokers that can give and take some."""
+        if not found.states:
+            raise next(iter(found.silent.values()))
         left_out = {name: str(problem) for name, problem in found.silent.items()}
         for name, state in found.states.items():
             if found.is_draining(name):

@@ -29,6 +29,8 @@ from motet.fleet.spread import emptiest
 AGAIN_S = 0.5
 """How long to wait before those that could not move are asked to move again."""
 LOOK_S = 0.25
+HURRY_S = 1.0
+"""How often a broker is to ask for the acknowledgements that its log lacks."""
 NOT_ASKED = "it was not asked to move before the end"
 
 
@@ -52,12 +54,17 @@ class DrainReport(Struct):
     owed_towards: list[str] = field(default_factory=list)
     """The next brokers towards subscribers that have not acknowledged all events of its log."""
     moves_s: float = 0.0
-    """From the first order to the last decision."""
+    """From the first order to the last one that was carried out."""
     interrupted: bool = False
 
     @property
+    def is_deserted(self) -> bool:
+        """No client is there, or on its way."""
+        return not (self.left or self.in_transit)
+
+    @property
     def is_empty(self) -> bool:
-        return not (self.left or self.in_transit or self.log_owed)
+        return self.is_deserted and not self.log_owed
 
 
 Progress = Callable[[DrainReport, str], None]
@@ -72,13 +79,20 @@ class Drain:
         to: Sequence[str] = (),
         timeout_s: float = 60.0,
         progress: Progress = lambda *_: None,
+        *,
+        prefer: Sequence[str] = (),
+        await_log: bool = True,
     ) -> None:
-        """Without `to`, the clients are spread over the neighbours or, if none of these takes
-        clients, over all other brokers."""
+        """Without `to`, the clients are spread over the brokers to be preferred; those that these
+        do not take, over the neighbours or, if none of them takes clients, over all other brokers.
+        Without `await_log`, it ends as soon as all clients are elsewhere."""
         self._given = dict(addresses)
         self._broker = broker
         self._to = tuple(dict.fromkeys(to))
-        self._until = time.monotonic() + timeout_s
+        self._prefer = tuple(prefer)
+        self._await_log = await_log
+        self._began = time.monotonic()
+        self._until = self._began + timeout_s
         self._progress = progress
         self._convoy: Convoy | None = None
         self._counts: dict[str, int] = {}
@@ -106,11 +120,10 @@ class Drain:
         self._convoy = Convoy(found.addresses, self._until)
         if report.interrupted:
             self._convoy.stop()
-        began = time.monotonic()
+        self._began = time.monotonic()
         while (stay := await self._move_all(found)) is not None:
             if not await self._pause(AGAIN_S if stay else 0.0):
                 break
-        report.moves_s = time.monotonic() - began
         await self._wait(found)
         if report.left:
             await self._name_the_rest(found)
@@ -143,26 +156,28 @@ class Drain:
         ]
         links = found.states[broker]["links"]
         near = [name for name in able if name in links and links[name]["phase"] == "up"]
-        if near or able:
-            return tuple(near or able)
+        if able:
+            preferred = (name for name in self._prefer if name in able)
+            return tuple(dict.fromkeys((*preferred, *(near or able))))
         others = [name for name in found.known if name != broker]
         if not others:
             raise MisuseError(f"{broker} is the only broker: its clients can move nowhere")
         raise NotOffered(
-            f"no other broker takes the clients of {broker}: {', '.join(others)} are draining or "
-            "do not answer"
+            f"no other broker takes the clients of {broker}: {', '.join(others)} "
+            f"{'is' if len(others) == 1 else 'are'} draining, or not answering"
         )
 
     def _choose(self, found: Survey, client: str) -> str:
-        """The emptiest target, if possible one that has not refused this client, and that was
-        reached."""
+        """The emptiest target, if possible one that has not refused this client, that was reached,
+        and that is preferred."""
         targets: Iterable[str] = self.report.targets
         refused = self._refused.setdefault(client, {})
         if all(each in refused for each in targets):
             refused.clear()
         targets = [each for each in targets if each not in refused]
-        reached = [each for each in targets if each not in self._unreached]
-        return emptiest(self._broker, reached or targets, self._counts, found.distances)
+        targets = [each for each in targets if each not in self._unreached] or targets
+        targets = [each for each in targets if each in self._prefer] or targets
+        return emptiest(self._broker, targets, self._counts, found.distances)
 
     # ── moves ────────────────────────────────────────────────────────────────────────────
 
@@ -204,6 +219,7 @@ class Drain:
         report, client = self.report, traveller.client
         if problem is None:
             report.moved[client] = target
+            report.moves_s = time.monotonic() - self._began
             report.left -= 1
             report.stay.pop(client, None)
             if not traveller.connected:
@@ -233,6 +249,7 @@ class Drain:
         move was decided before the drain began move on."""
         report, broker = self.report, self._broker
         answering = {name: found.addresses[name] for name in found.states}
+        hurry_at = time.monotonic()
         while True:
             now = await survey(answering)
             now.check(broker)
@@ -243,12 +260,16 @@ class Drain:
             report.owed_towards = state["log_owed"]["towards"]
             coming = now.about_to_come(broker)
             able = report.left > len(report.stay)
-            if (report.is_empty and not coming) or self._is_over:
+            owed = report.log_owed and self._await_log
+            if (report.is_deserted and not owed and not coming) or self._is_over:
                 return
-            if report.left and not able and not report.in_transit and not report.log_owed:
+            if report.left and not able and not report.in_transit and not owed:
                 return
             if able:
                 await self._move_all(found)
+            elif owed and report.is_deserted and time.monotonic() >= hurry_at:
+                hurry_at = time.monotonic() + HURRY_S
+                await order_drain(found.addresses[broker], True)
             self._progress(report, self._awaited(state))
             await self._pause(LOOK_S)
 

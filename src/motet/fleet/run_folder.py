@@ -1,4 +1,5 @@
-"""The folder of a supervised overlay: its lock, its state in `up.json`, remains of a failed start.
+"""The folder of a supervised overlay: its lock, its state in `up.json`, the brokers that a command
+has chosen for a restart, remains of a failed start.
 
 The process that holds the lock runs the overlay. The lock counts, not the process id in `up.json`:
 after a crash the id may belong to another process.
@@ -11,7 +12,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +20,7 @@ from motet.broker.folder.recovery import read_durable
 from motet.errors import MisuseError, MotetError
 from motet.fleet.fleet import TOPOLOGY
 
-STATE, LOCK = "up.json", "up.lock"
+STATE, LOCK, CHOICE = "up.json", "up.lock", "restart.json"
 
 
 class FolderError(MisuseError):
@@ -82,8 +83,18 @@ class RunFolder:
         self._generation += 1
         self.write("up", error)
 
+    def chosen(self) -> list[str]:
+        """The brokers that a command has chosen for the next restart; empty: all of them."""
+        try:
+            told = json.loads((self._directory / CHOICE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            told = []
+        (self._directory / CHOICE).unlink(missing_ok=True)
+        return told if isinstance(told, list) else []
+
     def release(self) -> None:
         if self._lock is not None:
+            (self._directory / CHOICE).unlink(missing_ok=True)
             (self._directory / STATE).unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
@@ -105,6 +116,36 @@ def running(directory: Path) -> dict[str, Any]:
             if told:
                 return told
     raise none
+
+
+@contextlib.contextmanager
+def changing(directory: Path) -> Iterator[None]:
+    """For a command that changes the overlay of a folder: one at a time, because it recognises the
+    end of its own change by the generation."""
+    running(directory)
+    folder = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise FolderError(
+                f"another command is changing the overlay in {directory}/", "wait until it ends"
+            ) from None
+        yield
+    finally:
+        os.close(folder)
+
+
+def choose(directory: Path, names: Sequence[str]) -> None:
+    """Choose the brokers of the next restart; none: all of them."""
+    path = directory / CHOICE
+    if not names:
+        path.unlink(missing_ok=True)
+        return
+    try:
+        path.write_text(json.dumps(list(names)) + "\n", encoding="utf-8")
+    except OSError as problem:
+        raise unwritable(directory, problem) from None
 
 
 def _read(directory: Path) -> dict[str, Any]:

@@ -246,10 +246,15 @@ class Supervisor:
 
     # ── changing ─────────────────────────────────────────────────────────────────────────
 
-    async def restart_each(self) -> None:
-        """Restart one broker after the other, the next one when all links are up again. A broker
-        with a journal restores its unsent messages; volatile ones must have sent theirs before."""
-        for name, process in self.fleet.processes.items():
+    async def restart_each(self, names: Sequence[str] = ()) -> None:
+        """Restart these brokers, by default all, one after the other, the next one when all links
+        are up again. A broker with a journal restores its unsent messages; volatile ones must have
+        sent theirs before."""
+        for name in names:
+            if name not in self.fleet.processes:
+                raise MisuseError(f"there is no broker {name!r}")
+        for name in names or tuple(self.fleet.processes):
+            process = self.fleet.processes[name]
             await self._restart(name)
             self._notice(f"{name} is restarted (pid {process.pid})")
             if self.fleet.topology.durability == VOLATILE:

@@ -49,7 +49,7 @@ class Execution:
         """Runs the code of the application, apart from its own tasks."""
         self._beside: dict[asyncio.Task[None], None] = {}
         self._failure: BaseException | None = None
-        """Of a task beside."""
+        """Of a task beside, or of the constructor."""
         self._halting = False
         self._state: bytes | None = None
         """As it was in the last checkpoint."""
@@ -67,28 +67,34 @@ class Execution:
         driver = HostedDriver(self._address, machine)
         self._driver, self._machine = driver, machine
         await driver.begin(WELCOME_S)
-        if self._halting:
-            await driver.leave(LEAVE_S)
-            return
-        self._state = machine.known.state
-        hosted = self._kind()
-        context = Context(self, Client(driver), self._broker, self._options)
-        self._work = asyncio.create_task(self._live(hosted, context))
         try:
-            await asyncio.wait({self._work})
-            self.phase = "stopping"
-            await self._stop(hosted)
-            if not self._work.cancelled():
-                self._work.result()
+            if not self._halting:
+                await self._run_code()
         finally:
             self._give_up()
             await driver.leave(LEAVE_S)
         if self._failure is not None:
             raise self._failure
 
+    async def _run_code(self) -> None:
+        self._state = self._machine.known.state
+        try:
+            hosted = self._kind()
+        except Exception as failure:
+            self._failure = failure
+            return
+        context = Context(self, Client(self._driver), self._broker, self._options)
+        self._work = asyncio.create_task(self._live(hosted, context))
+        await asyncio.wait({self._work})
+        self.phase = "stopping"
+        await self._stop(hosted)
+        if not self._work.cancelled():
+            self._work.result()
+
     def is_ended_by_broker(self, failure: Exception) -> bool:
         """The code of the application is not to blame."""
-        return self._work is None or failure is self._driver.error
+        own = self._work is not None or failure is self._failure
+        return not own or failure is self._driver.error
 
     async def halt(self) -> None:
         """End the copy, behind the event that it handles if that does not take too long."""

@@ -136,6 +136,11 @@ class Spans:
         found = (e for s, e in zip(self._starts, self._ends, strict=True) if s <= until)
         return max([until, *(end for end in found if end >= since)])
 
+    def begin_of(self, since: float, until: float) -> float:
+        """`since`, or the beginning of the first interval that overlaps this one."""
+        found = (s for s, e in zip(self._starts, self._ends, strict=True) if e >= since)
+        return min([since, *(begin for begin in found if begin <= until)])
+
     def meets(self, since: float, until: float) -> bool:
         """Does any interval overlap this one?"""
         first = bisect_left(self._ends, since)

@@ -56,6 +56,28 @@ def test_a_short_wait_is_not_shown_as_a_stall() -> None:
     assert "total order" not in shown(state())
 
 
+# ── hosted clients ───────────────────────────────────────────────────────────────────────
+
+
+def hosted(state: str, error: str = "") -> dict[str, Any]:
+    return {"class": "shop:Counter", "home": "B2", "state": state, "failures": 3, "error": error}
+
+
+def test_hosted_clients_are_shown_where_they_run_or_fail() -> None:
+    container = {
+        "counter": hosted("running"),
+        "broken": hosted("waiting", "ValueError: no"),
+        "elsewhere": hosted("absent"),
+    }
+    text = shown(state(container=container))
+    assert [line.split() for line in text.splitlines() if "shop:" in line] == [
+        ["B2", "counter", "shop:Counter", "running", "3"],
+        ["B2", "broken", "shop:Counter", "waiting", "3"],
+    ]
+    assert "broken at B2: ValueError: no" in text
+    assert "elsewhere" not in text
+
+
 # ── moves ────────────────────────────────────────────────────────────────────────────────
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
 import motet
+from motet.broker.overlay.topology import Topology
 from motet.client.orders import order_drain, sessions_of
 from motet.errors import Disconnected, MisuseError, NotAdmitted, NotOffered
 from motet.fleet import convoy as convoy_room
@@ -17,6 +19,7 @@ from motet.fleet.balance import Balance, BalanceReport
 from motet.fleet.convoy import survey
 from motet.fleet.drain import Drain, DrainReport
 from motet.fleet.spread import is_even
+from motet.protocol.config import Liveness
 from tests.waiting import PATIENCE_S, eventually
 
 
@@ -127,6 +130,31 @@ async def test_its_log_is_waited_for(place: Place) -> None:
     assert report.is_empty
     assert not report.log_owed
     assert place.overlay.status()["B2"]["moves"]["residues"] == []
+
+
+async def test_a_neighbour_is_asked_that_has_never_acknowledged_anything(tmp_path: Path) -> None:
+    """B2 passes events on to B1 since alice is at B3. Nothing was published at B2 meanwhile, and it
+    has stopped to ask for acknowledgements."""
+    quick = Topology.line(3, liveness=Liveness(ack_expected_s=0.01))
+    async with motet.local(quick, data=tmp_path) as overlay:
+        alice = await overlay.connect("alice", broker="B2", durable=True)
+        await alice.advertise("n > 0")
+        bob = await overlay.connect("bob", broker="B1", durable=True, acknowledge="manual")
+        numbers = await bob.subscribe("n > 0")
+        await alice.publish({"n": 1})
+        (await anext(aiter(numbers))).ack()
+        owed = lambda: overlay.status()["B2"]["log_owed"]["owed"]  # noqa: E731
+        await eventually(lambda: not owed())
+        await alice.move("B1")
+        await overlay.stop_broker("B2")
+        await overlay.start_broker("B2")
+        await eventually(lambda: not owed())
+        await eventually(lambda: not overlay.status()["B2"]["process"]["timers"])
+        await alice.move("B3")
+        await eventually(owed)
+        addresses = {name: overlay.address(name) for name in overlay.brokers}
+        report = await Drain(addresses, "B2", timeout_s=PATIENCE_S).run()
+        assert report.is_empty
 
 
 async def test_it_gives_up_on_a_log_that_is_owed_for_too_long(place: Place) -> None:

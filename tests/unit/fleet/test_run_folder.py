@@ -9,7 +9,16 @@ import pytest
 import motet
 from motet.broker.folder.recovery import open_folder
 from motet.errors import UnavailableError
-from motet.fleet.run_folder import LOCK, FolderError, Leftovers, RunFolder, running
+from motet.fleet.run_folder import (
+    CHOICE,
+    LOCK,
+    FolderError,
+    Leftovers,
+    RunFolder,
+    changing,
+    choose,
+    running,
+)
 from motet.protocol.config import BrokerConfig
 
 
@@ -91,3 +100,31 @@ def test_files_of_a_killed_overlay_are_not_a_running_overlay(tmp_path: Path) -> 
     (tmp_path / "up.lock").touch()
     with pytest.raises(FolderError, match="no overlay is running"):
         running(tmp_path)
+
+
+def test_one_command_at_a_time_changes_an_overlay(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="no overlay is running"), changing(tmp_path):
+        pass
+    folder = RunFolder(tmp_path)
+    folder.claim()
+    another = pytest.raises(FolderError, match="another command is changing the overlay")
+    with changing(tmp_path), another, changing(tmp_path):
+        pass
+    with changing(tmp_path):
+        pass
+    folder.release()
+
+
+def test_brokers_are_chosen_for_one_restart(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.claim()
+    assert folder.chosen() == []
+    choose(tmp_path, ["B2"])
+    assert folder.chosen() == ["B2"]
+    assert folder.chosen() == []
+    choose(tmp_path, ["B2"])
+    choose(tmp_path, [])
+    assert folder.chosen() == []
+    choose(tmp_path, ["B2"])
+    folder.release()
+    assert not (tmp_path / CHOICE).exists()

@@ -5,6 +5,8 @@
 Who has a session here goes on: it may come back to it, publish, and be moved away. Who would get a
 new one, or would arrive with one, is refused. Logs are read as before.
 
+The order to drain, given again, asks for the acknowledgements that the log lacks.
+
 The state is durable, so a broker that restarts while it is drained is not filled again meanwhile.
 """
 
@@ -96,6 +98,8 @@ class SoftDraining(SoftRoom):
         if changed:
             self._shared.journal(DrainingSet(order.draining), out, now)
             self._keep_away()
+        elif order.draining:
+            self._streams.expect(out, now)
         out.deliver.append((connection, DrainOrdered(changed)))
 
     def _keep_away(self) -> None:

@@ -387,6 +387,7 @@ def _relocated(commit: MoveCommit) -> Relocated:
         commit.client,
         commit.epoch,
         commit.durable,
+        not commit.session.session.total_order,
         commit.path[0],
         commit.path[-1],
         commit.subscriptions,
