@@ -95,7 +95,14 @@ async def test_streams_change_hands_and_every_event_reaches_one_side(tmp_path: P
 
 
 MOBILITY = replace(
-    SHORT, profile="mobility", brokers=3, seconds=6.0, strike_s=1.2, action_s=0.05, settle_s=60.0
+    SHORT,
+    profile="mobility",
+    brokers=3,
+    seconds=6.0,
+    strike_s=1.2,
+    action_s=0.05,
+    settle_s=60.0,
+    history=True,
 )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.broker.overlay.topology import Topology
+from motet.chaos import stays
 from motet.chaos.chronicle import Chronicle, Tell
 from motet.chaos.hands import Hands
 from motet.chaos.judgement import ChaosReport, judge
@@ -100,6 +101,10 @@ class ChaosRun:
             await self._stop()
         self.stage = "judging"
         folders = {name: broker.data for name, broker in self._brokers.items()}
+        if self.plan.moves and self.chronicle.folder is not None:
+            verdict, transit_s = stays.watch(self.chronicle.folder)
+            self.chronicle.verdicts.append(verdict)
+            self.chronicle.travelled(transit_s)
         report = judge(self.plan, self.chronicle, folders)
         story = "\n".join(self.chronicle.story)
         (self.directory / "story.txt").write_text(story + "\n", encoding="utf-8")

@@ -58,7 +58,7 @@ def plan(
         action_s=SLOWER_S.get(profile, ChaosPlan().action_s),
         covering=covering,
         durability=durability,
-        history=history,
+        history=history or profile == "mobility",  # the brokers tell where sessions have been
     )
 
 
