@@ -435,6 +435,17 @@ def test_doubts_go_along_with_the_next_move() -> None:
     assert here.durable.travel(ALICE, EPOCH) is None
 
 
+def test_a_broker_doubts_what_its_own_clients_had_before_it_restarted() -> None:
+    """It has heard of nothing since, but knows the floor of its clients, to which nobody goes back:
+    alice would go on there, and miss what lies between."""
+    here = Place("C")
+    here.soft._streams.machine.restore("B.1", 30)
+    arrive(here, doubtful())
+    travel = here.durable.travel(ALICE, EPOCH)
+    assert travel is not None
+    assert (travel.levels, travel.doubts) == ({"B.1": 5}, {"B.1": 30})
+
+
 def test_what_a_session_brought_goes_with_it() -> None:
     here = target(doubtful())
     here.wait(here.config.lease_s + 1.0)

@@ -132,6 +132,32 @@ def test_a_refused_move_may_end_elsewhere_if_an_operator_moved_the_client() -> N
     assert moves_of(past) == []
 
 
+def test_a_refused_move_may_end_where_an_earlier_one_went_that_was_given_up() -> None:
+    past = Past()
+    refused(past, after=("B", "A-1"))
+    earlier = asked(past, to="B", answer="NoAnswer", value="", after=("A", "A-1"))
+    earlier.at = 4.0
+    past.history.disturbed["A"].touch(4.5, 5.5)
+    assert moves_of(past) == []
+
+
+def test_a_move_that_is_given_up_where_nothing_is_broken_is_a_violation() -> None:
+    past = Past()
+    asked(past, answer="NoAnswer", value="", after=("A", "A-1"))
+    assert "was given up, without a reason" in moves_of(past)[0]
+
+
+def test_a_refusal_has_a_reason_if_the_client_waited_for_any_broker() -> None:
+    past = Past()
+    session = alice(past)
+    moved(past, session, "C", 1.0, 1.5)
+    refused(past, before=("C", "A-1"), to="A", after=("C", "A-1"))
+    past.history.disturbed["D"].touch(3.0, 4.0)
+    assert "without a reason" in moves_of(past)[0], "D is no place of this tree"
+    past.history.disturbed["B"].touch(1.2, 1.3)
+    assert moves_of(past) == []
+
+
 def test_a_refusal_where_nothing_is_broken_is_a_violation() -> None:
     past = Past()
     refused(past)

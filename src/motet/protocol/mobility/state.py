@@ -56,6 +56,9 @@ class Travel(Struct):
     """See `MoveCommit`."""
     probe: OpId | None = None
     """When it is echoed, all clients in total order have asked for their starts."""
+    announced: OpId | None = None
+    """When it is echoed, all subscribers know that the client publishes here. None: nobody has
+    asked."""
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
     """See `ClientSoft`."""

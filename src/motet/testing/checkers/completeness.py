@@ -105,7 +105,7 @@ class _CompletenessCheck:
         if sent_at >= history.settled_at:
             return operation in self._lasting and carrier in self._lasting
         taken_at = sent_at
-        if self._moving.get(event.client, inf) < event.settled_at:
+        if event.client in self._moving and self._moving[event.client] <= event.settled_at:
             taken_at = event.settled_at
         widest_s = (len(history.tree.brokers) + 1) * history.hop_s
         homes = [
