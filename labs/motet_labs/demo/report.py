@@ -152,7 +152,7 @@ published by three clients, at B1, B2 and B3, within {told.wish.seconds:g} secon
 were divided into {lots} lots. At first the client “desk” handled all lots. A dispatcher handed
 them to agents one by one, in dynamic transactions; plans handed all of them back to the desk at
 once: {moves} transactions, while publishing continued. Each event had to reach exactly one
-handler. Two watchers also received all events, and had to see them in the same order.</p>
+handler. Two watchers also received all events, and had to see them in the same order.{_moved(told)}</p>
 <p>Meanwhile Spark read the published events with a filter that brokers apply, and archived them.
 It also kept running counts and published each result to subscribers as one transaction, at B5.
 Then B3 was killed: the broker that connects all others and decides transactions.</p>"""
@@ -374,7 +374,8 @@ def _flow(told: StoryOutcome) -> Any:
         axis.plot(when, counts, label="counted in a result of Spark", **style)
     axis.set_ylabel("events", fontsize=9)
     axis.set_ylim(bottom=0)
-    _finished(figure, axis, "Progress of publishing, handling, watching and archiving")
+    title = "Progress of publishing, handling, watching and archiving"
+    _finished(figure, axis, title, columns=4)
     return figure
 
 
@@ -410,7 +411,7 @@ def _hands(told: StoryOutcome) -> Any:
     axis.set_ylim(len(lots) - 0.4, -0.6)
     count = len(told.moves.done)
     title = f"The handler of each lot: {count} transactions while events were published"
-    _finished(figure, axis, title, columns=5)
+    _finished(figure, axis, title, columns=6)
     axis.set_xlim(right=end_s - begin_s)
     return figure
 

@@ -251,5 +251,6 @@ def test_the_exit_status_says_whether_all_were_kept(
     assert ("event p0 #1 never came" in page) is (spoil is find_something)
     assert "a log of &lt;nobody&gt;" in page
     assert "<nobody>" not in page
+    assert "Agent “anna” moved from B4 to B2" in page
     assert page.count('src="data:image/png;base64,') == 3
     assert "http" not in page
