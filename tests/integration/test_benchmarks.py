@@ -44,6 +44,12 @@ EXACT = {
         "group commits for one event at low rate": 1,
         "events lost, doubled or out of order": 0,
     },
+    What.MOBILITY: {
+        "control messages per hop of a subscriber's move, beside 10 subscriptions": 2,
+        "control messages per hop of a subscriber's move, beside 20 subscriptions": 2,
+        "moves that failed": 0,
+        "clients that stayed, or lost their sessions": 0,
+    },
 }
 """Figures that do not depend on the machine."""
 
@@ -92,8 +98,8 @@ def test_the_floor_of_a_ping_is_an_echo() -> None:
 
 
 def test_every_benchmark_has_efforts_of_every_size() -> None:
-    from motet_labs.bench import audit, delivery, journal, logs, match, route, spark, tx
+    from motet_labs.bench import audit, delivery, journal, logs, match, mobility, route, spark, tx
 
-    for module in (delivery, journal, logs, match, route, spark, tx):
+    for module in (delivery, journal, logs, match, mobility, route, spark, tx):
         assert set(module.EFFORTS) == set(Size), module.__name__
     assert set(audit.DELIVERIES) == set(Size)

@@ -12,8 +12,9 @@ import pytest
 
 from motet.cli import experiment_run, main
 from motet.cli.console import FINE, MISUSE
-from motet_labs.experiments import paper1
+from motet_labs.experiments import paper1, paper3
 from motet_labs.experiments.exactly_once import SHORT
+from motet_labs.experiments.mobility_plan import QUICK, WHOLE
 from motet_labs.experiments.overhead import OverheadEffort
 from motet_labs.experiments.paper5 import Schedule
 from motet_labs.experiments.transactions import DELAYED, TransactionsPlan
@@ -91,6 +92,43 @@ def test_every_part_of_the_experiment_with_transactions_runs(
     told = json.loads(capsys.readouterr().out)
     assert told["kept"] is True
     check_results(told)
+
+
+def test_every_part_of_the_experiment_with_clients_that_move_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a line of three brokers."""
+    few: dict[str, Any] = {"SOURCES": ("B1", "B3"), "TARGETS": ("B3", "B1"), "HOPS": 2}
+    few |= {"PUBLISHERS": ("B2",), "PARENTS": {1: 2, 3: 2}, "BROKERS": 3}
+    for name, value in few.items():
+        monkeypatch.setattr(paper3, name, value)
+    least = replace(
+        QUICK,
+        workloads=("tree", WHOLE),
+        clients=40,
+        counts=(12,),
+        sizes=(3,),
+        crowds=(12,),
+        trips=1,
+        step=1,
+        far_clients=6,
+        pause_s=0.2,
+        slice_s=0.4,
+        per_s=40.0,
+    )
+    monkeypatch.setattr(experiment_run, "QUICK_MOBILITY", least)
+    words = ["experiment", "mobility", "--short", "--json", "--out", str(tmp_path)]
+    assert main.run(words) == FINE
+    told = json.loads(capsys.readouterr().out)
+    assert told["kept"] is True
+    check_results(told)
+    assert {row["part"] for row in told["rows"]} == set(least.parts)
+    for row in told["rows"]:
+        assert row["latency"]["moves"] > 0, row
+        assert row["failed"] == 0, row
+    moved = [row for row in told["rows"] if row["line"].startswith("reconfiguration")]
+    assert all(row["traffic"]["control"] == 2 * paper3.HOPS for row in moved), moved
+    assert sum(row["events"]["expected"] for row in moved) > 0
 
 
 def test_an_unknown_part_of_the_experiment_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,7 @@ def clean() -> World:
         _publish(world, "pub1", n, tick, 60.0 + n, [*READERS, "new"])
     _isolated(world)
     _batch(world)
+    _moves(world)
     _publish(world, "pub1", 13, 190, 120.0, [*READERS, "new"])
     return world
 
@@ -181,6 +182,39 @@ def _batch(world: World) -> None:
         world["logged"].append({**whose, "pubend": "B1.1", "tick": tick, "body": body})
         for reader in (*READERS, "new"):
             deliver(world, reader, "counts", tick, "B1.1", tick, 110.2)
+
+
+def _moves(world: World) -> None:
+    """One client goes to B2 and back again, is refused, and is moved by an operator then. Brokers
+    start before, and B2 starts again in between."""
+    for broker, at in (("B1", 0.0), ("B2", 0.0), ("B2", 55.0)):
+        world["lives"].append({"broker": broker, "at": at})
+    _session(world, "mover", "B1")
+    for number, source, to, at in ((1, "B1", "B2", 50.0), (2, "B2", "B1", 60.0)):
+        _move(world, number, source, to, at)
+    _move(world, 3, "B1", "B2", 70.0, answer="MoveRefused", broker="B1", text="B2 is full")
+    _stay(world, 0, "B1", "opened", 0.0)
+    _stay(world, 0, "B1", "left", 50.1, to="B2")
+    _stay(world, 1, "B2", "came", 50.2)
+    _stay(world, 1, "B2", "found", 55.0)
+    _stay(world, 1, "B2", "left", 60.1, to="B1")
+    _stay(world, 2, "B1", "came", 60.2)
+    _stay(world, 2, "B1", "left", 70.2, to="B2", is_ordered=True)
+    _stay(world, 3, "B2", "came", 70.3)
+    _stay(world, 3, "B2", "kept", 130.0)
+
+
+def _move(world: World, number: int, source: str, to: str, at: float, **more: Any) -> None:
+    world["moves"].append(
+        {"client": "mover", "epoch": "e", "process": "mover", "number": number, "source": source,
+         "to": to, "at": at, "answered_at": at + 0.4, "answer": "Done", "answers": 1, "broker": to,
+         **more}
+    )  # fmt: skip
+
+
+def _stay(world: World, number: int, broker: str, what: str, at: float, **more: Any) -> None:
+    place = {"client": "mover", "epoch": "e", "broker": broker, "number": number}
+    world["stays"].append({**place, "what": what, "at": at, **more})
 
 
 # ── spoiling it ──────────────────────────────────────────────────────────────────────────
@@ -376,6 +410,34 @@ BATCH_PLANTS: dict[str, tuple[str, Plant]] = {
     "torn": ("exactly-once", _without("sub1", "counts", 182)),
 }
 """What can be wrong with a batch of a sink, and nothing else is then."""
+
+
+def _never_there(world: World) -> None:
+    """B2 never had the session that its client was told to be there."""
+    world["stays"] = [row for row in world["stays"] if row["number"] < 1]
+    _stay(world, 0, "B2", "opened", 0.0, client="another")
+    world["moves"] = world["moves"][:1]
+    world["lives"] = world["lives"][:2]
+
+
+MOVE_PLANTS: dict[str, Plant] = {
+    "never answered": _change("moves", {"number": 2}, answer="", answers=0, broker=""),
+    "answered twice": _change("moves", {"number": 3}, answers=2),
+    "done elsewhere": _change("moves", {"number": 2}, broker="B2"),
+    "never there": _never_there,
+    "refused and moved": _change("stays", {"number": 2, "what": "left"}, is_ordered=False),
+    "two copies": _add(
+        "stays", client="mover", epoch="e", broker="B1", number=1, what="came", at=50.3
+    ),
+    "decided twice": _add(
+        "stays", client="mover", epoch="e", broker="B1", number=0, what="left", to="B3", at=50.1
+    ),
+    "arrived elsewhere": _change("stays", {"number": 0, "what": "left"}, to="B3"),
+    "at two brokers": _add(
+        "stays", client="mover", epoch="e", broker="B1", number=0, what="kept", at=51.0
+    ),
+}
+"""What can be wrong with moves."""
 
 
 LATE_CUTS: dict[str, tuple[set[str], Plant]] = {

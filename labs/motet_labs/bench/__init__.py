@@ -11,6 +11,8 @@ What lives here
     failover   how long subscribers wait when a cell loses a process
     logs       logs beside bare files, sealing, and late readers
     tx         transactions: latency beside its floor, throughput, growth, the dip of others
+    mobility   clients that move: latency, pause and messages; what others notice; a drain
+    movers     clients that move while they are measured, in processes of their own
     spark      Spark's source and sink beside no-op ones, which are in spark_sides
     audit      a large history judged by Spark, on one core and on two
 

@@ -12,8 +12,15 @@ What lives here
     regular        a stream of regular events, and its rate beside all that
     transactions   the whole experiment, part by part, and its report
 
+    paper3         parameters and words of paper 3: its overlay, its movers
+    shapes         its workloads: subscriptions that cover each other, and events for them
+    movers         subscribers that move in two ways, and account for their events
+    rivals         overlays with and without covering, at the same time; what their brokers send
+    movements      what was measured, as rows of a table
+    mobility_plan, mobility, mobility_report   the whole experiment, part by part, and its report
+
     report         figures beside those of a paper, as JSON and as a page to read
-    plots          the same as pictures; needs matplotlib
+    plots, mobility_plots, axes   the same as pictures; need matplotlib
 
 May import: everything but `motet.cli`.
 

@@ -1,5 +1,5 @@
-"""The plots of the experiments, like figures 4 to 8 of paper 5, and 5 to 9 of paper 1. They need
-matplotlib."""
+"""The plots of the experiments, like figures 4 to 8 of paper 5, and 5 to 9 of paper 1; those of
+clients that move are in `mobility_plots`. They need matplotlib."""
 
 from __future__ import annotations
 
@@ -7,54 +7,32 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from motet.pictures import BLUE, GREEN, GREY, INK, ORANGE, check, rule, save, sheet
-from motet_labs.experiments import paper5
+from motet.pictures import BLUE, GREEN, GREY, INK, ORANGE, check, save
+from motet_labs.experiments import mobility_plots, paper5
+from motet_labs.experiments.axes import blank, entitle, from_zero, legend, pair
 from motet_labs.experiments.dispatch import APPROACHES
 from motet_labs.experiments.exactly_once import ExactlyOnceReport
 from motet_labs.experiments.faults import FaultRecord
+from motet_labs.experiments.mobility_report import MobilityReport
 from motet_labs.experiments.overhead import Overhead
 from motet_labs.experiments.regular import Impact
 from motet_labs.experiments.transactions import TITLES, VARIED, ApproachRow, TransactionsReport
 
-WIDTH_IN, ROW_IN = 8.0, 2.5
+Report = ExactlyOnceReport | TransactionsReport | MobilityReport
 
 
-def draw(report: ExactlyOnceReport | TransactionsReport, directory: Path) -> list[Path]:
+def draw(report: Report, directory: Path) -> list[Path]:
     """One picture per part, or per part and setting; returns their files."""
     check()
     directory.mkdir(parents=True, exist_ok=True)
     if isinstance(report, TransactionsReport):
         drawn = _of_transactions(report)
+    elif isinstance(report, MobilityReport):
+        drawn = mobility_plots.of(report)
     else:
         drawn = {} if report.overhead is None else {"overhead": _overhead(report.overhead)}
         drawn |= {record.fault: _fault(record) for record in report.records}
     return [save(figure, directory / f"{name}.png") for name, figure in drawn.items()]
-
-
-def _blank(rows: int, columns: int = 1, height_in: float = 0.6) -> tuple[Any, Any]:
-    figure, axes = sheet(WIDTH_IN, ROW_IN * rows + height_in, rows, columns)
-    for axis in axes.flat:
-        rule(axis)
-    return figure, axes
-
-
-def _pair(title: str, left: str, right: str) -> tuple[Any, Any, Any]:
-    """Two axes side by side."""
-    figure, axes = _blank(1, 2, height_in=1.1)
-    figure.suptitle(title, fontsize=10, color=INK)
-    for axis, name in zip(axes[0], (left, right), strict=True):
-        _name(axis, name)
-    return figure, *axes[0]
-
-
-def _name(axis: Any, title: str) -> None:
-    axis.set_title(title, fontsize=9, loc="left", color=INK)
-
-
-def _from_zero(axis: Any, across: str) -> None:
-    axis.set_xlabel(across, fontsize=8, color=INK)
-    axis.set_xlim(left=0)
-    axis.set_ylim(bottom=0)
 
 
 # ── exactly once ─────────────────────────────────────────────────────────────────────────
@@ -64,7 +42,7 @@ def _overhead(found: Overhead) -> Any:
     rate = f"{found.effort.per_s:,} events/s of {paper5.OVERHEAD_BYTES} bytes"
     each = f"{paper5.SUBSCRIBER_PER_S}/s per subscriber"
     title = f"Exactly once against best effort: {rate}, {each}"
-    figure, cpu, latency = _pair(title, "CPU, % of one core", "median latency, ms")
+    figure, cpu, latency = pair(title, "CPU, % of one core", "median latency, ms")
     counts = [row.subscribers for row in found.rows]
 
     lines = (
@@ -79,7 +57,7 @@ def _overhead(found: Overhead) -> Any:
             label = f"{label}, {mode.replace('_', ' ')}"
             axis.plot(counts, values, style, color=color, markersize=4, label=label)
     for axis in (cpu, latency):
-        _from_zero(axis, "subscribers")
+        from_zero(axis, "subscribers")
         axis.margins(y=0.25)
         axis.legend(fontsize=7, frameon=False, loc="upper left")
         low, high = axis.get_ylim()
@@ -98,12 +76,12 @@ SHOWN = {"link": ("s1", "s2"), "broker": ("s1", "s3"), "publisher": ("s1",)}
 
 def _fault(record: FaultRecord) -> Any:
     shown = SHOWN[record.fault]
-    figure, axes = _blank(len(shown) + 1)
+    figure, axes = blank(len(shown) + 1)
     for axis, name in zip(axes[:, 0], shown, strict=False):
         notes = record.arrivals[name]
         latencies = [note.latency_s * 1e3 for note in notes]
         axis.plot([note.sent for note in notes], latencies, ".", color=BLUE, markersize=2.5)
-        _name(axis, f"latency at {name}, ms")
+        entitle(axis, f"latency at {name}, ms")
         axis.set_ylim(0, max(max(latencies, default=1.0) * 1.15, 100))
     _nacks(axes[-1, 0], record)
     axes[-1, 0].set_xlabel("time of sending, s", fontsize=8, color=INK)
@@ -139,7 +117,7 @@ def _nacks(axis: Any, record: FaultRecord) -> None:
             label = f"{label}: {len(points)} nack{'s' if len(points) > 1 else ''}"
             hollow = {"markersize": 6, "markerfacecolor": "none", "color": color}
             axis.plot(times, sums, marker, label=label, **hollow)
-    _name(axis, "nack range sent, ms, cumulative")
+    entitle(axis, "nack range sent, ms, cumulative")
     if axis.lines:
         axis.set_ylim(0, axis.get_ylim()[1] * 1.25)
         axis.legend(fontsize=7, frameon=False, loc="center left")
@@ -179,20 +157,13 @@ def _of_transactions(report: TransactionsReport) -> dict[str, Any]:
 def _approaches(part: str, setting: str, rows: list[ApproachRow]) -> Any:
     title = TITLES[part] + PLOT_TITLES.get(part, "")
     how = (f"{title} ({setting})", "mean latency, ms", "transactions per second")
-    figure, latency, rate = _pair(*how)
+    figure, latency, rate = pair(*how)
     if part == "base":
         _bars(rows, latency, rate)
     else:
         _lines(rows, latency, rate, VARIED[part])
-        _legend(figure, rate)
+        legend(figure, rate)
     return figure
-
-
-def _legend(figure: Any, axis: Any) -> None:
-    """Below the picture, where no line is."""
-    lines, names = axis.get_legend_handles_labels()
-    place = {"loc": "outside lower center", "ncols": len(names)}
-    figure.legend(lines, names, fontsize=8, frameon=False, labelcolor=INK, **place)
 
 
 def _bars(rows: list[ApproachRow], latency: Any, rate: Any) -> None:
@@ -215,14 +186,14 @@ def _lines(rows: list[ApproachRow], latency: Any, rate: Any, across: str) -> Non
         rate.plot(counts, [row.per_s for row in some], **style)
     for axis in (latency, rate):
         axis.set_xticks(sorted({row.at for row in rows}))
-        _from_zero(axis, across)
+        from_zero(axis, across)
 
 
 def _impact(impact: Impact) -> Any:
     """The drop of the rate, and its course while instances are dispatched, as in figure 9."""
     title = "Regular events beside transactions, 3 brokers"
     shown = ("drop of the rate, % (lines: quartiles)", "1,000 events per second")
-    figure, drop, course = _pair(title, *shown)
+    figure, drop, course = pair(title, *shown)
     names = impact.approaches
     dips = [impact.dip(name) for name in names]
     colors = [COLORS.get(name, PALE) for name in names]
@@ -243,5 +214,5 @@ def _impact(impact: Impact) -> Any:
         course.axvline(at_s, color=INK, linewidth=0.6, linestyle=":")
     course.set_xlabel("s; dotted: 4 instances are dispatched", fontsize=8, color=INK)
     course.set_ylim(bottom=0)
-    _legend(figure, course)
+    legend(figure, course)
     return figure

@@ -165,6 +165,39 @@ class SessionRecord:
 
 
 @dataclass(slots=True, eq=False)
+class MoveRecord:
+    """A move that a client has asked for. `before` and `after` are broker and epoch, as the client
+    knew them when it asked and when it was answered."""
+
+    client: str
+    instance: Instance
+    handle: int
+    to: str
+    timeout_s: float
+    at: float
+    before: tuple[str | None, str | None]
+    after: tuple[str | None, str | None] = (None, None)
+    answered_at: float = inf
+    answer: str = ""
+    """"Done", or the name of an error."""
+    value: str = ""
+    text: str = ""
+    missing: tuple[str, ...] = ()
+    impatient: bool = False
+    """The client did not wait for its session."""
+    answers: int = 0
+    """How often its client was answered, if that is counted."""
+    version: int = 0
+    """How often its row was written."""
+    kind: str = ""
+    """What its client was when it was answered: publisher, subscriber, both or neither; perhaps in
+    total order, or durable."""
+
+    def __str__(self) -> str:
+        return f"the move of {self.client} to {self.to} at {self.at:.4f} s"
+
+
+@dataclass(slots=True, eq=False)
 class EventRecord:
     """One publication. `fate` is "accepted", "refused" or "unknown" once it is settled."""
 
@@ -460,6 +493,21 @@ def event_row(event: EventRecord, **more: Any) -> dict[str, Any]:
         is_sure=event.sure,
         tx="" if event.deal is None else event.deal.id,
         body=event.body or encode_event(event.attributes, b""),
+        **more,
+    )
+
+
+def move_row(move: MoveRecord, **more: Any) -> dict[str, Any]:
+    source, epoch = move.before
+    return row_of(
+        "moves",
+        move,
+        process=str(move.instance),
+        number=move.handle,
+        epoch=epoch or "",
+        source=source or "",
+        broker=move.after[0] or "",
+        answers=move.answers or int(bool(move.answer)),
         **more,
     )
 

@@ -30,6 +30,12 @@ TABLES: Final[dict[str, Columns]] = {
         "ended_at:time lasting:bool version:int"
     ),
     "moved": _columns("client epoch process broker at:time"),
+    "moves": _columns(
+        "client epoch process number:int source to at:time answered_at:time answer answers:int "
+        "broker text version:int"
+    ),
+    "stays": _columns("client epoch broker number:int what to is_ordered:bool at:time"),
+    "lives": _columns("broker at:time"),
     "operations": _columns(
         "op client epoch process handle:int number:int kind filter target position:int "
         "requested_at:time answered_at:time answer effective_at:time ended_at:time "
@@ -69,6 +75,7 @@ NAMED: Final = {
     "sessions": ("client", "epoch", "process"),
     "operations": ("op", "is_forgotten"),
     "transactions": ("tx",),
+    "moves": ("process", "number"),
 }
 """Tables in which a row may be written again when more is known, and their keys. The row with the
 highest version counts."""

@@ -17,6 +17,7 @@ GUARANTEES: Final = {
     "transaction-order": "operations have one order, the same in all logs (Definition 3.4)",
     "handover": "each event of a stream that was handed over went to exactly one side",
     "serializability": "isolated transactions are equivalent to some serial order",
+    "moves": "every move was answered once, and one broker at a time had the session",
 }
 """The guarantees, in the order in which they are reported."""
 

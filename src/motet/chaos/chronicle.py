@@ -47,6 +47,10 @@ class Chronicle:
         self.verdicts: list[CheckResult] = []
         """Results of checks that were made while the brokers ran."""
         self.transactions: dict[str, int] = {}
+        self.longest_transit_s = 0.0
+        """From when a client was sent to another broker until it was welcome."""
+        self.struck: Counter[str] = Counter()
+        """Faults that were to hit a client on its way, by the phase that they met."""
         self.story: list[str] = []
         self.tell: Tell = str  # discards it, by default
         self._afflicted: Counter[str | Edge] = Counter()
@@ -60,9 +64,17 @@ class Chronicle:
         return time.monotonic() - self._began
 
     def note(self, text: str) -> None:
-        """Add a line to the story."""
-        self.story.append(f"{self.now():8.3f} s  {text}")
+        """Add a line to the story, and tell it."""
+        self.jot(text)
         self.tell(self.story[-1])
+
+    def jot(self, text: str) -> None:
+        """Add a line to the story only."""
+        self.story.append(f"{self.now():8.3f} s  {text}")
+
+    def travelled(self, transit_s: float) -> None:
+        """A client has arrived at another broker."""
+        self.longest_transit_s = max(self.longest_transit_s, transit_s)
 
     # ── places ───────────────────────────────────────────────────────────────────────────
 

@@ -23,7 +23,7 @@ from motet.client.publications import Receipt
 from motet.client.session.machine import ClientMachine
 from motet.client.subscription import Subscription
 from motet.client.transaction import Invitation, Isolation, Outcome, Transaction
-from motet.errors import Aborted, MisuseError, MotetError, UnavailableError
+from motet.errors import Aborted, MisuseError, MotetError, NoAnswer, UnavailableError
 from motet.model import Value
 from motet.testing.checkers.result import CheckResult
 
@@ -39,6 +39,11 @@ DROP_S = 3.0
 """The mean time between two broken connections of clients."""
 ARRIVAL_S = 60.0
 POLL_S = 0.1
+ROAM_S = 0.7
+"""The mean time between two moves of clients, where clients move."""
+MOVE_S = 5.0
+SLOWER = 3
+"""So much longer is the pause between two events where other clients move as well."""
 
 
 @dataclass
@@ -53,11 +58,17 @@ class Hand:
     stretches: list[tuple[str, list[int]]] = field(default_factory=list)
     """The events it has read: per subscription, the stream and the numbers of the events."""
     readers: list[asyncio.Task[None]] = field(default_factory=list)
+    is_moving: bool = False
 
     @property
     def own(self) -> Client:
         assert self.client is not None
         return self.client
+
+    @property
+    def broker(self) -> str:
+        """Where it is."""
+        return (self.client.broker if self.client is not None else "") or self.home
 
     async def begin(self) -> None:
         while self.client is None:
@@ -101,6 +112,8 @@ class HandOver:
     outcome: str = ""
     tx: str = ""
     marked: bool = False
+    why: str = ""
+    """The last error."""
 
 
 @dataclass
@@ -132,20 +145,23 @@ class Hands(ChaosTraffic):
         self._work: set[asyncio.Task[None]] = set()
         self._marks: list[tuple[int, int, str]] = []
         """What the observer saw: number of the attempt, place, transaction."""
+        self._pause_s = PAUSE_S * (SLOWER if plan.moves else 1)
+        self._moved = CheckResult("moves")
 
     @property
     def at_rest(self) -> bool:
         return not self._work
 
     def living_at(self, broker: str) -> int:
-        return sum(each.home == broker and each.client is not None for each in self._hands.values())
+        living = (each for each in self._hands.values() if each.client is not None)
+        return sum(each.broker == broker for each in living)
 
     # ── beginning ────────────────────────────────────────────────────────────────────────
 
     async def begin(self) -> None:
         brokers = self._plan.tree.brokers
         names = [f"p{n}" for n in range(STREAMS)] + [f"h{n}" for n in range(HANDLERS)]
-        names += [f"c{n}" for n in range(COORDINATORS)] + ["observer"]
+        names += [f"t{n}" for n in range(COORDINATORS)] + ["observer"]
         for at, name in enumerate(names):
             home = brokers[at % len(brokers)]
             hand = self._hands[name] = Hand(name, home, self._addresses[home])
@@ -160,7 +176,7 @@ class Hands(ChaosTraffic):
             await handler.own.participate(handler.take_part, on_started=handler.read)
             await handler.own.subscribe(f"assign = 'h{number}'")
         for number in range(COORDINATORS):
-            await self._hands[f"c{number}"].own.advertise("assign is not null")
+            await self._hands[f"t{number}"].own.advertise("assign is not null")
         marks = await self._hands["observer"].own.subscribe("kind = 'mark'")
         self._hands["observer"].readers.append(asyncio.ensure_future(self._observe(marks)))
         for number in range(STREAMS):
@@ -181,7 +197,9 @@ class Hands(ChaosTraffic):
         for number, stream in enumerate(self._streams):
             self._do(self._pump(stream, self._hands[f"p{number}"].own))
         for number in range(COORDINATORS):
-            self._do(self._coordinate(self._hands[f"c{number}"].own))
+            self._do(self._coordinate(self._hands[f"t{number}"].own))
+        if self._plan.moves:
+            self._do(self._roam())
         try:
             while True:
                 await asyncio.sleep(self._chance.expovariate(1.0 / DROP_S))
@@ -207,7 +225,45 @@ class Hands(ChaosTraffic):
     async def _pump(self, stream: LiveStream, publisher: Client) -> None:
         while self._running:
             await self._publish_next(stream, publisher)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s)
+
+    async def _roam(self) -> None:
+        """Let one client after the other move, whatever it is doing."""
+        others = self._plan.tree.brokers
+        moving: set[asyncio.Task[None]] = set()
+        while self._running:
+            await asyncio.sleep(self._chance.expovariate(1.0 / ROAM_S))
+            hand = self._chance.choice(list(self._hands.values()))
+            if hand.is_moving:
+                continue
+            to = self._chance.choice([name for name in others if name != hand.broker])
+            task = asyncio.ensure_future(self._move(hand, to))
+            moving.add(task)
+            task.add_done_callback(moving.discard)
+        await asyncio.gather(*moving)
+
+    async def _move(self, hand: Hand, to: str) -> None:
+        """A move is done, or has changed nothing; if it is unknown which, its client works on."""
+        client = hand.own
+        before, epoch = client.broker, client.session.epoch
+        hand.is_moving = True
+        try:
+            await client.move(to, timeout=MOVE_S)
+        except NoAnswer:
+            return
+        except MotetError as problem:
+            self._chronicle.jot(f"{hand.name} does not move from {before} to {to}: {problem}")
+            same = client.broker == before and bool(str(problem))
+            told = (hand.name, problem, client.broker, before)
+            self._moved.expect(same, "{} did not move ({}), and is at {}, not at {}", *told)
+        else:
+            self._chronicle.jot(f"{hand.name} moves from {before} to {to}")
+            there = client.broker == to
+            self._moved.expect(there, "{} moved to {}, and is at {}", hand.name, to, client.broker)
+        finally:
+            hand.is_moving = False
+        same = client.session.epoch == epoch or client.session.lost_sessions > 0
+        self._moved.expect(same, "{} has lost its session in a move to {}", hand.name, to)
 
     async def _publish_next(self, stream: LiveStream, publisher: Client) -> None:
         number = len(stream.made)
@@ -237,6 +293,8 @@ class Hands(ChaosTraffic):
             await self._by_invitation(coordinator, stream.name, old, new, isolation, attempt)
         if attempt.outcome == "committed":
             stream.holder = new
+        told = f"{attempt.outcome} {attempt.why}".rstrip()
+        self._chronicle.jot(f"{stream.name} goes from {old.name} to {new.name}, {style}: {told}")
 
     async def _by_plan(
         self, coordinator: Client, stream: str, old: Hand, new: Hand, attempt: HandOver
@@ -259,7 +317,8 @@ class Hands(ChaosTraffic):
                 key = f"k{attempt.number}"
                 attempt.tx = await coordinator.execute(plan, key=key, timeout=PATIENCE_S)
                 attempt.outcome = "committed"
-            except (Aborted, MisuseError):
+            except (Aborted, MisuseError) as problem:
+                attempt.why = f"({problem})"
                 # An earlier attempt with unknown outcome may be the reason.
                 attempt.outcome = "" if doubtful else "aborted"
                 await asyncio.sleep(POLL_S)
@@ -278,7 +337,8 @@ class Hands(ChaosTraffic):
     ) -> None:
         try:
             tx = await coordinator.transaction(isolation=isolation, timeout=PATIENCE_S)
-        except MotetError:
+        except MotetError as problem:
+            attempt.why = f"({problem})"
             attempt.outcome = "aborted"  # no operation can have been part of it
             return
         attempt.tx = tx.id
@@ -289,7 +349,8 @@ class Hands(ChaosTraffic):
                 if reached != 1:
                     raise Aborted(f"{reached} handlers feel meant")
             attempt.outcome = "committed"
-        except MotetError:
+        except MotetError as problem:
+            attempt.why = f"({problem})"
             attempt.outcome = await self._outcome(coordinator, tx.id)
 
     async def _outcome(self, client: Client, tx: str) -> str:
@@ -311,7 +372,7 @@ class Hands(ChaosTraffic):
         for number, stream in enumerate(self._streams):
             for style in STYLES[1:]:
                 await self._publish_next(stream, self._hands[f"p{number}"].own)
-                await self._hand_over(self._hands["c0"].own, stream, style)
+                await self._hand_over(self._hands["t0"].own, stream, style)
             await self._publish_next(stream, self._hands[f"p{number}"].own)
         for stream, hand in zip(self._streams, self._hands.values(), strict=False):
             await hand.own.flush(timeout=ARRIVAL_S)
@@ -343,6 +404,7 @@ class Hands(ChaosTraffic):
             self._judge_streams(),
             self._judge_marks(),
             await self._judge_outcomes(),
+            self._moved,
         ]
         told = [attempt.outcome for attempt in self.attempts]
         self._chronicle.transactions = {
@@ -398,7 +460,7 @@ class Hands(ChaosTraffic):
         for attempt in self.attempts[self._stormy :]:
             text = "attempt {} is {} as {}, though nothing was broken any more"
             verdict.expect(attempt.outcome == "committed", text, *_of(attempt))
-        askers = {hand.home: hand.own for hand in self._hands.values()}
+        askers = {hand.broker: hand.own for hand in self._hands.values()}
         for attempt in self.attempts:
             if not attempt.tx or (attempt.style == "plan" and attempt.outcome != "committed"):
                 continue

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from motet.audit.records import OperationRecord
+from motet.audit.records import DONE, OperationRecord
 from motet.broker.folder.journal import VOLATILE
 from motet.broker.folder.recovery import read_core
 from motet.chaos.chronicle import Chronicle
@@ -22,8 +22,9 @@ from motet.chaos.plan import ChaosPlan
 from motet.errors import MotetError
 from motet.protocol.contract import Dialled, Input, Output, Received
 from motet.testing.brokers import Core
-from motet.testing.checkers import routing
+from motet.testing.checkers import copies, moves, routing
 from motet.testing.checkers.by_history import CHECKERS
+from motet.testing.checkers.moves import GIVEN_UP, OVER
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import History
 from motet.testing.topology import Tree
@@ -96,15 +97,15 @@ def check_losses(history: History, cores: Mapping[str, Core], verdict: CheckResu
     everything removed is not. Returns the number of lost operations."""
     lost = 0
     for session in history.living:
-        sessions = cores[session.broker].durable.sessions
+        sessions = cores[session.home].durable.sessions
         if not verdict.holds(sessions.current(session.client, session.epoch) is not None):
             verdict.violated(
                 f"the session {session.epoch} of {session.client} is not in the folder of "
-                f"{session.broker}"
+                f"{session.home}"
             )
         for operation in session.operations.values():
             before = len(verdict.violations)
-            _check_operation(operation, cores[session.broker], verdict)
+            _check_operation(operation, cores[session.home], verdict)
             lost += len(verdict.violations) - before
     return lost
 
@@ -115,7 +116,7 @@ def _check_operation(operation: OperationRecord, core: Core, verdict: CheckResul
     state = core.durable.routing.state
     target = operation.target or operation
     table = state.subscriptions if target.kind == "subscribe" else state.advertisements
-    broker = operation.session.broker
+    broker = operation.session.home
     if operation.target is not None:
         if not verdict.holds(target.id not in table):
             verdict.violated(
@@ -152,6 +153,10 @@ class ChaosReport(Struct, frozen=True):
     violations: tuple[ChaosViolation, ...]
     transactions: dict[str, int] = {}
     """Empty if there were none."""
+    moves: dict[str, int] = {}
+    """Empty if clients do not move."""
+    longest_transit_s: float = 0.0
+    """From when a client was sent to another broker until it was welcome somewhere."""
 
     @property
     def kept(self) -> bool:
@@ -173,6 +178,7 @@ class ChaosReport(Struct, frozen=True):
             "sessions": self.sessions,
             "delivery": self.delivery,
             "transactions": self.transactions,
+            "moves": self._moves(),
             "longest_silence_s": round(self.longest_silence_s, 3),
             "checked": self.checked,
             "violations": [
@@ -181,6 +187,11 @@ class ChaosReport(Struct, frozen=True):
             ],
             "kept": self.kept,
         }
+
+    def _moves(self) -> dict[str, float]:
+        if not self.moves:
+            return {}
+        return {**self.moves, "in_transit_longest_s": round(self.longest_transit_s, 3)}
 
 
 def judge(plan: ChaosPlan, chronicle: Chronicle, folders: Mapping[str, Path]) -> ChaosReport:
@@ -194,6 +205,8 @@ def judge(plan: ChaosPlan, chronicle: Chronicle, folders: Mapping[str, Path]) ->
             lost = check_losses(history, cores, durability)
             rejoin(cores, history.tree, durability)
             verdicts.append(routing.check(history, cores))
+            verdicts.append(copies.check(history, cores))
+            verdicts.append(moves.check_rest({n: _leftovers(core) for n, core in cores.items()}))
     found = {verdict.guarantee: verdict for verdict in (c.check(history) for c in CHECKERS)}
     verdicts += [durability, *found.values(), *chronicle.verdicts, CheckResult("settles", 1)]
     checked: Counter[str] = Counter()
@@ -214,6 +227,8 @@ def judge(plan: ChaosPlan, chronicle: Chronicle, folders: Mapping[str, Path]) ->
         },
         delivery=_delivery(chronicle, found) if plan.sure else {},
         transactions=chronicle.transactions,
+        moves=_moves(chronicle) if plan.moves else {},
+        longest_transit_s=chronicle.longest_transit_s,
         longest_silence_s=_longest_silence_s(chronicle),
         recoveries=chronicle.recoveries,
         longest_outage_s=chronicle.longest_outage_s,
@@ -225,6 +240,12 @@ def judge(plan: ChaosPlan, chronicle: Chronicle, folders: Mapping[str, Path]) ->
             for detail in found[:SHOWN]
         ),
     )
+
+
+def _leftovers(core: Core) -> list[str]:
+    """What the rooms of a broker keep of moves."""
+    rooms = (room for room in core.durable.rooms if hasattr(room, "leftovers"))
+    return [text for room in rooms for text in room.leftovers()]
 
 
 def _operations(chronicle: Chronicle, lost: int) -> dict[str, int]:
@@ -270,6 +291,26 @@ def _delivery(chronicle: Chronicle, found: Mapping[str, CheckResult]) -> dict[st
         "doubled": len(found["duplicates"].violations),
         "out_of_order": len(found["order"].violations),
         "nacks": sum(chronicle.nacks.values()),
+    }
+
+
+def _moves(chronicle: Chronicle) -> dict[str, int]:
+    """Those that clients asked for, by their end; those that operators ordered; and how many were
+    hit by a fault that was aimed at them, by the phase that it met."""
+    history = chronicle.history
+    ends = Counter(move.answer for move in history.moves)
+    lost = sum(ends[name] for name in ("", GIVEN_UP, *OVER))
+    orders = [answer for order in history.orders for answer in order.answers]
+    struck = chronicle.struck
+    return {
+        "asked": len(history.moves),
+        "done": ends[DONE],
+        "refused": len(history.moves) - ends[DONE] - lost,
+        "given_up": lost,
+        "ordered": len(history.orders),
+        "ordered_done": orders.count(""),
+        "of_absent": sum(order.absent and order.answers == [""] for order in history.orders),
+        **{f"struck_{phase.replace(' ', '_')}": struck[phase] for phase in sorted(struck)},
     }
 
 

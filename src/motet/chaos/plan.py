@@ -17,8 +17,10 @@ from motet.testing.topology import Tree
 from motet.testing.workload import WorkloadPlan
 
 Shape = Literal["line", "star", "tree"]
-Profile = Literal["control", "delivery", "transactions"]
+Profile = Literal["control", "delivery", "transactions", "mobility"]
 Role = Literal["publisher", "middle", "subscriber"]
+Station = Literal["source", "target", "path"]
+Phase = Literal["asking", "offering", "in transit", "arriving"]
 Kind = Literal[
     "kill",
     "kill_publisher",
@@ -31,6 +33,15 @@ Kind = Literal[
     "seize",
     "drop_client",
     "restart_client",
+    "kill_source",
+    "kill_target",
+    "kill_path",
+    "pause_source",
+    "pause_target",
+    "pause_path",
+    "cut_path",
+    "seize_path",
+    "drop_mover",
 ]
 
 SHAPES: dict[Shape, Callable[[int], Topology]] = {
@@ -52,11 +63,40 @@ TRANSACTIONS_DECK: tuple[Kind, ...] = (
     *("kill", "kill", "kill", "kill", "pause", "pause", "cut", "stall", "seize", "restart"),
 )
 """Every broker has every role at some time; connections of clients break in addition."""
+MOBILITY_DECK: tuple[Kind, ...] = (
+    *("kill_source", "kill_source", "kill_target", "kill_target", "kill_path", "kill_path"),
+    *("pause_source", "pause_target", "pause_path", "cut_path", "cut_path", "seize_path"),
+    *("drop_mover", "restart", "drop_client", "restart_client"),
+)
+"""Most of them hit a client while it moves."""
 DECKS: dict[Profile, tuple[Kind, ...]] = {
     "control": DECK,
     "delivery": DELIVERY_DECK,
     "transactions": TRANSACTIONS_DECK,
+    "mobility": MOBILITY_DECK,
 }
+FIRST: dict[Profile, Kind] = {
+    "control": "kill",
+    "delivery": "kill_middle",
+    "transactions": "kill",
+    "mobility": "kill_source",
+}
+"""The first fault of a run."""
+STATIONS: dict[Kind, Station] = {
+    "kill_source": "source",
+    "kill_target": "target",
+    "kill_path": "path",
+    "pause_source": "source",
+    "pause_target": "target",
+    "pause_path": "path",
+    "cut_path": "path",
+    "seize_path": "path",
+    "drop_mover": "path",
+}
+"""Where on the way of a client that moves these faults hit."""
+PHASES: tuple[Phase, ...] = ("asking", "offering", "in transit", "arriving")
+"""When they hit: as soon as the client asks; while the target is asked; once its source has
+decided; a little later. A move is too fast to be hit surely: a phase may be over."""
 ROLES: dict[Kind, Role] = {
     "kill_publisher": "publisher",
     "kill_middle": "middle",
@@ -75,11 +115,20 @@ LASTS_S: dict[Kind, tuple[float, float]] = {
     "seize": (0.2, 3.0),
     "drop_client": (0.0, 0.0),
     "restart_client": (0.0, 1.5),
+    "kill_source": (0.0, 2.0),
+    "kill_target": (0.0, 2.0),
+    "kill_path": (0.0, 2.0),
+    "pause_source": (0.2, 4.0),
+    "pause_target": (0.2, 4.0),
+    "pause_path": (0.2, 4.0),
+    "cut_path": (0.1, 3.0),
+    "seize_path": (0.2, 3.0),
+    "drop_mover": (0.0, 0.0),
 }
 """The shortest and the longest time until it is repaired. With the time a broker takes to start,
 all of them stay well below the lease: no session may be lost."""
-KILLS = ("kill", *ROLES)
-ON_LINKS = ("cut", "stall", "seize")
+KILLS = ("kill", *ROLES, "kill_source", "kill_target", "kill_path")
+ON_LINKS = ("cut", "stall", "seize", *STATIONS)
 CALM_S = 0.5
 """No fault begins this close to the end: it would be repaired at once."""
 ELSEWHERE = 0.4
@@ -93,6 +142,8 @@ they come back by themselves."""
 
 DELIVERY_WEIGHTS = (100.0, 1.5, 0.8, 1.2, 0.6, 0.1, 0.0)
 """Where delivery is checked, streams last longer."""
+SHORT_TIMEOUTS_S = (0.7, 2.0)
+"""Of requests of clients that move: a move waits until they are answered."""
 
 
 class Strike(NamedTuple):
@@ -106,6 +157,8 @@ class Strike(NamedTuple):
     """The fraction of its recovery after which a broker is killed again."""
     elsewhere: float | None = None
     """Chooses another broker for a client that restarts."""
+    phase: Phase = "asking"
+    """Of the move that it hits."""
 
 
 class ChaosPlan(Struct, frozen=True):
@@ -114,7 +167,7 @@ class ChaosPlan(Struct, frozen=True):
     seed: int = 0
     shape: Shape = "tree"
     profile: Profile = "control"
-    """What is checked: operations, exactly-once events, or streams handed over."""
+    """What is checked: operations, exactly-once events, streams handed over, or moves."""
     covering: bool = False
     durability: str = "fsync"
     snapshot_bytes: int = 8 * 1024
@@ -124,6 +177,8 @@ class ChaosPlan(Struct, frozen=True):
     """The mean time between two faults."""
     action_s: float = 0.015
     """The mean time between two actions of all clients together."""
+    move_s: float = 0.25
+    """With moves: the mean time between two of them."""
     timeouts_s: tuple[float, ...] = (3.0, 8.0, 25.0)
     lease_s: float = 10.0
     heartbeat_s: float = 0.5
@@ -151,7 +206,7 @@ class ChaosPlan(Struct, frozen=True):
             burst=0.2,
             lease_s=self.lease_s,
             sync=0.0,
-            timeouts_s=self.timeouts_s,
+            timeouts_s=SHORT_TIMEOUTS_S if self.moves else self.timeouts_s,
             local=0.1,
             hop_s=(0.0, self.hop_s),
             control_chunk=0,
@@ -161,14 +216,29 @@ class ChaosPlan(Struct, frozen=True):
 
     @property
     def sure(self) -> bool:
+        """Whether most events are exactly-once."""
+        return self.profile in ("delivery", "mobility")
+
+    @property
+    def apart(self) -> bool:
+        """Whether publishers and subscribers are at different brokers."""
         return self.profile == "delivery"
 
+    @property
+    def moves(self) -> bool:
+        return self.profile == "mobility"
+
+    @property
+    def deals(self) -> bool:
+        """Whether there are transactions."""
+        return self.profile in ("transactions", "mobility")
+
     def homes(self, role: Role) -> tuple[str, ...]:
-        """The brokers of publishers, of subscribers, or without clients ("middle"). If delivery is
-        not checked, or there are too few brokers, clients are at all brokers."""
+        """The brokers of publishers, of subscribers, or without clients ("middle"). Unless
+        they live apart, and if there are too few brokers, clients are at all brokers."""
         tree = self.tree
         leaves = [name for name in tree.brokers if len(tree.neighbours[name]) <= 1]
-        if not self.sure or len(leaves) < 2:
+        if not self.apart or len(leaves) < 2:
             return () if role == "middle" else tree.brokers
         publishers = tuple(leaves[: len(leaves) // 2])
         if role == "publisher":
@@ -191,7 +261,7 @@ class ChaosPlan(Struct, frozen=True):
         """Every fault of the run, in order. The first one kills a broker."""
         random = self.random("faults")
         found: list[Strike] = []
-        deck: list[Kind] = ["kill_middle" if self.sure else "kill"]
+        deck: list[Kind] = [FIRST[self.profile]]
         at_s = random.uniform(0.1, 0.5) * self.strike_s
         while at_s < self.seconds - CALM_S or not found:
             kind = deck.pop()
@@ -201,7 +271,8 @@ class ChaosPlan(Struct, frozen=True):
             if not (kind in ON_LINKS and self.brokers == 1):
                 relapse_s = relapse_s if kind in KILLS else None
                 elsewhere = elsewhere if kind == "restart_client" else None
-                found.append(Strike(at_s, kind, target, lasts_s, relapse_s, elsewhere))
+                phase = random.choice(PHASES) if kind in STATIONS else PHASES[0]
+                found.append(Strike(at_s, kind, target, lasts_s, relapse_s, elsewhere, phase))
                 at_s += random.expovariate(1.0 / self.strike_s)
             if not deck:
                 deck = list(DECKS[self.profile])

@@ -15,6 +15,7 @@ from motet.chaos.chronicle import Chronicle, Tell
 from motet.chaos.hands import Hands
 from motet.chaos.judgement import ChaosReport, judge
 from motet.chaos.lookout import Lookout
+from motet.chaos.movers import Movers
 from motet.chaos.plan import ChaosPlan
 from motet.chaos.storm import Storm
 from motet.chaos.traffic import ChaosTraffic
@@ -28,6 +29,8 @@ START_LIMIT_S = 120.0
 ARRIVAL_BOUND_S = 15.0
 SURE_ARRIVAL_BOUND_S = 45.0
 """A broker that did not answer nacks for long is asked again after ten seconds, at each hop."""
+TRAFFIC: dict[str, type[ChaosTraffic]] = {"transactions": Hands, "mobility": Movers}
+"""By profile; all others have the ordinary one."""
 POLL_S = 0.1
 SURE_POLL_S = 1.0
 
@@ -54,7 +57,7 @@ class ChaosRun:
         )
         self._brokers = self._fleet.processes
         self._proxies = {edge_of(*link): proxy for link, proxy in self._fleet.proxies.items()}
-        kind = Hands if plan.profile == "transactions" else ChaosTraffic
+        kind = TRAFFIC.get(plan.profile, ChaosTraffic)
         self.traffic = kind(plan, self.chronicle, self._fleet.addresses)
         self._lookout = Lookout(self.chronicle, self._brokers, self._proxies, self.traffic)
 
@@ -163,7 +166,7 @@ class ChaosRun:
         history = self.chronicle.history
         first = len(history.events)
         with contextlib.suppress(TimeoutError):  # the checkers will find missing events
-            patient = self.plan.sure or self.plan.profile == "transactions"
+            patient = self.plan.sure or self.plan.deals
             bound_s = SURE_ARRIVAL_BOUND_S if patient else ARRIVAL_BOUND_S
             async with asyncio.timeout(bound_s):
                 await self.traffic.probe()
@@ -173,7 +176,7 @@ class ChaosRun:
                 while self.plan.sure and exactly_once.missing(history):
                     await asyncio.sleep(SURE_POLL_S)
         self.chronicle.note(f"{len(history.events) - first} last events were published")
-        if isinstance(self.traffic, Hands):
+        if self.plan.deals:
             await self.traffic.judge()
             await self.traffic.leave()
             problem = await self._lookout.until_at_rest(self.plan.settle_s)

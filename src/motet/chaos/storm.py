@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from motet.chaos.chronicle import Chronicle, named
-from motet.chaos.plan import ROLES, ChaosPlan, Strike
+from motet.chaos.movers import Movers, Way
+from motet.chaos.plan import ROLES, STATIONS, ChaosPlan, Kind, Strike
 from motet.chaos.traffic import ChaosClient, ChaosTraffic
 from motet.fleet.process import BrokerProcess
 from motet.fleet.proxy import LinkProxy
@@ -130,32 +131,100 @@ class Storm:
 
     # ── links ────────────────────────────────────────────────────────────────────────────
 
-    def cut(self, strike: Strike) -> Awaitable[None] | None:
-        return self._on_a_link(strike, "is cut", LinkProxy.cut)
-
-    def stall(self, strike: Strike) -> Awaitable[None] | None:
-        return self._on_a_link(strike, "carries nothing", LinkProxy.stall)
-
-    def _on_a_link(
-        self, strike: Strike, what: str, fault: Callable[[LinkProxy], None]
-    ) -> Awaitable[None] | None:
+    def on_a_link(self, strike: Strike) -> Awaitable[None] | None:
         whole = [edge for edge in self._proxies if not self._chronicle.is_afflicted(edge)]
         edge = _chosen(whole, strike.target)
-        if edge is None:
-            return None
+        return None if edge is None else self._break(edge, strike)
+
+    def _break(self, edge: Edge, strike: Strike) -> Awaitable[None]:
+        """Cut or stall a link."""
+        proxy, kind = self._proxies[edge], strike.kind
+        is_cut = kind.startswith("cut")
 
         async def suffer() -> None:
+            what = "is cut" if is_cut else "carries nothing"
             self._chronicle.note(f"{named(edge)} {what} for {strike.lasts_s:.1f} s")
-            fault(self._proxies[edge])
+            (LinkProxy.cut if is_cut else LinkProxy.stall)(proxy)
             await self._while_it_lasts(strike.lasts_s)
-            if strike.kind == "seize":  # frames in transit never arrive
+            if kind.startswith("seize"):  # frames in transit never arrive
                 self._chronicle.note(f"{named(edge)} is dead")
-                self._proxies[edge].cut()
-            self._proxies[edge].heal()
+                proxy.cut()
+            proxy.heal()
             self._chronicle.relieve(edge)
 
         self._chronicle.afflict(edge)
         return suffer()
+
+    # ── clients on their way ─────────────────────────────────────────────────────────────
+
+    def hit_broker(self, strike: Strike) -> Awaitable[None] | None:
+        """Kill or pause a broker on the way of a client that moves."""
+        way = self._set_out()
+        if way is None:
+            return None
+        names = self._on_the_way(way, strike.kind)
+        broker = self._brokers[_sure(_chosen(names, strike.target))]
+        fault = self._pause if strike.kind.startswith("pause") else self._kill
+
+        async def suffer() -> None:
+            met = await self._meet(way, strike)
+            if self._chronicle.is_afflicted(broker.name) or not broker.running:
+                return
+            self._chronicle.struck[met] += 1
+            self._chronicle.afflict(broker.name)
+            try:
+                await fault(broker, strike)
+            finally:
+                self._chronicle.relieve(broker.name)
+
+        return suffer()
+
+    def hit_link(self, strike: Strike) -> Awaitable[None] | None:
+        way = self._set_out()
+        if way is None:
+            return None
+        path = self._plan.tree.path(way.source, way.target)
+        edge = _sure(_chosen(self._plan.tree.edges_between(path[0], path[-1]), strike.target))
+
+        async def suffer() -> None:
+            met = await self._meet(way, strike)
+            if not self._chronicle.is_afflicted(edge):
+                self._chronicle.struck[met] += 1
+                await self._break(edge, strike)
+
+        return suffer()
+
+    def hit_mover(self, strike: Strike) -> Awaitable[None] | None:
+        way = self._set_out()
+        if way is None:
+            return None
+
+        async def suffer() -> None:
+            met = await self._meet(way, strike)
+            if way.client.drop():
+                self._chronicle.struck[met] += 1
+                self._chronicle.note(f"the connection of {way.client.name} breaks")
+
+        return suffer()
+
+    def _set_out(self) -> Way | None:
+        return self._traffic.set_out() if isinstance(self._traffic, Movers) else None
+
+    def _on_the_way(self, way: Way, kind: Kind) -> Sequence[str]:
+        """The brokers that a fault can hit."""
+        if STATIONS[kind] == "source":
+            return (way.source,)
+        if STATIONS[kind] == "target":
+            return (way.target,)
+        path = self._plan.tree.path(way.source, way.target)
+        return path[1:-1] or path
+
+    async def _meet(self, way: Way, strike: Strike) -> str:
+        assert isinstance(self._traffic, Movers)
+        met = await self._traffic.meet(way, strike.phase)
+        who, on = way.client.name, f"{way.source} to {way.target}"
+        self._chronicle.note(f"{who} moves from {on}, and is {met} when {strike.kind} strikes")
+        return met
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
 
@@ -181,6 +250,11 @@ class Storm:
         return _chosen(self._traffic.living, strike.target)
 
 
+def _sure(chosen: T | None) -> T:
+    assert chosen is not None
+    return chosen
+
+
 def _chosen(candidates: Sequence[T], target: float) -> T | None:
     return candidates[int(target * len(candidates))] if candidates else None
 
@@ -192,9 +266,18 @@ STRIKES: Mapping[str, Callable[[Storm, Strike], Awaitable[None] | None]] = {
     "kill_subscriber": Storm.kill,
     "restart": Storm.restart,
     "pause": Storm.pause,
-    "cut": Storm.cut,
-    "stall": Storm.stall,
-    "seize": Storm.stall,
+    "cut": Storm.on_a_link,
+    "stall": Storm.on_a_link,
+    "seize": Storm.on_a_link,
     "drop_client": Storm.drop_client,
     "restart_client": Storm.restart_client,
+    "kill_source": Storm.hit_broker,
+    "kill_target": Storm.hit_broker,
+    "kill_path": Storm.hit_broker,
+    "pause_source": Storm.hit_broker,
+    "pause_target": Storm.hit_broker,
+    "pause_path": Storm.hit_broker,
+    "cut_path": Storm.hit_link,
+    "seize_path": Storm.hit_link,
+    "drop_mover": Storm.hit_mover,
 }

@@ -11,7 +11,7 @@ from math import inf
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from motet.audit.records import EventRecord
+from motet.audit.records import DONE, EventRecord, MoveRecord
 from motet.chaos.chronicle import Chronicle
 from motet.chaos.plan import ChaosPlan
 from motet.chaos.witness import Witness
@@ -49,6 +49,11 @@ class FrailDriver(SessionDriver):
         if isinstance(self.recorder, Witness):
             self.recorder.closed()
 
+    def lose_patience(self) -> None:
+        super().lose_patience()
+        if isinstance(self.recorder, Witness) and self.machine.moving.impatient:
+            self.recorder.lose_patience()
+
     def drop(self) -> None:
         if self._alive is not None:
             self._alive.connection.abort("dropped, as a bad network would")
@@ -65,14 +70,24 @@ class ChaosClient:
     """A process of a client, as far as brokers can tell."""
 
     def __init__(
-        self, chronicle: Chronicle, instance: int, name: str, home: str, address: str
+        self,
+        chronicle: Chronicle,
+        instance: int,
+        name: str,
+        home: str,
+        address: str,
+        *,
+        total_order: bool = False,
     ) -> None:
         self.instance = instance
         self.name = name
-        self.home = home
+        self.total_order = total_order
+        self.moving: MoveRecord | None = None
+        """The move that it has asked for, until that is answered."""
         self.over = False
         self.standing: list[Registration] = []
         """Registrations that were confirmed and not removed."""
+        self._first_home = home
         self._address = address
         self._chronicle = chronicle
         self.witness = self._new_witness()
@@ -84,8 +99,13 @@ class ChaosClient:
     # ── life ─────────────────────────────────────────────────────────────────────────────
 
     def _new_witness(self) -> Witness:
-        machine = ClientMachine(self.name, instance=token_hex(8))
+        machine = ClientMachine(self.name, instance=token_hex(8), total_order=self.total_order)
         return Witness(self._chronicle, self.instance, machine)
+
+    @property
+    def home(self) -> str:
+        """The broker where it is, or was last."""
+        return self.witness.machine.broker or self._first_home
 
     @property
     def able(self) -> bool:
@@ -157,6 +177,38 @@ class ChaosClient:
             assert self._client is not None
             self.over = True
             await self._client.close(timeout=0.1)
+
+    # ── moves ────────────────────────────────────────────────────────────────────────────
+
+    async def move(self, to: str, timeout_s: float, patience_s: float | None = None) -> None:
+        """Ask for a move, unless one is under way; record how it ends."""
+        client, history = self._client, self._chronicle.history
+        if self.moving is not None or client is None:
+            return
+        record = MoveRecord(
+            *(self.name, self.instance, len(history.moves), to, timeout_s),
+            *(self._chronicle.now(), self._where()),
+        )
+        history.moves.append(record)
+        self.moving = record
+        try:
+            await client.move(to, timeout=timeout_s, patience=patience_s)
+        except MotetError as problem:
+            record.answer, record.text = type(problem).__name__, str(problem)
+            record.missing = getattr(problem, "missing", ())
+        else:
+            record.answer, record.value = DONE, client.broker or ""
+        finally:
+            self.moving = None
+        record.answered_at, record.after = self._chronicle.now(), self._where()
+        record.impatient = self.witness.impatient_at >= record.at
+        took_s = record.answered_at - record.at
+        told = f"{record.answer} {record.text}".rstrip()
+        how = f"{told}, after {took_s:.3f} s, at {client.broker}"
+        self._chronicle.jot(f"{self.name} moves from {record.before[0]} to {to}: {how}")
+
+    def _where(self) -> tuple[str | None, str | None]:
+        return self.witness.machine.broker, self.witness.machine.epoch
 
     # ── requests ─────────────────────────────────────────────────────────────────────────
 
@@ -245,12 +297,13 @@ MOST_STANDING = 6
 """Limit of advertisements, and of subscriptions, of one client: then one ends before the next."""
 FIRST_SUBSCRIPTIONS = 2
 PROBES = 3
-SURE = 0.95
-"""The share of exactly-once events, where delivery is checked."""
 POLL_S = 0.05
 
 
 class ChaosTraffic:
+    sure_share = 0.95
+    """Of exactly-once events, where delivery is checked."""
+
     def __init__(self, plan: ChaosPlan, chronicle: Chronicle, addresses: Mapping[str, str]) -> None:
         self.applications: list[ChaosClient] = []
         """All processes of all clients, past and present."""
@@ -288,7 +341,9 @@ class ChaosTraffic:
     def arrive(self, name: str, home: str, after_s: float = 0.0) -> None:
         instance = len(self.applications)
         address = self._addresses[home]
-        application = ChaosClient(self._chronicle, instance, name, home, address)
+        application = ChaosClient(
+            self._chronicle, instance, name, home, address, total_order=self._merges(name)
+        )
         self.applications.append(application)
         self._in_background(self._settle_in(application, after_s))
 
@@ -307,6 +362,11 @@ class ChaosTraffic:
 
     def _subscribes(self, application: ChaosClient) -> bool:
         return application.home in self._plan.homes("subscriber")
+
+    def _merges(self, name: str) -> bool:
+        """Whether a client is in total order."""
+        del name
+        return False
 
     def restart(self, application: ChaosClient, home: str, after_s: float) -> None:
         """Kill its process, and start it again after a while: with a new epoch, which ends the old
@@ -383,15 +443,18 @@ class ChaosTraffic:
     async def _subscribe(self, application: ChaosClient) -> None:
         workload = self._workload
         wait, timeout_s = workload.draw_wait(), workload.draw_timeout_s()
-        await application.subscribe(workload.draw_filter(), wait=wait, timeout_s=timeout_s)
+        await application.subscribe(self._draw_filter(), wait=wait, timeout_s=timeout_s)
 
     async def _advertise(self, application: ChaosClient) -> None:
         workload = self._workload
         wait, timeout_s = workload.draw_wait(), workload.draw_timeout_s()
-        await application.advertise(workload.draw_filter(), wait=wait, timeout_s=timeout_s)
+        await application.advertise(self._draw_filter(), wait=wait, timeout_s=timeout_s)
+
+    def _draw_filter(self) -> Filter:
+        return self._workload.draw_filter()
 
     async def _publish(self, application: ChaosClient) -> None:
-        sure = self._plan.sure and self._random.random() < SURE
+        sure = self._plan.sure and self._random.random() < self.sure_share
         await application.publish(self._workload.draw_event(application.advertised()), sure=sure)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
@@ -407,6 +470,12 @@ class ChaosTraffic:
     async def _until_at_rest(self) -> None:
         while not self.at_rest:
             await asyncio.sleep(POLL_S)
+
+    async def judge(self) -> None:
+        """Judge what the checkers do not, while the brokers run."""
+
+    async def leave(self) -> None:
+        """Close the clients that the checkers do not follow."""
 
     async def pack_up(self) -> None:
         for task in self._comings:

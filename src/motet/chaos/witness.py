@@ -11,11 +11,19 @@ from motet.audit.records import (
     EventRecord,
     LossRecord,
     SessionRecord,
+    Stay,
 )
 from motet.chaos.chronicle import LOOKBACK_S, Chronicle
 from motet.client.history import Recorder
 from motet.client.session.machine import ClientMachine
-from motet.client.session.state import Arrived, Dismissed, Missed, Notice, Resolved
+from motet.client.session.state import (
+    Arrived,
+    Dismissed,
+    Missed,
+    Notice,
+    Redirected,
+    Resolved,
+)
 from motet.errors import Fenced
 from motet.model import decode_body
 from motet.protocol.frames import Frame
@@ -33,6 +41,14 @@ class Witness(Recorder):
         self._resolved: set[int] = set()
         self._trouble = chronicle.history.disturbed[instance]
         self._trouble.begin(chronicle.now())
+        self._sent_on_at = inf
+        """When a broker has sent the client to another one, until it is welcomed."""
+        self._hangs_up = False
+        """The client itself ends the connection, to go to that broker."""
+        self.impatient = False
+        """The client does not wait for its session any longer."""
+        self.impatient_at = -inf
+        """When it ceased to wait, the last time."""
 
     def now(self) -> float:
         return self._chronicle.now()
@@ -46,12 +62,18 @@ class Witness(Recorder):
         """The connection is lost, perhaps for a while already."""
         now = self.now()
         self.away_since = min(self.away_since, now)
-        if self._chronicle.recording:
+        if self._hangs_up:
+            self._hangs_up = False
+        elif self._chronicle.recording:
             self._trouble.begin(max(0.0, now - LOOKBACK_S))
 
     def troubled(self) -> None:
         """Its connection is about to be broken."""
         self._trouble.begin(self.now())
+
+    def lose_patience(self) -> None:
+        """The client opens a new session, although one is on its way."""
+        self.impatient, self.impatient_at = True, self.now()
 
     def takes_back(self, handle: int) -> None:
         """The application removes something, whenever the broker may hear of it."""
@@ -87,13 +109,34 @@ class Witness(Recorder):
                 self._lost(before, now)
             self.operations.clear()
             self.session = SessionRecord(client, self.instance, *place)
+            self.session.total_order = self.machine.total_order
+            self.session.stays = self._history.stays[client, frame.epoch]
+            self.session.stays.append(Stay(frame.broker))
             self._history.sessions.append(self.session)
+        assert self.session is not None
+        self._is_at(self.session, frame.broker, now)
         self.away_since = inf
         self._trouble.end(now)
 
+    def _is_at(self, session: SessionRecord, broker: str, now: float) -> None:
+        """The client has its session, perhaps at another broker than before."""
+        stays = session.stays
+        if stays[-1].broker != broker:
+            stays[-1].left_at, stays[-1].until = min(now, self._sent_on_at), now
+            stays.append(Stay(broker, stays[-1].left_at))
+        self._history.places[session.client, session.epoch] = broker
+        self._history.travels[self.instance].end(now)
+        if self._sent_on_at < inf:
+            self._chronicle.travelled(now - self._sent_on_at)
+        self._sent_on_at, self.impatient = inf, False
+
     def _lost(self, before: SessionRecord, now: float) -> None:
-        """Sessions are durable: unless its client left, only an expired lease may end one."""
+        """Sessions are durable: unless its client left, only an expired lease may end one, or a
+        client that does not wait for its session."""
         chronicle = self._chronicle
+        if self.impatient:
+            self.end_session(now)
+            return
         chronicle.lost_sessions += 1
         away_s = now - self.away_since
         if away_s + LOOKBACK_S < chronicle.lease_s:
@@ -148,6 +191,10 @@ class Witness(Recorder):
         now, client = self.now(), self.machine.client
         if isinstance(news, Arrived) and news.dropped and self._chronicle.recording:
             self._trouble.touch(max(0.0, now - LOOKBACK_S), now)
+        elif isinstance(news, Redirected):
+            self._hangs_up = True
+            self._sent_on_at = min(self._sent_on_at, now)
+            self._history.travels[self.instance].begin(now)
         elif isinstance(news, Resolved):
             if news.handle in self._resolved:
                 self.odd("answers", f"request {news.handle} of {client} resolved twice")

@@ -19,6 +19,7 @@ class What(StrEnum):
     DELIVERY = "delivery"
     PUBEND = "pubend"
     TX = "tx"
+    MOBILITY = "mobility"
     SPARK = "spark"
     AUDIT = "audit"
     ALL = "all"
@@ -48,6 +49,7 @@ def bench(
     delivery  exactly-once delivery, late readers, failover of a cell
     pubend    the log of exactly-once events
     tx        transactions
+    mobility  clients that move, and draining a broker
     spark     reading and writing with Spark
     audit     auditing a history with Spark
 

@@ -14,18 +14,18 @@ MOST_BROKERS = 64
 LONGEST_S = 600.0
 """The checkers compare every event with every subscription: twice the time, four times the work."""
 SHAPES = ("line", "star", "tree")
-PROFILES = ("control", "delivery", "transactions")
+PROFILES = ("control", "delivery", "transactions", "mobility")
 
 Watched = Annotated[
     str,
     option(
         "|".join(PROFILES),
-        "The guarantees under test: routing, exactly-once delivery, or transactions.",
+        "The guarantees under test: routing, exactly-once delivery, transactions, or moves.",
     ),
 ]
 
 
-def _check(seconds: float, shape: str, profile: str, covering: bool) -> None:
+def _check(brokers: int, seconds: float, shape: str, profile: str, covering: bool) -> None:
     if not 0 < seconds <= LONGEST_S:
         raise Misuse(
             f"--seconds {seconds:g} is out of range",
@@ -35,6 +35,11 @@ def _check(seconds: float, shape: str, profile: str, covering: bool) -> None:
         raise Misuse(f"unknown shape {shape!r}", f"choose one of {', '.join(SHAPES)}")
     if profile not in PROFILES:
         raise Misuse(f"unknown profile {profile!r}", f"choose one of {', '.join(PROFILES)}")
+    if profile == "mobility" and brokers < 2:
+        raise Misuse(
+            "--profile mobility needs two brokers, because clients move from one to another",
+            "use --brokers 2 or more",
+        )
     if profile != "control" and covering:
         raise Misuse(
             f"--covering cannot be used with --profile {profile}: an overlay with covering does "
@@ -78,11 +83,13 @@ def chaos(
     With --profile delivery, publishers and subscribers are at different brokers, events are
     exactly-once, and every delivery is checked. With --profile transactions, plans and dynamic
     transactions hand live streams from handler to handler, and each event must reach exactly one
-    of them.
+    of them. With --profile mobility, all these clients move between brokers, also durable ones
+    while they are away, and faults hit the source, the target and the path of a move in each of
+    its phases.
 
     Exit status 0 only if no guarantee is violated.
     """
-    _check(seconds, shape, profile, covering)
+    _check(brokers, seconds, shape, profile, covering)
     from motet.cli import chaos_run
 
     plan = chaos_run.plan(brokers, seconds, seed, shape, profile, covering, durability)

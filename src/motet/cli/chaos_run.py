@@ -27,8 +27,11 @@ from motet.runtime import loop
 REFRESH_S = 0.2
 BAR_COLUMNS = 16
 SEEDS = 1_000_000
-CALMER_S = 3.0
-"""A transaction needs every broker: if one is always down, none ever commits."""
+CALMER_S: dict[str, float] = {"transactions": 3.0, "mobility": 2.0}
+"""The mean time between two faults, by profile. A transaction needs every broker: if one is always
+down, none ever commits."""
+SLOWER_S = {"mobility": 0.03}
+"""The mean time between two actions of clients: there is more traffic beside."""
 
 
 def plan(
@@ -50,7 +53,8 @@ def plan(
         seed=SystemRandom().randrange(SEEDS) if seed is None else seed,
         shape=shape,
         profile=profile,
-        strike_s=CALMER_S if profile == "transactions" else ChaosPlan().strike_s,
+        strike_s=CALMER_S.get(profile, ChaosPlan().strike_s),
+        action_s=SLOWER_S.get(profile, ChaosPlan().action_s),
         covering=covering,
         durability=durability,
     )
@@ -151,12 +155,15 @@ def show(report: ChaosReport) -> None:
         ("sessions", report.sessions),
         ("exactly once", report.delivery),
         ("transactions", report.transactions),
+        ("moves", report.moves),
     ):
         for name, count in figures.items():
             counts.add_row(f"{title}: {name.replace('_', ' ')}", f"{count:,}")
     counts.add_row("recoveries of brokers", f"{report.recoveries:,}")
     if report.delivery:
         counts.add_row("longest silence at a subscriber", f"{report.longest_silence_s:.1f} s")
+    if report.moves:
+        counts.add_row("longest way to another broker", f"{report.longest_transit_s:.1f} s")
     counts.add_row("longest outage", f"{report.longest_outage_s:.1f} s")
     out().print(counts)
     say("")

@@ -14,6 +14,7 @@ experiment = group("experiment", "Repeat the experiments of the papers.")
 
 DEFAULT_OUT = Path("run/exactly-once")
 TRANSACTIONS_OUT = Path("run/transactions")
+MOBILITY_OUT = Path("run/mobility")
 Out = Annotated[Path, option("DIR", "Folder for the page, the JSON file and the plots.")]
 THIS_PART = typer.Option("--part", help="Run only this part; may be repeated.", show_default="all")
 
@@ -92,4 +93,43 @@ def transactions(
 
     return experiment_run.transactions(
         [each.value for each in part or TxPart], short, out, plots, json
+    )
+
+
+class MobilityPart(StrEnum):
+    WORKLOADS = "workloads"
+    CLIENTS = "clients"
+    SINGLE = "single"
+    INCREMENTAL = "incremental"
+    TOPOLOGY = "topology"
+    WIDE_AREA = "wide-area"
+
+
+@experiment.command("mobility")
+def mobility(
+    part: Annotated[list[MobilityPart] | None, THIS_PART] = None,
+    short: Annotated[bool, switch("--short", "Run less of everything: about a minute.")] = False,
+    out: Out = MOBILITY_OUT,
+    plots: Plots = True,
+    json: Json = False,
+) -> int:
+    """Measure clients that move between brokers.
+
+    This repeats section 5 of the paper on transactional mobility, against its rival: covering.
+
+    \b
+    workloads    subscriptions that cover each other in different shapes
+    clients      400 to 1,000 clients that move
+    single       only the subscription that covers all others moves
+    incremental  10 to 50 of 400 clients move
+    topology     14 to 26 brokers
+    wide-area    links with delays
+
+    The folder of --out gets mobility.md with all tables and plots, and mobility.json. Exit status 1
+    if an exactly-once event was lost, duplicated or out of order.
+    """
+    from motet.cli import experiment_run
+
+    return experiment_run.mobility(
+        [each.value for each in part or MobilityPart], short, out, plots, json
     )

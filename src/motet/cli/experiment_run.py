@@ -30,9 +30,12 @@ from motet_labs.experiments.exactly_once import (
     measure,
     overhead_rows,
 )
+from motet_labs.experiments.mobility import MobilityExperiment
+from motet_labs.experiments.mobility_plan import FULL as MOBILITY
+from motet_labs.experiments.mobility_plan import QUICK as QUICK_MOBILITY
 from motet_labs.experiments.overhead import Overhead
 from motet_labs.experiments.transactions import FULL as TRANSACTIONS
-from motet_labs.experiments.transactions import QUICK, TransactionsExperiment, TransactionsReport
+from motet_labs.experiments.transactions import QUICK, TransactionsExperiment
 
 REFRESH_S = 0.2
 BAR_COLUMNS = 24
@@ -82,6 +85,15 @@ def transactions(
     return _tell(report, directory, plots, json)
 
 
+def mobility(parts: Sequence[str], short: bool, directory: Path, plots: bool, json: bool) -> int:
+    """Do the whole run; returns the exit status."""
+    _prepare(directory, plots)
+    plan = replace(QUICK_MOBILITY if short else MOBILITY, parts=tuple(dict.fromkeys(parts)))
+    with err().status("") as line:
+        report = MobilityExperiment(plan, line.update).run(directory)
+    return _tell(report, directory, plots, json)
+
+
 async def _watched(
     plan: ExactlyOncePlan, directory: Path, *, quiet: bool
 ) -> ExactlyOnceReport | None:
@@ -123,9 +135,7 @@ def _show_overhead(found: Overhead) -> None:
     say("")
 
 
-def _tell(
-    report: ExactlyOnceReport | TransactionsReport, directory: Path, plots: bool, json: bool
-) -> int:
+def _tell(report: pictures.Report, directory: Path, plots: bool, json: bool) -> int:
     """Draw the plots and write the page; print everything as JSON, or the measurements beside the
     paper's. Returns the exit status."""
     drawn = pictures.draw(report, directory) if plots else []

@@ -97,10 +97,11 @@ def sim(
     if replay is not None:
         return sim_run.replay(replay, profile, crash_at, json)
     if every_step:
-        if profile not in ("", "calm", "delivery"):
+        if profile not in ("", "calm", "delivery", "moves", "mobility"):
             raise Misuse(
                 f"--every-step cannot be used with --profile {profile}: it has its own fault",
-                "omit --profile, or use --profile delivery for exactly-once events",
+                "omit --profile, or use --profile delivery for exactly-once events, or moves for "
+                "clients that move",
             )
         return sim_run.crash_everywhere(chosen, profile, jobs, json)
     folder = str(history.resolve()) if history is not None else ""

@@ -26,12 +26,14 @@ from motet.audit.records import (
     EventRecord,
     Instance,
     InvitationHeard,
+    MoveRecord,
     OperationRecord,
     OutcomeHeard,
     PendingRequest,
     SessionRecord,
     deed_row,
     event_row,
+    move_row,
     operation_row,
     row_of,
     session_row,
@@ -45,11 +47,13 @@ from motet.client.session.state import (
     Kind,
     Missed,
     Notice,
+    Resolved,
     Settled,
     StreamBatch,
 )
 from motet.model import OpId, decode_attributes
 from motet.protocol.frames import Frame
+from motet.protocol.mobility.messages import MoveRefusal, MoveRequest
 from motet.protocol.publication import Publication, TransactionPublication
 from motet.protocol.session.messages import (
     AdvertiseRequest,
@@ -525,6 +529,10 @@ class HistoryRecorder(Recorder):
         """Including transactions of other clients that this client hears of."""
         self._unsent: deque[EventRecord] = deque()
         self._reached: dict[str, int] = {}
+        self._moves: dict[int, MoveRecord] = {}
+        """By number of the request."""
+        self._asked: tuple[int, MoveRecord] | None = None
+        """The handle and the record of the move that the application waits for."""
 
     def now(self) -> float:
         return time.time()
@@ -556,6 +564,42 @@ class HistoryRecorder(Recorder):
 
     def end_session(self, at: float) -> None:
         """Not recorded: a history has no row for the end of a client."""
+
+    # ── moves ────────────────────────────────────────────────────────────────────────────
+
+    def heard(self, frame: Frame) -> None:
+        super().heard(frame)
+        move = self._moves.get(frame.number) if isinstance(frame, MoveRefusal) else None
+        if move is not None and move.answer:  # the application is not told
+            move.answers += 1
+            self._note(move)
+
+    def watch(self, output: ClientOutput) -> None:
+        super().watch(output)
+        if self._asked is not None and self.machine.moving.asked is None:
+            self._answer(self._asked[1], "NoAnswer", "nobody waits any longer")
+
+    def _sent(self, frame: Frame) -> None:
+        if isinstance(frame, MoveRequest) and frame.number not in self._moves:
+            machine, asked = self.machine, self.machine.moving.asked
+            who, to = (machine.client, self.instance, frame.number), (frame.to, frame.timeout_s)
+            move = MoveRecord(*who, *to, self.now(), (machine.broker, machine.epoch))
+            self._moves[frame.number] = move
+            self._note(move)
+            if asked is not None:
+                self._asked = asked.handle, move
+        super()._sent(frame)
+
+    def _answer(self, move: MoveRecord, answer: str, text: str = "") -> None:
+        self._asked = None
+        move.answer, move.text, move.answered_at = answer, text, self.now()
+        move.after = (self.machine.broker, self.machine.epoch)
+        move.answers += 1
+        self._note(move)
+
+    def _note(self, move: MoveRecord) -> None:
+        move.version += 1
+        self._into.add("moves", move_row(move))
 
     # ── sessions ─────────────────────────────────────────────────────────────────────────
 
@@ -630,7 +674,12 @@ class HistoryRecorder(Recorder):
 
     def _happened(self, news: Notice) -> None:
         super()._happened(news)
-        if isinstance(news, StreamBatch):
+        if isinstance(news, Resolved) and self._asked is not None:
+            handle, move = self._asked
+            if news.handle == handle:
+                failure = news.failure
+                self._answer(move, *(failure[:2] if failure is not None else (DONE,)))
+        elif isinstance(news, StreamBatch):
             self._reached[news.pubend] = max(news.upto, self._reached.get(news.pubend, 0))
 
     def _missed(self, news: Missed) -> None:

@@ -68,6 +68,12 @@ class Completed(Change, frozen=True):
     withdrawn: bool = False
 
 
+class ArrivalEchoed(Change, frozen=True):
+    """The brokers that want events of a client that has moved here have echoed its arrival."""
+
+    op: OpId
+
+
 class StartMade(Change, frozen=True):
     """A subscription starts in our own pubend, and the log must record it. `tentative`: it is part
     of an undecided transaction."""

@@ -24,12 +24,14 @@ from motet.audit.records import (
     DeliveryRecord,
     EventRecord,
     LossRecord,
+    MoveRecord,
     OperationRecord,
     SessionRecord,
     Stay,
     conclude,
     deed_row,
     event_row,
+    move_row,
     operation_row,
     row_of,
     session_row,
@@ -134,6 +136,11 @@ class Spans:
         found = (e for s, e in zip(self._starts, self._ends, strict=True) if s <= until)
         return max([until, *(end for end in found if end >= since)])
 
+    def begin_of(self, since: float, until: float) -> float:
+        """`since`, or the beginning of the first interval that overlaps this one."""
+        found = (s for s, e in zip(self._starts, self._ends, strict=True) if e >= since)
+        return min([since, *(begin for begin in found if begin <= until)])
+
     def meets(self, since: float, until: float) -> bool:
         """Does any interval overlap this one?"""
         first = bisect_left(self._ends, since)
@@ -146,35 +153,6 @@ class Places(dict[str | Edge | int, Spans]):
     def __missing__(self, place: str | Edge | int) -> Spans:
         spans = self[place] = Spans()
         return spans
-
-
-@dataclass(slots=True, eq=False)
-class MoveRecord:
-    """A move that a client has asked for. `before` and `after` are broker and epoch, as the client
-    knew them when it asked and when it was answered."""
-
-    client: str
-    instance: int
-    handle: int
-    to: str
-    timeout_s: float
-    at: float
-    before: tuple[str | None, str | None]
-    after: tuple[str | None, str | None] = (None, None)
-    answered_at: float = inf
-    answer: str = ""
-    """"Done", or the name of an error."""
-    value: str = ""
-    text: str = ""
-    missing: tuple[str, ...] = ()
-    impatient: bool = False
-    """The client did not wait for its session."""
-    kind: str = ""
-    """What its client was when it was answered: publisher, subscriber, both or neither; perhaps in
-    total order, or durable."""
-
-    def __str__(self) -> str:
-        return f"the move of {self.client} to {self.to} at {self.at:.4f} s"
 
 
 @dataclass(slots=True, eq=False)
@@ -392,7 +370,26 @@ def write_history(history: History, folder: Path | str, run: str) -> None:
         writer.add("cuts", **row_of("cuts", cut))
     for deal in history.deals.values():
         _write_deal(history, deal, writer)
+    _write_moves(history, writer)
     writer.flush()
+
+
+def _write_moves(history: History, writer: HistoryWriter) -> None:
+    """A move of a client that was killed has no answer: nobody can tell."""
+    for move in history.moves:
+        if move.instance not in history.departed:
+            writer.add("moves", **move_row(move))
+    ordered = {order.client for order in history.orders if "" in order.answers}
+    for (client, epoch), stays in history.stays.items():
+        came_at = 0.0
+        for number, stay in enumerate(stays):
+            place = {"client": client, "epoch": epoch, "broker": stay.broker, "number": number}
+            writer.add("stays", **place, what="came" if number else "opened", at=came_at)
+            if stay.until < inf:
+                to, at = stays[number + 1].broker, min(stay.left_at, stay.until)
+                is_ordered = client in ordered
+                writer.add("stays", **place, what="left", to=to, at=at, is_ordered=is_ordered)
+            came_at = stay.until
 
 
 def _write_overlay(history: History, writer: HistoryWriter) -> None:

@@ -11,7 +11,7 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from motet.audit.records import DONE, Stay
+from motet.audit.records import DONE, MoveRecord, Stay
 from motet.client.session.state import Redirected, Resolved, Welcomed
 from motet.errors import MotetError
 from motet.protocol.frames import Frame
@@ -19,7 +19,7 @@ from motet.protocol.mobility.messages import MoveOrder, MoveOrdered
 from motet.protocol.session.facts import SessionEnded
 from motet.protocol.session.messages import Farewell
 from motet.testing.checkers import copies
-from motet.testing.history import MoveRecord, OrderRecord
+from motet.testing.history import OrderRecord
 from motet.testing.topology import edge_of
 from motet.testing.transport import Connection, End
 

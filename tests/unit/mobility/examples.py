@@ -53,7 +53,7 @@ FRAMES: list[Frame] = [
     MoveOrdered("c", "NotEffective", "too late", ("B",)),
     Moved("B", "tcp://localhost:1"),
     ArrivalHello(PROTOCOL_VERSION, ClientHello(PROTOCOL_VERSION, "c", resume="A-7")),
-    DrainOrder(draining=True),
+    DrainOrder(draining=False),
     DrainOrdered(changed=False),
     DrainOrdered(changed=False, error="NotOffered", text="B is in a cell"),
     SessionsRequest("c"),

@@ -26,10 +26,23 @@ from motet.protocol.contract import (
     TimerFired,
 )
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
-from motet.protocol.link.messages import Control, ControlMessage, LinkHello
+from motet.protocol.link.messages import (
+    Control,
+    ControlAck,
+    ControlMessage,
+    LinkHello,
+    Publications,
+)
 from motet.protocol.mobility.durable import DurableMobility
-from motet.protocol.mobility.messages import MoveCommit, MoveOffer, MoveReply, MoveRequest
+from motet.protocol.mobility.messages import (
+    MoveCommit,
+    MoveOffer,
+    MoveReply,
+    MoveRequest,
+    Strays,
+)
 from motet.protocol.mobility.soft import SoftMobility
+from motet.protocol.publication import Publication
 from motet.protocol.room import Peer
 from motet.protocol.routing.messages import Advertise, Complete, PubendHere
 from motet.protocol.session.messages import (
@@ -52,6 +65,10 @@ def body(x: int) -> msgspec.Raw:
     return msgspec.Raw(encode_event({"x": x}, b""))
 
 
+def publication(x: int) -> Publication:
+    return Publication("xavier", x, body(x))
+
+
 class Place:
     """A broker of the overlay A - B - C, with an exactly-once log."""
 
@@ -72,6 +89,7 @@ class Place:
         self._unwritten: list[Sequence[LogItem]] = []
         self._connections = count(1)
         self._numbers: dict[str, int] = {}
+        self._soft_numbers = count(1)
         self.ends: dict[str, int] = {}
         """By neighbour or client: its connection."""
         self._pubend = SimulatedPubend(Agenda(), lambda: 0.0)
@@ -188,6 +206,30 @@ class Place:
         first = self._numbers[neighbour] + 1
         self._numbers[neighbour] += len(messages)
         self.hear(neighbour, Control(first, messages))
+
+    def acknowledge(self, neighbour: str) -> list[Frame]:
+        """The neighbour has all control that we have sent it."""
+        sent = self.core.durable.ledgers[neighbour].record.sent
+        return self.hear(neighbour, ControlAck(sent))
+
+    def events(self, neighbour: str, *values: int) -> list[Frame]:
+        """Best-effort events come from a neighbour."""
+        batch = [publication(x) for x in values]
+        return self.hear(neighbour, Publications(next(self._soft_numbers), 0, batch))
+
+    def strays(
+        self,
+        neighbour: str,
+        *values: int,
+        last: bool = False,
+        client: str = "alice",
+        epoch: str = "A-1.1",
+        move: int = 1,
+    ) -> list[Frame]:
+        """Events come behind a client from the neighbour before us."""
+        batch = [publication(x) for x in values]
+        number = next(self._soft_numbers)
+        return self.hear(neighbour, Strays(number, 0, client, epoch, move, batch, last))
 
     def hear(self, who: str, frame: Frame) -> list[Frame]:
         """A frame arrives on a connection, which opens with the first one; returns all frames that

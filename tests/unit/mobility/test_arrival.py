@@ -17,10 +17,11 @@ from motet.protocol.mobility.messages import (
     MoveCommit,
     Moved,
     MoveDone,
+    MoveOffer,
     MoveOrder,
     MoveOrdered,
 )
-from motet.protocol.mobility.soft import EARLY_S
+from motet.protocol.mobility.soft import ACCEPTED_S, EARLY_S
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
@@ -77,6 +78,27 @@ def greet(here: Place, epoch: str | None = EPOCH, **more: Any) -> list[Frame]:
 
 
 # ── the session ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_client_may_come_before_any_news_of_its_session() -> None:
+    """We have accepted the offer: then the control behind it is only late."""
+    here = Place("C")
+    commit = departed()
+    here.hear("B", MoveOffer(ALICE, EPOCH, 1, ("A", "B", "C")))
+    assert greet(here) == []
+    arrive(here, commit)
+    here.wait(EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch == EPOCH
+
+
+def test_a_client_whose_session_never_comes_gets_a_new_one() -> None:
+    here = Place("C")
+    here.hear("B", MoveOffer(ALICE, EPOCH, 1, ("A", "B", "C")))
+    assert greet(here) == []
+    here.wait(ACCEPTED_S + EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch != EPOCH
 
 
 def test_a_session_may_arrive_and_be_fenced_in_one_frame() -> None:
@@ -266,7 +288,8 @@ def test_a_decision_that_is_settled_is_not_waited_for() -> None:
 def test_nobody_publishes_before_clients_in_total_order_have_joined() -> None:
     commit = departed(publishes=2)
     here = Place("C")
-    here.control("B", Subscribe(OpId("bob", "B-1.1", 1), WIDE))
+    in_order = ClientHere("bob", "B-1.1", plain=False)
+    here.control("B", in_order, Subscribe(OpId("bob", "B-1.1", 1), WIDE))
     arrive(here, commit)
     travel = here.durable.travel(ALICE, EPOCH)
     assert travel is not None
@@ -274,6 +297,17 @@ def test_nobody_publishes_before_clients_in_total_order_have_joined() -> None:
     greet(here)
     assert here.publish(3, 7) == []
     here.control("B", Echo(travel.probe))
+    assert here.sent(ALICE, Published)[-1].upto == 3
+
+
+def test_clients_that_are_not_in_total_order_are_not_waited_for() -> None:
+    here = Place("C")
+    plain = ClientHere("bob", "B-1.1", plain=True)
+    here.control("B", plain, Subscribe(OpId("bob", "B-1.1", 1), WIDE))
+    arrive(here, departed(publishes=2))
+    greet(here)
+    here.publish(3, 7)
+    assert here.sent("B", Advertise) == []
     assert here.sent(ALICE, Published)[-1].upto == 3
 
 
@@ -360,6 +394,7 @@ def test_a_pubend_with_a_doubt_and_no_level_is_unclear() -> None:
 def test_doubts_go_along_with_the_next_move() -> None:
     here = target(doubtful())
     greet(here)
+    here.strays("B", last=True)
     here.ask("A")
     here.accept()
     (commit,) = here.sent("B", MoveCommit)
@@ -527,6 +562,7 @@ def test_a_row_of_somebody_else_is_not_taken_along() -> None:
 
 def test_an_operator_may_send_an_arrived_client_on() -> None:
     here = target()
+    here.strays("B", last=True)
     assert here.hear("operator", MoveOrder(ALICE, "B")) != []
     here.accept()
     assert here.sent("operator", MoveOrdered) == [MoveOrdered(ALICE)]

@@ -355,6 +355,7 @@ def test_a_client_that_comes_back_may_leave_again() -> None:
     here.control("B", back)
     assert here.durable.forwarding("alice", first.epoch) is None
     assert here.connect(resume=first.epoch) == first.epoch
+    here.strays("B", move=2, last=True)
     here.ask(number=2)
     here.accept()
     again = here.sent("B", MoveCommit)[-1]

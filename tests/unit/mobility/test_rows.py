@@ -10,6 +10,7 @@ from motet.protocol.mobility.durable import FENCED
 from motet.protocol.routing.machine import RETIRED, Routing
 from motet.protocol.routing.messages import (
     Advertise,
+    ClientHere,
     Complete,
     MovingRow,
     MovingStarts,
@@ -51,7 +52,7 @@ class Broker:
         upto: int = 5,
     ) -> list[Any]:
         moving = Relocated(
-            *(CLIENT, EPOCH, False, "pre", "suc"),
+            *(CLIENT, EPOCH, False, True, "pre", "suc"),
             (MovingRow(SUB, X),) if subscribes else (),
             (MovingRow(ADV, X, residue=residue),) if advertises else (),
             upto,
@@ -226,13 +227,22 @@ def test_pruned_rows_must_come_from_the_broker_that_does_not_need_them() -> None
     assert here.routing.state.subscriptions.get(SUB) is None
 
 
-def test_a_probe_goes_to_all_who_want_the_events() -> None:
-    here = Broker()
-    here.tables.apply(Subscribe(BOB, X), ASIDE)
-    moving = Relocated(CLIENT, EPOCH, False, "pre", "here", (), (MovingRow(ADV, X),), 5)
-    assert here.relocation.probe(moving) is not None
-    nobody = Broker()
-    assert nobody.relocation.probe(moving) is None
+def test_a_probe_goes_where_clients_in_total_order_want_the_events() -> None:
+    moving = Relocated(CLIENT, EPOCH, False, True, "pre", "here", (), (MovingRow(ADV, X),), 5)
+
+    def probed(*known: Any, source: Hop = ASIDE) -> int:
+        here = Broker()
+        for message in known:
+            here.tables.apply(message, source)
+        op = here.relocation.probe(moving)
+        return 0 if op is None else here.routing.state.waits[op].missing
+
+    wanted, bob = Subscribe(BOB, X), BOB[:2]
+    aside = Broker().routing.state.bits.bit(ASIDE)
+    assert probed(ClientHere(*bob, plain=False), wanted) == aside
+    assert probed(ClientHere(*bob, plain=True), wanted) == 0
+    assert probed(ClientHere(*bob, plain=False)) == 0
+    assert probed(wanted, Complete(False)) == aside  # there may be a client that is not known yet
 
 
 def test_rows_that_end_at_once_point_to_nobody() -> None:

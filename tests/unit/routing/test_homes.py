@@ -92,6 +92,21 @@ def test_a_snapshot_keeps_the_homes_of_sessions_that_have_moved() -> None:
     assert [entry.home for entry in again.routing.state.advertisements] == ["C"]
 
 
+def test_a_snapshot_keeps_which_sessions_are_in_total_order() -> None:
+    durable = Durable(BrokerConfig("A", ("B",)))
+    clients = durable.routing.state.clients
+    ordered = ClientHere("bob", "B-1.2", plain=False)
+    for here in (ClientHere(*ANN, plain=True), ordered):
+        durable.routing.apply(here, Hop.broker("B"))
+    assert list(clients.merging) == [("bob", "B-1.2")]
+    assert clients.as_told("bob", "B-1.2") == ordered
+    payloads = [payload for _, payload in picture(durable)]
+    again = rebuild(None, Snapshot(records.MACHINE_VERSION, payloads), [])
+    assert again.routing.state.clients.merging == clients.merging
+    durable.routing.apply(ClientGone("bob", "B-1.2"), Hop.broker("B"))
+    assert clients.merging == {}
+
+
 def test_an_advertisement_keeps_its_home_after_its_session_is_gone() -> None:
     durable = Durable(BrokerConfig("A", ("B",)))
     routing = durable.routing

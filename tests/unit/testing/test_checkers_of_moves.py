@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from motet.audit.records import SessionRecord, Stay
+from motet.audit.records import MoveRecord, SessionRecord, Stay
 from motet.broker.core.broker import BrokerCore
 from motet.protocol.config import BrokerConfig
 from motet.testing.checkers import completeness, copies, exactly_once, moves
 from motet.testing.checkers.effective import is_on_its_way
-from motet.testing.history import MoveRecord, OrderRecord
+from motet.testing.history import OrderRecord
 from tests.unit.testing.past import HOP_S, Past
 
 ALICE = ("alice", "A-1")

@@ -118,7 +118,7 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
                 d.routing,
                 d.sessions,
                 d.room(DurableSessions),
-                d.transactions.decisions,
+                d.transactions,
             ),
         ),
         (

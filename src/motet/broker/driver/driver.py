@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from msgspec.structs import asdict
 
 from motet.broker.driver.contact import Contact, Dialling, TrafficCounters, decoded, transport
+from motet.broker.driver.history import SessionHistory
 from motet.broker.driver.pubend import Confirms, LettingGo, Pubend
 from motet.broker.driver.side_requests import REQUESTS, STAGING, Readings, Stagings
 from motet.broker.folder.journal import VOLATILE, Journal
@@ -189,6 +190,8 @@ class BrokerDriver:
         self.accounts: dict[str, Callable[[], Any]] = {}
         """Further parts of the status, by name."""
         self.retain: Callable[[Retention], None] = lambda _: None
+        self.lodgers: SessionHistory | None = None
+        """Records the sessions of this broker, if a history is wanted."""
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._finished = asyncio.Event()
@@ -287,6 +290,8 @@ class BrokerDriver:
         if self.failure is None:
             try:
                 await self._journal.close()
+                if self.lodgers is not None:
+                    self.lodgers.close()
                 if self._pubend is not None:
                     await self._pubend.close()
             except Exception as failure:
@@ -473,6 +478,8 @@ class BrokerDriver:
     def _carry(self, output: Output, now: float) -> None:
         """Carry out an output in the order that `Output` states."""
         own = self._journal.append(output.persist) if output.persist else 0
+        if own and self.lodgers is not None:
+            self.lodgers.wrote(own, output)
         if output.confirm or output.forgotten:
             self._confirms.add(own, output)
         contacts = self.contacts
@@ -535,6 +542,8 @@ class BrokerDriver:
                 self._fail(failure)
 
     def _facts_durable(self) -> None:
+        if self.lodgers is not None:
+            self.lodgers.durable(self._journal.durable)
         waiting, self._holding = self._holding, {}
         for contact in waiting.values():
             contact.outbox.release(self._passed(contact))

@@ -1,18 +1,23 @@
-"""Records the durable items of a pubend's log in a history as well."""
+"""Records in a history the durable items of a pubend's log, and the sessions of its broker."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from motet.audit.files import recent
 from motet.audit.recorder import Recording
 from motet.model.ids import TICKS_PER_S
 from motet.protocol.config import BrokerConfig
-from motet.protocol.contract import LogCut, LogItem, LogRun, LogStart
+from motet.protocol.contract import LogCut, LogItem, LogRun, LogStart, Output
+from motet.protocol.link.facts import ControlReceived
+from motet.protocol.mobility.facts import MoveDecided
+from motet.protocol.mobility.messages import MoveCommit, MoveOrdered
+from motet.protocol.routing.messages import ClientHere
+from motet.protocol.session.facts import SessionEnded, SessionOpened
 from motet.runtime.pubend import EventBatch, EventRun, PubendLog, Start, StoredCut
 from motet.runtime.pubend.records import Ticked
 
@@ -157,3 +162,77 @@ def history_of(
     except (OSError, ValueError) as problem:  # a history is never worth a broker
         log.error("what an earlier life has not written down is not found: %s", problem)
     return made
+
+
+class Lodger(NamedTuple):
+    """A session of a broker, and how often it has moved."""
+
+    client: str
+    epoch: str
+    number: int
+
+
+class SessionHistory:
+    """Records when sessions come to a broker and leave it. Is told of facts that were appended to
+    the journal, and when they are durable: only then are they recorded."""
+
+    def __init__(
+        self, broker: str, sessions: Callable[[], Iterable[Lodger]], into: Recording
+    ) -> None:
+        self._broker = broker
+        self._sessions = sessions
+        self._into = into
+        self._here: dict[tuple[str, str], Lodger] = {(s.client, s.epoch): s for s in sessions()}
+        self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
+        """Rows that are not durable yet, by the position of their facts in the journal."""
+        for lodger in self._here.values():
+            self._into.add("stays", self._row(lodger, "found"))
+        into.add("lives", {"broker": broker, "at": time.time()})
+
+    def _row(self, lodger: Lodger, what: str, **more: Any) -> dict[str, Any]:
+        place = {"broker": self._broker, "what": what, "at": time.time()}
+        return {**lodger._asdict(), **place, **more}
+
+    def wrote(self, position: int, output: Output) -> None:
+        """Facts were applied, and appended to the journal up to this position."""
+        if not any(_concerns_sessions(fact.body) for fact in output.persist):
+            return
+        decided = [fact.body for fact in output.persist if type(fact.body) is MoveDecided]
+        moved = {(body.client, body.epoch): body.path[-1] for body in decided}
+        told = [frame for _, frame in output.deliver if type(frame) is MoveOrdered] if moved else []
+        self._compare(position, moved, {each.client for each in told if not each.error})
+
+    def _compare(self, position: int, moved: dict[tuple[str, str], str], ordered: set[str]) -> None:
+        before, self._here = self._here, {(s.client, s.epoch): s for s in self._sessions()}
+        for key, lodger in before.items():
+            if self._here.get(key) == lodger:
+                continue
+            if key in moved:
+                how = {"to": moved[key], "is_ordered": lodger.client in ordered}
+                row = self._row(lodger, "left", **how)
+            else:
+                row = self._row(lodger, "ended")
+            self._waiting.append((position, row))
+        for key, lodger in self._here.items():
+            if before.get(key) != lodger:
+                what = "came" if lodger.number else "opened"
+                self._waiting.append((position, self._row(lodger, what)))
+
+    def durable(self, position: int) -> None:
+        """All facts up to this position are durable."""
+        while self._waiting and self._waiting[0][0] <= position:
+            self._into.add("stays", self._waiting.popleft()[1])
+
+    def close(self) -> None:
+        """The broker stops in good order: everything is durable."""
+        while self._waiting:
+            self._into.add("stays", self._waiting.popleft()[1])
+        for lodger in self._here.values():
+            self._into.add("stays", self._row(lodger, "kept"))
+
+
+def _concerns_sessions(body: Any) -> bool:
+    kind = type(body)
+    if kind is ControlReceived:
+        return any(type(each) in (MoveCommit, ClientHere) for each in body.control.messages)
+    return kind in (SessionOpened, SessionEnded, MoveDecided)

@@ -7,7 +7,7 @@ import logging
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from motet.audit.recorder import Recording
 from motet.broker.core.cell.mate import MateCore
 from motet.broker.core.rebuild import Core
 from motet.broker.driver.driver import BrokerDriver
-from motet.broker.driver.history import history_of
+from motet.broker.driver.history import Lodger, SessionHistory, history_of
 from motet.broker.driver.pubend import LoggedPubend, VolatilePubend
 from motet.broker.driver.rule import rule_of
 from motet.broker.driver.side_requests import Stagings
@@ -30,6 +30,7 @@ from motet.errors import InvariantError, LogCorrupted, MotetError, StorageError
 from motet.model.ids import TICKS_PER_S
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Remembered
+from motet.protocol.mobility.durable import DurableMobility
 from motet.runtime.clock import SteadyClock, fresh_incarnation
 from motet.runtime.log import Durability, FileLog
 from motet.runtime.log.files import NEW, sync_folder, usable
@@ -72,7 +73,7 @@ def open_broker(
     core.sessions.admission.authorise = rule
     clock = SteadyClock(core.durable.now)
     pubend: LoggedPubend | None = None
-    remembered, upkeep = None, None
+    remembered, upkeep, into = None, None, None
     if not settings.covering:  # covered subscriptions reach no pubend, and have no start there
         folder = data / PUBEND
         opening = partial(
@@ -108,12 +109,22 @@ def open_broker(
     )
     compaction = Compaction(data, journal, core.acknowledged, snapshot_bytes)
     driver.companions += [compaction.run, stagings.sweep]
+    if into is not None:
+        driver.lodgers = SessionHistory(core.config.name, partial(_lodgers, core), into)
     if upkeep is not None:
         driver.retain = upkeep.retain
         driver.companions += [upkeep.trim, upkeep.seal]
     sessions = len(core.durable.sessions)
     log.info("%s replayed %d facts and has %d sessions", core.config.name, replayed, sessions)
     return driver
+
+
+def _lodgers(core: Core) -> Iterator[Lodger]:
+    """The sessions of a broker."""
+    mobility = core.durable.room(DurableMobility)
+    for session in core.durable.sessions:
+        travel = mobility.travel(session.client, session.epoch)
+        yield Lodger(session.client, session.epoch, travel.number if travel is not None else 0)
 
 
 def volatile_broker(config: BrokerConfig, wiring: Wiring) -> BrokerDriver:

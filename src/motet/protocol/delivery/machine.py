@@ -67,7 +67,7 @@ class DeliveryMachine:
         """This broker has the pubend's log, whose last decided tick is `last`. `starts`: start
         records that other brokers may not know. `cut`: see `AckExpected.cut`."""
         stream = self._stream(pubend)
-        stream.hosted = True
+        stream.hosted = stream.subend.remembers_all = True
         stream.last_cut = cut
         self.clients.passed_cut(stream, cut, out)
         stream.frontier = max(stream.frontier, last)

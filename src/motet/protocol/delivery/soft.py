@@ -161,7 +161,7 @@ class Streams(SoftRoom):
         self.begun = False
         """Has `begin` been called, so that the end of the log is known?"""
         self.unlogged = Unlogged()
-        self.retirement = Retirement(self, self.expect, shared)
+        self.retirement = Retirement(self, self._expect, shared)
         self._confirms = 0
         self._reserving: deque[tuple[int, int]] = deque()
         self.total_order = TotalOrder(shared.durable.routing)
@@ -521,7 +521,7 @@ class Streams(SoftRoom):
         """All brokers have acknowledged this broker's pubend up to this tick."""
         return self.machine.acknowledged(self.pubend) if self.pubend else 0
 
-    def expect(self, out: Output, now: float) -> None:
+    def _expect(self, out: Output, now: float) -> None:
         """Ask for acknowledgements of this broker's pubend at once."""
         if self.begun:
             self.run(out, now, self.machine.expect, self.pubend)

@@ -206,6 +206,7 @@ class Subend:
         "live",
         "merged",
         "positions",
+        "remembers_all",
     )
 
     def __init__(self, pubend: str, interest: Interest, window: int, memory: Memory) -> None:
@@ -222,6 +223,8 @@ class Subend:
         """Present clients in total order."""
         self.cuts = Cuts()
         self.live = 0
+        self.remembers_all = False
+        """The pubend is here: what is in memory is whole, whoever wanted it at the time."""
 
     # ── positions ────────────────────────────────────────────────────────────────────────
 
@@ -403,7 +406,7 @@ class Subend:
             tick = position.given + 1
             if given is not None and given.since <= tick <= given.upto:
                 span: Span | None = given
-            elif position.given < position.deep_upto:
+            elif position.given < position.deep_upto and not self.remembers_all:
                 span = None
             else:
                 span = self._memory.covering(tick)

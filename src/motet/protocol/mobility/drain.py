@@ -98,8 +98,9 @@ class SoftDraining(SoftRoom):
         if changed:
             self._shared.journal(DrainingSet(order.draining), out, now)
             self._keep_away()
-        elif order.draining:
-            self._streams.expect(out, now)
+        elif order.draining and self._streams.begun:
+            streams = self._streams
+            streams.run(out, now, streams.machine.expect, streams.pubend)
         out.deliver.append((connection, DrainOrdered(changed)))
 
     def _keep_away(self) -> None:

@@ -12,6 +12,7 @@ from motet.model import Hop, OpId
 from motet.model.filters import from_own, from_wire, to_wire
 from motet.model.ids import is_newer
 from motet.protocol.changes import (
+    ArrivalEchoed,
     ArrivalReported,
     NeighbourForgotten,
     PathPassed,
@@ -40,7 +41,8 @@ from motet.protocol.routing.relocation import Relocated, Relocation
 from motet.protocol.routing.starts import FARTHEST
 from motet.protocol.session.durable import DurableSessions
 from motet.protocol.session.machine import Sessions
-from motet.protocol.transactions.decisions import Decisions
+from motet.protocol.transactions.machine import Transactions
+from motet.protocol.transactions.participant import ARRIVING
 
 FENCED = Hop("fenced", "")
 """The source of rows that arrive with a session whose client has a newer one; they end at once."""
@@ -56,24 +58,30 @@ class DurableMobility(DurableRoom):
         routing: Routing,
         sessions: Sessions,
         requests: DurableSessions,
-        decisions: Decisions,
+        transactions: Transactions,
     ) -> None:
         self._bus = bus
         self._broker = name
         self._routing = routing
         self._sessions = sessions
         self._requests = requests
-        self._decisions = decisions
+        self._transactions = transactions
+        self._decisions = transactions.decisions
         self._relocation = Relocation(routing)
         self.state = MobilityState()
         self.pins = Pins()
         routing.along = self._former_path
+        transactions.participant.arriving = self._is_arriving
 
     def facts(self) -> Mapping[type, Handler]:
         return {MoveDecided: self._decided, FloorRaised: self._floor_raised}
 
     def reactions(self) -> Mapping[type, Handler]:
-        return {SessionClosed: self._session_closed, NeighbourForgotten: self._forget}
+        return {
+            SessionClosed: self._session_closed,
+            NeighbourForgotten: self._forget,
+            ArrivalEchoed: self._echoed,
+        }
 
     def messages(self) -> Mapping[type, Callable[[Any, Hop], None]]:
         return {MoveCommit: self._committed, MoveDone: self._done}
@@ -336,6 +344,18 @@ class DurableMobility(DurableRoom):
         travel.probe = self._relocation.probe(moving)
         self._bus.carry(self._routing.take())
 
+    def _is_arriving(self, client: str, epoch: str) -> bool:
+        """Have brokers that want events of a local client not yet echoed its arrival?"""
+        travel = self.travel(client, epoch)
+        return travel is not None and travel.probe in self._routing.state.waits
+
+    def _echoed(self, echoed: ArrivalEchoed) -> None:
+        """Plans may go on that wait for a client to arrive."""
+        for client, travel in self.state.travels.items():
+            if travel.probe == echoed.op:
+                op = OpId(client, travel.epoch, ARRIVING)
+                self._transactions.effective(op, failed=False)
+
     def _floor_raised(self, fact: FloorRaised) -> None:
         for travel in self.state.travels.values():
             travel.settle(fact.pubend, fact.upto)
@@ -367,6 +387,7 @@ def _relocated(commit: MoveCommit) -> Relocated:
         commit.client,
         commit.epoch,
         commit.durable,
+        not commit.session.session.total_order,
         commit.path[0],
         commit.path[-1],
         commit.subscriptions,

@@ -65,6 +65,8 @@ from motet.protocol.transactions.messages import op_of
 OFFER_AGAIN_S = 0.5
 EARLY_S = 1.0
 """How often a hello of a client that is on its way is examined again."""
+ACCEPTED_S = 30.0
+"""How long news of a session may be behind the offer of its move."""
 LONGEST_S = 3600.0
 MOST_HELD = 65_536
 """Frames of one client that wait for its move."""
@@ -135,6 +137,9 @@ class SoftMobility(SoftRoom):
         self._queues: dict[str, tuple[int, deque[Frame]]] = {}
         """Of such clients: their connection, and their frames that wait."""
         self._early: dict[str, Early] = {}
+        self._accepted: dict[str, tuple[str, float]] = {}
+        """By client that was offered to us: its epoch, and until when we believe that it comes,
+        although we may not have heard of its session."""
         self._attempts = 0
         self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
         links.heard = self._heard
@@ -430,10 +435,17 @@ class SoftMobility(SoftRoom):
         else:
             objection = self._objection_to(offer, now)
             if objection is None:
+                self._accept(offer, now)
                 reply = replace(reply, address=self._shared.address or name)
             else:
                 reply = replace(reply, error=objection.error, text=objection.text)
         self._send_on(peer.name, reply, out)
+
+    def _accept(self, offer: MoveOffer, now: float) -> None:
+        late = [client for client, (_, until) in self._accepted.items() if until < now]
+        for client in late:
+            del self._accepted[client]
+        self._accepted[offer.client] = (offer.epoch, now + ACCEPTED_S)
 
     def _objection_to(self, offer: MoveOffer, now: float) -> Objection | None:
         for objects in self.objectors:
@@ -634,6 +646,7 @@ class SoftMobility(SoftRoom):
 
     def _arrived(self, arrived: SessionArrived, out: Output, now: float) -> None:
         client, epoch = arrived.client, arrived.epoch
+        self._accepted.pop(client, None)
         travel = self._durable.travel(client, epoch)
         if travel is None:
             return  # it has ended with its arrival
@@ -690,7 +703,7 @@ class SoftMobility(SoftRoom):
         self._early.pop(hello.client, None)
         if self._has_left(frame) and self._redirect(connection, hello, out):
             return
-        if self._is_on_its_way(hello):
+        if self._is_on_its_way(hello, now):
             queue: deque[Frame] = deque()
             self._early[hello.client] = Early(connection, frame, queue)
             self._shared.peers[connection] = Peer("arriving", hello.client)
@@ -699,14 +712,18 @@ class SoftMobility(SoftRoom):
             return
         self._sessions.greet(connection, hello, out, now)
 
-    def _is_on_its_way(self, hello: ClientHello) -> bool:
+    def _is_on_its_way(self, hello: ClientHello, now: float) -> bool:
         clients = self._shared.durable.routing.state.clients
-        epoch = hello.resume or clients.newest(hello.client)
+        newest = clients.newest(hello.client)
+        if hello.resume and (newest is None or is_newer(hello.resume, than=newest)):
+            accepted, until = self._accepted.get(hello.client, ("", now))
+            return accepted == hello.resume and now < until
+        epoch = hello.resume or newest
         if epoch is None or self._shared.durable.sessions.current(hello.client, epoch) is not None:
             return False
         if not hello.resume and (hello.client, epoch) not in clients.durable:
             return False
-        return (hello.client, epoch) in clients and clients.newest(hello.client) == epoch
+        return (hello.client, epoch) in clients and newest == epoch
 
     def _has_left(self, arrival: ArrivalHello) -> bool:
         """Was the session here with the move that the client knows of, and has gone on?"""
@@ -727,7 +744,7 @@ class SoftMobility(SoftRoom):
         left = self._forwarding(hello) is not None
         if arrival.number:
             left = self._has_left(arrival)
-        if self._is_on_its_way(hello) and not left:
+        if self._is_on_its_way(hello, now) and not left:
             out.timers.append(SetTimer(("move", "early", client), now + EARLY_S))
             return
         # If it was here before, it may be coming back, or may have gone on before its client came:

@@ -188,13 +188,13 @@ class SoftStrays(SoftRoom):
     def _turned(self, batch: list[Publication], neighbour: str, out: Output) -> None:
         """Events of a neighbour that may have come before it knew that clients are behind it."""
         found: dict[str, list[Publication]] = {}
-        source, known = Hop.broker(neighbour), self._shared.links[neighbour].ledger.confirmed
+        source = Hop.broker(neighbour)
         for publication in batch:
             for op, hop in self._matching(publication):
                 passing = self._passing.get(key_of(op.client, op.epoch))
                 if hop != source or passing is None or op not in passing.ops:
                     continue
-                if known >= passing.upto:
+                if self._is_known(passing):
                     continue  # it has been sent to where the client is, too
                 strays = found.setdefault(key_of(op.client, op.epoch), [])
                 if not strays or strays[-1] is not publication:
@@ -247,9 +247,13 @@ class SoftStrays(SoftRoom):
         link = self._shared.links.get(passing.suc)
         if link is None:
             self._drop(passing)
-        elif not passing.connection and link.ledger.confirmed >= passing.upto:
+        elif not passing.connection and self._is_known(passing):
             self._send(passing, [], out, last=True)
             self._drop(passing)
+
+    def _is_known(self, passing: Passing) -> bool:
+        """Has the next broker acknowledged that the session has come?"""
+        return self._shared.links[passing.suc].ledger.confirmed >= passing.upto
 
     def _send(
         self, passing: Passing, batch: list[Publication], out: Output, *, last: bool = False
@@ -361,8 +365,7 @@ class SoftStrays(SoftRoom):
             return
         if arriving.connection:
             strays, arriving.kept = arriving.kept, []
-            if strays:
-                self._router.give(client, strays, out)
+            self._give(client, strays, out)
         else:
             self._all_came(arriving, out, now)
 
@@ -377,9 +380,21 @@ class SoftStrays(SoftRoom):
             kept = len(arriving.kept) + len(arriving.newer)
             self._shared.clients[arriving.client].lost += kept
         self._forget(arriving, out)
-        events = arriving.kept + arriving.newer
-        if events and self._is_connected(arriving):
-            self._router.give(arriving.client, events, out)
+        if self._is_connected(arriving):
+            self._give(arriving.client, arriving.kept + arriving.newer, out)
+
+    def _give(self, client: str, events: list[Delivery], out: Output) -> None:
+        """Subscriptions may have been removed since the events came."""
+        own = self._shared.durable.routing.state.subscriptions.from_source(Hop.client(client))
+        standing = {each.id.sequence for each in own}
+        wanted: list[Delivery] = []
+        for each in events:
+            subscriptions = tuple([s for s in each.subscriptions if s in standing])
+            if subscriptions:
+                wanted.append(Delivery(subscriptions, each.publication))
+        wanted = self._router.heard(client, wanted)
+        if wanted:
+            self._router.give(client, wanted, out)
 
     def _is_connected(self, arriving: Arriving) -> bool:
         return bool(self._shared.clients[arriving.client].connection)

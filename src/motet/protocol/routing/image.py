@@ -58,6 +58,12 @@ class DurableClientsImage(Struct, tag="lasting", array_like=True, frozen=True):
     rows: tuple[tuple[str, str], ...]
 
 
+class PlainClientsImage(Struct, tag="plain", array_like=True, frozen=True):
+    """The sessions that are not in total order, by client and epoch."""
+
+    rows: tuple[tuple[str, str], ...]
+
+
 class HomesImage(Struct, tag="homes", array_like=True, frozen=True):
     """The homes of sessions that have moved, by client and epoch."""
 
@@ -137,6 +143,7 @@ def parts(routing: Routing) -> Mapping[type[Struct], Iterable[Any]]:
         SubscriptionsImage: chunked(SubscriptionsImage, _entries(routing, subscriptions)),
         ClientsImage: chunked(ClientsImage, ((*who, hop) for who, hop in state.clients.items())),
         DurableClientsImage: chunked(DurableClientsImage, state.clients.durable),
+        PlainClientsImage: chunked(PlainClientsImage, state.clients.plain()),
         HomesImage: chunked(
             HomesImage, ((*who, home) for who, home in state.clients.moved().items())
         ),
@@ -202,6 +209,10 @@ def takers(routing: Routing) -> Mapping[type[Struct], Callable[[Any], None]]:
         for client, epoch, hop in part.rows:
             state.clients[client, epoch] = hop
 
+    def take_plain(part: PlainClientsImage) -> None:
+        for key in part.rows:
+            state.clients.merging.pop(key, None)
+
     def take_homes(part: HomesImage) -> None:
         moved = {(client, epoch): home for client, epoch, home in part.rows}
         for (client, epoch), home in moved.items():
@@ -232,6 +243,7 @@ def takers(routing: Routing) -> Mapping[type[Struct], Callable[[Any], None]]:
         SubscriptionsImage: lambda part: _take_rows(routing, state.subscriptions, part.rows),
         ClientsImage: take_clients,
         DurableClientsImage: lambda part: state.clients.durable.update(dict.fromkeys(part.rows)),
+        PlainClientsImage: take_plain,
         HomesImage: take_homes,
         WaitsImage: take_waits,
         WithdrawalsImage: take_withdrawals,

@@ -65,11 +65,13 @@ class Echo(Struct, tag="echo", array_like=True, frozen=True):
 
 class ClientHere(Struct, tag="here", array_like=True, frozen=True):
     """A session is in the direction this comes from; fills the client routing table. A `durable`
-    session is not ended by a client that connects elsewhere with the same id."""
+    session is not ended by a client that connects elsewhere with the same id. `plain`: it is not in
+    total order; brokers of earlier releases do not say it."""
 
     client: str
     epoch: str
     durable: bool = False
+    plain: bool = False
 
 
 class ClientGone(Struct, tag="gone", array_like=True, frozen=True):

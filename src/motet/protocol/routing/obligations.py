@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from motet.model import Filter, Hop, OpId
-from motet.protocol.changes import Changes, Completed, Sent
+from motet.protocol.changes import ArrivalEchoed, Changes, Completed, Sent
 from motet.protocol.routing.messages import (
     Advertise,
     Complete,
@@ -151,7 +151,9 @@ class Obligations:
             self._whole(wait.requester)
         elif wait.what == RECHECK:
             self._rechecked(wait)
-        elif wait.what not in (*PROBES, ARRIVAL):
+        elif wait.what == ARRIVAL:
+            self._out.changes.append(ArrivalEchoed(wait.op))
+        elif wait.what not in PROBES:
             self.echo(wait.op, wait.requester)
 
     def echo(self, op: OpId | None, requester: Hop) -> None:

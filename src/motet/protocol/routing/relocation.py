@@ -38,6 +38,7 @@ class Relocated(Struct, frozen=True):
     client: str
     epoch: str
     durable: bool
+    plain: bool
     former: str
     home: str
     subscriptions: tuple[MovingRow, ...]
@@ -105,7 +106,8 @@ class Relocation:
         state, routing = self._state, self._routing
         came, goes = self._bit(before), self._bit(after)
         clients = state.clients
-        clients.hear(ClientHere(moving.client, moving.epoch, moving.durable), after)
+        here = ClientHere(moving.client, moving.epoch, moving.durable, moving.plain)
+        clients.hear(here, after)
         clients.set_home(moving.client, moving.epoch, moving.home)
         for row in moving.subscriptions:
             entry = state.subscriptions.get(row.id)
@@ -214,13 +216,16 @@ class Relocation:
                 starts.know_own(entry)
 
     def probe(self, moving: Relocated) -> OpId | None:
-        """Ask the neighbours from which somebody wants the client's events. When they have echoed,
-        all clients in total order that want them have asked for their starts."""
-        state = self._state
-        towards = 0
+        """Ask the neighbours from which a client in total order may want the client's events. When
+        they have echoed, all such clients have asked for their starts."""
+        state, towards = self._state, 0
         for row in moving.advertisements:
             towards |= state.subscriptions.overlapping_hops(row.filter)
-        towards &= state.bits.all_neighbours
+        clients = state.clients
+        merging = state.bits.all_neighbours & ~state.complete
+        for key in clients.merging:
+            merging |= self._bit(clients[key])
+        towards &= merging
         return self._routing.obligations.probe_arrival(towards) if towards else None
 
     # ── the end ──────────────────────────────────────────────────────────────────────────

@@ -361,15 +361,24 @@ class ClientTable(MutableMapping[tuple[str, str], Hop]):
         self._epochs: dict[str, tuple[str, ...]] = {}
         self.durable: dict[tuple[str, str], None] = {}
         """The durable sessions."""
+        self.merging: dict[tuple[str, str], None] = {}
+        """The sessions that may be in total order."""
 
     def hear(self, message: ClientHere, hop: Hop) -> None:
         key = (message.client, message.epoch)
         self[key] = hop
         if message.durable:
             self.durable[key] = None
+        if message.plain:
+            self.merging.pop(key, None)
 
     def as_told(self, client: str, epoch: str) -> ClientHere:
-        return ClientHere(client, epoch, (client, epoch) in self.durable)
+        key = (client, epoch)
+        return ClientHere(client, epoch, key in self.durable, key not in self.merging)
+
+    def plain(self) -> Iterator[tuple[str, str]]:
+        """The sessions that are not in total order."""
+        return (key for key in self._hops if key not in self.merging)
 
     def newest(self, client: str) -> str | None:
         epochs = self._epochs.get(client)
@@ -400,11 +409,13 @@ class ClientTable(MutableMapping[tuple[str, str], Hop]):
             client, epoch = key
             self._epochs[client] = (*self._epochs.get(client, ()), epoch)
             self._homes[key] = announced_home(epoch)
+            self.merging[key] = None
         self._hops[key] = hop
 
     def __delitem__(self, key: tuple[str, str]) -> None:
         del self._hops[key], self._homes[key]
         self.durable.pop(key, None)
+        self.merging.pop(key, None)
         client, epoch = key
         left = tuple(other for other in self._epochs[client] if other != epoch)
         if left:

@@ -228,7 +228,7 @@ class DurableSessions(DurableRoom):
         session.keep_s = fact.keep_s
         if session.total_order:
             self._routing.joins.enter(session.client)
-        here = ClientHere(session.client, session.epoch, session.durable)
+        here = ClientHere(session.client, session.epoch, session.durable, fact.plain)
         self._bus.route(here, Hop.client(session.client))
 
     def newer_than(self, client: str, resume: str | None, instance: str) -> str | None:

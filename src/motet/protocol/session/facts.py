@@ -17,6 +17,8 @@ class SessionOpened(Struct, tag="open", array_like=True, frozen=True):
     total_order: bool = False
     published: int = 0
     """The last publication that the client has sent in the session it resumes."""
+    plain: bool = False
+    """It is not in total order, and others are told so. Earlier releases told nobody."""
 
 
 class SessionDropped(Struct, tag="drop", array_like=True, frozen=True):

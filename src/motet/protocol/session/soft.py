@@ -263,7 +263,9 @@ class SoftSessions(SoftRoom):
                 return
         before = self._shared.clients.get(hello.client)
         wanted = (hello.client, resume, hello.instance, hello.keep_s, hello.total_order)
-        self._shared.journal(SessionOpened(*wanted, hello.published), out, now)
+        self._shared.journal(
+            SessionOpened(*wanted, hello.published, not hello.total_order), out, now
+        )
         session = sessions.get(hello.client)
         assert session is not None
         if before is not None and before.connection:

@@ -8,7 +8,7 @@ kept here. All of it takes effect, or is withdrawn, when the decision arrives.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -64,6 +64,8 @@ from motet.protocol.transactions.state import (
     ParticipantState,
 )
 
+ARRIVING = 0
+"""Stands among the pending operations of a part for the arrival of its client, which has moved."""
 MOST_BYTES = 4 << 20
 """Limit for one client in one transaction: filters, invitations and events. Also for all of its
 clients together, without events: a decision must fit into a frame."""
@@ -143,6 +145,8 @@ class Participant:
     _coordinated: Container[str]
     """Transactions that local clients began and that are not reported yet."""
     state: ParticipantState = field(default_factory=ParticipantState, init=False)
+    arriving: Callable[[str, str], bool] = field(default=lambda *_: False, init=False)
+    """Whether a session has moved here, and not all subscribers are known to know."""
 
     # ── transactions and parts ───────────────────────────────────────────────────────────
 

@@ -6,7 +6,9 @@ is decided, and the part of an absent client is carried out, too.
 
 Subscriptions need not be effective first: a pubend cuts only when all that begin there have
 arrived, and the decision is echoed only after the cut. But subscriptions that an advertisement
-attracts must arrive before the decision, so they are waited for.
+attracts must arrive before the decision, so they are waited for. For a client that has just moved
+here and is to publish, all subscribers must know of its arrival first: else one of them would not
+wait for its events, and would get those of the other clients of the plan without them.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from motet.protocol.transactions.messages import (
     op_of,
 )
 from motet.protocol.transactions.participant import (
+    ARRIVING,
     MOST_BYTES,
     Participant,
     Problem,
@@ -259,6 +262,8 @@ class Plans:
         for step in letter.steps:
             if step.kind == "publish":
                 part.staged.append((step.order, Raw(step.body)))
+                if self._participant.arriving(session.client, session.epoch):
+                    part.pending[ARRIVING] = None
             elif step.kind == "unadvertise":
                 part.unadvertised[next(left)] = step.order
             elif step.kind == "unsubscribe":

@@ -9,6 +9,7 @@ Lives here
     history       a history as frames; the filters that match each event; violations as rows
     deliveries    exactly-once delivery; order per log and publisher; total order
     transactions  atomicity, visibility, Definition 3.4's order, hand-overs, serializability
+    moves         answers to moves, and where sessions have been
     steps         the whole audit, step by step
     generator     large clean histories, for benchmarks
 

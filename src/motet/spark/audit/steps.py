@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from motet.audit.verdicts import Audit, Finding
-from motet.spark.audit import deliveries, transactions
+from motet.spark.audit import deliveries, moves, transactions
 from motet.spark.audit.deliveries import DeliveryAudit
 from motet.spark.audit.history import SMALL_BYTES, RecordedHistory, catalogue, check_folder, collect
 
@@ -45,6 +45,7 @@ def audit(
             events = history.keep(catalogue(history))
             _judge_arrivals(history, events, said, tell)
             _judge_transactions(history, events, said, tell)
+            _judge_moves(history, said, tell)
     finally:
         history.close()
     said.seconds = monotonic() - began
@@ -117,3 +118,12 @@ def _judge_transactions(
             "handover": dealings.frames["switches"].count(),
             "serializability": relations,
         }
+
+
+def _judge_moves(history: RecordedHistory, said: Audit, tell: Tell) -> None:
+    asked, stays = history["moves"].count(), history["stays"].count()
+    if not asked and not stays:
+        return
+    tell(f"{asked:,} moves")
+    said.extend(collect(moves.judge(history)))
+    said.checked["moves"] = asked + stays

@@ -16,6 +16,7 @@ from motet.testing.bugs import (
     links,
     routing,
     sessions,
+    strays,
     transactions,
 )
 from motet.testing.bugs.catalogue import MUTATIONS, planted
@@ -29,5 +30,6 @@ __all__ = [
     "planted",
     "routing",
     "sessions",
+    "strays",
     "transactions",
 ]

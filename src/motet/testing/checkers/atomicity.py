@@ -23,7 +23,8 @@ def check(history: History) -> CheckResult:
         _check_words(history, deal, verdict)
         _check_events(history, deal, verdict)
         if deal.outcome == ABORTED:
-            verdict.expect(deal.id not in cut, "{} was aborted, but has a cut", deal)
+            undone = deal.id not in cut or root_forgot(history, deal)
+            verdict.expect(undone, "{} was aborted, but has a cut", deal)
         _check_audience(history, deal, verdict)
     _check_keys(history, verdict)
     return verdict

@@ -9,8 +9,10 @@ advertisement had not been withdrawn before it.
 Excused: between sending and the latest possible arrival, the end of the subscription had begun, its
 client was away or not reading, a broker on the path was down, or a link on it had trouble; or a
 broker on the path has lost its state, or a link on it was given up, since the older of the two
-operations was requested. That a client moves, or both do, excuses nothing. But what it publishes
-may wait until it is where it goes, or stays: then the event counts as sent when it is answered.
+operations was requested. That a client moves, or both do, excuses nothing. But brokers keep events
+for a client that is on its way only while nothing breaks: what was broken since the client was sent
+on counts, too. And what it publishes may wait until it is where it goes, or stays: then the event
+counts as sent when it is answered.
 
 Once everything is quiet, all that is in force counts as effective, and nothing is excused.
 """
@@ -112,7 +114,9 @@ class _CompletenessCheck:
         ]
         path = history.tree.span(homes)
         latest = taken_at + (len(path) + 1) * history.hop_s
-        latest = history.travels[operation.session.instance].end_of(sent_at, latest)
+        travels = history.travels[operation.session.instance]
+        latest = travels.end_of(sent_at, latest)
+        earliest = travels.begin_of(sent_at, latest)
         if operation.ended_at <= latest:
             return False
         disturbed = history.disturbed
@@ -121,10 +125,10 @@ class _CompletenessCheck:
         older = min(operation.requested_at, carrier.requested_at)
         if history.forgot(path, older, latest):
             return False
-        if any(disturbed[broker].meets(sent_at, latest) for broker in path):
+        if any(disturbed[broker].meets(earliest, latest) for broker in path):
             return False
         return not any(
-            disturbed[edge].meets(sent_at, latest) for edge in history.tree.edges_within(homes)
+            disturbed[edge].meets(earliest, latest) for edge in history.tree.edges_within(homes)
         )
 
     def _match(self, wanted: Filter, event: EventRecord) -> bool:

@@ -4,21 +4,26 @@ a move: no pin, doubt, transit or residue.
 
 Reasons for a refusal: an unknown broker, a short timeout, transactions, an operator's order for the
 same client, an unadvertisement of the client that waits for slow subscribers, or trouble at the
-client or between the two brokers. An epoch may change if the client
-had trouble, or did not wait for its session. Clients that were killed, or have left, may be without
-an answer.
+client or between the two brokers. Also trouble anywhere, if the client had a request open, or had
+moved before: a request waits for all brokers, and so does the first publication after a move. An
+epoch may change if the client had trouble, or did not wait for its session. A client may give up,
+for the same reasons, if its own broker does not tell it in time. Clients that were killed, or have
+left, may be without an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from motet.audit.records import DONE
+from motet.audit.records import DONE, MoveRecord
 from motet.testing.checkers.result import CheckResult
-from motet.testing.history import History, MoveRecord
+from motet.testing.history import History
+from motet.testing.topology import Edge
 
 OVER = ("ClosedError", "Fenced", "UnavailableError")
 """The client has ended, or has lost its session."""
+GIVEN_UP = "NoAnswer"
+"""Its broker did not tell a client in time how it decided: it may move or stay."""
 LONGEST_S = 10.0
 """The longest time that an operator gives a move."""
 SHORT_S = 2.0
@@ -32,6 +37,8 @@ def check(history: History) -> CheckResult:
             verdict.violated(f"{move} was never answered")
         elif move.answer == DONE:
             _check_done(history, move, verdict)
+        elif move.answer == GIVEN_UP:
+            verdict.expect(_has_reason(history, move), "{} was given up, without a reason", move)
         elif move.answer and move.answer not in OVER:
             _check_refused(history, move, verdict)
     for order in history.orders:
@@ -109,6 +116,10 @@ def _has_reason(history: History, move: MoveRecord) -> bool:
         return True
     if _unadvertises(history, move):
         return True
+    if (held_since := _held_since(history, move)) is not None:
+        places: list[str | Edge] = [*history.tree.brokers, *history.tree.edges]
+        if any(history.disturbed[place].meets(held_since, until) for place in places):
+            return True
     path = history.tree.path(former, move.to)
     edges = history.tree.edges_between(former, move.to)
     return (
@@ -117,3 +128,20 @@ def _has_reason(history: History, move: MoveRecord) -> bool:
         or any(history.jumps[broker].meets(since, until) for broker in path)
         or history.forgot(path, 0.0)
     )
+
+
+def _held_since(history: History, move: MoveRecord) -> float | None:
+    """Since when the client may have waited for any broker: it had moved before, or had a request
+    open when it was refused."""
+    former, epoch = move.before
+    stays = history.stays.get((move.client, epoch or ""), [])
+    here = [s.since for s in stays[1:] if s.broker == former and s.since <= move.answered_at]
+    since = here[-1:]
+    for session in history.sessions:
+        if session.instance == move.instance and session.epoch == epoch:
+            since += [
+                operation.requested_at
+                for operation in session.operations.values()
+                if operation.requested_at <= move.answered_at <= operation.answered_at
+            ]
+    return min(since, default=None)
