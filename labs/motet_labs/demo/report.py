@@ -152,7 +152,8 @@ published by three clients, at B1, B2 and B3, within {told.wish.seconds:g} secon
 were divided into {lots} lots. At first the client “desk” handled all lots. A dispatcher handed
 them to agents one by one, in dynamic transactions; plans handed all of them back to the desk at
 once: {moves} transactions, while publishing continued. Each event had to reach exactly one
-handler. Two watchers also received all events, and had to see them in the same order.{_moved(told)}</p>
+handler. Two watchers also received all events, and had to see them in the same order.</p>
+{_moved(told)}
 <p>Meanwhile Spark read the published events with a filter that brokers apply, and archived them.
 It also kept running counts and published each result to subscribers as one transaction, at B5.
 Then B3 was killed: the broker that connects all others and decides transactions.</p>"""
@@ -162,10 +163,10 @@ def _moved(told: StoryOutcome) -> str:
     move = told.move
     if move is None:
         return ""
-    return f"""
-Agent “{move.agent}” moved from {move.source} to {move.target} meanwhile, in
-{move.took_s * 1e3:,.0f} milliseconds and with the lots that it had: nothing that it was owed may be
-missing, doubled or out of order, and no other client may notice."""
+    took = f"{move.took_s * 1e3:,.0f} milliseconds"
+    return f"""<p>Agent “{move.agent}” moved from {move.source} to {move.target} while its lots
+could change hands. It took {took}. Nothing that it was owed may be missing, doubled or out of
+order, and no other client may notice.</p>"""
 
 
 def _timeline(told: StoryOutcome) -> str:
