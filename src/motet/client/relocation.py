@@ -31,6 +31,7 @@ class MoveCalls:
         async with self._turn:
             driver.check_open()
             driver.flush()
+            driver.progress.hurry()  # what is not acknowledged is read again at the target
             handle = driver.machine.move(to, timeout_s)
             self._limit_s, self._patience_s = timeout_s + ANSWER_GRACE_S, patience_s
             self._limit = asyncio.timeout(self._limit_s)

@@ -56,7 +56,14 @@ from motet.protocol.mobility.messages import (
 from motet.protocol.mobility.state import Forwarding, Travel
 from motet.protocol.room import LISTED, Objection, Peer, SoftRoom
 from motet.protocol.routing.starts import broker_of_pubend
-from motet.protocol.session.messages import ClientHello, Goodbye, Processed, Publish, Ready
+from motet.protocol.session.messages import (
+    ClientHello,
+    Goodbye,
+    Processed,
+    ProgressQuery,
+    Publish,
+    Ready,
+)
 from motet.protocol.session.soft import SoftSessions
 from motet.protocol.session.state import Session
 from motet.protocol.shared import ClientSoft, SharedState
@@ -227,6 +234,11 @@ class SoftMobility(SoftRoom):
         if departure is None:
             out.deliver.append((connection, MoveOrdered(order.client, *problem)))
             return
+        soft = self._shared.clients[order.client]
+        if soft.connection and not (departure.orders or departure.number):
+            # What it has not acknowledged is read again at the target. If it moves by itself, it
+            # says how far it is without being asked.
+            out.deliver.append((soft.connection, ProgressQuery()))
         departure.orders.append(connection)
         self._advance(departure, out, now)
 
