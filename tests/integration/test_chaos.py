@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from motet.broker.folder.journal import VOLATILE
+from motet.chaos.absentees import Absentee, Absentees
 from motet.chaos.chronicle import Chronicle
 from motet.chaos.hands import Hand, HandOver, Hands, LiveStream
 from motet.chaos.judgement import ChaosReport, judge
@@ -23,6 +24,7 @@ from motet.cli import main
 from motet.cli.chaos import PROFILES
 from motet.cli.console import FINE
 from motet.errors import UnavailableError
+from motet.testing.checkers.result import CheckResult
 from tests.waiting import PATIENCE_S, wait_until
 
 SHORT = ChaosPlan(
@@ -90,6 +92,72 @@ async def test_streams_change_hands_and_every_event_reaches_one_side(tmp_path: P
     assert report.transactions["committed"] > 0
     assert all(report.checked[each] > 0 for each in ("hand-over", "together", "outcomes"))
     assert report.checked["routing"] > 0
+
+
+MOBILITY = replace(
+    SHORT,
+    profile="mobility",
+    brokers=3,
+    seconds=6.0,
+    strike_s=1.2,
+    action_s=0.05,
+    settle_s=60.0,
+    history=True,
+)
+
+
+async def test_clients_move_and_nothing_is_lost_whatever_is_killed_on_their_way(
+    tmp_path: Path,
+) -> None:
+    made = ChaosRun(MOBILITY, tmp_path)
+    report = await made.report()
+    assert report.kept, report.violations
+    told = report.to_json()["moves"]
+    assert told["asked"] > told["done"] > 0
+    assert told["ordered_done"] > 0
+    assert told["in_transit_longest_s"] > 0.0
+    assert sum(count for name, count in told.items() if name.startswith("struck")) > 0
+    guarantees = {"copies", "moves", "exactly-once", "hand-over", "outcomes", "routing"}
+    assert all(report.checked[guarantee] > 0 for guarantee in guarantees)
+    assert len({stay.broker for stays in made.chronicle.history.stays.values() for stay in stays})
+
+
+async def test_a_session_at_two_brokers_or_none_is_found(tmp_path: Path) -> None:
+    """The judgement itself, on the folders of a run in which nothing is wrong."""
+    made = ChaosRun(replace(MOBILITY, seconds=2.0, strike_s=10.0), tmp_path)
+    report = await made.report()
+    assert report.kept, report.violations
+    folders = {name: tmp_path / name for name in MOBILITY.tree.brokers}
+    history = made.chronicle.history
+    (client, epoch), broker = next(iter(history.places.items()))
+    history.places[client, epoch] = "B2" if broker == "B1" else "B1"
+    again = judge(MOBILITY, made.chronicle, folders)
+    assert set(again.violated) == {"copies"}
+    assert f"{epoch} of {client} is at {broker}" in again.violations[0].detail
+    history.places[client, epoch] = broker
+    history.living[0].epoch += "9"
+    assert {"copies", "durability"} <= set(judge(MOBILITY, made.chronicle, folders).violated)
+
+
+def test_the_judgement_of_durable_clients_finds_gaps_and_repetitions() -> None:
+    absentees = Absentees(
+        MOBILITY, Chronicle(MOBILITY.tree, covering=False, hop_s=1.0, lease_s=1.0), {}
+    )
+    absentees.made = 4
+    cases = {
+        (True, (0, 1), (2, 3)): [],
+        (True, (0, 1), (1, 2, 3)): ["d has read 1 after 1"],
+        (False, (0, 1), (1, 2, 3)): [],
+        (False, (0, 1), (3,)): ["d has read 3 after 1"],
+        (False, (0, 2), (3,)): ["d has read [0, 2], with gaps"],
+        (True, (0,), (1, 2)): ["d has read up to 2 of 3"],
+    }
+    for (own, *parts), found in cases.items():
+        absentee = Absentee("d", own, ["B1"], read=[n for part in parts for n in part])
+        absentee.starts = [0, len(parts[0])]
+        absentees.verdict = CheckResult("moves")
+        absentees._judge(absentee)
+        assert absentees.verdict.violations == found
 
 
 def test_the_judgement_finds_lost_duplicated_and_split_events() -> None:

@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 import motet
 from motet.audit.recorder import VARIABLE
 from motet.audit.verdicts import GUARANTEES, Audit
+from motet.chaos.plan import ChaosPlan
+from motet.chaos.run import HISTORY, ChaosRun
 from motet.spark.audit import audit, transactions
 from motet.spark.audit.generator import Scale, generate
 from motet.testing.history import write_history
@@ -216,6 +218,25 @@ def test_audit_excuses_event_owed_to_two_subscriptions_before_late_cut(judged: J
 @pytest.mark.parametrize("case", LATE_CUTS)
 def test_audit_excuses_second_delivery_only_if_log_owed_both(judged: Judged, case: str) -> None:
     assert judged.audit.kinds(f"late cut, {case}") == LATE_CUTS[case][0]
+
+
+def test_a_chaos_run_with_moves_is_clean(spark: SparkSession, tmp_path: Path) -> None:
+    """Real brokers and clients, some of which are killed, record it."""
+    plan = ChaosPlan(
+        brokers=2,
+        seconds=2.0,
+        seed=3,
+        profile="mobility",
+        strike_s=0.8,
+        action_s=0.05,
+        history=True,
+    )
+    report = asyncio.run(ChaosRun(plan, tmp_path).report())
+    assert report.kept, report.violations
+    found = audit(spark, tmp_path / HISTORY)
+    assert found.findings == []
+    assert found.checked["moves"] > report.moves["done"] > 0
+    assert found.checked["exactly-once"] > 0
 
 
 @pytest.mark.soak

@@ -11,6 +11,9 @@ What lives here
     witness       records each client, as the simulator records its own
     traffic       the clients: real ones with random actions, on connections that chaos can break
     hands         the traffic of transactions: live streams handed over between subscribers
+    movers        clients that move, and where faults that are aimed at them hit
+    absentees     durable clients that an operator moves while they are away
+    stays         where sessions were, as the brokers have recorded it
     storm         carries out the planned faults, and repairs each after its time
     lookout       polls broker health and closes fault intervals once a place has recovered
     chronicle     the history that the simulator's checkers read, and the story of the run

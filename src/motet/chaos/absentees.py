@@ -102,7 +102,9 @@ class Absentees(ChaosTraffic):
             await self._come(absentee)
         while self._publisher is None:
             machine = ClientMachine(PUBLISHER, instance=token_hex(8))
-            driver = FrailDriver([self._addresses[self._first_home]], machine)
+            recorder = self._chronicle.recorder_of(machine)
+            address = self._addresses[self._first_home]
+            driver = FrailDriver([address], machine, recorder=recorder)
             try:
                 await driver.begin(CONNECT_S)
             except UnavailableError:
@@ -120,7 +122,8 @@ class Absentees(ChaosTraffic):
             machine = ClientMachine(
                 absentee.name, instance=token_hex(8), keep_s=KEEP_S, cursors=cursors
             )
-            driver = FrailDriver([self._addresses[at]], machine)
+            recorder = self._chronicle.recorder_of(machine)
+            driver = FrailDriver([self._addresses[at]], machine, recorder=recorder)
             try:
                 await driver.begin(CONNECT_S)
                 break

@@ -9,8 +9,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from secrets import token_hex
 
+from motet.audit.recorder import Recording
 from motet.audit.records import EventRecord
+from motet.client.history import HistoryRecorder
+from motet.client.session.machine import ClientMachine
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import History
 from motet.testing.topology import Edge, Tree
@@ -30,6 +35,8 @@ class Chronicle:
     def __init__(self, tree: Tree, *, covering: bool, hop_s: float, lease_s: float) -> None:
         self.history = History(tree, covering, hop_s)
         self.lease_s = lease_s
+        self.folder: Path | None = None
+        """Where brokers and clients write histories for the audit."""
         self.recording = True
         """False once the history is complete: what happens during clean-up does not count."""
         self.bodies: dict[bytes, EventRecord] = {}
@@ -75,6 +82,13 @@ class Chronicle:
     def travelled(self, transit_s: float) -> None:
         """A client has arrived at another broker."""
         self.longest_transit_s = max(self.longest_transit_s, transit_s)
+
+    def recorder_of(self, machine: ClientMachine) -> HistoryRecorder | None:
+        """Writes a history of one process of a client, if one is wanted."""
+        if self.folder is None:
+            return None
+        process = f"{machine.client}-{token_hex(8)}"
+        return HistoryRecorder(machine, process, Recording(self.folder, f"client-{process}"))
 
     # ── places ───────────────────────────────────────────────────────────────────────────
 

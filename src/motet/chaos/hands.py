@@ -70,10 +70,11 @@ class Hand:
         """Where it is."""
         return (self.client.broker if self.client is not None else "") or self.home
 
-    async def begin(self) -> None:
+    async def begin(self, chronicle: Chronicle) -> None:
         while self.client is None:
             machine = ClientMachine(self.name, instance=token_hex(8))
-            driver = FrailDriver([self.address], machine)
+            recorder = chronicle.recorder_of(machine)
+            driver = FrailDriver([self.address], machine, recorder=recorder)
             try:
                 await driver.begin(CONNECT_S)
             except UnavailableError:
@@ -165,7 +166,7 @@ class Hands(ChaosTraffic):
         for at, name in enumerate(names):
             home = brokers[at % len(brokers)]
             hand = self._hands[name] = Hand(name, home, self._addresses[home])
-            await hand.begin()
+            await hand.begin(self._chronicle)
         for number in range(STREAMS):
             publisher = self._hands[f"p{number}"].own
             await publisher.advertise(f"kind = 'live' and of = 's{number}'")

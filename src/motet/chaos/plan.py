@@ -177,6 +177,8 @@ class ChaosPlan(Struct, frozen=True):
     """The mean time between two faults."""
     action_s: float = 0.015
     """The mean time between two actions of all clients together."""
+    history: bool = False
+    """Whether brokers and clients record a history, for the audit."""
     move_s: float = 0.25
     """With moves: the mean time between two of them."""
     timeouts_s: tuple[float, ...] = (3.0, 8.0, 25.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.broker.overlay.topology import Topology
+from motet.chaos import stays
 from motet.chaos.chronicle import Chronicle, Tell
 from motet.chaos.hands import Hands
 from motet.chaos.judgement import ChaosReport, judge
@@ -29,6 +30,8 @@ START_LIMIT_S = 120.0
 ARRIVAL_BOUND_S = 15.0
 SURE_ARRIVAL_BOUND_S = 45.0
 """A broker that did not answer nacks for long is asked again after ten seconds, at each hop."""
+HISTORY = "history"
+"""The folder for the audit, in that of the run."""
 TRAFFIC: dict[str, type[ChaosTraffic]] = {"transactions": Hands, "mobility": Movers}
 """By profile; all others have the ordinary one."""
 POLL_S = 0.1
@@ -45,6 +48,7 @@ class ChaosRun:
             plan.tree, covering=plan.covering, hop_s=plan.hop_s, lease_s=plan.lease_s
         )
         self.chronicle.tell = tell
+        self.chronicle.folder = directory / HISTORY if plan.history else None
         self.stage = "starting"
         self._stormy_since: float | None = None
         topology = self._topology()
@@ -53,13 +57,19 @@ class ChaosRun:
             directory,
             proxied=links(topology),
             lost=lambda link: self.chronicle.notice(edge_of(*link)),
-            options=("--snapshot-bytes", str(plan.snapshot_bytes)),
+            options=self._options(),
         )
         self._brokers = self._fleet.processes
         self._proxies = {edge_of(*link): proxy for link, proxy in self._fleet.proxies.items()}
         kind = TRAFFIC.get(plan.profile, ChaosTraffic)
         self.traffic = kind(plan, self.chronicle, self._fleet.addresses)
         self._lookout = Lookout(self.chronicle, self._brokers, self._proxies, self.traffic)
+
+    def _options(self) -> tuple[str, ...]:
+        """Of all brokers."""
+        found = ("--snapshot-bytes", str(self.plan.snapshot_bytes))
+        folder = self.chronicle.folder
+        return found if folder is None else (*found, "--history", str(folder.absolute()))
 
     def _topology(self) -> Topology:
         plan, topology = self.plan, self.plan.topology
@@ -91,6 +101,10 @@ class ChaosRun:
             await self._stop()
         self.stage = "judging"
         folders = {name: broker.data for name, broker in self._brokers.items()}
+        if self.plan.moves and self.chronicle.folder is not None:
+            verdict, transit_s = stays.watch(self.chronicle.folder)
+            self.chronicle.verdicts.append(verdict)
+            self.chronicle.travelled(transit_s)
         report = judge(self.plan, self.chronicle, folders)
         story = "\n".join(self.chronicle.story)
         (self.directory / "story.txt").write_text(story + "\n", encoding="utf-8")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import inf
+from typing import Any
 
 from motet.audit.records import (
     ADDITIONS,
@@ -18,6 +20,7 @@ from motet.client.history import Recorder
 from motet.client.session.machine import ClientMachine
 from motet.client.session.state import (
     Arrived,
+    ClientOutput,
     Dismissed,
     Missed,
     Notice,
@@ -35,6 +38,8 @@ from motet.testing.history import Fencing, OpeningRecord
 class Witness(Recorder):
     def __init__(self, chronicle: Chronicle, instance: int, machine: ClientMachine) -> None:
         super().__init__(machine, instance)
+        self._second = chronicle.recorder_of(machine)
+        """Writes a history for the audit."""
         self.away_since = chronicle.now()
         self._chronicle = chronicle
         self._history = chronicle.history
@@ -52,6 +57,28 @@ class Witness(Recorder):
 
     def now(self) -> float:
         return self._chronicle.now()
+
+    # ── the second recorder ──────────────────────────────────────────────────────────────
+
+    def heard(self, frame: Frame) -> None:
+        if self._second is not None:
+            self._second.heard(frame)
+        super().heard(frame)
+
+    def watch(self, output: ClientOutput) -> None:
+        if self._second is not None:
+            self._second.watch(output)
+        super().watch(output)
+
+    def published(self, ordinals: Iterable[int], bodies: Sequence[Any], sure: bool) -> None:
+        ordinals = list(ordinals)
+        if self._second is not None:
+            self._second.published(ordinals, bodies, sure)
+        super().published(ordinals, bodies, sure)
+
+    def close(self) -> None:
+        if self._second is not None:
+            self._second.close()
 
     def odd(self, guarantee: str, detail: str) -> None:
         self._history.odd(guarantee, detail)

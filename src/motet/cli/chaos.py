@@ -70,6 +70,13 @@ def chaos(
             show_default="a temporary one, kept only if a guarantee is violated",
         ),
     ] = None,
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history",
+            help="Record a history in the folder of the run, for `motet pipeline audit`.",
+        ),
+    ] = False,
     durability: Annotated[str, typer.Option(hidden=True)] = "fsync",
     json: Json = False,
 ) -> int:
@@ -92,5 +99,7 @@ def chaos(
     _check(brokers, seconds, shape, profile, covering)
     from motet.cli import chaos_run
 
-    plan = chaos_run.plan(brokers, seconds, seed, shape, profile, covering, durability)
+    if history and directory is None:
+        raise Misuse("--history needs a folder that is kept", "name one with --dir DIR")
+    plan = chaos_run.plan(brokers, seconds, seed, shape, profile, covering, durability, history)
     return chaos_run.run(plan, directory, json)

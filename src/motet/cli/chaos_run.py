@@ -42,6 +42,7 @@ def plan(
     profile: Any,
     covering: bool,
     durability: str,
+    history: bool = False,
 ) -> ChaosPlan:
     if durability not in DURABILITIES:
         raise Misuse(
@@ -57,6 +58,7 @@ def plan(
         action_s=SLOWER_S.get(profile, ChaosPlan().action_s),
         covering=covering,
         durability=durability,
+        history=history or profile == "mobility",  # the brokers tell where sessions have been
     )
 
 

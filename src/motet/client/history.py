@@ -577,7 +577,7 @@ class HistoryRecorder(Recorder):
     def watch(self, output: ClientOutput) -> None:
         super().watch(output)
         if self._asked is not None and self.machine.moving.asked is None:
-            self._answer(self._asked[1], "NoAnswer", "nobody waits any longer")
+            self._answer(self._asked[1], "NoAnswer", "nobody waits any longer", answers=0)
 
     def _sent(self, frame: Frame) -> None:
         if isinstance(frame, MoveRequest) and frame.number not in self._moves:
@@ -590,11 +590,11 @@ class HistoryRecorder(Recorder):
                 self._asked = asked.handle, move
         super()._sent(frame)
 
-    def _answer(self, move: MoveRecord, answer: str, text: str = "") -> None:
+    def _answer(self, move: MoveRecord, answer: str, text: str = "", *, answers: int = 1) -> None:
         self._asked = None
         move.answer, move.text, move.answered_at = answer, text, self.now()
         move.after = (self.machine.broker, self.machine.epoch)
-        move.answers += 1
+        move.answers += answers
         self._note(move)
 
     def _note(self, move: MoveRecord) -> None:

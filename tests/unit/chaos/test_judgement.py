@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from motet.audit.records import DeliveryRecord, EventRecord, OperationRecord, SessionRecord
+from motet.audit.records import (
+    DONE,
+    DeliveryRecord,
+    EventRecord,
+    MoveRecord,
+    OperationRecord,
+    SessionRecord,
+    Stay,
+)
 from motet.broker.folder.journal import VOLATILE
 from motet.chaos.chronicle import Chronicle
 from motet.chaos.judgement import judge
 from motet.chaos.plan import ChaosPlan
 from motet.model import Filter
+from motet.testing.history import OrderRecord
 
 PLAN = ChaosPlan(brokers=1, durability=VOLATILE)
 
@@ -98,6 +109,70 @@ def test_sure_events_are_counted_apart() -> None:
     assert report.longest_silence_s == 4.5
     assert not report.kept
     assert judge(PLAN, chronicle, {}).delivery == {}
+
+
+def a_move(chronicle: Chronicle, **more: Any) -> MoveRecord:
+    """Ann asks for a move from B1 to B2, which is done a second later."""
+    history = chronicle.history
+    stays = history.stays["ann", "B1-1.1"]
+    stays += [Stay("B1", left_at=4.5, until=5.0), Stay("B2", 4.5)]
+    history.living[0].stays = stays
+    history.places["ann", "B1-1.1"] = "B2"
+    move = MoveRecord("ann", 0, 0, "B2", 10.0, 4.0, ("B1", "B1-1.1"), ("B2", "B1-1.1"), 5.0)
+    move.answer, move.value = DONE, "B2"
+    for name, value in more.items():
+        setattr(move, name, value)
+    history.moves.append(move)
+    return move
+
+
+MOVING = ChaosPlan(brokers=2, durability=VOLATILE, profile="mobility")
+
+
+def a_run_with_a_move(**more: Any) -> Chronicle:
+    chronicle = a_peaceful_run()
+    chronicle.history.tree = MOVING.tree
+    a_move(chronicle, **more)
+    return chronicle
+
+
+def test_moves_are_counted_by_their_end() -> None:
+    chronicle = a_run_with_a_move()
+    refused = {"answer": "MoveRefused", "text": "full", "after": ("B1", "B1-1.1"), "timeout_s": 0.5}
+    a_move(chronicle, **refused)
+    chronicle.history.orders.append(OrderRecord("ann", "B1", "B2", 3.0, [""], absent=True))
+    chronicle.struck["in transit"] = 2
+    chronicle.travelled(0.25)
+    report = judge(MOVING, chronicle, {})
+    assert report.kept, report.violations
+    assert report.to_json()["moves"] == {
+        "asked": 2,
+        "done": 1,
+        "refused": 1,
+        "given_up": 0,
+        "ordered": 1,
+        "ordered_done": 1,
+        "of_absent": 1,
+        "struck_in_transit": 2,
+        "in_transit_longest_s": 0.25,
+    }
+    assert report.checked["moves"] > 0
+    assert judge(PLAN, chronicle, {}).to_json()["moves"] == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"answer": ""},
+        {"after": ("B1", "B1-1.1")},
+        {"after": ("B2", "B2-7.1")},
+        {"answer": "MoveRefused", "text": "full"},
+        {"answer": "NoAnswer"},
+    ],
+)
+def test_a_move_that_did_not_end_as_it_was_answered_is_a_violation(wrong: dict[str, Any]) -> None:
+    report = judge(MOVING, a_run_with_a_move(**wrong), {})
+    assert "moves" in report.violated
 
 
 def test_an_oddity_found_by_the_recorder_is_a_violation() -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
-from motet.chaos.plan import DECK, DELIVERY_DECK, LASTS_S, ON_LINKS, ChaosPlan
+from motet.chaos.plan import (
+    DECK,
+    DELIVERY_DECK,
+    LASTS_S,
+    MOBILITY_DECK,
+    ON_LINKS,
+    PHASES,
+    STATIONS,
+    ChaosPlan,
+)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -36,6 +45,15 @@ def test_every_role_is_killed_where_streams_are_watched() -> None:
     assert strikes[0].kind == "kill_middle"
     hand = [strike.kind for strike in strikes[1 : len(DELIVERY_DECK) + 1]]
     assert sorted(hand) == sorted(DELIVERY_DECK)
+
+
+def test_every_station_of_a_move_is_hit_in_every_phase() -> None:
+    strikes = ChaosPlan(profile="mobility", seconds=2000.0).strikes()
+    assert strikes[0].kind == "kill_source"
+    hand = [strike.kind for strike in strikes[1 : len(MOBILITY_DECK) + 1]]
+    assert sorted(hand) == sorted(MOBILITY_DECK)
+    aimed = {(strike.kind, strike.phase) for strike in strikes if strike.kind in STATIONS}
+    assert aimed == set(product(STATIONS, PHASES))
 
 
 def test_publishers_and_subscribers_live_apart_where_streams_are_watched() -> None:

@@ -15,6 +15,7 @@ from motet.client.session.machine import ClientMachine
 from motet.model import Filter, encode_event
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.frames import Frame
+from motet.protocol.mobility.messages import Moved
 from motet.protocol.publication import Publication
 from motet.protocol.session.messages import (
     Deliver,
@@ -275,6 +276,46 @@ def test_sure_events_and_losses_are_written_down_once(scene: Scene) -> None:
     assert (delivery.at, delivery.handle, delivery.event) == (4.0, handle, event)
     assert (delivery.pubend, delivery.tick) == (event.pubend, event.tick) == ("B1.1", 7)
     assert scene.history.losses == [LossRecord(0, "B1.1", 8, 9)]
+
+
+def test_a_move_is_no_trouble_and_the_session_is_followed(scene: Scene) -> None:
+    trouble, travels = scene.history.disturbed[0], scene.history.travels[0]
+    scene.chronicle.at = 5.0
+    scene.received(Moved("B2", "motet://b2"))
+    scene.closed()
+    assert not trouble.open
+    assert travels.open
+    scene.chronicle.at = 6.0
+    scene.machine.opened()
+    scene.received(Welcome("B2", "B1-1.1", True, 0, LEASE_S))
+    (session,) = scene.history.sessions
+    assert [(s.broker, s.left_at, s.until) for s in session.stays] == [
+        ("B1", 5.0, 6.0),
+        ("B2", inf, inf),
+    ]
+    assert session.home == scene.history.places["ann", "B1-1.1"] == "B2"
+    assert scene.chronicle.longest_transit_s == 1.0
+    assert not travels.open
+    assert scene.oddities() == []
+
+
+def test_a_connection_that_breaks_on_the_way_is_trouble(scene: Scene) -> None:
+    scene.received(Moved("B2", "motet://b2"))
+    scene.closed()
+    scene.machine.opened()
+    scene.closed()
+    assert scene.history.disturbed[0].open
+
+
+def test_a_client_that_does_not_wait_may_lose_its_session(scene: Scene) -> None:
+    scene.received(Moved("B2", "motet://b2"))
+    scene.closed()
+    scene.witness.lose_patience()
+    scene.machine.opened()
+    scene.received(Welcome("B2", "B2-1.1", False, 0, LEASE_S))
+    assert scene.oddities() == []
+    assert scene.chronicle.lost_sessions == 0
+    assert scene.history.sessions[0].ended_at < inf
 
 
 async def test_an_invalid_answer_of_a_broker_is_reported(scene: Scene) -> None:

@@ -101,6 +101,15 @@ def test_a_move_that_changes_the_epoch_is_a_violation_unless_something_broke() -
     assert moves_of(past) == []
 
 
+def test_a_session_that_was_lost_on_its_way_may_have_another_epoch() -> None:
+    past = Past()
+    moved(past, alice(past), "C", 5.5, 5.8)
+    asked(past, after=("C", "C-9"))
+    assert "has become C-9" in moves_of(past)[0]
+    past.history.amnesia["B", "C"].touch(5.6, 5.7)
+    assert "has become" not in moves_of(past)[0]
+
+
 def test_a_client_that_did_not_wait_may_have_another_epoch() -> None:
     past = Past()
     past.history.stays["alice", "C-2"].append(Stay("C", 5.5))
@@ -123,6 +132,32 @@ def test_a_refused_move_may_end_elsewhere_if_an_operator_moved_the_client() -> N
     assert moves_of(past) == []
 
 
+def test_a_refused_move_may_end_where_an_earlier_one_went_that_was_given_up() -> None:
+    past = Past()
+    refused(past, after=("B", "A-1"))
+    earlier = asked(past, to="B", answer="NoAnswer", value="", after=("A", "A-1"))
+    earlier.at = 4.0
+    past.history.disturbed["A"].touch(4.5, 5.5)
+    assert moves_of(past) == []
+
+
+def test_a_move_that_is_given_up_where_nothing_is_broken_is_a_violation() -> None:
+    past = Past()
+    asked(past, answer="NoAnswer", value="", after=("A", "A-1"))
+    assert "was given up, without a reason" in moves_of(past)[0]
+
+
+def test_a_refusal_has_a_reason_if_the_client_waited_for_any_broker() -> None:
+    past = Past()
+    session = alice(past)
+    moved(past, session, "C", 1.0, 1.5)
+    refused(past, before=("C", "A-1"), to="A", after=("C", "A-1"))
+    past.history.disturbed["D"].touch(3.0, 4.0)
+    assert "without a reason" in moves_of(past)[0], "D is no place of this tree"
+    past.history.disturbed["B"].touch(1.2, 1.3)
+    assert moves_of(past) == []
+
+
 def test_a_refusal_where_nothing_is_broken_is_a_violation() -> None:
     past = Past()
     refused(past)
@@ -135,6 +170,15 @@ def test_a_refusal_has_a_reason_if_something_on_the_way_was_broken(place: Any) -
     refused(past)
     past.history.disturbed[place].touch(5.5, 5.6)
     assert moves_of(past) == []
+
+
+def test_a_refusal_has_a_reason_while_an_unadvertisement_waits_for_subscribers() -> None:
+    past = Past()
+    removal = past.ask(alice(past), "unadvertise", "x > 0", 4.0, answered_at=5.5)
+    refused(past)
+    assert moves_of(past) == []
+    removal.answered_at = 3.0
+    assert "without a reason" in moves_of(past)[0]
 
 
 def test_a_refusal_has_a_reason_if_its_target_is_unknown_or_its_time_short() -> None:
@@ -250,6 +294,18 @@ def test_a_best_effort_event_is_owed_to_a_client_that_moves() -> None:
     event = past.publish(seller, 5.05, x=1)
     assert "was never delivered" in completeness.check(past.history).violations[0]
     past.deliver(wanted, event, 6.1)
+    assert completeness.check(past.history).violations == []
+
+
+def test_a_client_that_leaves_as_soon_as_it_has_moved_is_owed_no_best_effort_event() -> None:
+    past = Past()
+    seller, buyer = past.session("seller", "B"), alice(past)
+    past.ask(seller, "advertise", "x > 0")
+    wanted = past.ask(buyer, "subscribe", "x > 0")
+    moved(past, buyer, "C", 5.0, 5.1)
+    past.history.travels[buyer.instance].touch(5.0, 6.0)
+    past.publish(seller, 5.05, x=1)
+    wanted.ended_at = 6.0 + HOP_S
     assert completeness.check(past.history).violations == []
 
 

@@ -656,6 +656,14 @@ class Clients:
         if not reader.positions:
             del self._readers[client]
 
+    def forget(self, client: str, out: Effects) -> None:
+        """A session of the client begins that has nothing to do with an earlier one here, which may
+        have ended while it was connected."""
+        self.detach(client, out)
+        reader = self._readers.get(client)
+        if reader is not None and not reader.positions:
+            del self._readers[client]
+
     def acked(self, client: str, pubend: str, tick: int, out: Effects) -> None:
         """The client has processed everything up to a tick, durably if it has to."""
         position = self._position(client, pubend)

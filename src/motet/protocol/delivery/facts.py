@@ -21,7 +21,8 @@ class LogDestroyed(Struct, tag="log", array_like=True, frozen=True):
 
 
 class FloorRaised(Struct, tag="floor", array_like=True, frozen=True):
-    """All clients of this broker have acknowledged a pubend up to this tick."""
+    """All clients of this broker have acknowledged a pubend up to this tick. 0: only cursors are
+    new."""
 
     pubend: str
     upto: int

@@ -277,9 +277,9 @@ class DeliveryMachine:
                 self._acks.arm(stream, out)
 
     def frontier(self, pubend: str) -> int:
-        """The highest tick heard of."""
+        """The highest tick heard of, also before a restart."""
         stream = self._streams.get(pubend)
-        return stream.frontier if stream is not None else 0
+        return max(stream.frontier, stream.floor) if stream is not None else 0
 
     # ── clients ──────────────────────────────────────────────────────────────────────────
 

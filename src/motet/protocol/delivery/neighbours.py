@@ -374,7 +374,8 @@ class Acknowledgements:
             stream.floor = own
         notes = stream.subend.notes(stream.floor) if stream.lasting else {}
         if raised or notes:
-            out.floors.append(Floor(stream.pubend, stream.floor, notes))
+            # The floor may be older than a client that has moved here, which is below it.
+            out.floors.append(Floor(stream.pubend, stream.floor if raised else 0, notes))
         if stream.hosted:
             return
         upto = self.settled(stream)

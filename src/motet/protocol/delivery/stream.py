@@ -432,9 +432,10 @@ class SwitchSeen(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """Every client of this broker has acknowledged the pubend up to here. Must be durable before
-    `send` is sent, and be passed to `restore` after a restart: without it, silence that the pubend
-    has trimmed since looks like loss to a client with an old cursor."""
+    """Every client of this broker has acknowledged the pubend up to here; 0: the floor has not
+    risen, and only cursors are new. Must be durable before `send` is sent, and be passed to
+    `restore` after a restart: without it, silence that the pubend has trimmed since looks like loss
+    to a client with an old cursor."""
 
     pubend: str
     upto: int

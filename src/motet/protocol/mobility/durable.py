@@ -70,7 +70,7 @@ class DurableMobility(DurableRoom):
         self._relocation = Relocation(routing)
         self.state = MobilityState()
         self.pins = Pins()
-        routing.along = self._former_path
+        routing.former_path = self._former_path
         transactions.participant.arriving = self._is_arriving
 
     def facts(self) -> Mapping[type, Handler]:
@@ -327,7 +327,7 @@ class DurableMobility(DurableRoom):
             commit.unsettled,
             refused=commit.refused,
             forgotten=commit.forgotten,
-            path=commit.path[::-1],
+            path=commit.path[-2::-1],
             brought=dict.fromkeys(row.id.sequence for row in commit.subscriptions),
         )
         self._requests.take_in(client, epoch, commit.session)
@@ -345,14 +345,20 @@ class DurableMobility(DurableRoom):
         self._bus.carry(self._routing.take())
 
     def _is_arriving(self, client: str, epoch: str) -> bool:
-        """Have brokers that want events of a local client not yet echoed its arrival?"""
+        """Whether some subscriber may not know yet that a local client publishes here. Most clients
+        take no part in plans, so this is asked about only for the first plan after a move."""
         travel = self.travel(client, epoch)
-        return travel is not None and travel.probe in self._routing.state.waits
+        if travel is None:
+            return False
+        if travel.announced is None:
+            travel.announced = self._relocation.announce(client)
+            self._bus.carry(self._routing.take())
+        return travel.announced in self._routing.state.waits
 
     def _echoed(self, echoed: ArrivalEchoed) -> None:
-        """Plans may go on that wait for a client to arrive."""
+        """Plans may go on that wait for a client to be announced."""
         for client, travel in self.state.travels.items():
-            if travel.probe == echoed.op:
+            if travel.announced == echoed.op:
                 op = OpId(client, travel.epoch, ARRIVING)
                 self._transactions.effective(op, failed=False)
 

@@ -56,11 +56,14 @@ class Travel(Struct):
     """See `MoveCommit`."""
     probe: OpId | None = None
     """When it is echoed, all clients in total order have asked for their starts."""
+    announced: OpId | None = None
+    """When it is echoed, all subscribers know that the client publishes here. None: nobody has
+    asked."""
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
     """See `ClientSoft`."""
     path: tuple[str, ...] = ()
-    """That of the last move, from here back to its source."""
+    """The brokers on the way back to the source of the last move."""
     brought: dict[int, None] = field(default_factory=dict)
     """The subscriptions that came with it, by request."""
 

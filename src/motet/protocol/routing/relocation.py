@@ -228,6 +228,15 @@ class Relocation:
         towards &= merging
         return self._routing.obligations.probe_arrival(towards) if towards else None
 
+    def announce(self, client: str) -> OpId | None:
+        """Ask all neighbours from which somebody wants the events of a local client. When they have
+        echoed, they know where their subscriptions start here."""
+        state, towards = self._state, 0
+        for entry in state.advertisements.from_source(Hop.client(client)):
+            towards |= state.subscriptions.overlapping_hops(entry.filter)
+        towards &= state.bits.all_neighbours
+        return self._routing.obligations.probe_arrival(towards) if towards else None
+
     # ── the end ──────────────────────────────────────────────────────────────────────────
 
     def needless(self, subscriptions: Iterable[MovingRow], before: Hop) -> tuple[OpId, ...]:

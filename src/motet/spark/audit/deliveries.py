@@ -346,6 +346,10 @@ class DeliveryAudit:
         came = came.where(
             "tick = 0 or event_tick is null or (event_pubend = pubend and event_tick = tick)"
         )
+        # A best-effort event does not tell which of several sessions has published it.
+        came = came.join(self.history.aside(self.twins), TWIN, "left").where(
+            "twins is null or (tick > 0 and event_tick = tick)"
+        )
         came = self.history.brief(came)
         told = "concat(client, ' #', number)"
         known = came.where("event_epoch is not null")
@@ -578,7 +582,7 @@ def publishers(history: RecordedHistory, catalogue: DataFrame, twins: DataFrame)
     events = made.join(history.aside(suspects), "session", "left_semi").select(
         *session, "number", "position", "is_sure", "pubend", "tick"
     )
-    unclear = events.where("not is_sure").join(
+    unclear = events.where("not is_sure or tick = 0").join(
         history.aside(twins), ["run", "client", "number"], "left_semi"
     )
     events = events.join(unclear.select(*session, "number"), [*session, "number"], "left_anti")

@@ -74,7 +74,9 @@ def _check_refused(history: History, move: MoveRecord, verdict: CheckResult) -> 
     (broker, epoch), (former, before) = move.after, move.before
     if not verdict.holds(epoch == before or _may_change(history, move)):
         verdict.violated(f"{told}, but {before} has become {epoch}")
-    elif epoch == before and not verdict.holds(broker == former or _is_ordered(history, move)):
+    elif epoch == before and not verdict.holds(
+        broker == former or _is_ordered(history, move) or _was_given_up(history, move)
+    ):
         verdict.violated(f"{told}, but its client is at {broker} and no longer at {former}")
     verdict.expect(_has_reason(history, move), "{}, without a reason", told)
 
@@ -85,7 +87,12 @@ def _may_change(history: History, move: MoveRecord) -> bool:
     if move.impatient or history.disturbed[move.instance].meets(since, until):
         return True
     # A session that waits for its client ends early where the clock jumps.
-    return move.to in history.jumps and history.jumps[move.to].meets(since, until)
+    if move.to in history.jumps and history.jumps[move.to].meets(since, until):
+        return True
+    # One that is on its way is lost with a link that starts from scratch, or a broker's state.
+    homes = [each for each in (move.before[0], move.after[0], move.to) if each is not None]
+    known = [each for each in homes if each in history.tree.brokers]
+    return history.forgot(known, since, until)
 
 
 def _is_ordered(history: History, move: MoveRecord) -> bool:
@@ -103,6 +110,15 @@ def _unadvertises(history: History, move: MoveRecord) -> bool:
         and operation.requested_at <= move.answered_at <= operation.answered_at + SHORT_S
         for session in sessions
         for operation in session.operations.values()
+    )
+
+
+def _was_given_up(history: History, move: MoveRecord) -> bool:
+    """Has the client given up an earlier move to where it is now? Its broker may not know."""
+    return any(
+        each.instance == move.instance and each.answer == GIVEN_UP and each.to == move.after[0]
+        for each in history.moves
+        if each.at < move.at
     )
 
 
