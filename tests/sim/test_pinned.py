@@ -134,8 +134,8 @@ PINNED = [
     ("moves", 743000005),
     # Events that had waited behind a move were given for a subscription that was removed meanwhile.
     ("moves", 743000026),
-    # A client reconnected while it had to wait at its new broker, asked for its next move again, and
-    # was never answered.
+    # A client reconnected while it had to wait at its new broker, asked for its next move again,
+    # and was never answered.
     ("mobility", 746000147),
     # A checker's own fault: a move was refused because an unadvertisement waited for a client that
     # was away.

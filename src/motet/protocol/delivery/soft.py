@@ -288,7 +288,7 @@ class Streams(SoftRoom):
         """A session has moved here; it is one of `arrivals`."""
         self.total_order.leave(client)
         durable, effects = self._shared.durable, Effects(now)
-        self.machine.clients.forget(client, effects)
+        self.machine.clients.detach(client, effects)  # an earlier session of it may have ended here
         session = durable.sessions.get(client)
         if session is not None and session.durable:
             self.machine.clients.recall(client, session.cursors, durable=True)
