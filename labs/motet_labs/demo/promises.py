@@ -156,7 +156,7 @@ def _of_move(told: StoryOutcome) -> list[Promise]:
     after = sum(each.at > ended for stretch in stretches for each in stretch.arrivals)
     found = compare_stretches(told.script, [(each.lot, each.arrivals) for each in stretches])
     moved = f"{move.agent}, from {move.source} to {move.target}, in {move.took_s * 1e3:,.0f} ms"
-    lots = f"it had {move.lots} lots then, and {len(stretches)} times one in all"
+    lots = f"it had {move.lots} lot{'s' * (move.lots > 1)} when it moved"
     return [
         Promise(MOVE, "moved", 1, 1, remark=moved),
         Promise(MOVE, f"events handled at {move.source}", found["delivered"] - after, remark=lots),

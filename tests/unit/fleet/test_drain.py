@@ -11,6 +11,7 @@ import pytest
 
 import motet
 from motet.broker.overlay.topology import Topology
+from motet.client.logs.stage import Attempt, commit, open_stage
 from motet.client.orders import order_drain, sessions_of
 from motet.errors import Disconnected, MisuseError, NotAdmitted, NotOffered
 from motet.fleet import convoy as convoy_room
@@ -19,6 +20,7 @@ from motet.fleet.balance import Balance, BalanceReport
 from motet.fleet.convoy import survey
 from motet.fleet.drain import Drain, DrainReport
 from motet.fleet.spread import is_even
+from motet.model import encode_event
 from motet.protocol.config import Liveness
 from tests.waiting import PATIENCE_S, eventually
 
@@ -184,6 +186,23 @@ async def test_who_is_in_a_transaction_stays_until_it_is_over(place: Place) -> N
     assert report.was_draining
     assert report.is_empty
     assert list(report.moved) == ["alice"]
+
+
+async def test_a_sink_stays_and_is_not_waited_for(tmp_path: Path) -> None:
+    async with motet.local(brokers=2, data=tmp_path) as overlay:
+        addresses = {name: overlay.address(name) for name in overlay.brokers}
+        alice = await overlay.connect("alice", broker="B2")
+        attempt = Attempt("levels", "q", 0, 0, "a-0")
+        async with open_stage(addresses["B2"], attempt, timeout=PATIENCE_S) as stage:
+            await stage.add([encode_event({"n": 1}, b"")])
+            part = await stage.seal()
+        await commit(addresses["B2"], "levels", "q", 0, [part], timeout=PATIENCE_S)
+        report = await Drain(addresses, "B2", timeout_s=PATIENCE_S).run()
+        assert report.moved == {"alice": alice.broker} == {"alice": "B1"}
+        ((sink, why),) = report.stay.items()
+        assert sink == "levels"
+        assert "is a sink, and its staged files are at B2: it stays there" in why
+        assert not report.is_empty
 
 
 async def test_it_ends_early_and_goes_on_later(
