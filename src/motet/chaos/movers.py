@@ -49,7 +49,7 @@ ARRIVING_S: Final = 0.03
 
 
 @dataclass(frozen=True)
-class Way:
+class Journey:
     """Of a client that is about to move."""
 
     client: ChaosClient
@@ -199,7 +199,7 @@ class Movers(ChaosTraffic):
 
     # ── for storms ───────────────────────────────────────────────────────────────────────
 
-    def set_out(self) -> Way | None:
+    def set_out(self) -> Journey | None:
         """Let a client begin to move, far if possible."""
         tree = self._plan.tree
         client = self._somebody()
@@ -209,9 +209,9 @@ class Movers(ChaosTraffic):
         far = [n for n in tree.brokers if len(tree.path(source, n)) > 2]
         target = self._chance.choice(far) if far else self._elsewhere(source)
         client.do(client.move(target, TIMEOUTS_S[0]))
-        return Way(client, source, target)
+        return Journey(client, source, target)
 
-    async def meet(self, way: Way, phase: Phase) -> str:
+    async def meet(self, way: Journey, phase: Phase) -> str:
         """Wait until a move is in a phase, or beyond it; returns the phase in which it was."""
         if phase == "asking":
             await asyncio.sleep(0)
@@ -241,7 +241,7 @@ def _roles(name: str) -> tuple[str, ...]:
     return ROLES[_number(name) % len(ROLES)]
 
 
-def _phase_of(way: Way, moves: Mapping[str, Any]) -> str:
+def _phase_of(way: Journey, moves: Mapping[str, Any]) -> str:
     """Of a move, as its source says."""
     departing = moves["departing"].get(way.client.name)
     if departing is not None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from motet.chaos.chronicle import Chronicle, named
-from motet.chaos.movers import Movers, Way
+from motet.chaos.movers import Movers, Journey
 from motet.chaos.plan import ROLES, STATIONS, ChaosPlan, Kind, Strike
 from motet.chaos.traffic import ChaosClient, ChaosTraffic
 from motet.fleet.process import BrokerProcess
@@ -207,10 +207,10 @@ class Storm:
 
         return suffer()
 
-    def _set_out(self) -> Way | None:
+    def _set_out(self) -> Journey | None:
         return self._traffic.set_out() if isinstance(self._traffic, Movers) else None
 
-    def _on_the_way(self, way: Way, kind: Kind) -> Sequence[str]:
+    def _on_the_way(self, way: Journey, kind: Kind) -> Sequence[str]:
         """The brokers that a fault can hit."""
         if STATIONS[kind] == "source":
             return (way.source,)
@@ -219,7 +219,7 @@ class Storm:
         path = self._plan.tree.path(way.source, way.target)
         return path[1:-1] or path
 
-    async def _meet(self, way: Way, strike: Strike) -> str:
+    async def _meet(self, way: Journey, strike: Strike) -> str:
         assert isinstance(self._traffic, Movers)
         met = await self._traffic.meet(way, strike.phase)
         who, on = way.client.name, f"{way.source} to {way.target}"
