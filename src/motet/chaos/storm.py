@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from motet.chaos.chronicle import Chronicle, named
-from motet.chaos.movers import Movers, Journey
+from motet.chaos.movers import Journey, Movers
 from motet.chaos.plan import ROLES, STATIONS, ChaosPlan, Kind, Strike
 from motet.chaos.traffic import ChaosClient, ChaosTraffic
 from motet.fleet.process import BrokerProcess
