@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {
     "dispatching.py": "every update was handled by exactly one side",
     "consolidation.py": "every update was handled by exactly one side",
+    "moving_agent.py": "A1 has followed its work: B4 → B1 → B2",
 }
 
 

@@ -19,7 +19,7 @@ from motet.spark.replay.plan import PlanOrigin, ReplayPlan, noted
 from motet_labs.demo import story
 from motet_labs.demo.overlay import PUBLISHED_AT
 from motet_labs.demo.pipeline import Pipeline
-from motet_labs.demo.promises import CRASH, EVENTS, HANDS, promises_of
+from motet_labs.demo.promises import CRASH, EVENTS, HANDS, MOVE, promises_of
 from motet_labs.demo.story import Sample, Wish, play
 
 CASES, EVENTS_OF_CASE = 24, 40
@@ -102,17 +102,19 @@ class Silence:
     def progress(self, sample: Sample, total: int, remark: str) -> None: ...
 
 
-def test_cases_change_hands_while_the_broker_in_the_middle_dies(
+def test_cases_change_hands_while_an_agent_moves_and_the_broker_in_the_middle_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(story, "Pipeline", NoSpark)
     told = run(play(Wish(tmp_path / "demo", seconds=SECONDS), Silence()))
-    found = [each for each in promises_of(told) if each.section in (EVENTS, HANDS, CRASH)]
+    found = [each for each in promises_of(told) if each.section in (EVENTS, HANDS, MOVE, CRASH)]
     assert [each for each in found if each.kept is False] == []
     counts = {(each.section, each.name): each.count for each in found}
     assert counts[EVENTS, "published"] == CASES * EVENTS_OF_CASE
     assert counts[EVENTS, "delivered"] == 3 * CASES * EVENTS_OF_CASE
     assert counts[HANDS, "lots that changed hands"] > 0
+    assert counts[MOVE, "events handled at B4"] > 0
+    assert counts[MOVE, "events handled at B2"] > 0
     assert told.timeline.killed_at_s is not None
     assert told.silence_s > 0
     assert told.in_logs > len(told.script)

@@ -113,6 +113,7 @@ def test_every_part_of_the_experiment_with_clients_that_move_runs(
         step=1,
         far_clients=6,
         pause_s=0.2,
+        brisk_pause_s=0.2,
         slice_s=0.4,
         per_s=40.0,
     )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
-from motet.testing.simulation import OF_MOVES, crash_everywhere, run_seeds
+from motet.testing.simulation import OF_MOVES, Result, crash_everywhere, run_seeds
 
-SEEDS = range(1000, 1016)
-pytestmark = pytest.mark.soak  # until brokers move clients
+SEEDS = range(1000, 1008)
+
+
+@cache
+def handful(profile: str) -> Result:
+    return run_seeds(SEEDS, profile)
 
 
 @pytest.mark.parametrize("profile", ["moves", "mobility"])
 def test_a_handful_of_seeds(profile: str) -> None:
-    result = run_seeds(SEEDS, profile)
+    result = handful(profile)
     assert not result.violations, "\n".join(result.complaints())
     for guarantee in (*OF_MOVES, "exactly-once", "completeness", "total-order", "routing"):
         assert result.checked[guarantee] >= len(SEEDS), guarantee
@@ -21,14 +27,17 @@ def test_a_handful_of_seeds(profile: str) -> None:
 
 
 def test_most_moves_succeed_where_nothing_fails() -> None:
-    moves = run_seeds(SEEDS, "moves").moves
-    refused = sum(count for answer, count in moves.items() if not answer.startswith("ordered"))
-    assert moves["Done"] > 0.8 * refused, moves
+    """One move in five has next to no time. Those to unknown brokers do not count."""
+    moves = handful("moves").moves
+    others = ("ordered ", "of ", "MisuseError")
+    asked = sum(count for answer, count in moves.items() if not answer.startswith(others))
+    assert moves["Done"] > 0.7 * asked, moves
 
 
 def test_a_crash_at_every_step() -> None:
-    result = crash_everywhere(3, "moves", stride=7)
+    result = crash_everywhere(3, "moves", stride=47)
     assert not result.violations, "\n".join(result.complaints())
+    assert result.faults["kill"] == result.seeds > 30
     assert result.moves["Done"] > result.seeds
 
 

@@ -182,38 +182,43 @@ def _overlay(topology: Topology, folder: Path, delay_s: float) -> Iterator[Measu
 
 
 def _moves(effort: MobilityEffort, stage: MobilityStage, progress: Progress) -> list[Figure]:
-    """Latency, pause and messages, with few and many subscriptions of others."""
-    overlays = {}
-    walkers = {}
+    """Latency, pause and messages. The subscriptions of others become many only for the count of
+    messages: their own messages take time."""
+    overlays: dict[float, MeasuredOverlay] = {}
+    walkers: dict[float, Worker] = {}
+    samples = {delay_s: Samples() for delay_s in DELAYS_S}
+    counted: dict[int, dict[str, dict[str, float]]] = {}
+    few, many = effort.others
+
+    def bring(subscriptions: int) -> None:
+        for overlay in overlays.values():
+            _bring_others(stage, overlay, subscriptions)
+
+    def count(subscriptions: int) -> None:
+        progress(f"messages, beside {subscriptions * LINE} subscriptions of others")
+        counted[subscriptions * LINE] = _counted(overlays[0.0], walkers[0.0], effort)
+
     for delay_s in DELAYS_S:
         progress(f"a line of {LINE} brokers, {delay_s * 1e3:g} ms per link")
         overlay = overlays[delay_s] = stage.overlay(LINE, f"{delay_s * 1e3:g}-ms", delay_s)
         how = (overlay.urls(ENDS), overlay.echo, stage.folder)
         walkers[delay_s] = stage.stack.enter_context(worker(movers.movers, *how))
-    plain, walker = overlays[0.0], walkers[0.0]
-    counted, present = {}, 0
-    for subscriptions in effort.others:
-        progress(f"messages, with {subscriptions * LINE} subscriptions of others")
-        _bring_others(stage, plain, subscriptions - present)
-        present = subscriptions
-        counted[subscriptions] = _counted(plain, walker, effort)
-
-    def measure(delay_s: float, effort: MobilityEffort) -> dict[str, float]:
-        found = walkers[delay_s].ask("sample", times=effort.moves)
-        pauses = walkers[delay_s].ask("pauses", times=effort.moves, flow_s=FLOW_S)
-        return _in_ms(found) | {f"publishing {name}": ms for name, ms in _in_ms(pauses).items()}
-
-    figures = []
-    stages = {f"{delay_s * 1e3:g} ms per link": partial(measure, delay_s) for delay_s in DELAYS_S}
-    samples = {name: Samples() for name in stages}
+    bring(few)
+    count(few)
     for number in range(1, effort.rounds + 1):
-        for name, take in stages.items():
-            progress(f"round {number} of {effort.rounds}: moves with {name}")
-            samples[name].add(take(effort))
-    for name, found in samples.items():
-        figures += _latencies(name, found.medians())
-    for subscriptions, sent in counted.items():
-        figures += _messages(subscriptions * LINE, sent)
+        for delay_s, walker in walkers.items():
+            progress(f"round {number} of {effort.rounds}: moves, {delay_s * 1e3:g} ms per link")
+            samples[delay_s].add(_in_ms(walker.ask("sample", times=effort.moves)))
+            pauses = walker.ask("pauses", times=effort.moves, flow_s=FLOW_S)
+            found = _in_ms(pauses)
+            samples[delay_s].add({f"publishing {name}": ms for name, ms in found.items()})
+    bring(many - few)
+    count(many)
+    figures = []
+    for delay_s, sampled in samples.items():
+        figures += _latencies(f"{delay_s * 1e3:g} ms per link", sampled.medians())
+    for others, sent in counted.items():
+        figures += _messages(others, sent)
     return figures
 
 

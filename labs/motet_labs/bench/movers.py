@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from motet.client.client import Client, connect
 from motet.errors import MotetError, UnavailableError
-from motet.model import Event, as_filter
+from motet.model import Event, Value, as_filter
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.session.messages import ClientHello, Welcome
 from motet.runtime.addresses import transport_for
@@ -249,6 +249,9 @@ def _ignore(event: Event) -> None:
 
 GROUPS = 36
 """Every event goes to the subscribers of one group."""
+CROWD_EVENT: dict[str, Value] = {"desk": "crowd"}
+CROWD_SPACE = "desk = 'crowd'"
+"""Nobody else publishes there, or wants events of it."""
 
 
 class CrowdAccount(NamedTuple):
@@ -283,7 +286,7 @@ class MovingCrowd:
 
         async def advertise(number: int, client: Client) -> None:
             async with turns:
-                await client.advertise(f"crowd = {number}", timeout=CONNECT_S)
+                await client.advertise(f"{CROWD_SPACE} and crowd = {number}", timeout=CONNECT_S)
 
         async def subscribe(number: int, client: Client) -> None:
             taken: dict[int, list[int]] = {}
@@ -297,7 +300,7 @@ class MovingCrowd:
                 taken.setdefault(publisher, []).append(made)
 
             async with turns:
-                wanted = f"crowd >= 0 and group = {group}"
+                wanted = f"{CROWD_SPACE} and group = {group}"
                 await client.subscribe(wanted, callback=take, timeout=CONNECT_S)
 
         self._publishers = self._clients[:publishers]
@@ -323,7 +326,7 @@ class MovingCrowd:
             at += period_s
             self._made[number, group] += 1
             made = self._made[number, group]
-            await client.send({"crowd": number, "group": group, "made": made})
+            await client.send(CROWD_EVENT | {"crowd": number, "group": group, "made": made})
 
     async def account(self) -> dict[str, int]:
         """Stop publishing, wait until everything has arrived, at most for a while, and count."""

@@ -1,5 +1,6 @@
-"""The clients: handlers among whom lots of cases move, watchers that see everything in one order,
-listeners to the events of transactions, and the dispatcher.
+"""The clients: handlers among whom lots of cases move, one of which itself moves to another broker;
+watchers that see everything in one order, listeners to the events of transactions, and the
+dispatcher.
 
 Lots change hands by transactions while their events keep coming. Dispatching is a dynamic
 transaction: the current handler of a lot is invited to release it, another handler to take it. The
@@ -38,6 +39,8 @@ DESK: Final = "desk"
 """Has all lots in the beginning, and takes them back."""
 AGENTS: Final = {"anna": "B4", "ben": "B5", "carla": "B1"}
 HANDLERS: Final = {DESK: "B2", **AGENTS}
+FOLLOWER, FOLLOWED = "anna", "B2"
+"""The agent that follows its work, and the broker that it moves to."""
 DISPATCHER: Final = "dispatcher"
 WATCHERS: Final = {"watcher-1": "B4", "watcher-2": "B2"}
 """In total order."""
@@ -63,6 +66,7 @@ class Stretch:
 
     lot: str
     arrivals: list[EventSeen] = field(default_factory=list)
+    handler: str = ""
 
 
 @dataclass
@@ -96,7 +100,8 @@ class CaseHandler:
 
     def read(self, subscription: Subscription) -> None:
         if subscription.name in self.lots:  # a badge attracts only invitations
-            self.stretches.append(Stretch(subscription.name))
+            handler = self.client.client_id
+            self.stretches.append(Stretch(subscription.name, handler=handler))
             work = self._read(subscription, self.stretches[-1].arrivals)
             self.reading.append(asyncio.ensure_future(work))
 
@@ -178,12 +183,52 @@ class DemoClients:
         await self.clients[name].subscribe(wanted, callback=take)
 
 
+# ── an agent that moves ──────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class AgentMove:
+    agent: str
+    source: str
+    target: str
+    began_s: float
+    ended_s: float
+    lots: int
+    """How many it had when it moved."""
+    tries: int
+
+    @property
+    def took_s(self) -> float:
+        return self.ended_s - self.began_s
+
+
+async def follow(
+    cast: DemoClients, dispatcher: Dispatcher, now_s: Callable[[], float]
+) -> AgentMove:
+    """The agent moves while it has lots. It cannot while it takes part in a hand-over, and then
+    tries again."""
+    client, tries = cast.clients[FOLLOWER], 0
+    while True:
+        lots = sum(holder == FOLLOWER for holder in dispatcher.holder.values())
+        if lots:
+            tries += 1
+            source, began_s = client.broker, now_s()
+            try:
+                await client.move(FOLLOWED, timeout=PATIENCE_S)
+                return AgentMove(FOLLOWER, source, FOLLOWED, began_s, now_s(), lots, tries)
+            except MotetError:
+                if tries == MOST_TRIES:
+                    raise
+        await asyncio.sleep(RETRY_S / 4)
+
+
 # ── hand-overs ────────────────────────────────────────────────────────────────────────────
 
 PAUSE_S: Final = 0.35
 """Between two hand-overs."""
 PATIENCE_S: Final = 10.0
 RETRY_S: Final = 0.2
+MOST_TRIES: Final = 100
 OUTCOME_BOUND_S: Final = 60.0
 ROUNDS: Final = 2
 """How often each lot is dispatched before the desk takes all back."""

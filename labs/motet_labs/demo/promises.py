@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from motet_labs.demo.story import StoryOutcome
 
 EVENTS, HANDS, CRASH = "events of the log", "transactions", "a broker killed"
+MOVE = "an agent moves to another broker"
 SPARK, BACK = "Spark reads exactly once", "Spark writes back atomically"
 AUDIT = "the audit of all histories"
 BROKEN: Final = {
@@ -103,6 +104,7 @@ def promises_of(told: StoryOutcome) -> list[Promise]:
     return [
         *_of_events(told),
         *_of_transactions(told),
+        *_of_move(told),
         *_of_crash(told),
         *_of_reading(told),
         *_of_writing(told),
@@ -142,6 +144,25 @@ def _of_transactions(told: StoryOutcome) -> list[Promise]:
         Promise(HANDS, "lots that changed hands", moves, 1, "at least"),
         Promise(HANDS, told_by, blocks["delivered"], blocks["owed"], remark=whole),
         *_none(HANDS, blocks, "lost", "doubled", "misrouted", "torn"),
+    ]
+
+
+def _of_move(told: StoryOutcome) -> list[Promise]:
+    move = told.move
+    if move is None:
+        return [Promise(MOVE, "moved", 0, 1)]
+    stretches = [each for each in told.heard.stretches if each.handler == move.agent]
+    ended = told.timeline.began + move.ended_s
+    after = sum(each.at > ended for stretch in stretches for each in stretch.arrivals)
+    found = compare_stretches(told.script, [(each.lot, each.arrivals) for each in stretches])
+    moved = f"{move.agent}, from {move.source} to {move.target}, in {move.took_s * 1e3:,.0f} ms"
+    lots = f"it had {move.lots} lots then, and {len(stretches)} times one in all"
+    return [
+        Promise(MOVE, "moved", 1, 1, remark=moved),
+        Promise(MOVE, f"events handled at {move.source}", found["delivered"] - after, remark=lots),
+        Promise(MOVE, f"events handled at {move.target}", after),
+        Promise(MOVE, "missed", found["lost"], 0, remark="the agent that moved missed nothing"),
+        *_none(MOVE, found, "doubled", "inverted"),
     ]
 
 
@@ -230,6 +251,30 @@ def compare_handlers(
     )
     found["inverted"] = sum(disordered(came) for _, came in given)
     found["torn"] = _interleaved(given)
+    return found
+
+
+def compare_stretches(
+    script: Script, stretches: Iterable[tuple[str, Sequence[EventSeen]]]
+) -> Counter[str]:
+    """Whether one handler received each event of its lots once, and in order, from the first to the
+    last one that it received of each lot and publisher while it had the lot."""
+    numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for key, lot in script.lot_of.items():
+        numbers[lot, key[0]].append(key[1])
+    found: Counter[str] = Counter()
+    for lot, came in stretches:
+        times: dict[str, Counter[int]] = defaultdict(Counter)
+        for each in came:
+            times[each.key[0]][each.key[1]] += 1
+        for publisher, those in times.items():
+            first, last = min(those), max(those)
+            owed = [number for number in numbers[lot, publisher] if first <= number <= last]
+            found["owed"] += len(owed)
+            found["lost"] += sum(number not in those for number in owed)
+        found["delivered"] += len(came)
+        found["doubled"] += sum(many - 1 for each in times.values() for many in each.values())
+        found["inverted"] += disordered(came)
     return found
 
 

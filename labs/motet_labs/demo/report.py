@@ -16,13 +16,14 @@ from motet.pictures import BLUE, GREEN, INK, ORANGE, rule, save, sheet
 from motet.spark.insight import pictures
 from motet_labs import figures
 from motet_labs.demo import promises
-from motet_labs.demo.clients import DESK, HANDLERS, HOMES, EventSeen
+from motet_labs.demo.clients import DESK, FOLLOWED, FOLLOWER, HANDLERS, HOMES, EventSeen
 from motet_labs.demo.overlay import LINKS, MIDDLE, PUBLISHED_AT, WRITTEN_AT
 from motet_labs.demo.promises import Promise
 from motet_labs.demo.story import StoryOutcome
 
 VERSION: Final = 1
 FALL: Final = "#c62f2f"
+MOVED: Final = "#5b3a8e"
 
 
 def write(told: StoryOutcome, found: Sequence[Promise]) -> dict[str, Any]:
@@ -77,6 +78,7 @@ figure { margin: 1.2rem 0; }
 figcaption { max-width: 50rem; }
 pre { background: #f1f4f8; padding: 0.7rem 1rem; border-radius: 6px; overflow-x: auto; }
 tr.fall td { color: #9c1c1c; }
+tr.move td { color: #5b3a8e; }
 """
 
 CAPTIONS: Final = {
@@ -84,7 +86,8 @@ CAPTIONS: Final = {
     "the middle of the tree; afterwards all clients caught up. Spark archives in micro-batches; "
     "each diamond is one transaction in which it published its running counts.",
     "hands": "Each row is a lot: a range of cases. A change of colour is a transaction that ends "
-    "one handler's subscription to the lot and begins another's, at one point of every stream.",
+    "one handler's subscription to the lot and begins another's, at one point of every stream. At "
+    f"the dashed line, {FOLLOWER} moved to {FOLLOWED}, with the lots that it had.",
     "delays": "B3, which connects all other brokers, was down for a while: events published during "
     "that time arrived late, and none was lost.",
     "steps": "From the archive: how long the steps of the workflow took.",
@@ -150,15 +153,27 @@ were divided into {lots} lots. At first the client “desk” handled all lots. 
 them to agents one by one, in dynamic transactions; plans handed all of them back to the desk at
 once: {moves} transactions, while publishing continued. Each event had to reach exactly one
 handler. Two watchers also received all events, and had to see them in the same order.</p>
+{_moved(told)}
 <p>Meanwhile Spark read the published events with a filter that brokers apply, and archived them.
 It also kept running counts and published each result to subscribers as one transaction, at B5.
 Then B3 was killed: the broker that connects all others and decides transactions.</p>"""
+
+
+def _moved(told: StoryOutcome) -> str:
+    move = told.move
+    if move is None:
+        return ""
+    took = f"{move.took_s * 1e3:,.0f} milliseconds"
+    return f"""<p>Agent “{move.agent}” moved from {move.source} to {move.target} while its lots
+could change hands. It took {took}. Nothing that it was owed may be missing, doubled or out of
+order, and no other client may notice.</p>"""
 
 
 def _timeline(told: StoryOutcome) -> str:
     rows = []
     for at_s, what in told.timeline.moments:
         mark = ' class="fall"' if "killed" in what else ""
+        mark = ' class="move"' if "moves from" in what else mark
         rows.append(f'<tr{mark}><td class="number">{at_s:.1f} s</td><td>{escape(what)}</td></tr>')
     return f"<table>{''.join(rows)}</table>"
 
@@ -257,6 +272,10 @@ def _overlay_svg() -> str:
 
 def _clients(name: str, x: int, y: int) -> list[str]:
     found = [client for client, home in HOMES.items() if home == name]
+    if name == HOMES[FOLLOWER]:
+        found[found.index(FOLLOWER)] = f"{FOLLOWER}, before its move"
+    if name == FOLLOWED:
+        found.append(f"{FOLLOWER}, after its move")
     if name in PUBLISHED_AT:
         found = ["publisher", *found, "→ Spark reads"]
     if name == WRITTEN_AT:
@@ -270,8 +289,13 @@ def _clients(name: str, x: int, y: int) -> list[str]:
     return [
         _text(x + side * (RADIUS + 10), top + at * LINE, each, colour, anchor)
         for at, each in enumerate(found)
-        for colour in [ORANGE if "Spark" in each else FALL if "killed" in each else INK]
+        for colour in [_colour_of(each)]
     ]
+
+
+def _colour_of(told: str) -> str:
+    marks = {"Spark": ORANGE, "killed": FALL, "move": MOVED}
+    return next((colour for mark, colour in marks.items() if mark in told), INK)
 
 
 def _text(x: float, y: float, text: str, colour: str, anchor: str, *, bold: bool = False) -> str:
@@ -316,6 +340,14 @@ def _fallen(told: StoryOutcome, axis: Any) -> None:
         axis.axvline(killed_s, color=FALL, linewidth=1.2)
 
 
+def _followed(told: StoryOutcome, axis: Any) -> None:
+    """Mark the time at which an agent moved to another broker."""
+    if (move := told.move) is not None:
+        at_s = move.ended_s - told.timeline.began_flowing_s
+        label = f"{move.agent} moves, {move.source} to {move.target}"
+        axis.axvline(at_s, color=MOVED, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
+
+
 def _finished(figure: Any, axis: Any, title: str, columns: int = 3) -> None:
     axis.set_title(title, fontsize=11, loc="left", color=INK)
     axis.set_xlabel("seconds since the first event", fontsize=9)
@@ -330,6 +362,7 @@ def _flow(told: StoryOutcome) -> Any:
     samples, begin_s = told.timeline.samples, told.timeline.began_flowing_s
     times = [each.at_s - begin_s for each in samples]
     _fallen(told, axis)
+    _followed(told, axis)
     axis.plot(times, [s.published for s in samples], color=INK, lw=1.0, ls="--", label="published")
     axis.plot(times, [s.handled for s in samples], color=BLUE, lw=2.0, label="handled")
     axis.plot(times, [s.watched for s in samples], color=GREEN, lw=1.4, label="seen in total order")
@@ -342,7 +375,8 @@ def _flow(told: StoryOutcome) -> Any:
         axis.plot(when, counts, label="counted in a result of Spark", **style)
     axis.set_ylabel("events", fontsize=9)
     axis.set_ylim(bottom=0)
-    _finished(figure, axis, "Progress of publishing, handling, watching and archiving")
+    title = "Progress of publishing, handling, watching and archiving"
+    _finished(figure, axis, title, columns=4)
     return figure
 
 
@@ -370,6 +404,7 @@ def _hands(told: StoryOutcome) -> Any:
             axis.barh(row, until_s - since_s, left=since_s - begin_s, color=colour, height=0.82)
             since_s, holder = until_s, new
     _fallen(told, axis)
+    _followed(told, axis)
     for name in HANDLERS:
         axis.barh(0, 0, color=COLOURS[name], label=name)
     axis.grid(visible=False)
@@ -377,7 +412,7 @@ def _hands(told: StoryOutcome) -> Any:
     axis.set_ylim(len(lots) - 0.4, -0.6)
     count = len(told.moves.done)
     title = f"The handler of each lot: {count} transactions while events were published"
-    _finished(figure, axis, title, columns=5)
+    _finished(figure, axis, title, columns=6)
     axis.set_xlim(right=end_s - begin_s)
     return figure
 
@@ -386,6 +421,7 @@ def _delays(told: StoryOutcome) -> Any:
     """The delays of events."""
     figure, axis = _blank(3.2)
     _fallen(told, axis)
+    _followed(told, axis)
     handled = [each for stretch in told.heard.stretches for each in stretch.arrivals]
     watched = [each for came in told.heard.watched.values() for each in came]
     sides = ((handled, BLUE, "handlers"), (watched, GREEN, "watchers, in total order"))

@@ -1,7 +1,7 @@
 """The acts and their results. Each act waits for conditions, never for a fixed time.
 
-In the longest one, events flow: the log is published, cases change hands, Spark reads and writes,
-and the broker in the middle is killed.
+In the longest one, events flow: the log is published, cases change hands, an agent moves to another
+broker, Spark reads and writes, and the broker in the middle is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ from motet.client import connect
 from motet.client.logs import open_log
 from motet.errors import UnavailableError
 from motet_labs.demo import overlay
-from motet_labs.demo.clients import DemoClients, Dispatcher, EventSeen, HandOvers, Heard
+from motet_labs.demo.clients import (
+    AgentMove,
+    DemoClients,
+    Dispatcher,
+    EventSeen,
+    HandOvers,
+    Heard,
+    follow,
+)
 from motet_labs.demo.overlay import (
     MIDDLE,
     PUBLISHED_AT,
@@ -43,6 +51,8 @@ if TYPE_CHECKING:
     from motet.spark.replay import Replay, ReplayPlan, ReplayProgress
 
 LOTS: Final = 12
+FOLLOW_AT: Final = 0.2
+"""An agent moves to another broker after this fraction of the time."""
 KILL_AT: Final = 0.4
 """The broker in the middle is killed after this fraction of the time."""
 SAMPLE_S: Final = 0.5
@@ -117,6 +127,7 @@ class StoryOutcome:
     heard: Heard
     moves: HandOvers
     source: str
+    move: AgentMove | None = None
     silence_s: float = 0.0
     """The longest time without an event after the broker was killed."""
     archived: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
@@ -163,7 +174,7 @@ async def play(wish: Wish, tell: Teller) -> StoryOutcome:
                 moves = dispatcher.made
                 told = StoryOutcome(wish, timeline, script, clients.heard, moves, source)
                 tell.act(f"Publish the log within {wish.seconds:g} s, and hand over its cases")
-                await Flow(told, brokers, pipeline, tell).run(plan, dispatcher)
+                await Flow(told, brokers, pipeline, tell).run(plan, clients, dispatcher)
                 last = timeline.samples[-1]
                 passed = f"handled {last.handled:,}, archived {last.archived:,}"
                 tell.say(f"published {last.published:,}, {passed}")
@@ -226,7 +237,7 @@ class Flow:
         self._published = 0
         self._over = asyncio.Event()
 
-    async def run(self, plan: ReplayPlan, dispatcher: Dispatcher) -> None:
+    async def run(self, plan: ReplayPlan, cast: DemoClients, dispatcher: Dispatcher) -> None:
         from motet.spark.replay import Replay, Speed
 
         told, seconds = self._told, self._told.wish.seconds
@@ -240,7 +251,7 @@ class Flow:
         try:
             with _recorded(told.wish.history), _first_alone():
                 async with limit:
-                    await self._all_at_once(replay, dispatcher)
+                    await self._all_at_once(replay, cast, dispatcher)
         except TimeoutError:
             if not limit.expired():  # a timeout from elsewhere, with its own message
                 raise
@@ -250,7 +261,7 @@ class Flow:
         told.batches = await asyncio.to_thread(self._pipeline.end)
         told.timeline.samples.append(self._sample())
 
-    async def _all_at_once(self, replay: Replay, dispatcher: Dispatcher) -> None:
+    async def _all_at_once(self, replay: Replay, cast: DemoClients, dispatcher: Dispatcher) -> None:
         timeline, after_s = self._told.timeline, self._told.wish.seconds * KILL_AT
         async with asyncio.TaskGroup() as group:
             talking = group.create_task(self._chatter())
@@ -258,12 +269,13 @@ class Flow:
             timeline.began_flowing_s = timeline.note("publishing of the log begins")
             watching = group.create_task(self._watch())
             killing = group.create_task(self._kill(after_s))
-            moving = group.create_task(dispatcher.run(self._over))
+            handing = group.create_task(dispatcher.run(self._over))
+            moving = group.create_task(self._follow(cast, dispatcher))
             self._hear(await replay.run())
             timeline.note("the last event of the log is published")
-            await killing
+            await asyncio.gather(killing, moving)
             self._over.set()
-            await asyncio.gather(moving, talking)
+            await asyncio.gather(handing, talking)
             all_came = await becomes_true(self._is_settled)
             timeline.note("all clients have all events" if all_came else "no more events arrive")
             watching.cancel()
@@ -317,6 +329,16 @@ class Flow:
                 await asyncio.sleep(CHATTER_S)
             for sensor in sensors.values():
                 await sensor.flush()
+
+    async def _follow(self, cast: DemoClients, dispatcher: Dispatcher) -> None:
+        """One agent moves to another broker, with its lots, while they may change hands."""
+        told, timeline = self._told, self._told.timeline
+        await asyncio.sleep(told.wish.seconds * FOLLOW_AT)
+        move = told.move = await follow(cast, dispatcher, timeline.now_s)
+        lots = f"{move.lots} lot{'s' * (move.lots > 1)}"
+        what = f"{move.agent} moves from {move.source} to {move.target}, with {lots}"
+        timeline.note(what)
+        self._tell.say(f"{what}, in {move.took_s * 1e3:,.0f} ms")
 
     async def _kill(self, after_s: float) -> None:
         """SIGKILL the broker that everything passes through. The supervisor restarts it."""

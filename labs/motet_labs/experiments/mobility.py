@@ -24,14 +24,17 @@ from motet_labs.experiments.mobility_plan import WHOLE, MobilityPlan
 from motet_labs.experiments.mobility_report import MobilityReport
 from motet_labs.experiments.movements import MoveRow, Point, Rest, points_of, row_of
 from motet_labs.experiments.rivals import (
+    COVERED,
     LINES,
-    Line,
+    RECONFIGURATION,
+    SURE,
+    MoveLine,
+    MoveSlice,
     Rival,
-    Slice,
     observe,
     rivals,
 )
-from motet_labs.experiments.shapes import SHAPES, Wanted, draw
+from motet_labs.experiments.shapes import SHAPES, WantedInterval, draw
 from motet_labs.figures import Progress
 
 Way = tuple[str, str]
@@ -40,13 +43,13 @@ TIMED = WHOLE
 """The workload whose latencies are shown over time."""
 
 
-def ways(wanted: Sequence[Wanted]) -> list[Way]:
+def ways(wanted: Sequence[WantedInterval]) -> list[Way]:
     """As in the paper: odd clients begin at the first source, even ones at the second."""
     both = list(zip(paper3.SOURCES, paper3.TARGETS, strict=True))
     return [both[at % len(both)] for at in range(len(wanted))]
 
 
-def scattered(wanted: Sequence[Wanted], movers: Sequence[int], seed: int = 1) -> list[Way]:
+def scattered(wanted: Sequence[WantedInterval], movers: Sequence[int], seed: int = 1) -> list[Way]:
     """Those that do not move are at random brokers."""
     dice, found = Random(seed), ways(wanted)
     names = [f"B{number}" for number in range(1, paper3.BROKERS + 1)]
@@ -113,7 +116,7 @@ class MobilityExperiment:
         for count in self._plan.counts:
             wanted = self._plan.wanted(WHOLE, count)
             self._populate(on, wanted, ways(wanted), f"clients, {count}")
-            self._measure(on, "clients", WHOLE, count, wanted, LINES)
+            self._measure(on, "clients", WHOLE, count, wanted, (RECONFIGURATION, COVERED, SURE))
 
     def _single(self, on: Rivals) -> None:
         """One client at a time, back and forth, in all lines in turn."""
@@ -121,15 +124,15 @@ class MobilityExperiment:
         for count in plan.crowds:
             wanted = plan.wanted(WHOLE, count)
             self._populate(on, wanted, scattered(wanted, [0]), f"single, {count}")
-            if count == plan.crowds[0]:
-                self._rest(on)
-            found: dict[str, list[Slice]] = defaultdict(list)
+            found: dict[str, list[MoveSlice]] = defaultdict(list)
             for trip in range(1, plan.trips + 1):
                 for line in LINES if trip % 2 else LINES[::-1]:
                     self._tell(f"single, {count}: trip {trip} of {plan.trips}, {line.name}")
                     how: dict[str, Any] = {"mover": 0, "times": 2, "per_s": plan.per_s}
                     found[line.name].append(observe(line, on, "shuttle", sure=line.sure, **how))
             self._add("single", WHOLE, count, found, wanted)
+            if count == plan.crowds[0]:
+                self._rest(on)
 
     def _rest(self, on: Rivals) -> None:
         plan = self._plan
@@ -164,7 +167,7 @@ class MobilityExperiment:
     # ── what they share ──────────────────────────────────────────────────────────────────
 
     def _populate(
-        self, on: Rivals, wanted: Sequence[Wanted], where: Sequence[Way], stage: str
+        self, on: Rivals, wanted: Sequence[WantedInterval], where: Sequence[Way], stage: str
     ) -> None:
         for name, rival in on.items():
             self._tell(f"{stage}: {len(wanted)} clients connect to the overlay {name}")
@@ -176,17 +179,20 @@ class MobilityExperiment:
         part: str,
         workload: str,
         at: int,
-        wanted: Sequence[Wanted],
-        lines: Sequence[Line],
+        wanted: Sequence[WantedInterval],
+        lines: Sequence[MoveLine],
         movers: Sequence[int] | None = None,
-    ) -> dict[str, list[Slice]]:
-        """All lines in turn, in reverse order every other round."""
+    ) -> dict[str, list[MoveSlice]]:
+        """All lines in turn, in reverse order every other round; the one with exactly-once events
+        has a single round."""
         plan = self._plan
-        found: dict[str, list[Slice]] = {line.name: [] for line in lines}
-        for number in range(1, plan.rounds + 1):
+        found: dict[str, list[MoveSlice]] = {line.name: [] for line in lines}
+        for number in range(1, plan.rounds_of(part, workload) + 1):
             for line in lines if number % 2 else lines[::-1]:
+                if line.sure and number > 1:
+                    continue
                 self._tell(f"{part}, {workload}, {at}: round {number}, {line.name}")
-                how: dict[str, Any] = {"seconds": plan.slice_s, "pause_s": plan.pause_s}
+                how: dict[str, Any] = {"seconds": plan.slice_s, "pause_s": plan.pause_of(part)}
                 how |= {"per_s": plan.per_s, "sure": line.sure, "seed": number}
                 found[line.name].append(observe(line, on, "roam", movers=movers, **how))
         self._add(part, workload, at, found, wanted)
@@ -197,17 +203,17 @@ class MobilityExperiment:
         part: str,
         workload: str,
         at: int,
-        found: Mapping[str, Sequence[Slice]],
-        wanted: Sequence[Wanted],
+        found: Mapping[str, Sequence[MoveSlice]],
+        wanted: Sequence[WantedInterval],
     ) -> None:
         self._rows += [row_of(part, workload, at, some, wanted) for some in found.values()]
 
 
-def incremental(clients: int, step: int) -> tuple[list[Wanted], list[int]]:
+def incremental(clients: int, step: int) -> tuple[list[WantedInterval], list[int]]:
     """A quarter of the clients for each shape; and those that move, in the paper's order: a step
     each of covering ones of three shapes, of ones that cover nothing there, and of distinct ones.
     """
-    wanted: list[Wanted] = []
+    wanted: list[WantedInterval] = []
     for shape in SHAPES:
         first = max((each.group for each in wanted), default=-1) + 1
         wanted += [

@@ -7,7 +7,7 @@ from typing import Final
 
 from motet.errors import MisuseError
 from motet_labs.experiments import paper3
-from motet_labs.experiments.shapes import SHAPES, WIDTH, WORKLOADS, Wanted, draw
+from motet_labs.experiments.shapes import SHAPES, WIDTH, WORKLOADS, WantedInterval, draw
 
 PARTS: Final = ("workloads", "clients", "single", "incremental", "topology", "wide-area")
 WHOLE: Final = "covered, one group"
@@ -20,7 +20,7 @@ class MobilityPlan:
     workloads: tuple[str, ...] = (*WORKLOADS, WHOLE)
     clients: int = paper3.CLIENTS
     counts: tuple[int, ...] = (paper3.CLIENTS, 700, paper3.MOST_CLIENTS)
-    sizes: tuple[int, ...] = (paper3.BROKERS, 20, paper3.MOST_BROKERS)
+    sizes: tuple[int, ...] = (paper3.BROKERS, paper3.MOST_BROKERS)
     """Of the overlay; the first one is that of all other parts."""
     crowds: tuple[int, ...] = (paper3.CLIENTS, paper3.MOST_CLIENTS)
     """Of which a single client moves."""
@@ -32,9 +32,15 @@ class MobilityPlan:
     far_workloads: tuple[str, ...] = ("covered", "distinct")
     delays_s: tuple[float, ...] = (0.005, 0.010, 0.020)
     """Of the links of the wide area, in turn."""
-    pause_s: float = 5.0
-    slice_s: float = 6.0
+    pause_s: float = paper3.PAUSE_S
+    brisk_pause_s: float = 2.0
+    """Of the incremental movement, in which few move."""
+    slice_s: float = 4.0
     rounds: int = 2
+    once: tuple[str, ...] = ("incremental", "wide-area")
+    """Parts with one round only."""
+    twice: tuple[str, ...] = (WHOLE,)
+    """Workloads with twice as many rounds, because the one that covers all others moves seldom."""
     per_s: float = 10.0
     """Events of each publisher."""
     quick: bool = False
@@ -44,7 +50,15 @@ class MobilityPlan:
             if part not in PARTS:
                 raise MisuseError(f"unknown part {part!r}; choose from {', '.join(PARTS)}")
 
-    def wanted(self, workload: str, clients: int) -> list[Wanted]:
+    def rounds_of(self, part: str, workload: str) -> int:
+        if part in self.once:
+            return 1
+        return self.rounds * (2 if part == "workloads" and workload in self.twice else 1)
+
+    def pause_of(self, part: str) -> float:
+        return self.brisk_pause_s if part == "incremental" else self.pause_s
+
+    def wanted(self, workload: str, clients: int) -> list[WantedInterval]:
         """The filters of a workload."""
         if workload == WHOLE:
             return draw(SHAPES[0], clients, clients)
@@ -56,14 +70,16 @@ QUICK: Final = MobilityPlan(
     workloads=("covered", "distinct", WHOLE),
     clients=80,
     counts=(80, 200),
-    sizes=(paper3.BROKERS, 18),
+    sizes=(paper3.BROKERS, 16),
     crowds=(80,),
     trips=2,
     step=2,
     far_clients=20,
     far_workloads=("covered",),
     pause_s=1.0,
+    brisk_pause_s=0.5,
     slice_s=1.2,
     rounds=1,
+    twice=(),
     quick=True,
 )

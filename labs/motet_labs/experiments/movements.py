@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from motet_labs.experiments.rivals import Slice, Traffic
-from motet_labs.experiments.shapes import Wanted
+from motet_labs.experiments.rivals import MoveSlice, Traffic
+from motet_labs.experiments.shapes import WantedInterval
 
 STEPS = ("leave", "connect", "subscribe")
 """The parts of a movement without a transaction."""
@@ -45,7 +45,7 @@ class Rest(NamedTuple):
     per_s: Traffic
 
     @classmethod
-    def of(cls, one: Slice) -> Rest:
+    def of(cls, one: MoveSlice) -> Rest:
         return cls(one.line.name, Traffic.of(one.sent).times(1 / one.told["took_s"]))
 
     def beyond(self, row: MoveRow) -> Traffic:
@@ -54,7 +54,7 @@ class Rest(NamedTuple):
         return row.traffic.without(self.per_s.times(each_s))
 
 
-class Account(NamedTuple):
+class EventAccount(NamedTuple):
     """Of events at all subscribers."""
 
     expected: int = 0
@@ -86,7 +86,7 @@ class MoveRow:
     cpu_ms: float
     """Of all brokers, per movement."""
     took_s: float
-    events: Account
+    events: EventAccount
     failed: int
     problems: tuple[str, ...] = ()
 
@@ -107,7 +107,7 @@ def _short(value: float) -> float:
 
 
 def row_of(
-    part: str, workload: str, at: int, slices: Sequence[Slice], wanted: Sequence[Wanted]
+    part: str, workload: str, at: int, slices: Sequence[MoveSlice], wanted: Sequence[WantedInterval]
 ) -> MoveRow:
     """All slices of one line together."""
     made = [each for one in slices for each in one.told["movements"]]
@@ -132,13 +132,13 @@ def row_of(
         Traffic.of(sent).per(count),
         sum(one.cpu_s for one in slices) * 1e3 / max(1, count),
         took_s,
-        Account(*(sum(one.told[name] for one in slices) for name in Account._fields)),
+        EventAccount(*(sum(one.told[name] for one in slices) for name in EventAccount._fields)),
         sum(one.told["failed"] for one in slices),
         tuple(problem for one in slices for problem in one.told["problems"]),
     )
 
 
-def points_of(slices: Sequence[Slice], wanted: Sequence[Wanted]) -> list[Point]:
+def points_of(slices: Sequence[MoveSlice], wanted: Sequence[WantedInterval]) -> list[Point]:
     """Every movement of one line."""
     found, since_s = [], 0.0
     for one in slices:

@@ -22,13 +22,14 @@ from motet.client.subscription import Subscription
 from motet.errors import MotetError
 from motet.model import Event
 from motet.runtime.loop import settle_memory, take_all_descriptors
-from motet_labs.experiments.shapes import Space, Wanted
+from motet_labs.experiments.shapes import EventSpace, WantedInterval
 from motet_labs.processes import serve
 
 TOGETHER = 32
 """How many clients connect at a time."""
 OPERATION_S = 60.0
 """A crowd of movers may be slow; nothing is to be undone because of that."""
+RETRY_S = 0.5
 PULSE_S = 0.05
 SETTLED_S = 0.3
 """No event arrived for so long: none is on its way."""
@@ -46,10 +47,10 @@ class Movement(NamedTuple):
     parts_s: tuple[float, ...]
 
 
-class Mover:
+class MovingSubscriber:
     """One subscriber; its client object changes when it moves by `reissue`."""
 
-    def __init__(self, number: int, wanted: Wanted, way: Sequence[str]) -> None:
+    def __init__(self, number: int, wanted: WantedInterval, way: Sequence[str]) -> None:
         self.number = number
         self.wanted = wanted
         self.way = way
@@ -65,8 +66,18 @@ class Mover:
         return self.way[self.at]
 
     async def arrive(self, url: str) -> None:
-        """As a client that nobody knows yet."""
-        self.client = await connect(url, client_id=f"m{self.number}", connect_timeout=OPERATION_S)
+        """As a client that nobody knows yet; as often as a broker that is too busy makes it try."""
+        deadline = time.perf_counter() + OPERATION_S
+        while True:
+            how: dict[str, Any] = {"client_id": f"m{self.number}", "connect_timeout": OPERATION_S}
+            try:
+                self.client = await connect(url, **how)
+            except MotetError:
+                if time.perf_counter() > deadline:
+                    raise
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
     async def subscribe(self) -> None:
         self.subscription = await self.client.subscribe(
@@ -99,7 +110,7 @@ class Mover:
         return tuple(after - before for before, after in pairwise(times))
 
 
-class Publisher:
+class PacedPublisher:
     """Publishes events at a pace while it is asked to."""
 
     def __init__(self, number: int, client: Client) -> None:
@@ -107,7 +118,9 @@ class Publisher:
         self.client = client
         self.made = 0
 
-    async def publish(self, space: Space, per_s: float, sure: bool, over: asyncio.Event) -> None:
+    async def publish(
+        self, space: EventSpace, per_s: float, sure: bool, over: asyncio.Event
+    ) -> None:
         began, first = time.perf_counter(), self.made
         while not over.is_set():
             due = first + int((time.perf_counter() - began) * per_s)
@@ -126,26 +139,26 @@ class MoverWorker:
         self._stack = stack
         self._urls = urls
         self._homes = homes
-        self._publishers: list[Publisher] = []
-        self._movers: list[Mover] = []
-        self._space = Space(1, 1)
+        self._publishers: list[PacedPublisher] = []
+        self._movers: list[MovingSubscriber] = []
+        self._space = EventSpace(1, 1)
         self._problems: list[str] = []
 
     async def populate(self, movers: list[dict[str, Any]]) -> None:
         """Replace all subscribers; each has a filter, and the brokers of its way."""
         await self._each(self._movers, lambda mover: mover.client.close())
         self._movers = [
-            Mover(number, Wanted(**each["wanted"]), each["way"])
+            MovingSubscriber(number, WantedInterval(**each["wanted"]), each["way"])
             for number, each in enumerate(movers)
         ]
-        self._space = Space.of([mover.wanted for mover in self._movers])
+        self._space = EventSpace.of([mover.wanted for mover in self._movers])
         for number, home in enumerate(self._homes[len(self._publishers) :]):
             opening = connect(self._urls[home], client_id=f"p{number}")
             client = await self._stack.enter_async_context(opening)
             await client.advertise(EVERYTHING, timeout=OPERATION_S)
-            self._publishers.append(Publisher(number, client))
+            self._publishers.append(PacedPublisher(number, client))
 
-        async def begin(mover: Mover) -> None:
+        async def begin(mover: MovingSubscriber) -> None:
             await mover.arrive(self._urls[mover.broker])
             await mover.subscribe()
 
@@ -153,10 +166,10 @@ class MoverWorker:
         settle_memory()
 
     @staticmethod
-    async def _each(movers: Sequence[Mover], work: Any) -> None:
+    async def _each(movers: Sequence[MovingSubscriber], work: Any) -> None:
         turns = asyncio.Semaphore(TOGETHER)
 
-        async def one(mover: Mover) -> None:
+        async def one(mover: MovingSubscriber) -> None:
             async with turns:
                 await work(mover)
 
@@ -175,16 +188,18 @@ class MoverWorker:
         seed: int = 0,
     ) -> dict[str, Any]:
         """For so many seconds, these subscribers move on and on, each after a pause; returns when
-        all have arrived. `per_s` events are published by each publisher."""
+        all have arrived. The first of all moves at least once. `per_s` events are published by each
+        publisher."""
         chosen = self._movers if movers is None else [self._movers[at] for at in movers]
         made: list[Movement] = []
         self._problems = []
+        await self._restore()
         async with self._events(per_s, sure) as found:
             began = time.perf_counter()
             spent = time.process_time()
 
-            async def roam(mover: Mover) -> None:
-                await asyncio.sleep(Random(f"{seed} {mover.number}").uniform(0, pause_s))
+            async def roam(mover: MovingSubscriber) -> None:
+                await asyncio.sleep(_first(mover.number, pause_s, seconds, seed))
                 while (at_s := time.perf_counter() - began) < seconds:
                     parts = await self._go(mover, how)
                     if parts:
@@ -211,6 +226,7 @@ class MoverWorker:
         """One subscriber moves so many times, each after the last."""
         made, chosen = [], self._movers[mover]
         self._problems = []
+        await self._restore()
         async with self._events(per_s, sure) as found:
             began = time.perf_counter()
             for _ in range(times):
@@ -223,7 +239,19 @@ class MoverWorker:
         took_s = time.perf_counter() - began
         return found | problems | {"movements": made, "took_s": took_s, "cpu_s": 0.0}
 
-    async def _go(self, mover: Mover, how: str) -> tuple[float, ...]:
+    async def _restore(self) -> None:
+        """Those whose movement failed halfway begin again where they are."""
+
+        async def begin(mover: MovingSubscriber) -> None:
+            if not mover.client.closed:
+                await mover.client.close()
+            await mover.arrive(self._urls[mover.broker])
+            await mover.subscribe()
+
+        broken = [m for m in self._movers if m.client.closed or not m.subscription.active]
+        await self._each(broken, begin)
+
+    async def _go(self, mover: MovingSubscriber, how: str) -> tuple[float, ...]:
         way = {"move": mover.move, "reissue": mover.reissue}[how]
         try:
             return await way(self._urls[mover.way[1 - mover.at]])
@@ -273,6 +301,12 @@ class MoverWorker:
             told["doubled"] += len(got) - len(once)
             told["swapped"] += sum(a > b for a, b in pairwise(got))
         return told
+
+
+def _first(number: int, pause_s: float, seconds: float, seed: int) -> float:
+    """When a subscriber moves for the first time: at any time of its pause."""
+    at = Random(f"{seed} {number}").uniform(0.0, 1.0)
+    return at * (min(pause_s, seconds) if number == 0 else pause_s)
 
 
 async def movers(urls: dict[str, str], homes: list[str]) -> None:

@@ -27,14 +27,14 @@ from motet.runtime.tcp import address_of, host_and_port
 from motet_labs.experiments import paper3
 from motet_labs.experiments.delay_proxy import delay
 from motet_labs.experiments.movers import movers
-from motet_labs.experiments.shapes import Wanted
+from motet_labs.experiments.shapes import WantedInterval
 from motet_labs.processes import Worker, worker
 
 PLAIN, COVERING = "plain", "covering"
 OVERLAYS: Final[dict[str, Covering]] = {PLAIN: False, COVERING: RETRACT}
 
 
-class Line(NamedTuple):
+class MoveLine(NamedTuple):
     """How the clients of a line of the figures move, and among which events."""
 
     name: str
@@ -43,10 +43,10 @@ class Line(NamedTuple):
     sure: bool = False
 
 
-RECONFIGURATION = Line("reconfiguration", PLAIN, "move")
-COVERED = Line("covering", COVERING, "reissue")
-REISSUE = Line("reissue without covering", PLAIN, "reissue")
-SURE = Line("reconfiguration, exactly once", PLAIN, "move", sure=True)
+RECONFIGURATION = MoveLine("reconfiguration", PLAIN, "move")
+COVERED = MoveLine("covering", COVERING, "reissue")
+REISSUE = MoveLine("reissue without covering", PLAIN, "reissue")
+SURE = MoveLine("reconfiguration, exactly once", PLAIN, "move", sure=True)
 LINES: Final = (RECONFIGURATION, COVERED, REISSUE, SURE)
 
 # ── what brokers send ────────────────────────────────────────────────────────────────────
@@ -120,28 +120,28 @@ class Rival(NamedTuple):
         """Of all brokers."""
         return sum(cpu_s(process.pid) for process in self.fleet.processes.values())
 
-    def populate(self, wanted: Sequence[Wanted], ways: Sequence[tuple[str, str]]) -> None:
+    def populate(self, wanted: Sequence[WantedInterval], ways: Sequence[tuple[str, str]]) -> None:
         chosen = [
             {"wanted": asdict(each), "way": way} for each, way in zip(wanted, ways, strict=True)
         ]
         self.load.ask("populate", movers=chosen)
 
 
-class Slice(NamedTuple):
+class MoveSlice(NamedTuple):
     """What one line did for a while, as its worker told it, and what its brokers did for it."""
 
-    line: Line
+    line: MoveLine
     told: dict[str, Any]
     sent: Counter[str]
     cpu_s: float
 
 
-def observe(line: Line, rivals: Mapping[str, Rival], do: str, **details: Any) -> Slice:
+def observe(line: MoveLine, rivals: Mapping[str, Rival], do: str, **details: Any) -> MoveSlice:
     rival = rivals[line.overlay]
     before, spent_s = rival.sent(), rival.cpu_s()
     told = rival.load.ask(do, how=line.how, **details)
     spent_s = rival.cpu_s() - spent_s
-    return Slice(line, told, rival.sent() - before, spent_s)
+    return MoveSlice(line, told, rival.sent() - before, spent_s)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ STRIDE: Final = 7919
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedInterval:
     """What one subscriber wants; `node` counts from 1."""
 
     group: int
@@ -47,7 +47,7 @@ class Wanted:
     def filter(self) -> str:
         return f"group = {self.group} and x between {self.low} and {self.high}"
 
-    def covers(self, other: Wanted) -> bool:
+    def covers(self, other: WantedInterval) -> bool:
         return (
             self is not other
             and self.group == other.group
@@ -56,7 +56,7 @@ class Wanted:
         )
 
 
-def draw(workload: str, clients: int, width: int = WIDTH, seed: int = 1) -> list[Wanted]:
+def draw(workload: str, clients: int, width: int = WIDTH, seed: int = 1) -> list[WantedInterval]:
     """One filter per client."""
     if workload not in WORKLOADS:
         raise MisuseError(f"unknown workload {workload!r}; choose from {', '.join(WORKLOADS)}")
@@ -72,18 +72,18 @@ def draw(workload: str, clients: int, width: int = WIDTH, seed: int = 1) -> list
     return chosen
 
 
-def covered(wanted: Sequence[Wanted]) -> list[int]:
+def covered(wanted: Sequence[WantedInterval]) -> list[int]:
     """For each: how many of the others it covers."""
-    groups: dict[int, list[Wanted]] = {}
+    groups: dict[int, list[WantedInterval]] = {}
     for each in wanted:
         groups.setdefault(each.group, []).append(each)
     return [sum(map(each.covers, groups[each.group])) for each in wanted]
 
 
-def _wanted(group: int, shape: str, node: int, width: int) -> Wanted:
+def _wanted(group: int, shape: str, node: int, width: int) -> WantedInterval:
     low, high = _interval(shape, node, width)
     direct = sum(_parent(shape, other) == node for other in range(2, width + 1))
-    return Wanted(group, shape, node, low, high, direct)
+    return WantedInterval(group, shape, node, low, high, direct)
 
 
 def _parent(shape: str, node: int) -> int | None:
@@ -113,7 +113,7 @@ def _interval(shape: str, node: int, width: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Space:
+class EventSpace:
     """The events of all publishers: the group and the x of each follow from its number."""
 
     groups: int
@@ -121,14 +121,14 @@ class Space:
     """All x are below."""
 
     @classmethod
-    def of(cls, wanted: Sequence[Wanted]) -> Space:
+    def of(cls, wanted: Sequence[WantedInterval]) -> EventSpace:
         return cls(max(each.group for each in wanted) + 1, max(each.high for each in wanted) + 1)
 
     def event(self, publisher: int, number: int) -> dict[str, int]:
         group = (number + publisher) % self.groups
         return {"group": group, "x": self._x(number), "by": publisher, "n": number}
 
-    def expected(self, wanted: Wanted, publisher: int, numbers: range) -> Iterator[int]:
+    def expected(self, wanted: WantedInterval, publisher: int, numbers: range) -> Iterator[int]:
         """Those events of a publisher that match."""
         skip = (wanted.group - publisher - numbers.start) % self.groups
         for number in numbers[skip :: self.groups]:

@@ -12,7 +12,8 @@ from motet.errors import MotetError, NotOffered, UnknownClient
 from motet.fleet.convoy import Convoy, Survey, Traveller, survey, travellers
 from motet.fleet.spread import Flows, is_even, plan
 
-LOOK_S = 0.25
+SOON_S, LOOK_S = 0.02, 0.25
+"""How long to wait before the brokers are asked again: at first, and later."""
 
 
 class BalanceReport(Struct):
@@ -140,12 +141,14 @@ class Balance:
 
     async def _settled(self) -> Survey:
         """The overlay when nobody is on the way, or the time is over."""
+        look_s = SOON_S
         while True:
             found = await survey(self._given)
             if not found.on_the_way() or self._is_over:
                 return found
             self._progress(self.report, "waiting for clients to arrive")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(look_s)
+            look_s = min(2 * look_s, LOOK_S)
 
 
 def _given_by(source: str, flows: Flows) -> int:

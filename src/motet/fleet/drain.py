@@ -28,7 +28,8 @@ from motet.fleet.spread import emptiest
 
 AGAIN_S = 0.5
 """How long to wait before those that could not move are asked to move again."""
-LOOK_S = 0.25
+SOON_S, LOOK_S = 0.02, 0.25
+"""How long to wait before the brokers are asked again: at first, and later."""
 HURRY_S = 1.0
 """How often a broker is to ask for the acknowledgements that its log lacks."""
 NOT_ASKED = "it was not asked to move before the end"
@@ -249,7 +250,7 @@ class Drain:
         move was decided before the drain began move on."""
         report, broker = self.report, self._broker
         answering = {name: found.addresses[name] for name in found.states}
-        hurry_at = time.monotonic()
+        hurry_at, look_s = time.monotonic(), SOON_S
         while True:
             now = await survey(answering)
             now.check(broker)
@@ -271,7 +272,8 @@ class Drain:
                 hurry_at = time.monotonic() + HURRY_S
                 await order_drain(found.addresses[broker], True)
             self._progress(report, self._awaited(state))
-            await self._pause(LOOK_S)
+            await self._pause(look_s)
+            look_s = min(2 * look_s, LOOK_S)
 
     def _awaited(self, state: dict[str, Any]) -> str:
         if self.report.in_transit:

@@ -214,6 +214,9 @@ def _tell_move(frame: object) -> str:
             since = f", {op_of(residue)} stays at {former}" if residue is not None else ""
             told = f", all up to {upto} has arrived" if upto else ""
             return f"{op_of(target)} is at {home}{since}{told}"
+        case routing.Retrace(target, op, path):
+            on = f", on to {'-'.join(path)}" if path else ""
+            return f"unsub {op_of(target)} along the former path{on}, echo {op_of(op)}"
     return _tell_hosted(frame)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from motet.errors import MisuseError, ProtocolError
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.spans import CutRecord, Span, StartRecord
-from motet.protocol.delivery.stream import Limits, ReadWanted, SilenceWanted, StartSeen
+from motet.protocol.delivery.stream import Effects, Limits, ReadWanted, SilenceWanted, StartSeen
 from motet.protocol.delivery.subend import PATIENCE
 from motet.protocol.routing.messages import Complete, Unsubscribe
 from tests.unit.delivery.rig import (
@@ -927,3 +927,35 @@ def test_events_received_before_a_resume_are_not_yet_acknowledged() -> None:
     rig.acked("c", 110)
     rig.do(lambda m, o: m.clients.detach("c", o))
     assert rig.machine.clients.begun("c") == {P: 110}
+
+
+# ── clients that have moved ──────────────────────────────────────────────────────────────
+
+
+def arrive(rig: Rig, client: str, level: int, doubt: int) -> Effects:
+    """A client has moved here: it has acknowledged `level`, and may have been passed by up to
+    `doubt`."""
+    rig.machine.clients.doubt = lambda *_: doubt
+    rig.machine.clients.recall(client, {P: level})
+    rig.begin(client, 1)
+    return rig.attach(client)
+
+
+def test_a_client_that_moves_to_the_broker_of_a_log_gets_what_is_in_memory() -> None:
+    """The log itself may keep less."""
+    rig = Rig({"t": ["c"]}, ["n"])
+    rig.host()
+    rig.publish(10, 20, 30)
+    out = arrive(rig, "c", 10, doubt=30)
+    assert given(out, "c") == [20, 30]
+    (want,) = out.reads
+    out = rig.do(lambda m, o: m.read_done(want, [Span(11, 30, lost=True)], o))
+    assert not delivered(out, "c")
+
+
+def test_elsewhere_it_is_read_as_brokers_may_have_told_silence_to_others() -> None:
+    rig = edge()
+    rig.told(Span(1, 30))
+    out = arrive(rig, "c", 10, doubt=30)
+    assert not given(out, "c")
+    assert nacks(out) == [(11, 30)]

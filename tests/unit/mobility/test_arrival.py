@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from motet.model import Hop, OpId
 from motet.model.ids import LAST_TICK
-from motet.protocol.delivery.messages import Knowledge
+from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import PredecessorRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.mobility.messages import (
@@ -20,6 +20,8 @@ from motet.protocol.mobility.messages import (
     MoveOffer,
     MoveOrder,
     MoveOrdered,
+    MoveRefusal,
+    MoveRequest,
 )
 from motet.protocol.mobility.soft import ACCEPTED_S, EARLY_S
 from motet.protocol.routing.messages import (
@@ -30,6 +32,7 @@ from motet.protocol.routing.messages import (
     Echo,
     MovingRow,
     MovingStarts,
+    Retrace,
     Started,
     Subscribe,
     Unadvertise,
@@ -100,6 +103,24 @@ def test_a_client_whose_session_never_comes_gets_a_new_one() -> None:
     here.wait(ACCEPTED_S + EARLY_S)
     (welcome,) = here.sent(ALICE, Welcome)
     assert welcome.epoch != EPOCH
+
+
+def test_an_earlier_session_that_ended_while_connected_does_not_count() -> None:
+    here = Place("C")
+    here.connect(ALICE)
+    here.subscribe(ALICE)
+    newer = "A-1.9"
+    here.control("B", ClientHere(ALICE, newer))
+    op = OpId(ALICE, newer, 1)
+    starts = MovingStarts(known=((op, (("B.1", 3),)),))
+    session = MovingSession(Session(ALICE, newer, requests=1))
+    row = MovingRow(op, WIDE)
+    commit = replace(departed(), epoch=newer, session=session, subscriptions=(row,), starts=starts)
+    here.control("B", replace(commit, levels={"B.1": 5}))
+    reader = here.core.streams.machine.clients._readers[ALICE]
+    assert not reader.present
+    assert not reader.positions["B.1"].present
+    assert reader.positions["B.1"].given == 5
 
 
 def test_a_session_may_arrive_and_be_fenced_in_one_frame() -> None:
@@ -280,6 +301,17 @@ def test_nobody_publishes_before_the_log_has_cut_as_far_as_the_former_one() -> N
     assert here.publish(3, 7) == []
 
 
+def test_a_client_that_comes_again_before_it_may_publish_is_answered_there() -> None:
+    here = target(departed(publishes=2), cut=5, unsettled=5)
+    greet(here)
+    here.hear(ALICE, MoveRequest(1, "A", 3.0))
+    here.lose(ALICE)
+    greet(here)
+    here.hear(ALICE, MoveRequest(1, "A", 3.0))
+    here.wait(4.0)
+    assert [each.error for each in here.sent(ALICE, MoveRefusal)] == ["MoveRefused"]
+
+
 def test_a_decision_that_is_settled_is_not_waited_for() -> None:
     here = target(departed(publishes=2), cut=5)
     greet(here)
@@ -344,7 +376,7 @@ def test_a_removal_follows_the_report_of_the_arrival() -> None:
     greet(here)
     here.hear(ALICE, UnsubscribeRequest(2, 1))
     assert here.sent(ALICE, Done) == []
-    assert here.sent("B", Unsubscribe) == [Unsubscribe(op, request, along=("B", "A"))]
+    assert here.sent("B", Retrace) == [Retrace(op, request, ("A",))]
     here.control("B", Echo(request))
     assert here.sent(ALICE, Done) == [Done(2)]
 
@@ -419,6 +451,23 @@ def test_what_a_session_brought_goes_with_it() -> None:
     here = target(doubtful())
     here.wait(here.config.lease_s + 1.0)
     assert here.durable.state.travels == {}
+
+
+def test_a_session_that_comes_late_ends_nothing_of_the_newer_one() -> None:
+    """Both have a subscription with the same number: its client did not wait for its session."""
+    commit = departed()
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH))
+    here.connect("xavier")
+    here.advertise("xavier")
+    here.connect()
+    here.subscribe()
+    here.publish(1, 5, client="xavier")
+    here.control("B", commit)
+    here.publish(2, 6, client="xavier")
+    ticks = [tick for frame in here.sent(ALICE, Delivered) for tick in frame.ticks]
+    assert len(ticks) == 2
+    assert here.core.durable.sessions.current(ALICE, EPOCH) is None
 
 
 # ── hellos that are early ────────────────────────────────────────────────────────────────

@@ -20,6 +20,7 @@ from motet.protocol.routing.messages import (
     MovingRow,
     MovingStarts,
     Rehome,
+    Retrace,
     Subscribe,
     Unsubscribe,
 )
@@ -359,8 +360,8 @@ def test_a_removal_goes_along_the_path_although_the_row_is_gone() -> None:
     here.control("A", commit())
     here.control("C", MoveDone(ALICE, EPOCH, 1, (SUB,)))
     removal = OpId(ALICE, EPOCH, 7)
-    here.control("C", Unsubscribe(SUB, removal, along=("B", "A")))
-    assert here.sent("A", Unsubscribe) == [Unsubscribe(SUB, removal, along=("A",))]
+    here.control("C", Retrace(SUB, removal, ("A",)))
+    assert here.sent("A", Retrace) == [Retrace(SUB, removal)]
     assert here.sent("C", Echo) == []
     here.control("A", Echo(removal))
     assert here.sent("C", Echo) == [Echo(removal)]
@@ -368,7 +369,7 @@ def test_a_removal_goes_along_the_path_although_the_row_is_gone() -> None:
 
 def test_a_removal_ends_where_the_path_began() -> None:
     here = Place("A")
-    here.control("B", Unsubscribe(SUB, BOB, along=("A",)))
+    here.control("B", Retrace(SUB, BOB))
     assert here.sent("B", Echo) == [Echo(BOB)]
 
 
@@ -377,9 +378,10 @@ def test_a_removal_along_a_path_takes_the_row_with_it() -> None:
     here.control("A", Advertise(OpId("zoe", "A-1.3", 1), SIDE))
     here.control("A", commit())
     here.control("C", MoveDone(ALICE, EPOCH, 1))
-    here.control("C", Unsubscribe(SUB, BOB, along=("B", "A")))
+    here.control("C", Retrace(SUB, BOB, ("A",)))
     assert sources(here) == {}
-    assert here.sent("A", Unsubscribe) == [Unsubscribe(SUB, BOB, along=("A",))]
+    assert here.sent("A", Retrace) == [Retrace(SUB, BOB)]
+    assert here.sent("A", Unsubscribe) == []
     here.control("A", Echo(BOB))
     assert here.sent("C", Echo) == [Echo(BOB)]
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from motet.model import Filter, OpId
 from motet.model.limits import MAX_EVENT_BYTES
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
-from motet.protocol.link.messages import LinkHello
+from motet.protocol.link.messages import ControlAck, LinkHello
 from motet.protocol.mobility import strays as room
 from motet.protocol.mobility.messages import (
     ArrivalHello,
@@ -165,6 +165,23 @@ def test_what_the_next_broker_has_sent_the_client_itself_is_no_stray() -> None:
     here.events("C", 7)
     here.strays("A", last=True)
     assert told(here, "C") == [([], True)]
+
+
+def test_the_next_broker_may_acknowledge_the_move_alone() -> None:
+    """It is followed by the news that its subscription has started in our log."""
+    here = Place("B")
+    here.connect("xavier")
+    here.advertise("xavier")
+    here.control("A", ClientHere(ALICE, EPOCH))
+    here.control("A", commit())
+    ledger = here.core.durable.ledgers["C"]
+    (number,) = (n for n, message in ledger.outbox if isinstance(message, MoveCommit))
+    assert ledger.record.sent > number
+    here.events("C", 6)
+    here.hear("C", ControlAck(number))
+    here.events("C", 7)
+    here.strays("A", last=True)
+    assert told(here, "C") == [([6], False), ([], True)]
 
 
 def test_a_broken_link_to_the_source_ends_its_strays() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from motet.audit.records import OperationRecord
+from motet.audit.records import OperationRecord, Stay
 from motet.testing.checkers import answers, sessions
 from motet.testing.history import Call
 from tests.unit.testing.past import Past
@@ -72,6 +72,16 @@ def test_a_timeout_must_name_a_broker() -> None:
     past = Past()
     late(past)
     assert "names no broker" in answers.check(past.history).violations[0]
+
+
+def test_a_timeout_may_name_the_broker_to_which_its_client_has_moved() -> None:
+    past = Past()
+    session = late(past, "B").session
+    past.history.disturbed["B"].touch(1.0, 4.0)
+    session.stays = [Stay("A", until=3.5), Stay("B", 3.4)]
+    assert not answers.check(past.history).violations
+    session.stays = [Stay("A", until=0.5), Stay("B", 0.4)]
+    assert "not all other brokers" in answers.check(past.history).violations[0]
 
 
 @pytest.mark.parametrize("name", ["A", "Z"])

@@ -101,6 +101,15 @@ def test_a_move_that_changes_the_epoch_is_a_violation_unless_something_broke() -
     assert moves_of(past) == []
 
 
+def test_a_session_that_was_lost_on_its_way_may_have_another_epoch() -> None:
+    past = Past()
+    moved(past, alice(past), "C", 5.5, 5.8)
+    asked(past, after=("C", "C-9"))
+    assert "has become C-9" in moves_of(past)[0]
+    past.history.amnesia["B", "C"].touch(5.6, 5.7)
+    assert "has become" not in moves_of(past)[0]
+
+
 def test_a_client_that_did_not_wait_may_have_another_epoch() -> None:
     past = Past()
     past.history.stays["alice", "C-2"].append(Stay("C", 5.5))
@@ -161,6 +170,15 @@ def test_a_refusal_has_a_reason_if_something_on_the_way_was_broken(place: Any) -
     refused(past)
     past.history.disturbed[place].touch(5.5, 5.6)
     assert moves_of(past) == []
+
+
+def test_a_refusal_has_a_reason_while_an_unadvertisement_waits_for_subscribers() -> None:
+    past = Past()
+    removal = past.ask(alice(past), "unadvertise", "x > 0", 4.0, answered_at=5.5)
+    refused(past)
+    assert moves_of(past) == []
+    removal.answered_at = 3.0
+    assert "without a reason" in moves_of(past)[0]
 
 
 def test_a_refusal_has_a_reason_if_its_target_is_unknown_or_its_time_short() -> None:
@@ -276,6 +294,18 @@ def test_a_best_effort_event_is_owed_to_a_client_that_moves() -> None:
     event = past.publish(seller, 5.05, x=1)
     assert "was never delivered" in completeness.check(past.history).violations[0]
     past.deliver(wanted, event, 6.1)
+    assert completeness.check(past.history).violations == []
+
+
+def test_a_client_that_leaves_as_soon_as_it_has_moved_is_owed_no_best_effort_event() -> None:
+    past = Past()
+    seller, buyer = past.session("seller", "B"), alice(past)
+    past.ask(seller, "advertise", "x > 0")
+    wanted = past.ask(buyer, "subscribe", "x > 0")
+    moved(past, buyer, "C", 5.0, 5.1)
+    past.history.travels[buyer.instance].touch(5.0, 6.0)
+    past.publish(seller, 5.05, x=1)
+    wanted.ended_at = 6.0 + HOP_S
     assert completeness.check(past.history).violations == []
 
 

@@ -639,10 +639,17 @@ class Clients:
         return {**reader.cursors, **reader.passed, **begun}
 
     def detach(self, client: str, out: Effects) -> None:
-        """The client's connection is gone. Events owed to it stay owed."""
+        """The client's connection is gone. Events owed to it stay owed. If there are none, it is
+        forgotten, connected or not."""
         reader = self._readers.get(client)
-        if reader is None or not reader.present:
+        if reader is None:
             return
+        if reader.present:
+            self._leave(client, reader, out)
+        if not reader.positions:
+            del self._readers[client]
+
+    def _leave(self, client: str, reader: Reader, out: Effects) -> None:
         reader.present = False
         reader.cursors, reader.passed = {}, {}
         reader.merge = reader.blocked = reader.block_queues = reader.passage = None
@@ -653,8 +660,6 @@ class Clients:
             stream.held.pop(client, None)
             stream.subend.absent(position)
             self._nacks.reconsider(stream, out)
-        if not reader.positions:
-            del self._readers[client]
 
     def acked(self, client: str, pubend: str, tick: int, out: Effects) -> None:
         """The client has processed everything up to a tick, durably if it has to."""

@@ -150,8 +150,8 @@ class Streams(SoftRoom):
         self.interests = Interests(shared.durable.routing, shared.links, router)
         self.machine = DeliveryMachine(self.interests, liveness, limits)
         self.machine.clients.reach = self._reach
-        self.arrivals: Callable[[], Iterable[Arrival]] = tuple
-        """The sessions that have moved here."""
+        self.arrivals: Callable[[str], Iterable[Arrival]] = lambda _: ()
+        """The session of a client, if it has moved here; of no client: all that have."""
         self.fenced: Callable[[str, AckUp], Frame] = lambda _, ack: ack
         """How an acknowledgement to a neighbour is sent."""
         self.tally = Tally()
@@ -260,7 +260,7 @@ class Streams(SoftRoom):
         for session in shared.durable.sessions:
             if session.durable:
                 self.machine.clients.recall(session.client, session.cursors, durable=True)
-        for arrival in self.arrivals():
+        for arrival in self.arrivals(""):
             self._expect_arrival(*arrival)
         for op, ticks in routing.starts.known.items():
             for pubend, tick in ticks.items():
@@ -286,13 +286,14 @@ class Streams(SoftRoom):
 
     def arrive(self, client: str, out: Output, now: float) -> None:
         """A session has moved here; it is one of `arrivals`."""
+        self.total_order.leave(client)
         durable, effects = self._shared.durable, Effects(now)
+        self.machine.clients.detach(client, effects)  # an earlier session of it may have ended here
         session = durable.sessions.get(client)
         if session is not None and session.durable:
             self.machine.clients.recall(client, session.cursors, durable=True)
-        for arrival in self.arrivals():
-            if arrival[0] == client:
-                self._expect_arrival(*arrival)
+        for arrival in self.arrivals(client):
+            self._expect_arrival(*arrival)
         for entry in durable.routing.state.subscriptions.from_source(Hop.client(client)):
             for pubend, tick in durable.routing.starts.known.get(entry.id, {}).items():
                 self._start(entry.id, pubend, tick, effects)

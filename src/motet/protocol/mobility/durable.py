@@ -70,7 +70,7 @@ class DurableMobility(DurableRoom):
         self._relocation = Relocation(routing)
         self.state = MobilityState()
         self.pins = Pins()
-        routing.along = self._former_path
+        routing.former_path = self._former_path
         transactions.participant.arriving = self._is_arriving
 
     def facts(self) -> Mapping[type, Handler]:
@@ -327,7 +327,7 @@ class DurableMobility(DurableRoom):
             commit.unsettled,
             refused=commit.refused,
             forgotten=commit.forgotten,
-            path=commit.path[::-1],
+            path=commit.path[-2::-1],
             brought=dict.fromkeys(row.id.sequence for row in commit.subscriptions),
         )
         self._requests.take_in(client, epoch, commit.session)

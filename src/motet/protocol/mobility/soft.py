@@ -204,7 +204,9 @@ class SoftMobility(SoftRoom):
         self, connection: int, peer: Peer, request: MoveRequest, out: Output, now: float
     ) -> None:
         known = self._departures.get(peer.name)
-        if known is not None and known.number == request.number:
+        asked = (known.number, known.path[-1]) if known is not None else (0, "")
+        if known is not None and asked == (request.number, request.to):
+            known.asked_on = connection  # it came again while nothing could be done yet
             return
         departure, problem = self._depart(peer.name, request.to, request.timeout_s, now)
         if departure is None:
@@ -291,10 +293,20 @@ class SoftMobility(SoftRoom):
     def stepped(self, out: Output, now: float) -> None:
         if self._departures:
             for departure in list(self._departures.values()):
-                self._advance(departure, out, now)
+                if not self._awaits_reply(departure):
+                    self._advance(departure, out, now)
         if self._gates:
             for client in list(self._gates):
                 self._open_gate(client, out, now)
+
+    def _awaits_reply(self, departure: Departure) -> bool:
+        """Nothing else changes it before the reply, as long as its client stays connected."""
+        soft = self._shared.clients.get(departure.client)
+        return (
+            departure.phase == "offering"
+            and soft is not None
+            and (soft.epoch, soft.connection) == (departure.epoch, departure.connection)
+        )
 
     def _advance(self, departure: Departure, out: Output, now: float) -> None:
         """Look whether the next phase can begin."""
@@ -659,11 +671,13 @@ class SoftMobility(SoftRoom):
         if client in self._early:
             out.timers.append(SetTimer(("move", "early", client), now))
 
-    def _arrivals(self) -> Iterable[tuple[str, Mapping[str, int], Iterable[str]]]:
-        """Clients that have arrived, with their levels, and the pubends where they may have started
-        without us knowing."""
-        for client, travel in self._durable.state.travels.items():
-            yield client, travel.levels, travel.unclear
+    def _arrivals(self, client: str) -> Iterable[tuple[str, Mapping[str, int], Iterable[str]]]:
+        """All clients that have arrived, or only this one, with their levels, and the pubends where
+        they may have started without us knowing."""
+        travels = self._durable.state.travels
+        for name in (client,) if client else travels:
+            if name in travels:
+                yield name, travels[name].levels, travels[name].unclear
 
     def _doubt(self, client: str, pubend: str) -> int:
         travels = self._durable.state.travels

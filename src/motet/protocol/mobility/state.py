@@ -63,7 +63,7 @@ class Travel(Struct):
     forgotten: int = 0
     """See `ClientSoft`."""
     path: tuple[str, ...] = ()
-    """That of the last move, from here back to its source."""
+    """The brokers on the way back to the source of the last move."""
     brought: dict[int, None] = field(default_factory=dict)
     """The subscriptions that came with it, by request."""
 

@@ -29,9 +29,11 @@ from motet.protocol.changes import (
     SessionPassed,
 )
 from motet.protocol.contract import CancelTimer, Output, SetTimer
+from motet.protocol.delivery.neighbours import MOMENT_S
+from motet.protocol.link.machine import Link
 from motet.protocol.link.soft import SoftLinks
 from motet.protocol.mobility.durable import DurableMobility
-from motet.protocol.mobility.messages import Strays
+from motet.protocol.mobility.messages import MoveCommit, Strays
 from motet.protocol.mobility.soft import SoftMobility
 from motet.protocol.mobility.state import Transit, key_of
 from motet.protocol.publication import Publication
@@ -65,7 +67,8 @@ class Passing(Struct, eq=False):
     ops: frozenset[OpId]
     suc: str
     upto: int
-    """When the next broker has acknowledged control up to this number, no event comes back."""
+    """The number of the commit in the control to the next broker, which sends back no events any
+    more when it has acknowledged that."""
     pre: str = ""
     connection: int = 0
     """The connection to the broker before, which still has strays; 0: it has none any more."""
@@ -174,7 +177,7 @@ class SoftStrays(SoftRoom):
         if link is None or not ops:
             return None
         who = (commit.client, commit.epoch, commit.number)
-        passing = Passing(*who, ops, suc, link.ledger.record.sent, transit.pre, connection)
+        passing = Passing(*who, ops, suc, _number_of(commit, link), transit.pre, connection)
         self._passing[key_of(commit.client, commit.epoch)] = passing
         self._router.turned[suc] = self._turned
         return passing
@@ -373,7 +376,7 @@ class SoftStrays(SoftRoom):
         """No more strays come."""
         arriving.connection = 0
         if not self._is_connected(arriving):
-            if now < arriving.gives_up_at:
+            if now < arriving.gives_up_at - MOMENT_S:
                 key = ("strays", arriving.client, arriving.epoch)
                 out.timers.append(SetTimer(key, arriving.gives_up_at))
                 return
@@ -419,6 +422,15 @@ class SoftStrays(SoftRoom):
         assert self._router.turned.keys() == {each.suc for each in self._passing.values()}
         for client, arriving in self._arriving.items():
             assert self._shared.clients[client].epoch == arriving.epoch
+
+
+def _number_of(commit: MoveCommit, link: Link) -> int:
+    """0, if it is acknowledged."""
+    who = (commit.client, commit.epoch, commit.number)
+    for number, message in reversed(link.ledger.outbox):
+        if type(message) is MoveCommit and (message.client, message.epoch, message.number) == who:
+            return number
+    return 0
 
 
 def _awaited(each: Passing | Arriving) -> tuple[str, int, str, int]:

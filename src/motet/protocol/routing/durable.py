@@ -150,8 +150,7 @@ class DurableRouting(DurableRoom):
             message: RoutingMessage = Unadvertise(target, waiting)
         else:
             what, table = "subscription", state.subscriptions
-            along = self._routing.along(target) if waiting is not None else ()
-            message = Unsubscribe(target, waiting, along=along)
+            message = Unsubscribe(target, waiting)
         entry = table.get(target)
         if entry is None or entry.source != Hop.client(op.client):
             # Retired ones stay, and those of a client that has moved are at its former broker.

@@ -46,6 +46,7 @@ from motet.protocol.routing.messages import (
     PubendGone,
     PubendHere,
     Rehome,
+    Retrace,
     RoutingMessage,
     Started,
     Subscribe,
@@ -88,8 +89,8 @@ class Routing:
         self.joins = Joins(state, self.starts, out)
         self.obligations = Obligations(life, state, self.starts, self.joins, out)
         self.name = life.rpartition("-")[0]
-        self.along: Callable[[OpId], tuple[str, ...]] = lambda _: ()
-        """The brokers on which a removal may find rows that a move has left: see `Unsubscribe`."""
+        self.former_path: Callable[[OpId], tuple[str, ...]] = lambda _: ()
+        """The brokers where a move may have left a subscription of a local client."""
         self.covering = bool(covering)
         self.retracts = covering == RETRACT
         self.ignored = 0
@@ -111,6 +112,7 @@ class Routing:
             Confirmed: self.starts.confirmed,
             Join: self.joins.join,
             Rehome: self._rehomed,
+            Retrace: self._retrace,
         }
         """Every control message of routing and its handler."""
 
@@ -462,12 +464,11 @@ class Routing:
         """Tell a neighbour of a subscription, unless one that it has from us covers it."""
         self._tell(self.state.subscriptions, Subscribe, entry, neighbour, echo, above)
 
-    def unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
-        state, along = self.state, message.along
-        entry = state.subscriptions.get(message.target)
-        if along and (entry is None or entry.source != source):
-            self._remove_along(message, source, 0)
-            return
+    def unsubscribe(
+        self, message: Unsubscribe, source: Hop, path: tuple[str, ...] | None = None
+    ) -> None:
+        """Remove a subscription where it was sent; and along a former `path`, see `Retrace`."""
+        state = self.state
         entry = self._take_away(state.subscriptions, message.target, source)
         if entry is None:
             self.obligations.echo(message.op, source)
@@ -475,29 +476,38 @@ class Routing:
         self.marks.unsubscribed(entry)
         self.starts.forget(entry.id)
         self.joins.awaited.pop(entry.id, None)
-        if not source.is_broker:
+        if source.kind == "client":
             self._out.changes.append(SubscriptionEnded(entry.id))
+            path = self.former_path(entry.id) if message.op is not None else ()
         elif message.lost:
             self.starts.lose(entry, source.name)
         sent = entry.sent
+        along = self._onward(path or (), source)
         for neighbour in state.bits.names(sent):
-            told = neighbour not in along[1:2]
+            told = neighbour not in along[:1]
             self._take_back(entry, neighbour, message.op, lost=message.lost, tell=told)
-        if along:
-            self._remove_along(message, source, sent)
-        else:
-            self.obligations.expect(message, "unsubscribe", source, sent)
+        self._go_along(message, source, sent, along)
 
-    def _remove_along(self, message: Unsubscribe, source: Hop, sent: int) -> None:
-        """Pass the removal of a subscription on along the former path of its client. It was also
-        `sent` to other neighbours."""
-        along, onward = message.along[1:], 0
-        if along:
-            onward = self._bit(along[0]) & self.state.met & ~self.state.bits.bit(source)
-        if onward:
-            passed = Unsubscribe(message.target, message.op, message.lost, along)
-            self._out.send(along[0], passed)
-        self.obligations.expect(message, "unsubscribe", source, sent | onward)
+    def _retrace(self, message: Retrace, source: Hop) -> None:
+        removal = Unsubscribe(message.target, message.op)
+        entry = self.state.subscriptions.get(message.target)
+        if entry is not None and entry.source == source:
+            self.unsubscribe(removal, source, message.path)
+        else:
+            self._go_along(removal, source, 0, self._onward(message.path, source))
+
+    def _onward(self, path: tuple[str, ...], source: Hop) -> tuple[str, ...]:
+        """The rest of a path, if it goes on to a neighbour that has heard from us."""
+        goes_on = path and self._bit(path[0]) & self.state.met & ~self.state.bits.bit(source)
+        return path if goes_on else ()
+
+    def _go_along(
+        self, message: Unsubscribe, source: Hop, sent: int, along: tuple[str, ...]
+    ) -> None:
+        if along and message.op is not None:
+            self._out.send(along[0], Retrace(message.target, message.op, along[1:]))
+            sent |= self._bit(along[0])
+        self.obligations.expect(message, "unsubscribe", source, sent)
 
     def _take_back(
         self,

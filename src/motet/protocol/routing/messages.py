@@ -47,14 +47,11 @@ class Subscribe(Struct, tag="sub", array_like=True, frozen=True):
 
 class Unsubscribe(Struct, tag="unsub", array_like=True, frozen=True):
     """`lost`: the client has not unsubscribed, but a broker on the way has lost its state. If the
-    subscription comes again, it continues from its earlier start. `along`: the former path of a
-    client that has moved, from the receiver on. The last brokers on it may have the subscription
-    although the others do not, because news of the arrival is still on its way to them."""
+    subscription comes again, it continues from its earlier start."""
 
     target: OpId
     op: OpId | None = None
     lost: bool = False
-    along: tuple[str, ...] = ()
 
 
 class Echo(Struct, tag="echo", array_like=True, frozen=True):
@@ -149,6 +146,16 @@ class Rehome(Struct, tag="rehome", array_like=True, frozen=True):
     upto: int = 0
 
 
+class Retrace(Struct, tag="retrace", array_like=True, frozen=True):
+    """Removes a subscription along the former path of a client that has moved, of which this
+    message names the rest. News of the arrival, which may remove it as well, goes ahead of it: the
+    last brokers may have the subscription although the others do not."""
+
+    target: OpId
+    op: OpId
+    path: tuple[str, ...] = ()
+
+
 # ── parts of a move ──────────────────────────────────────────────────────────────────────
 
 
@@ -190,4 +197,5 @@ RoutingMessage = (
     | Confirmed
     | Join
     | Rehome
+    | Retrace
 )

@@ -113,9 +113,12 @@ class _CompletenessCheck:
             *operation.session.homes(sent_at, taken_at + widest_s),
         ]
         path = history.tree.span(homes)
-        latest = taken_at + (len(path) + 1) * history.hop_s
+        way_s = (len(path) + 1) * history.hop_s
+        latest = taken_at + way_s
         travels = history.travels[operation.session.instance]
-        latest = travels.end_of(sent_at, latest)
+        arrived_at = travels.end_of(sent_at, latest)
+        if arrived_at > latest:  # the events that follow a client come behind its welcome
+            latest = arrived_at + way_s
         earliest = travels.begin_of(sent_at, latest)
         if operation.ended_at <= latest:
             return False

@@ -87,7 +87,12 @@ def _may_change(history: History, move: MoveRecord) -> bool:
     if move.impatient or history.disturbed[move.instance].meets(since, until):
         return True
     # A session that waits for its client ends early where the clock jumps.
-    return move.to in history.jumps and history.jumps[move.to].meets(since, until)
+    if move.to in history.jumps and history.jumps[move.to].meets(since, until):
+        return True
+    # One that is on its way is lost with a link that starts from scratch, or a broker's state.
+    homes = [each for each in (move.before[0], move.after[0], move.to) if each is not None]
+    known = [each for each in homes if each in history.tree.brokers]
+    return history.forgot(known, since, until)
 
 
 def _is_ordered(history: History, move: MoveRecord) -> bool:

@@ -11,6 +11,7 @@ from motet_labs.demo.clients import (
     CONSOLIDATE,
     DISPATCH,
     WATCHERS,
+    AgentMove,
     EventSeen,
     HandOver,
     HandOvers,
@@ -21,14 +22,14 @@ from motet_labs.demo.script import Attributes, Key, Script
 from motet_labs.demo.story import Sample, StoryOutcome, Timeline, Wish
 
 CASES = 4
-HALF = 4
+HALF = 6
 """Of the events of a publisher."""
 RESULT = "insight/query/0"
 PLAN = "dispatcher/1"
 
 
 def script() -> Script:
-    """Two publishers, each with four events of each of its two cases, by turns."""
+    """Two publishers, each with six events of each of its two cases, by turns."""
     events: dict[Key, Attributes] = {}
     for publisher in ("p0", "p1"):
         cases = [f"c{number}" for number in range(CASES) if number % 2 == int(publisher[1])]
@@ -47,10 +48,10 @@ def outcome(folder: Path) -> StoryOutcome:
     heard = Heard()
     for lot in made.lots:
         mine = [key for key in made.events if made.lot_of[key] == lot.name]
-        for first in (0, HALF):  # of one handler, then of another
+        for first, handler in ((0, "desk"), (HALF, "anna")):
             keys = [key for key in mine if first < key[1] <= first + HALF]
             came = [arrived(key, made.events[key]) for key in keys]
-            heard.stretches.append(Stretch(lot.name, came))
+            heard.stretches.append(Stretch(lot.name, came, handler))
     for name in WATCHERS:
         heard.watched[name] = [arrived(key, event) for key, event in made.events.items()]
     lots = tuple(lot.name for lot in made.lots)
@@ -71,6 +72,7 @@ def outcome(folder: Path) -> StoryOutcome:
     told = StoryOutcome(
         Wish(folder), timeline, made, heard, moves, "a log of <nobody>", audit=audit
     )
+    told.move = AgentMove("anna", "B4", "B2", 0.2, 0.3, 1, 1)
     told.archived = [(*key, dict(event)) for key, event in made.events.items()]
     told.in_logs = len(told.archived) + 1
     told.batches, told.written = [0], {RESULT: [5]}

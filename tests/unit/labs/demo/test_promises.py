@@ -19,6 +19,7 @@ from motet_labs.demo.promises import (
     CRASH,
     EVENTS,
     HANDS,
+    MOVE,
     SPARK,
     Promise,
     promises_of,
@@ -101,6 +102,24 @@ def interrupt_plan(told: StoryOutcome) -> None:
     told.heard.moved.insert(1, arrived(("ben", 1), {"moved": "lot-01"}, tx="another"))
 
 
+def stay(told: StoryOutcome) -> None:
+    told.move = None
+
+
+def miss(told: StoryOutcome) -> None:
+    """Of the middle of what the agent has handled."""
+    del told.heard.stretches[1].arrivals[1]
+
+
+def handle_twice(told: StoryOutcome) -> None:
+    came = told.heard.stretches[1].arrivals
+    came.insert(1, came[0])
+
+
+def handle_backwards(told: StoryOutcome) -> None:
+    told.heard.stretches[1].arrivals.reverse()
+
+
 def lose_session(told: StoryOutcome) -> None:
     told.heard.lost_sessions = 1
 
@@ -175,6 +194,10 @@ def judge_emptiness(told: StoryOutcome) -> None:
         (tear_plan, (HANDS, "torn")),
         (lose_plan, (HANDS, "lost")),
         (interrupt_plan, (HANDS, "torn")),
+        (stay, (MOVE, "moved")),
+        (miss, (MOVE, "missed")),
+        (handle_twice, (MOVE, "doubled")),
+        (handle_backwards, (MOVE, "inverted")),
         (lose_session, (CRASH, "sessions lost")),
         (archive_less, (SPARK, "lost")),
         (archive_twice, (SPARK, "doubled")),
@@ -228,5 +251,6 @@ def test_the_exit_status_says_whether_all_were_kept(
     assert ("event p0 #1 never came" in page) is (spoil is find_something)
     assert "a log of &lt;nobody&gt;" in page
     assert "<nobody>" not in page
+    assert "Agent “anna” moved from B4 to B2" in page
     assert page.count('src="data:image/png;base64,') == 3
     assert "http" not in page

@@ -21,7 +21,7 @@ from motet_labs.experiments.mobility import incremental, scattered, ways
 from motet_labs.experiments.mobility_plan import FULL, QUICK, WHOLE, MobilityPlan
 from motet_labs.experiments.mobility_report import MobilityReport, drawn
 from motet_labs.experiments.movements import (
-    Account,
+    EventAccount,
     Latency,
     MoveRow,
     Point,
@@ -34,8 +34,8 @@ from motet_labs.experiments.rivals import (
     RECONFIGURATION,
     REISSUE,
     SURE,
-    Line,
-    Slice,
+    MoveLine,
+    MoveSlice,
     Traffic,
 )
 from motet_labs.experiments.shapes import draw
@@ -50,11 +50,11 @@ def told(movements: Sequence[Any], **more: Any) -> dict[str, Any]:
     return {"movements": movements, "took_s": 2.0, "failed": 0, "problems": []} | events | more
 
 
-def row(part: str, workload: str, at: int, line: Line, ms: float, **more: Any) -> MoveRow:
+def row(part: str, workload: str, at: int, line: MoveLine, ms: float, **more: Any) -> MoveRow:
     latency = Latency(10, ms, ms, ms)
     sent = Traffic(control=10, moves=10, soft=10) if line.how == "move" else Traffic(control=50)
     steps = () if line.how == "move" else (ms / 2, ms / 4, ms / 4)
-    known = row_of(part, workload, at, [Slice(line, told([]), Counter(), 0.0)], [])
+    known = row_of(part, workload, at, [MoveSlice(line, told([]), Counter(), 0.0)], [])
     known = replace(known, latency=latency, wide=latency, traffic=sent, steps_ms=steps, per_s=5.0)
     return replace(known, **more)
 
@@ -70,7 +70,7 @@ PLACES = (
 )
 
 
-def report(*, sure: Account | None = None, slower: float = 1.0) -> MobilityReport:
+def report(*, sure: EventAccount | None = None, slower: float = 1.0) -> MobilityReport:
     """`slower`: reconfiguration of the most clients."""
     rows = [row(*place, line, ms) for place in PLACES for line, ms in MS.items()]
     for at, each in enumerate(rows):
@@ -95,7 +95,9 @@ class TestRows:
     def test_slices_are_joined_and_covering_movements_kept_apart(self) -> None:
         wanted = draw("covered", 10)
         slices = [
-            Slice(COVERED, told([(0, 0.5, (0.1, 0.2, 0.3)), (3, 0.6, (0.1, 0.1, 0.1))]), some, 1.0)
+            MoveSlice(
+                COVERED, told([(0, 0.5, (0.1, 0.2, 0.3)), (3, 0.6, (0.1, 0.1, 0.1))]), some, 1.0
+            )
             for some in (Counter(Subscribe=6), Counter(Subscribe=2))
         ]
         found = row_of("workloads", "covered", 10, slices, wanted)
@@ -105,11 +107,11 @@ class TestRows:
         assert found.steps_ms == pytest.approx((100, 150, 200))
         assert found.traffic.routes == 2.0
         assert found.cpu_ms == 500.0
-        assert found.events == Account(20, 0, 0, 0)
+        assert found.events == EventAccount(20, 0, 0, 0)
         assert [point.at_s for point in points_of(slices, wanted)] == [0.5, 0.6, 2.5, 2.6]
 
     def test_what_brokers_send_anyway_does_not_count(self) -> None:
-        rest = Rest.of(Slice(SURE, told([]), Counter(Knowledge=40, AckUp=20), 0.0))
+        rest = Rest.of(MoveSlice(SURE, told([]), Counter(Knowledge=40, AckUp=20), 0.0))
         assert rest.per_s.stream == 30.0
         moved = row(
             "single", WHOLE, 400, SURE, 10.0, took_s=5.0, traffic=Traffic(10, 10, stream=25)
@@ -118,7 +120,7 @@ class TestRows:
         assert rest.beyond(moved).control == 10.0
 
     def test_a_line_without_movements_is_a_row(self) -> None:
-        found = row_of("single", WHOLE, 10, [Slice(COVERED, told([]), Counter(), 0.0)], [])
+        found = row_of("single", WHOLE, 10, [MoveSlice(COVERED, told([]), Counter(), 0.0)], [])
         assert (found.latency.moves, found.latency.p50_ms, found.steps_ms) == (0, 0.0, ())
 
 
@@ -136,9 +138,11 @@ class TestFindings:
         assert holds(found, "soft messages of a move per hop") == [False]
         assert holds(found, "exactly-once events") == [True] * 3
 
-    @pytest.mark.parametrize("wrong", [Account(9, 1), Account(9, 0, 1), Account(9, 0, 0, 1)])
+    @pytest.mark.parametrize(
+        "wrong", [EventAccount(9, 1), EventAccount(9, 0, 1), EventAccount(9, 0, 0, 1)]
+    )
     def test_one_wrong_event_in_exactly_once_traffic_breaks_the_promise(
-        self, wrong: Account
+        self, wrong: EventAccount
     ) -> None:
         assert report().kept
         assert not report(sure=wrong).kept
@@ -148,6 +152,9 @@ class TestFindings:
         whole = json.loads(json.dumps(report().to_json(series=True), allow_nan=False))
         assert {each["part"] for each in whole["rows"]} == set(FULL.parts)
         assert whole["workloads"][WHOLE]["covers"] == {"399": 1, "0": 399}
+        goals = {each["name"]: each["kept"] for each in whole["goals"]}
+        assert len(goals) == len(whole["goals"]) == 11
+        assert not goals["soft messages of a move per hop, the most of any line (goal: at most 1)"]
         assert whole["series"][COVERED.name] == [[0.5, 200.0, 0], [0.7, 200.0, 9]]
 
     def test_page_and_pictures_have_every_part(self, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from motet_labs.experiments.shapes import (
     SHAPES,
     WIDTH,
     WORKLOADS,
-    Space,
+    EventSpace,
     covered,
     draw,
 )
@@ -64,7 +64,7 @@ def test_random_clients_have_nodes_of_all_shapes_and_the_same_for_the_same_seed(
 
 def test_every_subscriber_is_expected_to_get_the_events_that_match_its_filter() -> None:
     wanted = draw(RANDOM, 60)
-    space, numbers = Space.of(wanted), range(17, 3_000)
+    space, numbers = EventSpace.of(wanted), range(17, 3_000)
     got = 0
     for each in wanted:
         matches = Filter.parse(each.filter).matches
