@@ -38,7 +38,7 @@ MOVE_S: Final = 5.0
 KILLED: Final = 0.4
 """The share of processes that are killed."""
 LONGEST_S: Final = 45.0
-"""A client that comes back has its session after this time, whatever is down."""
+"""A client that comes back has its session this long after all places are well, at the latest."""
 POLL_S: Final = 0.05
 CLOSE_S: Final = 2.0
 
@@ -128,7 +128,9 @@ class Absentees(ChaosTraffic):
                 await driver.begin(CONNECT_S)
                 break
             except (UnavailableError, ClientElsewhere) as problem:  # it may be on its way there
-                if now() > limit_s:
+                if any(map(self._chronicle.is_troubled, self._chronicle.places)):
+                    limit_s = now() + LONGEST_S
+                elif now() > limit_s:
                     text = f"{absentee.name} found no session for {LONGEST_S:g} s: {problem}"
                     self.verdict.expect(False, "{}", text)
                     limit_s += LONGEST_S

@@ -51,7 +51,8 @@ from motet.protocol.session.messages import (
     Welcome,
 )
 from motet.protocol.session.state import MovingSession, Session
-from tests.unit.mobility.place import WIDE, Place, departed
+from motet.protocol.transactions.messages import Engage, Engaged, Letter, Step
+from tests.unit.mobility.place import WIDE, Place, body, departed
 
 ALICE = "alice"
 EPOCH = "A-1.1"
@@ -676,3 +677,26 @@ def test_an_operator_may_send_an_arrived_client_on() -> None:
     assert here.sent("operator", MoveOrdered) == [MoveOrdered(ALICE)]
     (commit,) = here.sent("B", MoveCommit)
     assert (commit.number, commit.path) == (2, ("C", "B"))
+
+
+# ── plans ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_waits_until_all_subscribers_know_where_a_client_publishes() -> None:
+    """Else one of them, who does not know of the new log yet, would not wait for its part."""
+    here = Place("C", root="A")
+    arrive(here, departed(publishes=1))
+    session = here.core.durable.sessions.get(ALICE)
+    assert session is not None
+    session.willing = True
+    here.control("B", Subscribe(OpId("bob", "A-1.2", 1), WIDE))
+    step = Step("publish", "0", body=bytes(body(1)))
+    plan = Engage("coord/A-1.9/3", ALICE, (step,), 5.0, (ALICE,))
+    here.control("B", Letter("C", plan))
+    assert here.durable.travel(ALICE, EPOCH) is not None
+    probe = here.sent("B", Advertise)[-1]
+    assert probe.probe
+    assert not any(isinstance(each.body, Engaged) for each in here.sent("B", Letter))
+    here.control("B", Echo(probe.id))
+    (told,) = (each.body for each in here.sent("B", Letter) if isinstance(each.body, Engaged))
+    assert told.tx == plan.tx
