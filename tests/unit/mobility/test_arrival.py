@@ -114,6 +114,7 @@ def test_an_earlier_session_that_ended_while_connected_does_not_count() -> None:
     here.subscribe(ALICE)
     newer = "A-1.9"
     here.control("B", ClientHere(ALICE, newer))
+    here.control("B", Advertise(BOB, WIDE))
     op = OpId(ALICE, newer, 1)
     starts = MovingStarts(known=((op, (("B.1", 3),)),))
     session = MovingSession(Session(ALICE, newer, requests=1))
