@@ -18,7 +18,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from motet.model import Hop, OpId
-from motet.protocol.changes import AdvertisementRetired, Changes
+from motet.protocol.changes import AdvertisementRetired, Changes, StartLapsed
 from motet.protocol.routing.machine import RETIRED, Routing
 from motet.protocol.routing.messages import (
     ClientHere,
@@ -26,6 +26,7 @@ from motet.protocol.routing.messages import (
     MovingStarts,
     Unsubscribe,
 )
+from motet.protocol.routing.starts import broker_of_pubend
 from motet.protocol.routing.state import Entry
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class Relocation:
         for op in ops:
             entry = self._state.subscriptions.get(op)
             if entry is not None:
-                starts.lift_own(entry)
+                self._lift_own(entry)
 
         def ticks(
             known: Mapping[OpId, Mapping[str, int]],
@@ -218,8 +219,30 @@ class Relocation:
         for row in subscriptions:
             entry = state.subscriptions.get(row.id)
             if entry is not None:
-                self._routing.starts.lift_arrived(entry)
+                self._lift_arrived(entry)
                 self._routing.joins.lift_arrived(entry)
+
+    def _lift_own(self, entry: Entry) -> None:
+        """A local subscription is about to leave. Our own pubend has kept its start, although no
+        local client may advertise for it any more; for a remote one it is void."""
+        state, starts = self._state, self._routing.starts
+        ours = state.advertisements.overlapping_hops(entry.filter) & ~state.bits.all_neighbours
+        if entry.start and not ours:
+            entry.start = 0
+            if state.hosted in starts.known.get(entry.id, ()):
+                starts.lapse(entry.id, state.hosted, starts.known[entry.id][state.hosted])
+
+    def _lift_arrived(self, entry: Entry) -> None:
+        """A subscription has come here with its client. Where nobody advertises for it any more,
+        that was told here before it came: its start there is void, and all that it was owed has
+        been acknowledged. An advertisement that was lost on the way may come again."""
+        starts = self._routing.starts
+        homes = {each.home for each in self._state.advertisements.overlapping(entry.filter)}
+        severed = starts.severed.get(entry.id, {})
+        for pubend, tick in list(starts.known.get(entry.id, {}).items()):
+            if broker_of_pubend(pubend) not in homes and pubend not in severed:
+                starts.lapse(entry.id, pubend, tick)
+                self._routing.report(StartLapsed(entry.id, pubend, tick))
 
     def know_own_starts(self, subscriptions: Iterable[MovingRow]) -> None:
         """Our own pubend has started subscriptions that have arrived: the news is on its way to

@@ -334,37 +334,17 @@ class Starts:
                 if not upto:
                     self.severed.setdefault(subscription.id, {})[pubend] = None
                     continue
-                self._lapse(subscription.id, pubend, upto)
+                self.lapse(subscription.id, pubend, upto)
                 self._out.changes.append(StartLapsed(subscription.id, pubend, upto))
 
-    def _lapse(self, op: OpId, pubend: str, upto: int) -> None:
+    def lapse(self, op: OpId, pubend: str, upto: int) -> None:
+        """A subscription is owed nothing of a pubend any more; a later start is a new one."""
         self._mend(op, pubend)
-        del self.known[op][pubend]  # a later start is a new one
+        del self.known[op][pubend]
         self.lapsed.setdefault(op, {})[pubend] = upto
         if pubend in self.tentative.get(op, ()):
             self._untie(op, pubend)
         self.ends.get(op, {}).pop(pubend, None)
-
-    def lift_own(self, entry: Entry) -> None:
-        """A local subscription is about to leave. Our own pubend has kept its start, although no
-        local client may advertise for it any more; for a remote one it is void."""
-        tables = self._tables
-        ours = tables.advertisements.overlapping_hops(entry.filter) & ~tables.bits.all_neighbours
-        if entry.start and not ours:
-            entry.start = 0
-            if tables.hosted in self.known.get(entry.id, ()):
-                self._lapse(entry.id, tables.hosted, self.known[entry.id][tables.hosted])
-
-    def lift_arrived(self, entry: Entry) -> None:
-        """A subscription has come here with its client. Where nobody advertises for it any more,
-        that was told here before it came: its start there is void, and all that it was owed has
-        been acknowledged. An advertisement that was lost on the way may come again."""
-        homes = {each.home for each in self._tables.advertisements.overlapping(entry.filter)}
-        severed = self.severed.get(entry.id, {})
-        for pubend, tick in list(self.known.get(entry.id, {}).items()):
-            if broker_of_pubend(pubend) not in homes and pubend not in severed:
-                self._lapse(entry.id, pubend, tick)
-                self._out.changes.append(StartLapsed(entry.id, pubend, tick))
 
     def destroyed(self, successor: str) -> None:
         """A broker that has lost its state has lost its log: events of its former log that have not
@@ -488,7 +468,7 @@ class Joins:
                 self._forgo(subscription.id, of_it)
 
     def lift_arrived(self, subscription: Entry) -> None:
-        """See `Starts.lift_arrived`."""
+        """See `Relocation.lift_starts`."""
         awaited = self.awaited.get(subscription.id)
         if not awaited:
             return
