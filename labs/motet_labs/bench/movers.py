@@ -38,6 +38,8 @@ WANTED = "quantity > 0"
 """The moving subscription: it overlaps with the advertisements of all desks."""
 OTHER_SPACE = "desk = 'bonds'"
 """What those advertise that stay."""
+MOST_SESSIONS = 5
+"""Of a client that wants to come back to its session."""
 CONNECT_S = 60.0
 POLL_S = 0.02
 TOGETHER = 20
@@ -186,16 +188,19 @@ class MeasuredMovers:
         return time.perf_counter() - began
 
     async def _reconnect(self) -> float:
-        """A client that comes back to its session."""
-        epoch = self._newcomer.epoch
-        self._newcomer.connection.abort()
-        began = time.perf_counter()
-        self._newcomer = await connected(_Newcomer, self._last_url)
-        await self._newcomer.greet(epoch)
-        took_s = time.perf_counter() - began
-        if self._newcomer.epoch != epoch:
-            raise UnavailableError("a session was not resumed: this is no reconnection")
-        return took_s
+        """A client that comes back to its session. It sends no heartbeats while others are
+        measured: on a slow machine its session may have ended, and then it comes back to a new
+        one."""
+        for _ in range(MOST_SESSIONS):
+            epoch = self._newcomer.epoch
+            self._newcomer.connection.abort()
+            began = time.perf_counter()
+            self._newcomer = await connected(_Newcomer, self._last_url)
+            await self._newcomer.greet(epoch)
+            took_s = time.perf_counter() - began
+            if self._newcomer.epoch == epoch:
+                return took_s
+        raise UnavailableError("a session was not resumed: this is no reconnection")
 
     async def _write(self) -> float:
         began = time.perf_counter()

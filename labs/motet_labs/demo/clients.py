@@ -85,6 +85,9 @@ class Heard:
     def handled(self) -> int:
         return sum(len(stretch.arrivals) for stretch in self.stretches)
 
+    def handled_by(self, handler: str) -> int:
+        return sum(len(each.arrivals) for each in self.stretches if each.handler == handler)
+
     @property
     def watched_least(self) -> int:
         return min(map(len, self.watched.values()))
@@ -205,12 +208,12 @@ class AgentMove:
 async def follow(
     cast: DemoClients, dispatcher: Dispatcher, now_s: Callable[[], float]
 ) -> AgentMove:
-    """The agent moves while it has lots. It cannot while it takes part in a hand-over, and then
-    tries again."""
-    client, tries = cast.clients[FOLLOWER], 0
+    """The agent moves while it has lots, and has handled events of some lot. It cannot while it
+    takes part in a hand-over, and then tries again."""
+    client, tries, patient_until_s = cast.clients[FOLLOWER], 0, now_s() + PATIENCE_S
     while True:
         lots = sum(holder == FOLLOWER for holder in dispatcher.holder.values())
-        if lots:
+        if lots and (cast.heard.handled_by(FOLLOWER) or now_s() > patient_until_s):
             tries += 1
             source, began_s = client.broker, now_s()
             try:
