@@ -43,7 +43,8 @@ from motet.errors import (
 )
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Close, Input, Output, Received
-from motet.protocol.session.messages import ClientHello
+from motet.protocol.session.messages import ClientHello, ProgressQuery
+from motet.runtime.codec import encode
 from tests.waiting import PATIENCE_S, eventually
 
 
@@ -172,6 +173,35 @@ async def test_unsubscribe_stops_delivery_and_keeps_what_arrived() -> None:
         assert not subscription.active
         with pytest.raises(NoSuchOperation):
             await bob.unsubscribe(subscription)
+
+
+async def test_a_report_acknowledges_no_event_that_came_behind_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The question and events arrive in one piece, as they do on a busy machine."""
+    heard = client_driver.SessionDriver.heard
+
+    asked: list[bytes] = []
+
+    def heard_behind_a_question(self: client_driver.SessionDriver, bodies: list[bytes]) -> None:
+        heard(self, [*asked, *bodies] if self.machine.client == "bob" else bodies)
+
+    monkeypatch.setattr(client_driver.SessionDriver, "heard", heard_behind_a_question)
+    async with motet.local(1) as overlay:
+        alice = await overlay.connect("alice")
+        bob = await overlay.connect("bob", durable=True)
+        await alice.advertise("step > 0")
+        subscription = await bob.subscribe("step > 0")
+        await alice.publish({"step": 1})
+        first = await anext(subscription)
+        first.ack()
+        asked.append(encode(ProgressQuery()))
+        await alice.publish({"step": 2})
+        await eventually(lambda: subscription.buffered == 1)
+        event_at = max(bob._driver.machine.streams.received.values())
+        told = bob._driver.machine.streams._processed
+        assert max(told.values(), default=0) < event_at
+        assert (await anext(subscription))["step"] == 2
 
 
 async def test_unadvertise_takes_the_right_away() -> None:

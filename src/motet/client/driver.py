@@ -289,6 +289,9 @@ class SessionDriver:
         self._horizon = machine.window.size  # the last ordinal for which there is room
         self._stalled = False  # by congestion, even if the window has room
         self._stalled_bytes = 0
+        self._asked = False
+        """The broker waits for acknowledgements. They are told when the application's side has all
+        that has arrived: before, they would include what came behind the question."""
         self._relief = asyncio.Event()
 
     # ── beginning and end ────────────────────────────────────────────────────────────────
@@ -521,6 +524,9 @@ class SessionDriver:
             self._line.send([encode(frame) for frame in effects.send])
         for happening in effects.happened:
             self._tell(happening)
+        if self._asked:
+            self._asked = False
+            self.progress.hurry()
 
     def _tell(self, happening: Notice) -> None:
         match happening:
@@ -550,7 +556,7 @@ class SessionDriver:
                 if failure.error != Aborted.__name__:
                     log.error("could not renew %r: %s", entry, failure.text)
             case ProgressDemand():
-                self.progress.hurry()
+                self._asked = True
             case Redirected():
                 self._redirected(happening)
             case ConnectionEnd(failure) | Dismissed(failure):
