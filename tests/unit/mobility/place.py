@@ -86,6 +86,8 @@ class Place:
         """Are records of the log durable at once?"""
         self.is_lied_to = False
         """May neighbours send control that is not valid?"""
+        self.logged: list[LogItem] = []
+        """What was given to the log, durable or not."""
         self._unwritten: list[Sequence[LogItem]] = []
         self._connections = count(1)
         self._numbers: dict[str, int] = {}
@@ -168,6 +170,7 @@ class Place:
         for connection, error, text in out.close:
             self.closed[connection] = error or text
         if out.log:
+            self.logged += out.log
             self._unwritten.append(out.log)
             if self.is_writing:
                 self.write()

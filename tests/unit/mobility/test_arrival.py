@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from motet.model import Hop, OpId
 from motet.model.ids import LAST_TICK
+from motet.protocol.contract import LogPredecessors, LogRun
 from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import PredecessorRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
@@ -261,6 +262,7 @@ def test_publications_that_are_in_other_logs_are_not_taken_again() -> None:
     assert here.publish(1, 5, 6) == [Published(2)]
     here.publish(3, 7)
     assert here.sent(ALICE, Published)[-1].upto == 3
+    assert [each.first_sequence for each in here.logged if isinstance(each, LogRun)] == [3]
 
 
 def test_publications_are_not_taken_again_after_a_crash_either() -> None:
@@ -310,6 +312,28 @@ def test_predecessors_are_named_as_long_as_their_residue_stays() -> None:
 
     here.control("B", Unadvertise(residue))
     assert here.durable.predecessors(ALICE, EPOCH) == {}
+
+
+def test_predecessors_are_named_again_after_a_restart() -> None:
+    here = target(departed(publishes=2))
+    named = here.core.streams.last_tick
+    here.restart()
+    assert here.durable.predecessors(ALICE, EPOCH)
+    logged = [each.tick for each in here.logged if isinstance(each, LogPredecessors)]
+    assert [tick >= named for tick in logged] == [True, True]
+    assert logged[0] < logged[1]
+
+
+def test_predecessors_go_along_with_the_next_move() -> None:
+    commit = departed(publishes=2)
+    here = target(commit)
+    greet(here)
+    here.publish(3, 7)
+    here.strays("B", last=True)
+    here.ask("A")
+    here.accept()
+    (onward,) = here.sent("B", MoveCommit)
+    assert onward.predecessors["A.1"] == commit.predecessors["A.1"]
 
 
 def test_a_later_start_finds_the_predecessors_named_above_it() -> None:

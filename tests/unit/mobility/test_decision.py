@@ -153,6 +153,15 @@ def test_an_advertisement_leaves_nothing_when_all_was_acknowledged() -> None:
     assert commit.upto > 0
 
 
+def test_logs_are_named_to_readers_although_all_is_acknowledged() -> None:
+    here = publisher(behind=False)
+    here.wait(10.0)
+    commit = here.depart()
+    assert commit.predecessors == {}
+    assert list(commit.trail) == ["A.1"]
+    assert 0 < commit.trail["A.1"] <= commit.tick
+
+
 def test_a_start_without_advertisements_does_not_leave() -> None:
     """Our log keeps it for a client of ours; one that has left starts anew."""
     here = publisher(behind=False)

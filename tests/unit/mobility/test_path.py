@@ -21,6 +21,7 @@ from motet.protocol.routing.messages import (
     MovingStarts,
     Rehome,
     Retrace,
+    Started,
     Subscribe,
     Unsubscribe,
 )
@@ -196,6 +197,23 @@ def test_what_an_advertisement_attracts_goes_ahead_of_the_commit() -> None:
         for each in frame.messages
     ]
     assert kinds.index(Subscribe) < kinds.index(MoveCommit)
+
+
+def test_starts_are_told_behind_the_commit() -> None:
+    """Then the next broker has the rows that they are for."""
+    here = way()
+    here.connect("zoe")
+    here.advertise("zoe")
+    here.control("A", commit())
+    told = [
+        each
+        for connection, frame in here.told
+        if connection == here.ends["C"] and isinstance(frame, Control)
+        for each in frame.messages
+    ]
+    kinds = [type(each) for each in told]
+    assert Started in kinds
+    assert kinds.index(MoveCommit) < kinds.index(Started)
 
 
 def test_the_client_takes_its_own_subscription_along() -> None:
