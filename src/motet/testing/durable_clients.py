@@ -348,9 +348,15 @@ class Lasting:
     def _check_that_none_is_left(self, newcomer: SimulatedClient, epoch: str, broker: str) -> None:
         application = self._applications.get(newcomer.name)
         for left in application.sessions.values() if application is not None else ():
-            if left.ended_at == inf and left.home == broker:
-                text = f"{newcomer.title} was given {epoch}, though {left.epoch} is kept for it"
-                self._cluster.history.odd("sessions", text)
+            if left.ended_at < inf or left.home != broker or self._may_be_lost(left):
+                continue
+            text = f"{newcomer.title} was given {epoch}, though {left.epoch} is kept for it"
+            self._cluster.history.odd("sessions", text)
+
+    def _may_be_lost(self, session: SessionRecord) -> bool:
+        """Was it on its way, and has the overlay forgotten anything, or been rewired, since?"""
+        history, everybody = self._cluster.history, self._cluster.tree.brokers
+        return is_on_its_way(session) and history.forgot(everybody, session.stays[-1].left_at)
 
     def noted(
         self, broker: str, now: float, fact: SessionOpened | SessionDropped | SessionEnded

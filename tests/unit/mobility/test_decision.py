@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from motet.model import Hop, OpId
+from motet.protocol.contract import Reconfigured
 from motet.protocol.delivery.messages import AckUp
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.mobility.facts import MoveDecided
@@ -15,6 +16,7 @@ from motet.protocol.mobility.messages import (
     MoveDone,
     MoveOrder,
     MoveOrdered,
+    MoveRefusal,
     MoveRequest,
 )
 from motet.protocol.routing.messages import ClientGone, Rehome, Subscribe
@@ -195,6 +197,24 @@ def test_nobody_off_the_path_is_told_of_a_subscriber() -> None:
     here.subscribe()
     way.control("A", here.depart("B"))
     assert way.sent("C", Rehome) == []
+
+
+def test_a_client_stays_whose_path_ends_before_the_decision() -> None:
+    """The next broker is taken out of the overlay while the log has not all publications."""
+    here = Place("B")
+    here.connect()
+    here.advertise()
+    here.is_writing = False
+    here.publish(1, 5)
+    here.ask()
+    here.accept()
+    here.ends.pop("C")
+    here.step(Reconfigured(("A",)))
+    (refusal,) = here.sent("alice", MoveRefusal)
+    assert (refusal.error, refusal.missing) == ("NotEffective", ("C",))
+    here.write()
+    assert here.core.durable.sessions.get("alice") is not None
+    assert here.sent("alice", Published)[-1].upto == 1
 
 
 # ── positions ────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from motet.model import Filter, Hop, OpId
+from motet.protocol.contract import Reconfigured
 from motet.protocol.delivery.messages import AckExpected, AckUp
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import Control, LinkHello
@@ -15,6 +16,7 @@ from motet.protocol.mobility.messages import FencedAck, MoveCommit, MoveDone
 from motet.protocol.mobility.state import MobilityState, Pins
 from motet.protocol.routing.messages import (
     Advertise,
+    ClientGone,
     ClientHere,
     Echo,
     MovingRow,
@@ -114,7 +116,6 @@ def test_pubends_whose_start_may_be_under_way_are_gathered() -> None:
         ("C", "B", "A"),
         ("X", "B", "C"),
         ("B", "C"),
-        ("A", "B", "Z"),
         ("A", "X", "B", "C"),
         ("A", "B", "A"),
         ("A", "B", "C", "B"),
@@ -367,6 +368,26 @@ def test_a_session_on_its_way_does_not_need_the_broker_that_it_came_from() -> No
     here.hear("A", LinkHello(PROTOCOL_VERSION, "A", 2, 1, 0))
     assert here.durable.leftovers() == ["alice is in transit"]
     here.control("C", MoveDone(ALICE, EPOCH, 1))
+    assert here.durable.leftovers() == []
+
+
+# ── a neighbour that is taken out of the overlay ─────────────────────────────────────────
+
+
+def test_a_session_ends_where_the_next_broker_is_no_neighbour_any_more() -> None:
+    """Nobody could take it any further, and brokers before us would keep its pins for ever."""
+    here = way()
+    here.control("A", Subscribe(SUB, WIDE), Advertise(ADV, WIDE))
+    here.ends.pop("C")
+    here.step(Reconfigured(("A",)))
+    here.control("A", commit(advertisements=(MovingRow(ADV, WIDE),), upto=9, levels={"A.1": 5}))
+    state = here.core.durable.routing.state
+    assert not list(state.subscriptions)
+    assert ADV not in state.advertisements
+    assert (ALICE, EPOCH) not in state.clients
+    assert here.sent("A", MoveDone) == [MoveDone(ALICE, EPOCH, 1)]
+    assert here.sent("A", ClientGone) == [ClientGone(ALICE, EPOCH)]
+    assert here.durable.pins == {}
     assert here.durable.leftovers() == []
 
 

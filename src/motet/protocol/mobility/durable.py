@@ -45,7 +45,7 @@ from motet.protocol.transactions.machine import Transactions
 from motet.protocol.transactions.participant import ARRIVING
 
 FENCED = Hop("fenced", "")
-"""The source of rows that arrive with a session whose client has a newer one; they end at once."""
+"""The source of rows that come with a session that ends on its way; they end at once."""
 
 
 class DurableMobility(DurableRoom):
@@ -220,8 +220,11 @@ class DurableMobility(DurableRoom):
         path = commit.path
         at = path.index(self._broker) if self._broker in path else 0
         onward = path[at + 1] if at + 1 < len(path) else ""
-        if not at or not self._may_come(commit, path[at - 1], onward, source):
+        if not at or not self._may_come(commit, path[at - 1], source):
             self._routing.ignored += 1
+            return
+        if onward and onward not in self._routing.state.bits.neighbours:
+            self._end(commit, source)  # it was taken out of the overlay meanwhile
             return
         heard = {p: t for p, t in self._bus.heard.items() if self._concerns(commit, p)}
         unsettled = commit.unsettled
@@ -233,14 +236,13 @@ class DurableMobility(DurableRoom):
         else:
             self._arrive(commit, source)
 
-    def _may_come(self, commit: MoveCommit, before: str, onward: str, source: Hop) -> bool:
+    def _may_come(self, commit: MoveCommit, before: str, source: Hop) -> bool:
         """Does it come along its path, from where the client was, and with its own rows only?"""
         key = (commit.client, commit.epoch)
         state = self._routing.state
         return (
             before == source.name
             and len(set(commit.path)) == len(commit.path)
-            and (not onward or onward in state.bits.neighbours)
             and state.clients.get(key, source) == source
             and all(row.id[:2] == key for row in (*commit.subscriptions, *commit.advertisements))
         )
@@ -305,14 +307,7 @@ class DurableMobility(DurableRoom):
         newest = state.clients.newest(client)
         moving = _relocated(commit)
         if newest is not None and is_newer(newest, than=epoch):
-            self._bus.carry(self._relocation.turn(moving, source, FENCED))
-            self._report(commit, source.name, ())
-            for row in commit.advertisements:
-                self._bus.route(Unadvertise(row.id), FENCED)
-            for row in commit.subscriptions:
-                self._bus.route(Unsubscribe(row.id), FENCED)
-            self._bus.route(ClientGone(client, epoch), FENCED)
-            state.bits.release(FENCED)
+            self._end(commit, source)
             return
         self.state.forwardings.pop(client, None)
         travel = self.state.travels[client] = Travel(
@@ -344,6 +339,17 @@ class DurableMobility(DurableRoom):
         self._bus.carry(self._relocation.begin(moving))
         travel.probe = self._relocation.probe(moving)
         self._bus.carry(self._routing.take())
+
+    def _end(self, commit: MoveCommit, source: Hop) -> None:
+        """A session ends on its way, with everything that it has."""
+        self._bus.carry(self._relocation.turn(_relocated(commit), source, FENCED))
+        self._report(commit, source.name, ())
+        for row in commit.advertisements:
+            self._bus.route(Unadvertise(row.id), FENCED)
+        for row in commit.subscriptions:
+            self._bus.route(Unsubscribe(row.id), FENCED)
+        self._bus.route(ClientGone(commit.client, commit.epoch), FENCED)
+        self._routing.state.bits.release(FENCED)
 
     def _is_arriving(self, client: str, epoch: str) -> bool:
         """Whether some subscriber may not know yet that a local client publishes here. Most clients

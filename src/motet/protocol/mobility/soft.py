@@ -326,6 +326,11 @@ class SoftMobility(SoftRoom):
         if session is None:
             self._refuse(departure, Objection("UnknownClient", "its session has ended"), out, now)
             return
+        onward = departure.path[1]
+        if onward not in self._shared.links:
+            text = f"{onward} is no neighbour of {self._shared.name} any more"
+            self._refuse(departure, Objection("NotEffective", text), out, now, (onward,))
+            return
         if departure.client in self._gates:
             departure.busy = "its arrival"
             self._set_alarm(departure, departure.until, out)
