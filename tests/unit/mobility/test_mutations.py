@@ -212,19 +212,6 @@ def own_starts_are_not_known(patch: Patch) -> None:
 # ── a publisher ──────────────────────────────────────────────────────────────────────────
 
 
-def publications_are_counted_anew(patch: Patch) -> None:
-    """The target does not know which publications are in other logs."""
-    real = SoftMobility._arrived
-
-    def arrived(self: SoftMobility, news: Any, *args: Any) -> None:
-        real(self, news, *args)
-        soft = self._shared.clients.get(news.client)
-        if soft is not None:
-            soft.published = soft.settled = 0
-
-    patch.setattr(SoftMobility, "_arrived", arrived)
-
-
 def refusals_stay_behind(patch: Patch) -> None:
     """The target does not know which publications were refused."""
     deciding(patch, refused=())
@@ -440,10 +427,6 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
     (lifts_on_the_way_are_not_noted, scenario("move-lift-passed")),
     (own_starts_are_kept, decision.test_a_start_without_advertisements_does_not_leave),
     (own_starts_are_not_known, arrival.test_starts_of_the_log_at_the_target_need_no_news),
-    (
-        publications_are_counted_anew,
-        arrival.test_publications_that_are_in_other_logs_are_not_taken_again,
-    ),
     (refusals_stay_behind, decision.test_refusals_go_along),
     (
         the_decision_does_not_wait_for_the_log,

@@ -21,6 +21,18 @@ from motet.testing.bugs.catalogue import Patch, around, mutation, nothing, patch
 OFTEN: dict[str, Any] = {"move_s": 0.04}
 TOTAL: dict[str, Any] = {**OFTEN, "total_order": 0.7, "hop_s": (0.001, 0.05)}
 """Most clients are in total order."""
+NARROW: dict[str, Any] = {
+    **OFTEN,
+    "narrow": True,
+    "clients": 6,
+    "weights": (40.0, 14.0, 3.0, 6.0, 4.0, 1.0, 1.0),
+}
+"""Few advertisements: many subscriptions are needed at few brokers."""
+BROKEN_LINES: dict[str, Any] = {
+    **OFTEN,
+    "menu": {"drop_client": 1.0, "pace_s": 0.05},
+    "harmed": 0.0,
+}
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────
 
@@ -45,6 +57,18 @@ def a_moving_advertisement_leaves_subscriptions(original: Any, self: Any, *args:
 def needless_rows_stay() -> list[Patch]:
     """A broker on the path keeps the rows that the next one has called needless."""
     return [Patch(Relocation, "prune", lambda self, *_: self._routing.take())]
+
+
+@mutation("moves", "routing", **NARROW)
+def needless_rows_are_not_told() -> list[Patch]:
+    """Brokers keep rows on a former path for which nobody advertises."""
+    return [Patch(Relocation, "needless", lambda *_: ())]
+
+
+@mutation("moves", "routing", "effective", **NARROW)
+def removals_do_not_follow_the_former_path() -> list[Patch]:
+    """A subscription that has moved is reported removed while the former path may still have it."""
+    return [Patch(DurableMobility, "_former_path", lambda *_: ())]
 
 
 # ── positions ────────────────────────────────────────────────────────────────────────────
@@ -105,6 +129,13 @@ def nothing_starts_behind_a_move() -> list[Patch]:
 
 
 # ── publishers ───────────────────────────────────────────────────────────────────────────
+
+
+@mutation("moves", "duplicates", "answers", **BROKEN_LINES)
+@around(DurableMobility, "_decided")
+def publications_are_counted_anew(original: Any, self: Any, fact: MoveDecided) -> None:
+    """The target does not know which publications are in other logs."""
+    original(self, replace(fact, carried=0))
 
 
 @mutation("moves", "exactly-once", **OFTEN)

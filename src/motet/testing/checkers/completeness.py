@@ -11,8 +11,9 @@ client was away or not reading, a broker on the path was down, or a link on it h
 broker on the path has lost its state, or a link on it was given up, since the older of the two
 operations was requested. That a client moves, or both do, excuses nothing. But brokers keep events
 for a client that is on its way only while nothing breaks: what was broken since the client was sent
-on counts, too. And what it publishes may wait until it is where it goes, or stays: then the event
-counts as sent when it is answered.
+on counts, too, also for events that come soon after the client: they wait for those that follow it,
+and their subscription may end meanwhile. And what a client publishes may wait until it is where it
+goes, or stays: then the event counts as sent when it is answered.
 
 Once everything is quiet, all that is in force counts as effective, and nothing is excused.
 """
@@ -22,8 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-from motet.audit.records import EventRecord, OperationRecord
+from motet.audit.records import EventRecord, OperationRecord, SessionRecord
 from motet.model import Filter
+from motet.protocol.mobility.strays import LAST_S
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import History
 
@@ -130,9 +132,22 @@ class _CompletenessCheck:
             return False
         if any(disturbed[broker].meets(earliest, latest) for broker in path):
             return False
-        return not any(
+        if any(
             disturbed[edge].meets(earliest, latest) for edge in history.tree.edges_within(homes)
-        )
+        ):
+            return False
+        return not self._waits(operation.session, sent_at, latest)
+
+    def _waits(self, session: SessionRecord, sent_at: float, latest: float) -> bool:
+        """Has the client just moved here, on a path that has broken since?"""
+        history = self.history
+        travels = history.travels[session.instance]
+        if not travels.meets(sent_at - LAST_S, sent_at):
+            return False
+        begun = travels.begin_of(sent_at - LAST_S, sent_at)
+        homes = session.homes(begun, latest)
+        places = (*history.tree.span(homes), *history.tree.edges_within(homes))
+        return any(history.disturbed[place].meets(begun, latest) for place in places)
 
     def _match(self, wanted: Filter, event: EventRecord) -> bool:
         key = (wanted, tuple(event.attributes.items()))
