@@ -31,6 +31,7 @@ from motet.protocol.routing.messages import (
     ClientHere,
     Complete,
     Echo,
+    Join,
     MovingRow,
     MovingStarts,
     Retrace,
@@ -227,6 +228,15 @@ def test_starts_that_are_void_stay_so() -> None:
     assert not here.core.durable.routing.starts.known.get(WISH)
     here.control("B", Started(WISH, "B.1", 10))
     assert here.core.durable.routing.starts.known[WISH] == {"B.1": 10}
+
+
+def test_a_client_in_total_order_asks_for_starts_that_it_lacks() -> None:
+    here = Place("C")
+    here.control("B", ClientHere(ALICE, EPOCH, plain=False), Advertise(BOB, WIDE))
+    session = MovingSession(Session(ALICE, EPOCH, requests=1, total_order=True))
+    arrive(here, departed(), session=session)
+    assert [(each.op, each.pubend) for each in here.sent("B", Join)] == [(WISH, "B.1")]
+    assert list(here.core.durable.routing.joins.awaited[WISH]) == ["B.1"]
 
 
 def test_starts_stand_while_an_advertisement_may_only_be_lost() -> None:

@@ -155,6 +155,15 @@ def test_an_advertisement_leaves_nothing_when_all_was_acknowledged() -> None:
     assert commit.upto > 0
 
 
+def test_the_last_cut_goes_along() -> None:
+    here = publisher()
+    transactions = here.core.durable.transactions
+    transactions.cutter.state.last_cut = (5, 1)
+    transactions.decisions.unsettled = lambda upto: upto - 1  # type: ignore[method-assign]
+    commit = here.depart()
+    assert (commit.cut, commit.unsettled) == (5, 4)
+
+
 def test_logs_are_named_to_readers_although_all_is_acknowledged() -> None:
     here = publisher(behind=False)
     here.wait(10.0)

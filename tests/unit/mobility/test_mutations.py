@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from motet.errors import InvariantError
 from motet.protocol.changes import Sent, SessionPassed
 from motet.protocol.delivery.blocks import BlockQueues
 from motet.protocol.delivery.clients import Clients
@@ -24,8 +25,11 @@ from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import MoveCommit, MoveReply
 from motet.protocol.mobility.soft import SoftMobility
 from motet.protocol.mobility.state import Transit, key_of, pinned_by
+from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.relocation import Relocation
+from motet.protocol.routing.starts import Starts
 from motet.protocol.routing.state import RoutingState
+from motet.protocol.session.state import Session
 from motet.testing.scenario import replay
 from tests.unit.delivery import test_gates as gates
 from tests.unit.mobility import test_arrival as arrival
@@ -35,7 +39,7 @@ from tests.unit.mobility import test_path as path
 from tests.unit.mobility import test_rows as rows
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "mobility"
-NOTICED = (AssertionError, LookupError, ValueError)
+NOTICED = (AssertionError, InvariantError, LookupError, ValueError)
 """A test that finds less than it looks for notices it, too."""
 
 Patch = pytest.MonkeyPatch
@@ -209,6 +213,11 @@ def own_starts_are_not_known(patch: Patch) -> None:
     patch.setattr(Relocation, "know_own_starts", lambda *_: None)
 
 
+def a_client_in_total_order_asks_for_nothing(patch: Patch) -> None:
+    """One that has arrived does not ask for the starts that it lacks."""
+    patch.setattr(Routing, "await_all", lambda *_: None)
+
+
 # ── a publisher ──────────────────────────────────────────────────────────────────────────
 
 
@@ -245,6 +254,28 @@ def earlier_predecessors_stay_behind(patch: Patch) -> None:
 def the_trail_stays_behind(patch: Patch) -> None:
     """Logs whose events everybody has acknowledged are not named to readers."""
     deciding(patch, logged=0)
+
+
+def a_new_home_lifts_nothing(patch: Patch) -> None:
+    """Off the path, subscriptions still expect events from the former log."""
+    real = Routing._rehomed
+
+    def rehomed(self: Routing, *args: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Starts, "lift", lambda *_: None)
+            real(self, *args)
+
+    patch.setattr(Routing, "_rehomed", rehomed)
+
+
+def the_former_log_is_not_lifted(patch: Patch) -> None:
+    """The same on the path."""
+    patch.setattr(Relocation, "_lift", lambda *_: None)
+
+
+def cuts_stay_behind(patch: Patch) -> None:
+    """The target does not know for which decisions the former log has cut."""
+    deciding(patch, cut=0, unsettled=0)
 
 
 def a_record_is_noted_once_per_life(patch: Patch) -> None:
@@ -383,6 +414,21 @@ def commits_come_from_anywhere(patch: Patch) -> None:
     patch.setattr(DurableMobility, "_may_come", lambda *_: True)
 
 
+def a_session_that_was_replaced_goes_on(patch: Patch) -> None:
+    """A session whose client has a newer one lives where it arrives."""
+    patch.setattr(durable_mobility, "is_newer", lambda *_args, **_more: False)
+
+
+def a_lease_does_not_begin_anew(patch: Patch) -> None:
+    """A session whose client does not follow stays for ever."""
+    patch.setattr(Session, "expires_at", lambda *_: float("inf"))
+
+
+def a_path_without_an_end_is_waited_for(patch: Patch) -> None:
+    """A broker takes a session for invalid whose next broker is no neighbour any more."""
+    patch.setattr(DurableMobility, "_end", lambda *_: None)
+
+
 def accepted_clients_are_unknown(patch: Patch) -> None:
     """A client whose offer was accepted is greeted before its session has come."""
     patch.setattr(SoftMobility, "_accept", lambda *_: None)
@@ -427,12 +473,22 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
     (lifts_on_the_way_are_not_noted, scenario("move-lift-passed")),
     (own_starts_are_kept, decision.test_a_start_without_advertisements_does_not_leave),
     (own_starts_are_not_known, arrival.test_starts_of_the_log_at_the_target_need_no_news),
+    (
+        a_client_in_total_order_asks_for_nothing,
+        arrival.test_a_client_in_total_order_asks_for_starts_that_it_lacks,
+    ),
     (refusals_stay_behind, decision.test_refusals_go_along),
     (
         the_decision_does_not_wait_for_the_log,
         decision.test_the_decision_waits_until_the_log_has_what_was_taken,
     ),
     (earlier_predecessors_stay_behind, arrival.test_predecessors_go_along_with_the_next_move),
+    (a_new_home_lifts_nothing, path.test_a_new_home_lifts_the_starts_at_the_former_one),
+    (
+        the_former_log_is_not_lifted,
+        rows.test_starts_at_the_former_log_lapse_with_the_advertisement,
+    ),
+    (cuts_stay_behind, decision.test_the_last_cut_goes_along),
     (the_trail_stays_behind, decision.test_logs_are_named_to_readers_although_all_is_acknowledged),
     (a_record_is_noted_once_per_life, scenario("move-record-again")),
     (
@@ -449,7 +505,7 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
         a_durable_client_passes_before_it_is_noted,
         gates.test_a_durable_position_in_the_earlier_pubend_is_noted_before_later_events_are_given,
     ),
-    (ticks_begin_anew, scenario("move-crossing")),
+    (ticks_begin_anew, arrival.test_ticks_go_on_above_those_of_the_source),
     (
         cuts_are_not_waited_for,
         arrival.test_nobody_publishes_before_the_log_has_cut_as_far_as_the_former_one,
@@ -465,6 +521,15 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
     ),
     (open_transactions_move, asking.test_a_client_in_an_open_transaction_stays),
     (commits_come_from_anywhere, path.test_a_commit_of_a_session_that_is_elsewhere_is_ignored),
+    (
+        a_session_that_was_replaced_goes_on,
+        arrival.test_a_session_whose_client_has_a_newer_one_ends_as_it_arrives,
+    ),
+    (a_lease_does_not_begin_anew, arrival.test_a_lease_begins_anew),
+    (
+        a_path_without_an_end_is_waited_for,
+        path.test_a_session_ends_where_the_next_broker_is_no_neighbour_any_more,
+    ),
     (accepted_clients_are_unknown, arrival.test_a_client_may_come_before_any_news_of_its_session),
     (
         sessions_on_their_way_to_an_empty_broker_are_waited_for,

@@ -256,6 +256,20 @@ def test_neighbours_off_the_path_are_told_whose_log_it_is() -> None:
     assert here.sent("C", Rehome) == []
 
 
+def test_a_new_home_lifts_the_starts_at_the_former_one() -> None:
+    """All that was published there has arrived: nobody waits for what others publish there."""
+    here = Place("C")
+    here.connect("zoe")
+    here.control("B", ClientHere(ALICE, EPOCH), Advertise(ADV, WIDE))
+    wish = here.subscribe("zoe")
+    here.control("B", Started(wish, "A.1", 3))
+    starts = here.core.durable.routing.starts
+    assert starts.known[wish] == {"A.1": 3}
+    here.control("B", Rehome(ADV, "B", "A", None, 9))
+    assert not starts.known.get(wish)
+    assert starts.lapsed_upto(wish, "A.1") == 9
+
+
 # ── acknowledgements ─────────────────────────────────────────────────────────────────────
 
 

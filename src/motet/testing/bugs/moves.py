@@ -186,6 +186,16 @@ def nobody_off_the_path_is_told() -> list[Patch]:
     return [Patch(Routing, "rehome", nothing)]
 
 
+@mutation("moves", "routing", "invariants", **OFTEN)
+@around(Routing, "_rehomed")
+def nobody_off_the_path_is_told_of_residues(
+    original: Any, self: Any, message: Any, source: Any
+) -> None:
+    """Brokers off the path hear of the new home, but not of the copy that stays at the former
+    one."""
+    original(self, replace(message, residue=None), source)
+
+
 # ── the session ──────────────────────────────────────────────────────────────────────────
 
 
