@@ -28,6 +28,7 @@ from motet.model import Filter
 from motet.protocol.mobility.strays import LAST_S
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import History
+from motet.testing.topology import Edge
 
 
 def check(history: History) -> CheckResult:
@@ -146,7 +147,7 @@ class _CompletenessCheck:
             return False
         begun = travels.begin_of(sent_at - LAST_S, sent_at)
         homes = session.homes(begun, latest)
-        places = (*history.tree.span(homes), *history.tree.edges_within(homes))
+        places: list[str | Edge] = [*history.tree.span(homes), *history.tree.edges_within(homes)]
         return any(history.disturbed[place].meets(begun, latest) for place in places)
 
     def _match(self, wanted: Filter, event: EventRecord) -> bool:
