@@ -20,6 +20,7 @@ outcomes; a test compares the two.
     resend alice x=5 y='a'     the same with the number of the last one
     deliver A B [n]            hand over the oldest frame(s) of a link; settle: all of them
     lose A B · double A B      lose or duplicate the oldest frame
+    late A B                   the oldest frame falls behind all others
     cut A B · heal A B         break a link's connection; dial it again
     crash A · amnesia A        kill and restart, from the journal or without state
     backup A · restore A       keep a copy of the journal; kill and restart from that copy
@@ -335,6 +336,12 @@ class Scenario:
         sender, receiver = text.split()
         wire = self.wires[sender, receiver]
         wire.insert(1, wire[0])
+
+    def late(self, text: str) -> None:
+        sender, receiver = text.split()
+        wire = self.wires[sender, receiver]
+        wire.rotate(-1)
+        self.lines.append(f"late is {tell(wire[-1][1])}")
 
     def _hand_over(self, sender: str, receiver: str) -> None:
         """Deliver the oldest frame and the acknowledgements before it, which would be noise."""
@@ -684,6 +691,7 @@ VERBS: dict[str, Callable[[Scenario, str], None]] = {
     "settle": Scenario.settle,
     "lose": Scenario.lose,
     "double": Scenario.double,
+    "late": Scenario.late,
     "cut": Scenario.cut,
     "heal": lambda s, text: s._dial(*text.split()),
     "crash": lambda s, name: s.restart(name, remember=True),

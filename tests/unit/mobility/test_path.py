@@ -330,6 +330,17 @@ def test_an_acknowledgement_from_before_done_is_void() -> None:
     assert here.core.streams.tally.account() != received
 
 
+def test_an_acknowledgement_without_a_fence_is_older_than_done() -> None:
+    here = way()
+    here.control("A", Subscribe(SUB, WIDE))
+    here.control("A", commit(levels={"A.1": 40}))
+    here.hear("C", AckUp("A.1", 80))
+    here.control("C", MoveDone(ALICE, EPOCH, 1))
+    received = here.core.streams.tally.account()
+    here.hear("C", AckUp("A.1", 90))
+    assert here.core.streams.tally.account() == received
+
+
 def test_an_acknowledgement_that_is_ahead_of_control_is_dropped() -> None:
     here = way()
     received = here.core.streams.tally.account()

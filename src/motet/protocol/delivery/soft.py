@@ -121,7 +121,7 @@ class Streams(SoftRoom):
     publishing      pubend, publish, follow, precede, next_tick, done_with
     sessions        attach, detach, left, effective, objection
     links, cells    received, linked, gone, unasked
-    mobility        arrive, depart, last_of, precede, again, repeat; arrivals, fenced
+    mobility        arrive, depart, last_of, precede, again, repeat; arrivals, fenced, outdated
     """
 
     concerns = SUBSCRIPTIONS | {
@@ -153,6 +153,8 @@ class Streams(SoftRoom):
         self.arrivals: Callable[[str], Iterable[Arrival]] = lambda _: ()
         """The session of a client, if it has moved here; of no client: all that have."""
         self.fenced: Callable[[str, AckUp], Frame] = lambda _, ack: ack
+        self.outdated: Callable[[str], bool] = lambda _: False
+        """Whether a neighbour sends fenced acknowledgements now: others are from before."""
         """How an acknowledgement to a neighbour is sent."""
         self.tally = Tally()
         self.pubend = shared.durable.routing.state.hosted
@@ -204,6 +206,8 @@ class Streams(SoftRoom):
         self, connection: int, peer: Peer, frame: DeliveryFrame, out: Output, now: float
     ) -> None:
         del connection
+        if type(frame) is AckUp and self.outdated(peer.name):
+            return
         if self._shared.links[peer.name].move("question") == "accept":
             cell = self.cell
             source = peer.name if cell is None else cell.asker(peer.name, frame)

@@ -151,6 +151,7 @@ class SoftMobility(SoftRoom):
         self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
         links.heard = self._heard
         streams.fenced = self._fence
+        streams.outdated = lambda neighbour: neighbour in durable.state.swept
         streams.interests.pins = durable.pins
         streams.arrivals = self._arrivals
         streams.machine.clients.doubt = self._doubt
