@@ -49,6 +49,14 @@ EveryStep = Annotated[
 CrashAt = Annotated[
     int | None, option("STEP", "With --replay: crash a broker in this step.", min=1)
 ]
+Fault = Annotated[
+    str,
+    option(
+        "NAME",
+        "With --every-step or --crash-at: another fault than a crash: cut, pause, amnesia, …",
+        show_default="kill",
+    ),
+]
 History = Annotated[
     Path | None, option("DIR", "Record each run there, for `motet pipeline audit`.")
 ]
@@ -70,6 +78,7 @@ def sim(
     replay: Replay = None,
     every_step: EveryStep = False,
     crash_at: CrashAt = None,
+    fault: Fault = "",
     history: History = None,
     json: Json = False,
 ) -> int:
@@ -91,11 +100,15 @@ def sim(
         return sim_run.hunt(profile, 1 if jobs is None else jobs, bounds, findings, json)
     if limit is not None or seconds is not None:
         raise Misuse("--limit and --seconds apply only to random seeds", "add --seeds random")
+    if fault and not (every_step or crash_at is not None):
+        raise Misuse(
+            "--fault applies to a single step", "add --every-step, or --replay SEED --crash-at STEP"
+        )
     chosen, jobs = parse_seeds(seeds), jobs or 0
     from motet.cli import sim_run
 
     if replay is not None:
-        return sim_run.replay(replay, profile, crash_at, json)
+        return sim_run.replay(replay, profile, crash_at, fault or "kill", json)
     if every_step:
         if profile not in ("", "calm", "delivery", "moves", "mobility"):
             raise Misuse(
@@ -103,7 +116,7 @@ def sim(
                 "omit --profile, or use --profile delivery for exactly-once events, or moves for "
                 "clients that move",
             )
-        return sim_run.crash_everywhere(chosen, profile, jobs, json)
+        return sim_run.crash_everywhere(chosen, profile, fault or "kill", jobs, json)
     folder = str(history.resolve()) if history is not None else ""
     return sim_run.run(chosen, profile, mutations, jobs, json, folder)
 

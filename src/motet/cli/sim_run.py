@@ -59,15 +59,15 @@ T = TypeVar("T")
 SHOWN_VIOLATIONS = 10
 
 
-def replay(seed: int, profile_name: str, crash_at: int | None, json: bool) -> int:
+def replay(seed: int, profile_name: str, crash_at: int | None, fault: str, json: bool) -> int:
     """Run one seed, step by step."""
     name = _known(profile_name)
     if json:
-        result = simulate(seed, name, story=True, crash_at=crash_at)
+        result = simulate(seed, name, story=True, crash_at=crash_at, fault=fault)
         say_json(result.to_json() | {"seed": seed, "story": list(result.story)})
         return FAILED if result.violations else FINE
     violated = False
-    for line in tell_story(seed, name, crash_at):
+    for line in tell_story(seed, name, crash_at, fault):
         violated = violated or line.startswith("VIOLATED")
         say(line)
     return FAILED if violated else FINE
@@ -95,10 +95,13 @@ def run(
     return _judge(merge(runs, name), catches, json)
 
 
-def crash_everywhere(seeds: Sequence[int], profile_name: str, jobs: int, json: bool) -> int:
-    """Run each seed once for every step of a broker in it, with a crash there."""
+def crash_everywhere(
+    seeds: Sequence[int], profile_name: str, fault: str, jobs: int, json: bool
+) -> int:
+    """Run each seed once for every step of a broker in it, with a crash there, or another fault."""
     name = profile_name or "calm"
-    every = [(seed, name, step) for seed in seeds for step in crashes_of(seed, name)]
+    steps = {seed: crashes_of(seed, name, fault) for seed in seeds}
+    every = [(seed, name, step, fault) for seed in seeds for step in steps[seed]]
     with _bar() as bar:
         runs = _each(_crashed, every, jobs or cores(), bar, "crashes")
     return _judge(merge(runs, name), [], json)
@@ -108,8 +111,8 @@ def _simulated(seed: int, profile_name: str, history: str) -> Result:
     return simulate(seed, profile_name, history=history)
 
 
-def _crashed(seed: int, profile_name: str, step: int) -> Result:
-    return simulate(seed, profile_name, crash_at=step)
+def _crashed(seed: int, profile_name: str, step: int, fault: str) -> Result:
+    return simulate(seed, profile_name, crash_at=step, fault=fault)
 
 
 def _judge(result: Result, catches: Sequence[Catch], json: bool) -> int:

@@ -49,6 +49,7 @@ from motet.protocol.traits import is_soft
 from motet.testing.clock import Timers, VirtualClock
 from motet.testing.history import LoggedCut
 from motet.testing.log import SimulatedLog
+from motet.testing.movers import is_of_a_move
 from motet.testing.pubend import SimulatedPubend
 from motet.testing.recorder import crossed, engaged, voided, withdrawn
 from motet.testing.topology import edge_of
@@ -225,7 +226,7 @@ class SimulatedBroker(SimulatedProcess):
             f"{self.name} starts, incarnation {self._incarnation}, "
             f"with {self.journal.appended - 1} facts",
         )
-        if self.cluster.crash_at is not None:
+        if self.cluster.crash_at is not None and self.cluster.fault in ("kill", "amnesia"):
             self.foresee_death()
         remembered = self.pubend.remembered() if self.cluster.plan.sure else None
         self.pubend.watch(self._records_durable, self._disk_failed)
@@ -327,6 +328,9 @@ class SimulatedBroker(SimulatedProcess):
     # ── steps ────────────────────────────────────────────────────────────────────────────
 
     def step(self, given: Input) -> None:
+        if self._inbox is not None:
+            self._inbox.append((self._step_late, given))
+            return
         core, cluster = self.core, self.cluster
         assert core is not None
         plan = cluster.plan
@@ -335,7 +339,7 @@ class SimulatedBroker(SimulatedProcess):
             cluster.runaway()
         cluster.broker_steps += 1
         if cluster.broker_steps == cluster.crash_at:
-            cluster.crash_now(self)
+            cluster.strike_now(self, given)
         void: dict[OpId, int] = {}
         if type(given) is Received and type(given.frame) is Control:
             void = crossed(core.durable, given.frame)
@@ -354,6 +358,8 @@ class SimulatedBroker(SimulatedProcess):
             cluster.greeted(self, given.connection, given.frame)
         if cluster.plan.move_s:
             self._look_at_moves(given, out)
+            if cluster.crash_at is not None and is_of_a_move(given, out):
+                cluster.steps_of_moves.append(cluster.broker_steps)
         if cluster.trace.story is not None:
             self._tell(given, out)
         if out.close:
@@ -377,6 +383,10 @@ class SimulatedBroker(SimulatedProcess):
         if self.cluster.plan.mates and self._holding:
             self._facts_durable()
         self._look_at_links()
+
+    def _step_late(self, given: Input) -> None:
+        if self.core is not None:
+            self.step(given)
 
     def _look_at_moves(self, given: Input, out: Output) -> None:
         if type(given) is Received and type(given.frame) is ArrivalHello:

@@ -75,10 +75,11 @@ class Cluster:
         tree: Tree | None = None,
         story: bool = False,
         crash_at: int | None = None,
+        fault: str = "kill",
     ) -> None:
         """`needs` overrides what the seed would have drawn for the plan of the run, and `tree` the
         overlay. The broker that takes step number `crash_at`, counted over all brokers, dies in
-        that step."""
+        that step, or whatever else is the `fault`."""
         self.seed = seed
         self.random = Random(seed)
         self.menu = menu
@@ -94,7 +95,11 @@ class Cluster:
         self.trace = Trace(story=story)
         self.faults: Counter[str] = Counter()
         self.crash_at = crash_at
+        self.fault = fault
         self.broker_steps = 0
+        self.steps_of_moves: list[int] = []
+        """With `crash_at`: the steps in which a broker gets, decides or sends something of a
+        move."""
         self._sync_s = self.menu.sync_s * self.plan.sync
         hop_s = self.plan.hop_s[1] + self._sync_s
         if self.plan.mates:  # heads wait for mates, at most this long
@@ -372,13 +377,11 @@ class Cluster:
         self.history.amnesia[edge_of(broker, neighbour)].touch(self.agenda.now, self.agenda.now)
         self.trace.note(self.agenda.now, f"{broker} gives {neighbour} up")
 
-    def crash_now(self, broker: SimulatedBroker) -> None:
-        """The run has reached the step that it was told to crash at."""
+    def strike_now(self, broker: SimulatedBroker, given: Input) -> None:
+        """The run has reached the step that its fault was meant for."""
         if self.random.random() < SNAPSHOT_FIRST:
             broker.take_snapshot()
-        broker.doomed = True
-        self.faults["kill"] += 1
-        self.mishaps.restart_soon(broker)
+        self.mishaps.at_step(self.fault, broker, given)
 
     def kill_broker(self, broker: SimulatedBroker) -> None:
         self.trace.note(self.agenda.now, f"{broker.name} dies")

@@ -6,6 +6,8 @@ drawn. Every fault that really happened is counted by kind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,7 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from motet.errors import MisuseError
-from motet.protocol.contract import Reconfigured
+from motet.protocol.contract import Input, Received, Reconfigured
+from motet.protocol.frames import Frame
+from motet.protocol.link.messages import Control
+from motet.protocol.mobility.messages import MoveCommit, MoveDone
 from motet.testing.topology import edge_of
 
 if TYPE_CHECKING:
@@ -110,6 +115,13 @@ class FaultMenu(Struct, frozen=True):
     def harmful(self) -> bool:
         return any(self.weights.values())
 
+
+STEP_FAULTS = (
+    *("kill", "amnesia", "cut", "give_up", "rewire", "pause"),
+    *("drop_client", "pause_client", "kill_client", "twin_elsewhere"),
+)
+"""What may happen at a single step of a run that is calm otherwise. `give_up` is a cut where
+neighbours keep few messages for each other."""
 
 DRAWN = (
     *("cut", "kill", "amnesia", "disk_failure", "snapshot", "clock_jump"),
@@ -230,8 +242,8 @@ class Mishaps:
         self._running = False
 
     def begin(self) -> None:
-        self._running = any(self._weights)
-        if self._running:
+        self._running = any(self._weights) or self._cluster.crash_at is not None
+        if any(self._weights):
             self._next()
 
     def stop(self) -> None:
@@ -244,6 +256,7 @@ class Mishaps:
             mate.go_on()
             mate.start()
         for broker in cluster.brokers.values():
+            self._go_on(broker)
             broker.doomed = False
             if broker.disk_fails:
                 cluster.kill_broker(broker)
@@ -270,6 +283,55 @@ class Mishaps:
 
     def _note(self, text: str) -> None:
         self._cluster.trace.note(self._cluster.agenda.now, text)
+
+    def at_step(self, kind: str, broker: SimulatedBroker, given: Input) -> None:
+        """Inject one of `STEP_FAULTS` in this step of a broker, or right after it."""
+        self._cluster.faults[kind] += 1
+        if kind in ("kill", "amnesia"):
+            broker.doomed = True
+            self.restart_soon(broker, remember=kind == "kill")
+            return
+        hit: Callable[[], object]
+        if kind == "pause":
+            hit = partial(self._pause, broker)
+        elif kind in ("cut", "give_up"):
+            hit = partial(self._cut, self._wire_of(broker, given))
+        elif kind == "rewire":
+            edge = self._wire_of(broker, given).edge
+            hit = partial(self._cluster.rewiring.part, *edge)
+        else:
+            hit = partial(self._hit_client, kind, self._client_of(broker, given))
+        self._cluster.agenda.after(0.0, hit)
+
+    def _wire_of(self, broker: SimulatedBroker, given: Input) -> Wire:
+        """The link that brought this input, or any link of the broker."""
+        end = broker.ends.get(given.connection) if isinstance(given, Received) else None
+        if end is not None and end.connection.wire is not None:
+            return end.connection.wire
+        return self._cluster.random.choice(list(broker.wires.values()))
+
+    def _client_of(self, broker: SimulatedBroker, given: Input) -> SimulatedClient | None:
+        """The client that has sent this input, or that it is about, or any."""
+        able = self._cluster.able()
+        if isinstance(given, Received):
+            end = broker.ends.get(given.connection)
+            names = {_client_in(given.frame), end.peer.owner.name if end is not None else ""}
+            able = [client for client in able if client.name in names] or able
+        return self._cluster.random.choice(able) if able else None
+
+    def _hit_client(self, kind: str, client: SimulatedClient | None) -> None:
+        if client is None or client.over:
+            return
+        if kind == "drop_client":
+            client.drop()
+        elif kind == "pause_client":
+            self._make_silent(client, entirely=True)
+        elif kind == "kill_client":
+            self._kill_client(client)
+        else:
+            self._cluster.arrive(
+                client.name, self._cluster.random.choice(self._cluster.tree.brokers)
+            )
 
     # ── links ────────────────────────────────────────────────────────────────────────────
 
@@ -402,6 +464,27 @@ class Mishaps:
         broker.start(remember=remember)
         cluster.history.disturbed[broker.name].end(cluster.agenda.now)
 
+    def _pause(self, broker: SimulatedBroker) -> None:
+        """It does nothing for a while; its peers give its connections up if that is too long."""
+        cluster, now = self._cluster, self._cluster.agenda.now
+        if broker.core is None or broker.paused:
+            return
+        self._note(f"{broker.name} is paused")
+        cluster.history.disturbed[broker.name].begin(now)
+        for wire in broker.wires.values():
+            wire.trouble.begin(now)
+        broker.pause()
+        pause_s = cluster.random.uniform(*PAUSE_S)
+        if pause_s > SILENCE_S:
+            cluster.agenda.after(SILENCE_S, self._give_up, broker)
+        cluster.agenda.after(pause_s, self._go_on, broker)
+
+    def _go_on(self, broker: SimulatedBroker) -> None:
+        if broker.paused:
+            self._note(f"{broker.name} goes on")
+            self._cluster.history.disturbed[broker.name].end(self._cluster.agenda.now)
+            broker.go_on()
+
     def clock_jump(self) -> bool:
         broker = self._some_broker()
         if broker is None:
@@ -441,11 +524,12 @@ class Mishaps:
         cluster.agenda.after(pause_s, mate.go_on)
         return True
 
-    def _give_up(self, mate: SimulatedMate) -> None:
-        """The other members have heard nothing for too long."""
-        if mate.paused:
-            for end in list(mate.ends.values()):
+    def _give_up(self, process: SimulatedBroker | SimulatedMate) -> None:
+        """Its peers have heard nothing for too long."""
+        if process.paused:
+            for end in list(process.ends.values()):
                 self._cluster.network.sever(end.connection)
+                self._cluster.troubled(end)
 
     def cut_side(self) -> bool:
         cluster = self._cluster
@@ -496,20 +580,22 @@ class Mishaps:
 
     def kill_client(self) -> bool:
         client = self._some_client()
-        if client is None:
-            return False
+        if client is not None:
+            self._kill_client(client)
+        return client is not None
+
+    def _kill_client(self, client: SimulatedClient) -> None:
         cluster = self._cluster
         self._note(f"{client.name} is killed")
         client.kill()
         if cluster.lasting.return_later(client):
-            return True
+            return
         if cluster.random.random() < SUCCESSOR:
             delay_s = cluster.random.uniform(0.0, 2.0)
             home = client.home
             if cluster.random.random() < ELSEWHERE:
                 home = cluster.random.choice(cluster.tree.brokers)
             cluster.agenda.after(delay_s, self._arrive, client.name, home)
-        return True
 
     def _arrive(self, name: str, home: str) -> None:
         if self._running:
@@ -541,8 +627,11 @@ class Mishaps:
 
     def _silence(self, *, entirely: bool) -> bool:
         client = self._some_client()
-        if client is None:
-            return False
+        if client is not None:
+            self._make_silent(client, entirely=entirely)
+        return client is not None
+
+    def _make_silent(self, client: SimulatedClient, *, entirely: bool) -> None:
         cluster = self._cluster
         self._note(f"{client.name} {'is paused' if entirely else 'stops reading'}")
         client.stop_reading(entirely=entirely)
@@ -550,7 +639,6 @@ class Mishaps:
         if entirely and pause_s > SILENCE_S:
             cluster.agenda.after(SILENCE_S, client.drop)
         cluster.agenda.after(pause_s, self._wake, client, entirely)
-        return True
 
     def _wake(self, client: SimulatedClient, entirely: bool) -> None:
         if self._running:  # else all clients have been woken
@@ -603,7 +691,20 @@ class Rewiring:
         ]
         if not ends:
             return
-        broker, neighbour = self._random.choice(ends)
+        self._take_out_of(*self._random.choice(ends))
+
+    def part(self, one: str, other: str) -> None:
+        """Two neighbours are taken out of each other's topology, if one of them may."""
+        for name, neighbour in ((one, other), (other, one)):
+            broker = self._cluster.brokers[name]
+            if broker.core is None or neighbour not in broker.core.links:
+                continue
+            if not broker.core.objection_to(_without(broker, neighbour)):
+                self._take_out_of(broker, neighbour)
+                return
+
+    def _take_out_of(self, broker: SimulatedBroker, neighbour: str) -> None:
+        cluster = self._cluster
         now, edge = cluster.agenda.now, edge_of(broker.name, neighbour)
         cluster.faults["rewired"] += 1
         cluster.trace.note(now, f"{broker.name} takes {neighbour} out of its topology")
@@ -625,3 +726,10 @@ class Rewiring:
 def _without(broker: SimulatedBroker, neighbour: str) -> tuple[str, ...]:
     assert broker.core is not None
     return tuple(name for name in broker.core.links if name != neighbour)
+
+
+def _client_in(frame: Frame) -> str:
+    """The client that a frame is about, if it moves."""
+    parts = frame.messages if type(frame) is Control else ()
+    moves = [part for part in parts if isinstance(part, MoveCommit | MoveDone)]
+    return getattr(moves[0] if moves else frame, "client", "")

@@ -14,8 +14,23 @@ from typing import TYPE_CHECKING
 from motet.audit.records import DONE, MoveRecord, Stay
 from motet.client.session.state import Redirected, Resolved, Welcomed
 from motet.errors import MotetError
+from motet.protocol.contract import Input, Received
 from motet.protocol.frames import Frame
-from motet.protocol.mobility.messages import MoveOrder, MoveOrdered
+from motet.protocol.link.messages import Control
+from motet.protocol.mobility.facts import MoveDecided
+from motet.protocol.mobility.messages import (
+    ArrivalHello,
+    MoveCommit,
+    Moved,
+    MoveDone,
+    MoveOffer,
+    MoveOrder,
+    MoveOrdered,
+    MoveRefusal,
+    MoveReply,
+    MoveRequest,
+    Strays,
+)
 from motet.protocol.session.facts import SessionEnded
 from motet.protocol.session.messages import Farewell
 from motet.testing.checkers import copies
@@ -49,7 +64,25 @@ LONGEST_S = 60.0
 """Longer than any move takes, unless its session is lost."""
 HARMS = ("kill source", "kill target", "kill path", "cut", "drop", "snapshot")
 HARM_S = 0.15
+OF_MOVES = (
+    *(MoveRequest, MoveOrder, MoveRefusal, MoveOrdered, Moved, ArrivalHello),
+    *(MoveOffer, MoveReply, Strays, MoveCommit, MoveDone),
+)
 DROP_S = 0.03
+
+
+def is_of_a_move(given: Input, out: Output) -> bool:
+    """Does a broker get, decide or send something of a move in this step?"""
+    frames = [frame for _, frame in (*out.send, *out.deliver)]
+    if isinstance(given, Received):
+        frames.append(given.frame)
+    if any(isinstance(fact.body, MoveDecided) for fact in out.persist):
+        return True
+    for frame in frames:
+        parts = frame.messages if type(frame) is Control else (frame,)
+        if any(isinstance(part, OF_MOVES) for part in parts):
+            return True
+    return False
 
 
 class Mover:

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from motet.errors import MisuseError
 from motet.matching import index as matching_index
 from motet.matching import python_index
 from motet.matching.python_index import surely_covers
@@ -28,7 +29,7 @@ from motet.testing.checkers import convergence, copies, moves, routing
 from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.result import BrokerState, CheckResult
 from motet.testing.cluster import Cluster
-from motet.testing.faults import DEFAULT_PROFILE, profile
+from motet.testing.faults import DEFAULT_PROFILE, STEP_FAULTS, FaultMenu, profile
 from motet.testing.history import History, write_history
 
 OF_TRANSACTIONS = (
@@ -63,6 +64,8 @@ GUARANTEES = (
 _surely_covers = lru_cache(maxsize=1 << 16)(surely_covers)
 SMALL = {"clients": 4, "chaos_s": 1.2, "sync": 1.0, "weights": (4, 3, 3, 2, 2, 0.3, 0.3)}
 """The plan of runs that are repeated for every step: few events, many operations."""
+FEW = 3
+"""Messages that brokers keep for a neighbour that is away, where it is to be given up."""
 SHOWN = 5
 """Violations of one guarantee that one seed reports; the others are usually consequences."""
 
@@ -72,6 +75,7 @@ class Violation(Struct, frozen=True):
     guarantee: str
     detail: str
     crash_at: int | None = None
+    fault: str = "kill"
 
 
 class Result(Struct, frozen=True):
@@ -112,14 +116,18 @@ class Result(Struct, frozen=True):
         """Every violation with the command that replays it."""
         return [
             f"seed {v.seed}: {v.guarantee}: {v.detail}\n"
-            f"  {replay_command(v.seed, self.profile, v.crash_at)}"
+            f"  {replay_command(v.seed, self.profile, v.crash_at, v.fault)}"
             for v in self.violations
         ]
 
 
-def replay_command(seed: int, profile_name: str, crash_at: int | None = None) -> str:
+def replay_command(
+    seed: int, profile_name: str, crash_at: int | None = None, fault: str = "kill"
+) -> str:
     command = f"motet sim --replay {seed} --profile {profile_name}"
-    return command if crash_at is None else f"{command} --crash-at {crash_at}"
+    if crash_at is None:
+        return command
+    return f"{command} --crash-at {crash_at}" + (f" --fault {fault}" if fault != "kill" else "")
 
 
 # ── one seed ─────────────────────────────────────────────────────────────────────────────
@@ -132,20 +140,21 @@ def simulate(
     *,
     story: bool = False,
     crash_at: int | None = None,
+    fault: str = "kill",
     history: str = "",
 ) -> Result:
     """Run one seed and check everything. The same arguments always give the same result.
 
-    With `crash_at` the run is small and calm, and one broker dies in that very step; events are
-    exactly-once if the profile has them. With `history`, add the history to that folder.
+    With `crash_at` the run is small and calm, and one broker dies in that very step, or whatever
+    else is the `fault`; events are exactly-once if the profile has them. With `history`, add the
+    history to that folder.
     """
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
         needs = dict(bug.needs) if bug else {}
         menu = replace(profile(profile_name), **needs.pop("menu", {}))
         if crash_at is not None:
-            needs |= SMALL
-            menu = replace(profile("calm"), sure=menu.sure, moving=menu.moving)
-        cluster = Cluster(seed, menu, needs=needs, story=story, crash_at=crash_at)
+            menu, needs = _small(profile_name, needs, fault)
+        cluster = Cluster(seed, menu, needs=needs, story=story, crash_at=crash_at, fault=fault)
         with patched(_surroundings(cluster)):
             cluster.run()
             verdicts = _verdicts(cluster)
@@ -253,7 +262,7 @@ def _result(
         faults=dict(sorted(cluster.faults.items())),
         checked=checked,
         violations=tuple(
-            Violation(seed, guarantee, detail, cluster.crash_at)
+            Violation(seed, guarantee, detail, cluster.crash_at, cluster.fault)
             for guarantee, details in found.items()
             for detail in details[:SHOWN]
         ),
@@ -277,10 +286,13 @@ def _count(cluster: Cluster) -> dict[str, int]:
 
 
 def tell_story(
-    seed: int, profile_name: str = DEFAULT_PROFILE, crash_at: int | None = None
+    seed: int,
+    profile_name: str = DEFAULT_PROFILE,
+    crash_at: int | None = None,
+    fault: str = "kill",
 ) -> Iterator[str]:
     """One seed step by step: process, input and output of each, and the violations at the end."""
-    result = simulate(seed, profile_name, story=True, crash_at=crash_at)
+    result = simulate(seed, profile_name, story=True, crash_at=crash_at, fault=fault)
     yield f"seed {seed}, profile {profile_name}: {result.steps} steps, trace {result.trace_hash}"
     yield "times are virtual seconds; ** marks what was done to the overlay"
     yield from result.story
@@ -355,20 +367,41 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
-def crashes_of(seed: int, profile_name: str = "calm") -> range:
-    """The steps that brokers take in a small run of this seed, until faults would stop."""
-    chosen = profile(profile_name)
-    menu = replace(profile("calm"), sure=chosen.sure, moving=chosen.moving)
-    cluster = Cluster(seed, menu, needs=SMALL, crash_at=0)
+def crashes_of(
+    seed: int, profile_name: str = "calm", fault: str = "kill", *, of_moves: bool = False
+) -> Sequence[int]:
+    """The steps that brokers take in a small run of this seed, until faults would stop; or only
+    those in which they get, decide or send something of a move."""
+    menu, needs = _small(profile_name, {}, fault)
+    cluster = Cluster(seed, menu, needs=needs, crash_at=0, fault=fault)
     with patched(_surroundings(cluster)):
         cluster.chaos()
-    return range(1, cluster.broker_steps + 1)
+    return cluster.steps_of_moves if of_moves else range(1, cluster.broker_steps + 1)
 
 
-def crash_everywhere(seed: int, profile_name: str = "calm", *, stride: int = 1) -> Result:
-    """Repeat one small run, with a crash at each step that a broker takes in it."""
-    steps = crashes_of(seed, profile_name)[::stride]
-    runs = [simulate(seed, profile_name, crash_at=step) for step in steps]
+def _small(
+    profile_name: str, needs: dict[str, Any], fault: str
+) -> tuple[FaultMenu, dict[str, Any]]:
+    """The menu and the plan of a run with one fault."""
+    if fault not in STEP_FAULTS:
+        raise MisuseError(f"no fault is called {fault!r}; there are {', '.join(STEP_FAULTS)}")
+    chosen = profile(profile_name)
+    menu = replace(profile("calm"), sure=chosen.sure, moving=chosen.moving)
+    few = {"outbox_bound": FEW} if fault == "give_up" else {}
+    return menu, {**needs, **SMALL, **few}
+
+
+def crash_everywhere(
+    seed: int,
+    profile_name: str = "calm",
+    fault: str = "kill",
+    *,
+    stride: int = 1,
+    of_moves: bool = False,
+) -> Result:
+    """Repeat one small run, with a fault at each step that a broker takes in it."""
+    steps = crashes_of(seed, profile_name, fault, of_moves=of_moves)[::stride]
+    runs = [simulate(seed, profile_name, crash_at=step, fault=fault) for step in steps]
     return merge(runs, profile_name)
 
 

@@ -106,6 +106,7 @@ def test_motet_without_arguments_shows_the_help(capsys: pytest.CaptureFixture[st
         (["sim", "--limit", "3"], "--seeds random"),
         (["sim", "--seconds", "3"], "--seeds random"),
         (["sim", "--seeds", "random", "--every-step"], "--every-step"),
+        (["sim", "--fault", "cut"], "--fault"),
         (["sim", "--seeds", "random", "--replay", "7"], "--replay"),
         (["sim", "--seeds", "random", "--limit", "0"], "--limit"),
         (["sim", "--seeds", "random", "--profile", "sunny"], "sunny"),
