@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -14,15 +13,13 @@ from motet.cli.console import (
     Misuse,
     complain,
     out,
-    remark,
     say,
     say_json,
     table,
 )
-from motet.cli.operation import Bar, stoppable
+from motet.cli.operation import Bar, carried_out
 from motet.cli.options import Json, all_addresses, argument, option, split_word, switch
 from motet.client.orders import order_drain
-from motet.errors import MotetError
 from motet.fleet.convoy import survey
 from motet.fleet.drain import Drain, DrainReport
 from motet.runtime.loop import run
@@ -81,15 +78,9 @@ def drain(
 
         targets = [each.strip() for each in to.split(",") if each.strip()]
         work = Drain(addresses, name, targets, timeout, show)
-        try:
-            report = run(stoppable(work.run(), work.stop))
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            remark(_state_after(work.report))
-            return INTERRUPTED
-        except MotetError as problem:
-            if work.report.begun:
-                problem.add_note(_state_after(work.report))
-            raise
+        report = carried_out(work, _state_after, lambda report: report.begun)
+    if report is None:
+        return INTERRUPTED
     if json:
         say_json(as_json(report))
     else:

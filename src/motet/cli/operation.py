@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from motet.cli.console import err, remark
 from motet.cli.interrupt import SIGNALS
+from motet.errors import MotetError
+from motet.runtime.loop import run
 
 T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 STOPPING = "interrupted: waiting for the moves under way; Ctrl-C again does not wait"
 
@@ -41,6 +45,31 @@ async def stoppable(work: Coroutine[Any, Any, T], stop: Callable[[], None]) -> T
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+class Work(Protocol[R_co]):
+    """A long operation with a report, which grows while it runs."""
+
+    @property
+    def report(self) -> R_co: ...
+    async def run(self) -> R_co: ...
+    def stop(self) -> None: ...
+
+
+def carried_out(
+    work: Work[R], state_after: Callable[[R], str], begun: Callable[[R], object]
+) -> R | None:
+    """The report at the end; None after the second interrupt. Says what an interrupt has left, and
+    what a failure has left if the work had begun."""
+    try:
+        return run(stoppable(work.run(), work.stop))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        remark(state_after(work.report))
+        return None
+    except MotetError as problem:
+        if begun(work.report):
+            problem.add_note(state_after(work.report))
+        raise
 
 
 class Bar(AbstractContextManager["Bar"]):

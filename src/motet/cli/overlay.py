@@ -27,7 +27,7 @@ from motet.cli.console import (
     table,
 )
 from motet.cli.drain import SHOWN, counted
-from motet.cli.operation import Bar, stoppable
+from motet.cli.operation import Bar, carried_out
 from motet.cli.options import DEFAULT_DIRECTORY, Json, group, option, status_command, switch
 from motet.cli.rebalance import as_json as balance_as_json
 from motet.cli.rebalance import unevenness
@@ -171,15 +171,9 @@ def _drain_and_restart(directory: Path, timeout_s: float, rebalance: bool, json:
             volatile=topology.durability == VOLATILE,
             even_out=rebalance,
         )
-        try:
-            report = run(stoppable(work.run(), work.stop))
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            remark(_state_after(work.report))
-            return INTERRUPTED
-        except MotetError as problem:
-            if work.report.brokers:
-                problem.add_note(_state_after(work.report))
-            raise
+        report = carried_out(work, _state_after, lambda report: report.brokers)
+    if report is None:
+        return INTERRUPTED
     rows = {row["broker"]: row for row in _rows(directory)}
     if json:
         say_json(as_json(report, rows))

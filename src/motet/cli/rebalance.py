@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from motet.cli.console import (
@@ -17,7 +16,7 @@ from motet.cli.console import (
     table,
 )
 from motet.cli.drain import SHOWN, counted
-from motet.cli.operation import Bar, stoppable
+from motet.cli.operation import Bar, carried_out
 from motet.cli.options import Json, all_addresses, argument, option, switch
 from motet.fleet.balance import Balance, BalanceReport
 from motet.fleet.spread import TOLERANCE, bounds
@@ -54,14 +53,11 @@ def rebalance(
 
         work = Balance(addresses, timeout, show)
         if dry_run:
-            report = run(work.plan())
+            report: BalanceReport | None = run(work.plan())
         else:
-            try:
-                report = run(stoppable(work.run(), work.stop))
-            except (asyncio.CancelledError, KeyboardInterrupt):
-                many = counted(len(work.report.moved), "client")
-                remark(f"{many} moved, and some may still move; the same command goes on")
-                return INTERRUPTED
+            report = carried_out(work, _state_after, lambda report: report.moved)
+    if report is None:
+        return INTERRUPTED
     if json:
         say_json(as_json(report, dry_run))
     else:
@@ -71,6 +67,11 @@ def rebalance(
     how = "interrupted: " if report.interrupted else ""
     complain(f"{how}{unevenness(report)}", "run the same command again to go on")
     return INTERRUPTED if report.interrupted else FAILED
+
+
+def _state_after(report: BalanceReport) -> str:
+    many = counted(len(report.moved), "client")
+    return f"{many} moved, and some may still move; the same command goes on"
 
 
 def unevenness(report: BalanceReport) -> str:
