@@ -125,7 +125,8 @@ class NotInvited(TransactionError):
 
 
 class InTransaction(TransactionError):
-    """The subscription or advertisement is part of an undecided transaction. Remove it later."""
+    """The subscription or advertisement is part of an undecided transaction, or the client that
+    wants to move takes part in one. Remove it, or move, later."""
 
 
 class PlanError(TransactionError):
@@ -159,20 +160,21 @@ class NotEffective(TimedOut):
     """An operation did not take effect across the overlay in time. `missing` are the brokers that
     did not answer."""
 
-    def __init__(self, operation: str, missing: Sequence[str], timeout_s: float) -> None:
+    def __init__(
+        self, operation: str, missing: Sequence[str], timeout_s: float, advice: str = ""
+    ) -> None:
         self.operation = operation
         self.missing = tuple(missing)
         self.timeout_s = timeout_s
         who = ", ".join(self.missing) or "unknown"
-        super().__init__(
-            f"{operation} was not effective within {timeout_s:g} s; brokers not reached: {who}"
-        )
+        text = f"{operation} was not effective within {timeout_s:g} s; brokers not reached: {who}"
+        super().__init__(f"{text}; {advice}" if advice else text)
 
 
 class NotOffered(UnavailableError):
     """The requested feature is not supported here: exactly-once delivery at a broker without a log
-    (publish with `best_effort=True`), or Spark without PySpark or Java. The text says what to
-    do."""
+    (publish with `best_effort=True`), moves with covering or through cells, or Spark without
+    PySpark or Java. The text says what to do."""
 
 
 class Aborted(UnavailableError):

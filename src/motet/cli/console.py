@@ -104,7 +104,7 @@ HINTS: tuple[tuple[type[errors.MotetError], str], ...] = (
     (errors.AddressError, "addresses look like motet://127.0.0.1:7701; each needs a free port"),
     (errors.NotAdvertised, "advertise a space that holds the event: --advertise FILTER"),
     (errors.Disconnected, "is the overlay running? `motet up` starts one, `motet status` shows it"),
-    (errors.UnknownClient, "connect that client first, or correct its id in the plan"),
+    (errors.UnknownClient, "connect that client first, or correct its id"),
     (errors.Fenced, "choose another --client; an id is one client in the whole overlay"),
     (errors.NotEffective, "`motet status` shows which brokers and links are down"),
     (errors.VersionError, "use the same release of motet on both sides"),

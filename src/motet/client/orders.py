@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.client.channel import PATIENCE_S, RequestChannel
-from motet.client.relocation import ANSWER_GRACE_S
+from motet.client.relocation import ANSWER_GRACE_S, advised
 from motet.client.session.state import Failure, error_of
 from motet.errors import Disconnected, NoAnswer
 from motet.protocol.mobility.messages import (
@@ -37,7 +37,7 @@ class MoveOrders:
             raise Disconnected(f"{problem}; it is unknown whether {client!r} moves") from None
         if ordered.error:
             failure = Failure(ordered.error, ordered.text, ordered.missing)
-            raise error_of(failure, f"move {client} to {to}", timeout_s)
+            raise advised(error_of(failure, f"move {client} to {to}", timeout_s))
 
     async def close(self) -> None:
         await self._channel.close()

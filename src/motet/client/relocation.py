@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from motet.errors import Disconnected, NoAnswer, NotEffective
+from motet.errors import Disconnected, MotetError, NoAnswer, NotEffective
 
 if TYPE_CHECKING:
     from motet.client.driver import SessionDriver
 
 ANSWER_GRACE_S = 2.0
 """How much longer than the broker's timeout the client waits for the decision."""
+STAYS = "the client stays where it is; `motet status` shows which brokers and links are down"
+
+
+def advised(problem: MotetError) -> MotetError:
+    """Says of a move that was not effective where the client is."""
+    if not isinstance(problem, NotEffective):
+        return problem
+    return NotEffective(problem.operation, problem.missing, problem.timeout_s, STAYS)
 
 
 class MoveCalls:
@@ -39,9 +47,9 @@ class MoveCalls:
                 self._grow_impatient()
             try:
                 await driver.answers.wait(handle, f"move to {to}", timeout_s, self._limit)
-            except (Disconnected, NotEffective):
+            except (Disconnected, NotEffective) as problem:
                 if not self._limit.expired():
-                    raise
+                    raise advised(problem) from None
                 where = driver.machine.broker or driver.dialer.address
                 raise NoAnswer(
                     f"move to {to}: {where} did not answer within {timeout_s:g} s, so it is "

@@ -13,16 +13,13 @@ import secrets
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from motet.client.channel import RequestChannel
 from motet.client.client import Client
-from motet.client.relocation import ANSWER_GRACE_S
+from motet.client.orders import move_order
 from motet.client.session.hosted import HostedMachine
-from motet.client.session.state import Failure, error_of
 from motet.errors import Disconnected, EventsLost, MisuseError, MotetError
 from motet.hosted.application import Context, Hosted
 from motet.hosted.session import HostedDriver
 from motet.model.limits import MAX_KEEP_S
-from motet.protocol.mobility.messages import MoveOrder, MoveOrdered
 
 log = logging.getLogger("motet.hosted")
 
@@ -243,15 +240,8 @@ class Execution:
             self.create_task(self._order(hosted, *asked))
 
     async def _order(self, hosted: Hosted, to: str, timeout_s: float) -> None:
-        order = MoveOrder(self.name, to, timeout_s)
         try:
-            async with RequestChannel(
-                self._address, timeout_s + ANSWER_GRACE_S, "never"
-            ) as channel:
-                ordered = await channel.ask(order, MoveOrdered)
-            if ordered.error:
-                failure = Failure(ordered.error, ordered.text, ordered.missing)
-                raise error_of(failure, f"move {self.name} to {to}", timeout_s)
+            await move_order(self._address, self.name, to, timeout_s)
         except MotetError as problem:
             log.warning("%s asked to be moved to %s: %s", self.name, to, problem)
             await hosted.on_move_refused(problem)
