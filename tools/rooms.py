@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, str] = {
     "client/sync": "errors model client client/session",
     # what is built on the client
     "hosted": (
-        "errors model protocol protocol/hosted protocol/mobility protocol/session runtime client "
+        "errors model protocol protocol/hosted protocol/session runtime client "
         "client/line client/session broker/overlay broker/driver"
     ),
     "fleet": "errors protocol runtime client broker/folder broker/overlay",

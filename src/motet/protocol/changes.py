@@ -231,6 +231,13 @@ class PathPassed(Change, frozen=True):
     pinned: Mapping[str, int]
 
 
+class PredecessorsDue(Change, frozen=True):
+    """A subscription starts in our own pubend, and clients have arrived here: it must find the
+    records that name their earlier events above its start."""
+
+    op: OpId
+
+
 class ArrivalReported(Change, frozen=True):
     """This broker has told the neighbour before it that a session has arrived: acknowledgements of
     these pubends are sent again."""

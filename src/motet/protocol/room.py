@@ -170,6 +170,10 @@ class SoftRoom:
     def journaled(self, out: Output, now: float) -> None:
         """A fact is written, and all rooms have reacted: another fact may have become due."""
 
+    astir: tuple[Sized, ...] = ()
+    """`stepped` is called only while one of these is not empty, or after each step if there are
+    none. They are always the same objects."""
+
     def stepped(self, out: Output, now: float) -> None:
         """A step is complete."""
 

@@ -91,7 +91,7 @@ class BrokerCore:
             self._inputs |= room.inputs()
             self._timers |= room.timers()
             self._closings |= room.closings()
-        self._stepped = [each.stepped for each in rooms if overrides(each, "stepped")]
+        self._stepped = [(each.astir, each.stepped) for each in rooms if overrides(each, "stepped")]
         self._journaled = [
             (each.due, each.journaled) for each in rooms if overrides(each, "journaled")
         ]
@@ -131,8 +131,9 @@ class BrokerCore:
                 self.shared.expel(connection, error, out, now)
         else:
             self._inputs[type(input)](input, out, now)
-        for stepped in self._stepped:
-            stepped(out, now)
+        for astir, stepped in self._stepped:
+            if not astir or any(astir):
+                stepped(out, now)
         return out
 
     def recover(self, now: float, remembered: Remembered | None = None) -> Output:
@@ -148,8 +149,9 @@ class BrokerCore:
             for due, journaled in self._journaled:
                 if due:
                     journaled(out, now)
-        for stepped in self._stepped:
-            stepped(out, now)
+        for astir, stepped in self._stepped:
+            if not astir or any(astir):
+                stepped(out, now)
         return out
 
     # ── inputs ───────────────────────────────────────────────────────────────────────────

@@ -510,7 +510,8 @@ class Clients:
     def _moved(self, stream: Stream, out: Effects) -> None:
         """Positions in a stream have changed: release what waited for that."""
         self._release_blocks(out)
-        self.gates.note(stream.pubend)
+        if self.gates.waiting:
+            self.gates.note(stream.pubend)
         self._look_at_gates(out)
 
     def _release_blocks(self, out: Effects) -> None:
@@ -670,7 +671,7 @@ class Clients:
         stream = self._stream(pubend)
         if client in stream.subend.behind:
             self.catch_up(stream, out)
-        elif self.gates:
+        elif self.gates.waiting:
             self._moved(stream, out)
         self._acks.arm(stream, out)
 

@@ -80,21 +80,18 @@ class Passage:
 class Gates:
     """All clients of a broker that wait at gates."""
 
-    __slots__ = ("_passages", "_stream", "_waiting", "fresh", "is_looking", "moved")
+    __slots__ = ("_passages", "_stream", "fresh", "is_looking", "moved", "waiting")
 
     def __init__(self, stream: Callable[[str], Stream]) -> None:
         self._stream = stream
         self._passages: dict[str, Passage] = {}
-        self._waiting: dict[str, dict[str, int]] = {}
+        self.waiting: dict[str, dict[str, int]] = {}
         """By predecessor: the clients that wait for it, and up to which tick."""
         self.fresh: dict[str, int] = {}
         """Predecessors that were not waited for before, or not as far: up to which tick."""
         self.moved: dict[str, None] = {}
         """Predecessors whose clients must be looked at."""
         self.is_looking = False
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
 
     def begin(
         self, client: str, durable: bool, positions: Mapping[str, Position], queues: BlockQueues
@@ -108,18 +105,18 @@ class Gates:
         self._passages.pop(client, None)
 
     def watch(self, client: str, pubend: str, tick: int) -> None:
-        waiting = self._waiting.setdefault(pubend, {})
+        waiting = self.waiting.setdefault(pubend, {})
         if tick > waiting.get(client, 0):
             waiting[client] = tick
             self.fresh[pubend] = max(tick, self.fresh.get(pubend, 0))
 
     def note(self, pubend: str) -> None:
         """Positions in this pubend have changed."""
-        if pubend in self._waiting:
+        if pubend in self.waiting:
             self.moved[pubend] = None
 
     def note_all(self) -> None:
-        self.moved |= dict.fromkeys(self._waiting)
+        self.moved |= dict.fromkeys(self.waiting)
 
     def changes(self) -> tuple[dict[str, int], list[str]]:
         """What is to be looked at, which then counts as done."""
@@ -132,7 +129,7 @@ class Gates:
         of these clients is durable and reads this one."""
         found: dict[str, None] = {}
         durable = False
-        waiting = self._waiting.get(pubend, {})
+        waiting = self.waiting.get(pubend, {})
         for client in list(waiting):
             passage = self._passages.get(client)
             names = passage.waiting_for(pubend) if passage is not None else []
@@ -148,5 +145,5 @@ class Gates:
             if not is_waiting:
                 waiting.pop(client)
         if not waiting:
-            self._waiting.pop(pubend, None)
+            self.waiting.pop(pubend, None)
         return list(found), durable

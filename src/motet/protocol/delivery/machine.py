@@ -366,7 +366,7 @@ class DeliveryMachine:
             or subend.merged
             or stream.curiosity
             or self.clients.holding
-            or self.clients.gates
+            or self.clients.gates.waiting
             or (subend.horizon is not None and subend.horizon < stream.frontier)
         ):
             self.clients.catch_up(stream, out)

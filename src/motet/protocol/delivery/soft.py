@@ -8,7 +8,7 @@ answer. After a restart the log supplies its state (`Remembered`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from msgspec import Raw
@@ -121,7 +121,8 @@ class Streams(SoftRoom):
     publishing      pubend, publish, follow, precede, next_tick, done_with
     sessions        attach, detach, left, effective, objection
     links, cells    received, linked, gone, unasked
-    mobility        arrive, depart, last_of, precede, again, repeat; arrivals, fenced, outdated
+    mobility        arrive, depart, last_of, precede, again, repeat; arrivals, fenced, fencing,
+                    swept
     """
 
     concerns = SUBSCRIPTIONS | {
@@ -153,8 +154,10 @@ class Streams(SoftRoom):
         self.arrivals: Callable[[str], Iterable[Arrival]] = lambda _: ()
         """The session of a client, if it has moved here; of no client: all that have."""
         self.fenced: Callable[[str, AckUp], Frame] = lambda _, ack: ack
-        self.outdated: Callable[[str], bool] = lambda _: False
-        """Whether a neighbour sends fenced acknowledgements now: others are from before."""
+        self.fencing: Collection[str] = ()
+        """Neighbours whose acknowledgements are fenced."""
+        self.swept: Collection[str] = ()
+        """Neighbours that send fenced acknowledgements now: others are from before."""
         """How an acknowledgement to a neighbour is sent."""
         self.tally = Tally()
         self.pubend = shared.durable.routing.state.hosted
@@ -206,7 +209,7 @@ class Streams(SoftRoom):
         self, connection: int, peer: Peer, frame: DeliveryFrame, out: Output, now: float
     ) -> None:
         del connection
-        if type(frame) is AckUp and self.outdated(peer.name):
+        if type(frame) is AckUp and peer.name in self.swept:
             return
         if self._shared.links[peer.name].move("question") == "accept":
             cell = self.cell
@@ -686,8 +689,10 @@ class Streams(SoftRoom):
             link = shared.links.get(neighbour)
             if link is not None and link.up:
                 self.tally.note("sent", neighbour, frame, now)
-                fenced = self.fenced(neighbour, frame) if type(frame) is AckUp else frame
-                out.send.append((link.soft.connection, fenced))
+                sent: Frame = frame
+                if type(frame) is AckUp and neighbour in self.fencing:
+                    sent = self.fenced(neighbour, frame)
+                out.send.append((link.soft.connection, sent))
         for client, delivered in effects.deliver:
             soft = shared.clients.get(client)
             if soft is None:

@@ -166,8 +166,9 @@ class SoftLinks(SoftRoom):
         """Called when a process that is not a neighbour was dialled: maybe a member of a cell."""
         self.lost: Callable[[str, Output, float], None] = lambda *_: None
         """Called when the connection to a neighbour is gone."""
-        self.heard: Callable[[Control], dict[str, int]] = lambda _: {}
-        """Returns the soft state that control messages need; see `ControlReceived.heard`."""
+        self.heard: dict[type, Callable[[Control], dict[str, int]]] = {}
+        """By kind of control message: returns the soft state that messages in a frame need; see
+        `ControlReceived.heard`."""
         self.confirmed: list[Callable[[Output, float], None]] = []
         """Called when a neighbour may have confirmed control, or cannot do so any more."""
 
@@ -293,7 +294,10 @@ class SoftLinks(SoftRoom):
             return
         if link.ledger.fresh(control):
             tick = self._streams.next_tick(now)
-            heard = self.heard(control)
+            heard: dict[str, int] = {}
+            for kind in map(type, control.messages):
+                if kind in self.heard:
+                    heard |= self.heard[kind](control)
             fact = ControlReceived(
                 peer.name, control, tick, rechecks=True, recalls=True, heard=heard
             )

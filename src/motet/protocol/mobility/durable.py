@@ -16,11 +16,13 @@ from motet.protocol.changes import (
     ArrivalReported,
     NeighbourForgotten,
     PathPassed,
+    PredecessorsDue,
     Sent,
     SessionArrived,
     SessionClosed,
     SessionDeparted,
     SessionPassed,
+    StartMade,
 )
 from motet.protocol.delivery.facts import FloorRaised
 from motet.protocol.mobility.facts import MoveDecided
@@ -81,6 +83,7 @@ class DurableMobility(DurableRoom):
             SessionClosed: self._session_closed,
             NeighbourForgotten: self._forget,
             ArrivalEchoed: self._echoed,
+            StartMade: self._started,
         }
 
     def messages(self) -> Mapping[type, Callable[[Any, Hop], None]]:
@@ -372,6 +375,10 @@ class DurableMobility(DurableRoom):
     def _floor_raised(self, fact: FloorRaised) -> None:
         for travel in self.state.travels.values():
             travel.settle(fact.pubend, fact.upto)
+
+    def _started(self, made: StartMade) -> None:
+        if self.state.travels:
+            self._bus.emit(PredecessorsDue(made.op))
 
     def _session_closed(self, closed: SessionClosed) -> None:
         self.state.travels.pop(closed.client, None)

@@ -26,9 +26,9 @@ from motet.protocol.changes import (
     ArrivalReported,
     Grouped,
     PathPassed,
+    PredecessorsDue,
     SessionArrived,
     SessionDeparted,
-    StartMade,
 )
 from motet.protocol.contract import CancelTimer, Close, Output, SetTimer
 from motet.protocol.delivery.messages import AckUp
@@ -115,7 +115,9 @@ class Early(NamedTuple):
 
 
 class SoftMobility(SoftRoom):
-    concerns = frozenset({SessionDeparted, SessionArrived, PathPassed, ArrivalReported, StartMade})
+    concerns = frozenset(
+        {SessionDeparted, SessionArrived, PathPassed, ArrivalReported, PredecessorsDue}
+    )
 
     def __init__(
         self,
@@ -141,6 +143,7 @@ class SoftMobility(SoftRoom):
         self._departures: dict[str, Departure] = {}
         self._gates: dict[str, None] = dict.fromkeys(durable.state.travels)
         """Clients that have arrived and may not publish yet."""
+        self.astir = (self._departures, self._gates)
         self._queues: dict[str, tuple[int, deque[Frame]]] = {}
         """Of such clients: their connection, and their frames that wait."""
         self._early: dict[str, Early] = {}
@@ -149,12 +152,13 @@ class SoftMobility(SoftRoom):
         although we may not have heard of its session."""
         self._attempts = 0
         self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
-        links.heard = self._heard
+        links.heard[MoveCommit] = self._heard
         streams.fenced = self._fence
-        streams.outdated = lambda neighbour: neighbour in durable.state.swept
+        streams.fencing, streams.swept = durable.state.fenced, durable.state.swept
         streams.interests.pins = durable.pins
         streams.arrivals = self._arrivals
-        streams.machine.clients.doubt = self._doubt
+        if durable.state.travels:
+            streams.machine.clients.doubt = self._doubt
         sessions.redirect = self._redirect
         sessions.carried = durable.travel
 
@@ -635,8 +639,6 @@ class SoftMobility(SoftRoom):
     def _heard(self, control: Control) -> dict[str, int]:
         """The highest ticks heard of, for moves in a control frame."""
         commits = [each for each in control.messages if type(each) is MoveCommit]
-        if not commits:
-            return {}
         found: dict[str, int] = {}
         for commit in commits:
             overlapping = self._pubends_for(row.filter for row in commit.subscriptions)
@@ -657,8 +659,8 @@ class SoftMobility(SoftRoom):
             self._streams.run(out, now, again, passed.neighbour, passed.pinned)
         for reported in changes.get(ArrivalReported, ()):
             self._streams.run(out, now, self._streams.machine.repeat, reported.pubends)
-        if StartMade in changes and self._durable.state.travels:
-            self._precede_again([made.op for made in changes[StartMade]], out, now)
+        if PredecessorsDue in changes:
+            self._precede_again([each.op for each in changes[PredecessorsDue]], out, now)
 
     def _departed(self, departed: SessionDeparted, out: Output, now: float) -> None:
         client = departed.client
@@ -681,6 +683,7 @@ class SoftMobility(SoftRoom):
         if travel is None:
             return  # it has ended with its arrival
         self._counts["arrived"] += 1
+        self._streams.machine.clients.doubt = self._doubt
         soft = ClientSoft(epoch, published=travel.carried, settled=travel.carried)
         soft.refused, soft.forgotten = travel.refused, travel.forgotten
         self._shared.clients[client] = soft
@@ -698,10 +701,7 @@ class SoftMobility(SoftRoom):
                 yield name, travels[name].levels, travels[name].unclear
 
     def _doubt(self, client: str, pubend: str) -> int:
-        travels = self._durable.state.travels
-        if not travels:
-            return 0
-        travel = travels.get(client)
+        travel = self._durable.state.travels.get(client)
         return travel.doubts.get(pubend, 0) if travel is not None else 0
 
     def _redirect(self, connection: int, hello: ClientHello, out: Output) -> bool:

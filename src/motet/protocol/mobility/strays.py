@@ -119,7 +119,7 @@ class SoftStrays(SoftRoom):
         self._counts = dict.fromkeys(("sent", "taken", "dropped"), 0)
         moves.follows = self._follows
         sessions.welcomed = self._welcomed
-        links.confirmed.append(self._confirmed)
+        self._links = links
         for transit in durable.state.transits.values():
             self._pass(transit, 0)
 
@@ -179,6 +179,7 @@ class SoftStrays(SoftRoom):
         who = (commit.client, commit.epoch, commit.number)
         passing = Passing(*who, ops, suc, _number_of(commit, link), transit.pre, connection)
         self._passing[key_of(commit.client, commit.epoch)] = passing
+        self._watch_links()
         self._router.turned[suc] = self._turned
         return passing
 
@@ -223,6 +224,10 @@ class SoftStrays(SoftRoom):
         except MotetError:
             return []
         return [(entry.id, entry.source) for entry in map(table.entry, keys)]
+
+    def _watch_links(self) -> None:
+        if self._confirmed not in self._links.confirmed:
+            self._links.confirmed.append(self._confirmed)
 
     def _confirmed(self, out: Output, now: float) -> None:
         """A link has come, has gone, or has acknowledged control."""
@@ -318,6 +323,7 @@ class SoftStrays(SoftRoom):
         who = (client, epoch, travel.number)
         arriving = Arriving(*who, ops, arrived.neighbour, connection, now + CLIENT_S)
         self._arriving[client] = arriving
+        self._watch_links()
         self._router.keepers[client] = lambda batch: self._keep(arriving, arriving.newer, batch)
         out.timers.append(SetTimer(("strays", client, epoch), now + LAST_S))
 
