@@ -59,31 +59,12 @@ def storm(seed: int, limits: Limits | None, steps: int = 150) -> MovingWorld:
             world.disconnect(name)
         elif turn == 11 and name in world.durable:
             world.end_process(name)
-        elif turn in (12, 13) and not client.connected:
-            world.connect(name)
-        elif turn == 14:
-            client.reads = not client.reads
-            if client.reads and client.connected:
-                world.process(name)
-        elif turn == 15 and broker in world.machines:
-            world.crash(broker)
-            world.later(dice.random() * 3, lambda b=broker: world.boot(b))
-        elif turn == 16:
-            world.cut(broker, neighbour)
-            world.later(dice.random() * 3, lambda b=broker, n=neighbour: world.link_up(b, n))
-        elif turn == 17:
-            world.trim()
+        else:
+            world.disturb(turn, name, broker, neighbour)
         for each in CLIENTS:
             world.judge_order(each)
     world.loss = world.jitter_s = 0.0
-    world.run(5.0)
-    for name, client in world.clients.items():
-        client.reads = True
-        if not client.connected:
-            world.connect(name)
-        else:
-            world.process(name)
-    world.settle()
+    world.end_storm()
     return world
 
 

@@ -60,29 +60,10 @@ def storm(seed: int, limits: Limits | None, merged: tuple[str, ...] = ()) -> Wor
                 world.unsubscribe(dice.choice(own))
         elif move == 11 and client.connected:
             world.disconnect(name)
-        elif move in (12, 13) and not client.connected:
-            world.connect(name)
-        elif move == 14:
-            client.reads = not client.reads
-            if client.reads and client.connected:
-                world.process(name)
-        elif move == 15 and broker in world.machines:
-            world.crash(broker)
-            world.later(dice.random() * 3, lambda b=broker: world.boot(b))
-        elif move == 16:
-            world.cut(broker, neighbour)
-            world.later(dice.random() * 3, lambda b=broker, n=neighbour: world.link_up(b, n))
-        elif move == 17:
-            world.trim()
-    world.loss = world.doubling = world.jitter_s = 0.0
-    world.run(5.0)
-    for name, client in world.clients.items():
-        client.reads = True
-        if not client.connected:
-            world.connect(name)
         else:
-            world.process(name)
-    world.settle()
+            world.disturb(move, name, broker, neighbour)
+    world.loss = world.doubling = world.jitter_s = 0.0
+    world.end_storm()
     return world
 
 

@@ -446,6 +446,37 @@ class World:
     def nacks(self, here: str, there: str) -> list[Nack]:
         return [f for a, b, f in self.frames if (a, b) == (here, there) and isinstance(f, Nack)]
 
+    # ── storms ───────────────────────────────────────────────────────────────────────────
+
+    def disturb(self, turn: int, name: str, broker: str, neighbour: str) -> None:
+        """What a turn of a storm does to a client, a broker or a link; most do nothing."""
+        client, dice = self.clients[name], self.random
+        if turn in (12, 13) and not client.connected:
+            self.connect(name)
+        elif turn == 14:
+            client.reads = not client.reads
+            if client.reads and client.connected:
+                self.process(name)
+        elif turn == 15 and broker in self.machines:
+            self.crash(broker)
+            self.later(dice.random() * 3, lambda: self.boot(broker))
+        elif turn == 16:
+            self.cut(broker, neighbour)
+            self.later(dice.random() * 3, lambda: self.link_up(broker, neighbour))
+        elif turn == 17:
+            self.trim()
+
+    def end_storm(self) -> None:
+        """Everything works again, everybody reads, and everything comes to rest."""
+        self.run(5.0)
+        for name, client in self.clients.items():
+            client.reads = True
+            if not client.connected:
+                self.connect(name)
+            else:
+                self.process(name)
+        self.settle()
+
     def settle(self, most_s: float = 120.0) -> None:
         """Until every client that reads has what it is owed, or time is up; then judge."""
         deadline = self.now + most_s
