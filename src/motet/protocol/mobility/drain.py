@@ -33,7 +33,7 @@ from motet.protocol.session.soft import SoftSessions
 from motet.protocol.shared import SharedState
 
 DRAINING = b"draining"
-BEING_EMPTIED = "its operator drains it; connect to another broker"
+BEING_EMPTIED = "its operator drains it"
 
 
 class DurableDraining(DurableRoom):

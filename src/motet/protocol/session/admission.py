@@ -50,25 +50,27 @@ class Admission:
 
     def to_session(self, client: str, now: float) -> Objection | None:
         """Why a client may open no session here."""
-        if self.draining:
-            return Objection(
-                "NotAdmitted", f"{self._broker} opens no new sessions: {self.draining}"
-            )
-        if self._is_full(client, now):
-            return Objection(
-                "NotAdmitted",
-                f"{self._broker} has {self._most_clients} clients, the most that it takes; connect "
-                "to another broker, or raise `most_clients` in the topology file",
-            )
-        return None
+        why = self._without_room(client, now)
+        return Objection("NotAdmitted", f"{why}; connect to another broker") if why else None
 
     def to_arrival(self, client: str, credentials: bytes, now: float) -> Objection | None:
         """Why a client may not move here. If it may, a place is kept for it."""
-        objection = self.to_connection(client, credentials) or self.to_session(client, now)
-        if objection is None:
-            self._reserved[client] = now + RESERVED_S
-            return None
-        return Objection("MoveRefused", objection.text)
+        objection = self.to_connection(client, credentials)
+        if objection is not None:
+            return Objection("MoveRefused", objection.text)
+        why = self._without_room(client, now)
+        if why:
+            return Objection("MoveRefused", f"{why}; move to another broker")
+        self._reserved[client] = now + RESERVED_S
+        return None
+
+    def _without_room(self, client: str, now: float) -> str:
+        if self.draining:
+            return f"{self._broker} opens no new sessions: {self.draining}"
+        if self._is_full(client, now):
+            most = f"{self._most_clients} clients, the most that it takes"
+            return f"{self._broker} has {most} (`most_clients` in the topology file)"
+        return ""
 
     def _is_full(self, client: str, now: float) -> bool:
         if not self._most_clients or client in self._clients:
