@@ -43,6 +43,12 @@ def test_a_complaint_says_how_to_replay() -> None:
     assert "motet sim --replay 0 --profile calm" in found.complaints()[0]
 
 
+def test_a_complaint_about_a_single_fault_says_how_to_replay_it() -> None:
+    violation = Violation(7, "moves", "wrong", crash_at=12, fault="cut")
+    (told,) = Result(1, 1, {}, {}, (violation,), "", "moves").complaints()
+    assert "motet sim --replay 7 --profile moves --crash-at 12 --fault cut" in told
+
+
 def test_the_story_of_a_run_shows_every_step() -> None:
     lines = list(tell_story(4, "crash"))
     text = "\n".join(lines)

@@ -31,6 +31,12 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
 
 
 Json = Annotated[bool, switch("--json", "Print JSON instead of text.")]
+Targets = Annotated[
+    list[str] | None,
+    argument(
+        "URL|FILE", "Addresses of brokers, or topology files.", show_default="the overlay in run/"
+    ),
+]
 Url = Annotated[
     str | None,
     argument(

@@ -17,21 +17,14 @@ from motet.cli.console import (
 )
 from motet.cli.drain import SHOWN, counted
 from motet.cli.operation import Bar, carried_out
-from motet.cli.options import Json, all_addresses, argument, option, switch
+from motet.cli.options import Json, Targets, all_addresses, option, switch
 from motet.fleet.balance import Balance, BalanceReport
 from motet.fleet.spread import TOLERANCE, bounds
 from motet.runtime.loop import run
 
 
 def rebalance(
-    targets: Annotated[
-        list[str] | None,
-        argument(
-            "URL|FILE",
-            "Addresses of brokers, or topology files.",
-            show_default="the overlay in run/",
-        ),
-    ] = None,
+    targets: Targets = None,
     dry_run: Annotated[bool, switch("--dry-run", "Show the plan, and move nobody.")] = False,
     timeout: Annotated[float, option("SECONDS", "When to give up.", min=0.001)] = 60.0,
     json: Json = False,

@@ -14,26 +14,19 @@ from rich.text import Text
 
 from motet.cli.console import FAILED, FINE, out, say_json, table
 from motet.cli.interrupt import until_interrupted
-from motet.cli.options import Json, all_addresses, argument, option, switch
+from motet.cli.options import Json, Targets, all_addresses, option, switch
 from motet.client.channel import Answer, ask_all
 from motet.errors import MotetError
 from motet.runtime.loop import run
 
 
 def status(
-    targets: Annotated[
-        list[str] | None,
-        argument(
-            "URL|FILE",
-            "Addresses of brokers, or topology files.",
-            show_default="the overlay in run/",
-        ),
-    ] = None,
+    targets: Targets = None,
     watch: Annotated[bool, switch("--watch", "Repeat until Ctrl-C.")] = False,
     every: Annotated[float, option("SECONDS", "Interval of --watch.", min=0.1)] = 1.0,
     json: Json = False,
 ) -> int:
-    """Show brokers, links, tables, queues and rates.
+    """Show brokers, links, tables, moves, queues and rates.
 
     Without arguments, it shows the overlay that `motet up` started in this folder. Exit status 1 if
     a broker does not answer.
