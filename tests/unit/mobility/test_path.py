@@ -132,6 +132,16 @@ def test_a_commit_that_does_not_come_along_its_path_is_ignored(path: tuple[str, 
     assert here.durable.leftovers() == []
 
 
+def test_a_neighbour_that_a_session_came_from_or_goes_to_stays() -> None:
+    here = way()
+    here.control("A", commit())
+    found = here.core.objection_to(("C",))
+    assert found is not None
+    assert "alice is on its way from or to A; wait until it has arrived" in found.text
+    here.control("C", MoveDone(ALICE, EPOCH, 1))
+    assert here.core.objection_to(("C",)) is None
+
+
 # ── the three cases of the paper ─────────────────────────────────────────────────────────
 
 

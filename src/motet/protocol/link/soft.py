@@ -169,6 +169,8 @@ class SoftLinks(SoftRoom):
         self.heard: dict[type, Callable[[Control], dict[str, int]]] = {}
         """By kind of control message: returns the soft state that messages in a frame need; see
         `ControlReceived.heard`."""
+        self.passing: Callable[[str], list[str]] = lambda _: []
+        """The clients on their way from or to a neighbour."""
         self.confirmed: list[Callable[[Output, float], None]] = []
         """Called when a neighbour may have confirmed control, or cannot do so any more."""
 
@@ -381,6 +383,9 @@ class SoftLinks(SoftRoom):
                 more = ", …" if len(clients) > SHOWN_CLIENTS else ""
                 have = f"{len(clients)} client" + "s" * (len(clients) > 1)
                 text = f"{name} still has {have} behind it: {shown}{more}; disconnect them first"
+                return Objection("MisuseError", text)
+            if passing := self.passing(name):
+                text = f"{passing[0]} is on its way from or to {name}; wait until it has arrived"
                 return Objection("MisuseError", text)
             if advertisements or subscriptions:
                 return Objection(

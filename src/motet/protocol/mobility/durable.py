@@ -217,6 +217,11 @@ class DurableMobility(DurableRoom):
             return {}
         return self._still_owed(travel, client, epoch)
 
+    def passing(self, neighbour: str) -> list[str]:
+        """The clients on their way from or to a neighbour: it cannot be taken away."""
+        transits = self.state.transits.values()
+        return [each.commit.client for each in transits if neighbour in (each.pre, each.suc)]
+
     # ── the path ─────────────────────────────────────────────────────────────────────────
 
     def _committed(self, commit: MoveCommit, source: Hop) -> None:

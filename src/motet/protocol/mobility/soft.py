@@ -153,6 +153,7 @@ class SoftMobility(SoftRoom):
         self._attempts = 0
         self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
         links.heard[MoveCommit] = self._heard
+        links.passing = durable.passing
         streams.fenced = self._fence
         streams.fencing, streams.swept = durable.state.fenced, durable.state.swept
         streams.interests.pins = durable.pins
