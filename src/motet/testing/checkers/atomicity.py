@@ -5,13 +5,15 @@ Every event of a committed transaction has a tick in the log of its publisher's 
 another one has. Every participant that is still connected was told the outcome. The checkers of
 routing tables check that begun entries exist and ended ones are gone.
 
-Excused: a participant's broker, the root, or a broker between them has lost its state.
+Excused: a participant's broker, the root, or a broker between them has lost its state. But an
+aborted transaction may have a cut only if a neighbour of the root was away before the root lost its
+state: else all of them knew the decision.
 """
 
 from __future__ import annotations
 
 from motet.audit.records import ABORTED, COMMITTED, DONE, EXPIRED, RUNNING, UNKNOWN, Deal
-from motet.testing.checkers.excuses import is_cut_off, root_forgot
+from motet.testing.checkers.excuses import is_cut_off, is_decided_again, root_forgot
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import History
 
@@ -23,7 +25,7 @@ def check(history: History) -> CheckResult:
         _check_words(history, deal, verdict)
         _check_events(history, deal, verdict)
         if deal.outcome == ABORTED:
-            undone = deal.id not in cut or root_forgot(history, deal)
+            undone = deal.id not in cut or is_decided_again(history, deal)
             verdict.expect(undone, "{} was aborted, but has a cut", deal)
         _check_audience(history, deal, verdict)
     _check_keys(history, verdict)

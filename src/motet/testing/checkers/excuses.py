@@ -14,6 +14,20 @@ def root_forgot(history: History, deal: Deal, until: float = inf) -> bool:
     return history.amnesia[history.root].meets(deal.at, until)
 
 
+def is_decided_again(history: History, deal: Deal) -> bool:
+    """The root has lost a decision that some neighbour had not heard when it had its first cut,
+    because it was away. If that one is back before the others, the root may decide otherwise."""
+    cut_at = min(cut.at for cut in history.cuts if cut.tx == deal.id)
+    if not history.amnesia[history.root].meets(cut_at, inf):
+        return False
+    near = [edge for edge in history.tree.edges if history.root in edge]
+    names = {name for edge in near for name in edge} - {history.root}
+    broken = (since for edge in near for since, _ in history.disturbed[edge])
+    return any(history.disturbed[name].meets(deal.at, cut_at) for name in names) or any(
+        deal.at <= since <= cut_at for since in broken
+    )
+
+
 def is_cut_off(history: History, deal: Deal, session: SessionRecord, until: float = inf) -> bool:
     """Has the session's broker, the root, or anything between them lost its state?"""
     return history.forgot((history.root, *session.homes(deal.at, until)), deal.at, until)
