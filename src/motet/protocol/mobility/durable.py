@@ -14,6 +14,7 @@ from motet.model.ids import is_newer
 from motet.protocol.changes import (
     ArrivalEchoed,
     ArrivalReported,
+    NeighbourDismissed,
     NeighbourForgotten,
     PathPassed,
     PredecessorsDue,
@@ -82,6 +83,7 @@ class DurableMobility(DurableRoom):
         return {
             SessionClosed: self._session_closed,
             NeighbourForgotten: self._forget,
+            NeighbourDismissed: lambda change: self._release(change.neighbour),
             ArrivalEchoed: self._echoed,
             StartMade: self._started,
         }
@@ -395,8 +397,7 @@ class DurableMobility(DurableRoom):
         on their way to this neighbour are behind it, or lost: if it has them, it announces them
         again, and acknowledges nothing that they need."""
         neighbour = forgotten.neighbour
-        self.state.fenced.pop(neighbour, None)
-        self.state.swept.pop(neighbour, None)
+        self._release(neighbour)
         for key, transit in list(self.state.transits.items()):
             if transit.suc != neighbour:
                 continue
@@ -405,6 +406,15 @@ class DurableMobility(DurableRoom):
             self._bus.emit(PathPassed(neighbour, pinned_by(transit.commit)))
             if transit.pre:
                 self._report(transit.commit, transit.pre, ())
+
+    def _release(self, neighbour: str) -> None:
+        """What its link has counted is void, and it need not be told of arrivals: it has forgotten
+        the sessions that it has passed on to us, or will when it comes back."""
+        self.state.fenced.pop(neighbour, None)
+        self.state.swept.pop(neighbour, None)
+        for transit in self.state.transits.values():
+            if transit.pre == neighbour:
+                transit.pre = ""
 
 
 def _relocated(commit: MoveCommit) -> Relocated:

@@ -17,7 +17,8 @@ class Transit(Struct):
 
     commit: MoveCommit
     pre: str
-    """The neighbour that it came from; empty: it was a session of this broker."""
+    """The neighbour that it came from; empty: it was a session of this broker, or that neighbour
+    has been forgotten or removed meanwhile."""
     suc: str
 
 
