@@ -10,6 +10,7 @@ import pytest
 from motet.broker.core import records
 from motet.broker.core.durable import Durable
 from motet.broker.core.rebuild import Snapshot, founding, picture, rebuild
+from motet.protocol.transactions.state import TxState
 from motet.testing.scenario import Scenario
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
@@ -47,3 +48,23 @@ def test_a_snapshot_at_any_moment(path: Path) -> None:
             again = rebuild(config, snapshot_of(half_way), journal[position:])
             assert again.digest() == core.durable.digest(), f"{name} at {position}"
             again.transactions.validate()
+
+
+def test_the_image_has_everything_that_brokers_know_of_transactions() -> None:
+    """Open transactions and what waits have names of their own in the image."""
+    core = lived(FILES[0]).brokers["A"]
+    machine = core.durable.transactions
+    owners = (machine.participant, machine.coordinator, machine.invitations, machine.versions)
+    others = (machine.root_requests, machine.decisions, machine.cutter, machine.decider)
+    fields = {name for each in (*owners, *others) for name in each.state.__struct_fields__}
+    assert fields - {*TxState.__struct_fields__} == {"waiting", "touched"}
+
+
+def test_what_a_broker_has_heard_of_decisions_is_in_a_snapshot() -> None:
+    scenario = lived(FOLDER / "tx-together.txt")
+    for name, core in scenario.brokers.items():
+        heard = core.durable.transactions.decisions.state.heard
+        assert heard > 0
+        config = scenario._founded[name]
+        again = rebuild(config, snapshot_of(core.durable), [])
+        assert again.transactions.decisions.state.heard == heard
