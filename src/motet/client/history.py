@@ -507,9 +507,7 @@ class Recorder(ABC):
             event = self.made.pop(ordinal)
             known = "refused" if ordinal in refused else "accepted"
             fate = "unknown" if settled.unknown is not None else known
-            # A later process that took over may know more of it, or less.
-            agree = event.inherited and (fate == event.fate or "unknown" in (fate, event.fate))
-            if event.fate and not agree:
+            if event.fate and not (event.inherited and _agree(event.fate, fate)):
                 self.odd("answers", f"{event} was settled twice: {event.fate}, then {fate}")
             if event.fate in ("", "unknown"):
                 event.fate = fate
@@ -727,3 +725,10 @@ class HistoryRecorder(Recorder):
         for deed in open_deeds:
             if deed.concluded and deed.operation is not None:
                 self.changed(deed.operation)
+
+
+def _agree(inherited: str, known: str) -> bool:
+    """A process that took over may know less of an event than its publisher, or more. That an event
+    was refused, its broker knows only until it dies."""
+    unpublished = (inherited, known) == ("void", "refused")
+    return inherited == known or "unknown" in (inherited, known) or unpublished
