@@ -792,6 +792,26 @@ def test_the_position_of_a_durable_client_is_made_durable_if_others_are_behind()
     assert (floor.upto, floor.cursors) == (50, {})
 
 
+def test_a_position_of_a_durable_client_counts_when_it_has_been_given_something() -> None:
+    # given a durable client that reads only for a transaction, and another client that is behind
+    rig = Rig({"t": ["c", "d"]}, ["up"], "up")
+    for client, durable in (("c", True), ("d", False)):
+        rig.do(lambda m, o, c=client, d=durable: m.clients.attach(c, {}, o, durable=d))
+    rig.start("d", 10)
+    rig.do(lambda m, o: m.clients.start(op("c"), P, 10, o, tentative=True))
+    # when events pass by, then a restart may let it begin further back than these
+    assert given(rig.told(span(11, 30, 20)), "c") == []
+    assert [floor.cursors for out in rig.wait(1) for floor in out.floors] == [{}]
+    assert rig.machine.clients.begun("c") == {}
+    # and when the transaction has begun its subscription, what it acknowledges counts
+    rig.do(lambda m, o: m.clients.switch(op("c"), P, 30, False, o))
+    assert given(rig.told(span(31, 50, 40)), "c") == [40]
+    rig.acked("c", 40)
+    assert [floor.cursors for out in rig.wait(1) for floor in out.floors] == [{"c": 50}]
+    rig.do(lambda m, o: m.clients.detach("c", o))
+    assert rig.machine.clients.begun("c") == {P: 50}
+
+
 def test_one_subscription_may_be_further_than_its_client() -> None:
     rig = edge()
     rig.subscribe(op("c", 2), "c")

@@ -632,11 +632,13 @@ class Clients:
 
     def begun(self, client: str) -> dict[str, int]:
         """By pubend that a client has begun to read: its position, or its last one if it has no
-        subscription there. A client that is not connected has acknowledged everything up to it."""
+        subscription there. A client that is not connected has acknowledged everything up to it.
+        Where it is idle, it has not begun."""
         reader = self._readers.get(client)
         if reader is None:
             return {}
-        begun = {p: each.given for p, each in reader.positions.items() if not each.fresh}
+        places = reader.positions.items()
+        begun = {p: each.given for p, each in places if not (each.fresh or each.idle)}
         return {**reader.cursors, **reader.passed, **begun}
 
     def detach(self, client: str, out: Effects) -> None:

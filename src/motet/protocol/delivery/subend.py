@@ -535,10 +535,11 @@ class Subend:
         return [(each.given + 1, each.deep_upto) for each in found], asof
 
     def notes(self, floor: int) -> dict[str, int]:
-        """Positions of durable clients that have moved since last noted and are off the floor."""
+        """Positions of durable clients that have moved since last noted and are off the floor. An
+        idle one is not noted: it may still move back, also after a restart."""
         found: dict[str, int] = {}
         for position in self.positions.values():
-            if position.durable and position.present:
+            if position.durable and position.present and not position.idle:
                 at = position.settled(self.horizon)
                 if at > max(position.noted, 0 if at < position.deep_upto else floor):
                     found[position.client] = position.noted = at
