@@ -50,6 +50,9 @@ class ClientSoft(Struct):
     settled: int = 0
     forgot: bool = False
     """After a restart: it is unknown which best-effort publications were received before it."""
+    warned: bool = False
+    """The client has published since it was told that, or has asked for a move: it does not send
+    those again."""
     lost: int = 0
     refused: tuple[Refusal, ...] = ()
     """Refused publications, kept in case the answer is lost with the connection."""

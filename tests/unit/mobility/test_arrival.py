@@ -293,6 +293,13 @@ def test_refusals_are_told_by_the_new_broker() -> None:
     assert refused in (*welcome.refused, *here.core.shared.clients[ALICE].refused)
 
 
+@pytest.mark.parametrize("forgot", [True, False])
+def test_what_the_former_broker_has_forgotten_is_told_by_the_new_one(forgot: bool) -> None:
+    here = target(departed(publishes=2), forgot=forgot)
+    (welcome,) = (each for each in greet(here, published=1) if isinstance(each, Welcome))
+    assert welcome.forgot == forgot
+
+
 def test_ticks_go_on_above_those_of_the_source() -> None:
     here = target(departed(publishes=2), tick=5_000_000)
     greet(here)

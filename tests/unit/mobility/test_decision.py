@@ -109,6 +109,32 @@ def test_numbers_of_publications_go_along() -> None:
     assert commit.carried == 2
 
 
+def test_what_a_broker_has_forgotten_is_told_at_the_new_one() -> None:
+    """Its client may send best-effort events again that were delivered before a restart."""
+    here = publisher()
+    here.restart()
+    here.hear("operator", MoveOrder("alice", "C"))
+    here.accept()
+    (commit,) = here.sent("B", MoveCommit)
+    assert commit.forgot
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_client_that_was_told_of_a_restart_is_not_told_again(publishes: bool) -> None:
+    here = publisher()
+    here.restart()
+    here.connect(resume="A-1.1")
+    assert here.sent("alice", Welcome)[-1].forgot
+    if publishes:
+        here.publish(3, 7)
+        here.hear("operator", MoveOrder("alice", "C"))
+    else:
+        here.ask("C")
+    here.accept()
+    (commit,) = here.sent("B", MoveCommit)
+    assert not commit.forgot
+
+
 def test_the_decision_waits_until_the_log_has_what_was_taken() -> None:
     here = publisher()
     here.is_writing = False

@@ -177,6 +177,7 @@ class DurableMobility(DurableRoom):
             tuple(self._hand_out(client, epoch)),
             trail,
             fact.unsettled,
+            fact.forgot,
         )
         self._requests.depart(session)
         self.state.travels.pop(client, None)
@@ -332,6 +333,7 @@ class DurableMobility(DurableRoom):
             commit.unsettled,
             refused=commit.refused,
             forgotten=commit.forgotten,
+            forgot=commit.forgot,
             path=commit.path[-2::-1],
             brought=dict.fromkeys(row.id.sequence for row in commit.subscriptions),
         )

@@ -31,6 +31,7 @@ class MoveDecided(Struct, tag="move", array_like=True, frozen=True):
     """The tick of the last one in our log, acknowledged or not; 0: there is none."""
     unsettled: int = 0
     """See `MoveCommit`."""
+    forgot: bool = False
 
 
 class DrainingSet(Struct, tag="drain", array_like=True, frozen=True):

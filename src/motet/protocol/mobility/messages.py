@@ -245,6 +245,9 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     unsettled: int = 0
     """The last decision up to `cut` that the target's broker may not have heard of; the others are
     in effect everywhere."""
+    forgot: bool = False
+    """The source does not know which best-effort publications it has received, and the client may
+    not know that."""
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):

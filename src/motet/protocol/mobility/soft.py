@@ -225,6 +225,7 @@ class SoftMobility(SoftRoom):
         if departure is None:
             out.deliver.append((connection, MoveRefusal(request.number, *problem)))
             return
+        self._shared.clients[peer.name].warned = True
         departure.number, departure.asked_on = request.number, connection
         self._advance(departure, out, now)
 
@@ -621,6 +622,7 @@ class SoftMobility(SoftRoom):
             soft.forgotten,
             logged,
             durable.transactions.decisions.unsettled(cut),
+            soft.forgot and not soft.warned,
         )
         self._drop(departure, out)
         self._counts["done"] += 1
@@ -687,6 +689,7 @@ class SoftMobility(SoftRoom):
         self._streams.machine.clients.doubt = self._doubt
         soft = ClientSoft(epoch, published=travel.carried, settled=travel.carried)
         soft.refused, soft.forgotten = travel.refused, travel.forgotten
+        soft.forgot = travel.forgot
         self._shared.clients[client] = soft
         self._streams.arrive(client, out, now)
         self._gates[client] = None

@@ -62,6 +62,7 @@ class Travel(Struct):
     asked."""
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
+    forgot: bool = False
     """See `ClientSoft`."""
     path: tuple[str, ...] = ()
     """The brokers on the way back to the source of the last move."""

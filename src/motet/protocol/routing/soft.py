@@ -329,6 +329,7 @@ class Publishing(SoftRoom):
         soft = self._shared.clients[peer.name]
         if not 0 < frame.first <= LAST_SEQUENCE:
             raise ProtocolError(f"publication {frame.first} is not a sequence")
+        soft.warned = True
         first, bodies = frame.first, frame.bodies
         known = soft.published + 1 - first
         if known > 0:  # duplicates: they are acknowledged when they are durable
