@@ -57,6 +57,16 @@ def stream() -> Stream:
     return Stream()
 
 
+@pytest.mark.parametrize(("dealt", "last", "owed"), [(True, 9, 0), (True, 3, 1), (False, 9, 1)])
+def test_an_advertisement_that_a_plan_has_ended_carries_what_was_sent_before(
+    stream: Stream, dealt: bool, last: int, owed: int
+) -> None:
+    (offer,) = (each for each in stream.seller.operations.values())
+    offer.dealt, offer.doubted_position = dealt, 5
+    stream.publish(7, last_position=last)
+    assert len(exactly_once.check(stream.history).violations) == owed
+
+
 def test_an_event_that_arrives_is_owed_once(stream: Stream) -> None:
     stream.deliver(stream.publish(3))
     verdict = exactly_once.check(stream.history)

@@ -108,12 +108,15 @@ def _is_reached(history: History, event: EventRecord, operation: OperationRecord
 
 
 def _is_carried(event: EventRecord) -> bool:
-    """Did the event match an advertisement of its session that was effective when it was sent?"""
+    """Did the event match an advertisement of its session that was effective when it was sent? A
+    plan may have ended it before without its client knowing: then it counts only for what was sent
+    before the plan."""
     return event.session is not None and any(
         operation.kind == "advertise"
         and operation.filter is not None
         and operation.position < event.position < operation.ended_position
         and operation.effective_at <= event.sent_at
+        and not (operation.dealt and event.last_position > operation.doubted_position)
         and operation.filter.matches(event.attributes)
         for operation in event.session.operations.values()
     )
