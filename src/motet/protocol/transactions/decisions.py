@@ -334,6 +334,8 @@ class Decisions:
     def _release(self, tx: str) -> None:
         if self.state.held:
             released = [each for each in self.state.held if each.tx == tx]
+            # What has ended for its client is removed before a transaction can claim it.
+            released.sort(key=lambda each: each.forsaken is None)
             for each in released:
                 self._versions.release(each)
             self._out.effects.released += released
