@@ -68,6 +68,12 @@ class Completed(Change, frozen=True):
     withdrawn: bool = False
 
 
+class PublisherAwaited(Change, frozen=True):
+    """A plan waits until a local client, which has moved here, may publish."""
+
+    client: str
+
+
 class ArrivalEchoed(Change, frozen=True):
     """The brokers that want events of a client that has moved here have echoed its arrival."""
 

@@ -13,6 +13,7 @@ from motet.protocol.contract import LogPredecessors, LogRun
 from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import PredecessorRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.link.messages import LinkHello
 from motet.protocol.mobility.messages import (
     ArrivalHello,
     MoveCommit,
@@ -53,7 +54,7 @@ from motet.protocol.session.messages import (
     Welcome,
 )
 from motet.protocol.session.state import MovingSession, Session
-from motet.protocol.transactions.messages import Engage, Engaged, Letter, Step
+from motet.protocol.transactions.messages import Decide, Engage, Engaged, Letter, Step
 from tests.unit.mobility.place import WIDE, Place, body, departed
 
 ALICE = "alice"
@@ -742,3 +743,59 @@ def test_a_plan_waits_until_all_subscribers_know_where_a_client_publishes() -> N
     here.control("B", Echo(probe.id))
     (told,) = (each.body for each in here.sent("B", Letter) if isinstance(each.body, Engaged))
     assert told.tx == plan.tx
+
+
+def ending_plan(here: Place, *, is_held: bool) -> Engage:
+    """A plan ends the advertisement of alice, who has just sent a publication."""
+    commit = departed(publishes=1)
+    commit.session.session.willing = True
+    arrive(here, commit, cut=5, unsettled=5 if is_held else 0)
+    greet(here)
+    assert here.publish(2, 7) == ([] if is_held else [Published(2)])
+    plan = Engage("coord/A-1.9/3", ALICE, (Step("unadvertise", "0", str(WIDE)),), 5.0, (ALICE,))
+    here.control("B", Letter("C", plan))
+    return plan
+
+
+def engaged(here: Place) -> list[str]:
+    return [each.body.tx for each in here.sent("B", Letter) if isinstance(each.body, Engaged)]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_plan_waits_until_what_its_client_has_sent_before_is_taken(restarts: bool) -> None:
+    here = Place("C", root="A")
+    plan = ending_plan(here, is_held=True)
+    assert engaged(here) == []
+    if restarts:
+        here.restart()
+        greet(here)
+        here.publish(2, 7)
+    here.control("B", Decide("other/A-1.8/1", 5, committed=False))
+    assert here.sent(ALICE, Published) == [Published(2)]
+    assert engaged(here) == [plan.tx]
+
+
+def test_a_plan_does_not_wait_for_a_client_that_publishes() -> None:
+    here = Place("C", root="A")
+    plan = ending_plan(here, is_held=False)
+    assert engaged(here) == [plan.tx]
+
+
+def test_a_plan_does_not_wait_for_ever_where_a_client_may_publish_already() -> None:
+    """The broker is unsure again, but the gate of a client is not closed any more."""
+    here = Place("C", root="A")
+    arrive(here, departed(publishes=1))
+    greet(here)
+    assert here.publish(2, 7) == [Published(2)]
+    session = here.core.durable.sessions.get(ALICE)
+    assert session is not None
+    session.willing = True
+    here.lose("B")
+    here.hear("B", LinkHello(PROTOCOL_VERSION, "B", 2, 1, 0, root="A"))
+    here._numbers["B"] = 0
+    assert here.core.durable.routing.state.unsure
+    plan = Engage("coord/A-1.9/3", ALICE, (Step("unadvertise", "0", str(WIDE)),), 5.0, (ALICE,))
+    here.control("B", Letter("C", plan))
+    local = here.core.durable.transactions.participant.get(plan.tx)
+    assert local is not None
+    assert not local.parts[ALICE].pending

@@ -22,7 +22,7 @@ from motet.protocol.link.facts import LinkFact
 from motet.protocol.link.soft import SoftLinks
 from motet.protocol.mobility.drain import DurableDraining, SoftDraining
 from motet.protocol.mobility.durable import DurableMobility
-from motet.protocol.mobility.facts import DrainingSet, MoveDecided
+from motet.protocol.mobility.facts import DrainingSet, MoveDecided, PublisherAdmitted
 from motet.protocol.mobility.soft import SoftMobility
 from motet.protocol.mobility.strays import SoftStrays
 from motet.protocol.room import DurableRoom, SoftRoom
@@ -109,7 +109,7 @@ PROTOCOLS: tuple[BrokerProtocol, ...] = (
         ),
     ),
     BrokerProtocol(
-        (MoveDecided,),
+        (MoveDecided, PublisherAdmitted),
         (
             DurableMobility,
             lambda d: DurableMobility(

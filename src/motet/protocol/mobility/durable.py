@@ -18,6 +18,7 @@ from motet.protocol.changes import (
     NeighbourForgotten,
     PathPassed,
     PredecessorsDue,
+    PublisherAwaited,
     Sent,
     SessionArrived,
     SessionClosed,
@@ -26,7 +27,7 @@ from motet.protocol.changes import (
     StartMade,
 )
 from motet.protocol.delivery.facts import FloorRaised
-from motet.protocol.mobility.facts import MoveDecided
+from motet.protocol.mobility.facts import MoveDecided, PublisherAdmitted
 from motet.protocol.mobility.messages import MoveCommit, MoveDone, MovingPart
 from motet.protocol.mobility.state import (
     Forwarding,
@@ -77,7 +78,11 @@ class DurableMobility(DurableRoom):
         transactions.participant.arriving = self._is_arriving
 
     def facts(self) -> Mapping[type, Handler]:
-        return {MoveDecided: self._decided, FloorRaised: self._floor_raised}
+        return {
+            MoveDecided: self._decided,
+            PublisherAdmitted: self._admitted,
+            FloorRaised: self._floor_raised,
+        }
 
     def reactions(self) -> Mapping[type, Handler]:
         return {
@@ -363,23 +368,48 @@ class DurableMobility(DurableRoom):
         self._bus.route(ClientGone(commit.client, commit.epoch), FENCED)
         self._routing.state.bits.release(FENCED)
 
-    def _is_arriving(self, client: str, epoch: str) -> bool:
-        """Whether some subscriber may not know yet that a local client publishes here. Most clients
-        take no part in plans, so this is asked about only for the first plan after a move."""
+    def _is_arriving(self, client: str, epoch: str, publishes: bool) -> bool:
+        """Whether a plan must wait: what a local client has sent may not be taken yet, or some
+        subscriber may not know that it publishes here. Most clients take no part in plans, so that
+        is asked about only for the first plan after a move that publishes."""
         travel = self.travel(client, epoch)
         if travel is None:
             return False
-        if travel.announced is None:
+        if publishes and travel.announced is None:
             travel.announced = self._relocation.announce(client)
             self._bus.carry(self._routing.take())
-        return travel.announced in self._routing.state.waits
+        if not (travel.awaited or self.may_publish(travel)):
+            travel.awaited = True
+            self._bus.emit(PublisherAwaited(client))
+        return self._holds_plans(travel)
+
+    def _holds_plans(self, travel: Travel) -> bool:
+        return travel.awaited or travel.announced in self._routing.state.waits
+
+    def may_publish(self, travel: Travel) -> bool:
+        """All subscriptions are known here, and our pubend has cut for every decision that its
+        former one had cut for."""
+        state = self._routing.state
+        if state.unsure or travel.probe in state.waits:
+            return False
+        touched = self._transactions.cutter.state.touched.values()
+        heard = self._decisions.state.heard >= travel.unsettled
+        return heard and all(each.decide.number > travel.cut for each in touched)
+
+    def _admitted(self, fact: PublisherAdmitted) -> None:
+        travel = self.travel(fact.client, fact.epoch)
+        if travel is not None:
+            travel.awaited = False
+            self._go_on_with_plans(fact.client, travel)
 
     def _echoed(self, echoed: ArrivalEchoed) -> None:
-        """Plans may go on that wait for a client to be announced."""
         for client, travel in self.state.travels.items():
             if travel.announced == echoed.op:
-                op = OpId(client, travel.epoch, ARRIVING)
-                self._transactions.effective(op, failed=False)
+                self._go_on_with_plans(client, travel)
+
+    def _go_on_with_plans(self, client: str, travel: Travel) -> None:
+        if not self._holds_plans(travel):
+            self._transactions.effective(OpId(client, travel.epoch, ARRIVING), failed=False)
 
     def _floor_raised(self, fact: FloorRaised) -> None:
         for travel in self.state.travels.values():

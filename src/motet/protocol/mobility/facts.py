@@ -40,4 +40,11 @@ class DrainingSet(Struct, tag="drain", array_like=True, frozen=True):
     draining: bool
 
 
-MobilityFact = MoveDecided | DrainingSet
+class PublisherAdmitted(Struct, tag="admit", array_like=True, frozen=True):
+    """A client that has arrived publishes here now, and a part of a plan has waited for that."""
+
+    client: str
+    epoch: str
+
+
+MobilityFact = MoveDecided | PublisherAdmitted | DrainingSet

@@ -27,6 +27,7 @@ from motet.protocol.changes import (
     Grouped,
     PathPassed,
     PredecessorsDue,
+    PublisherAwaited,
     SessionArrived,
     SessionDeparted,
 )
@@ -39,7 +40,7 @@ from motet.protocol.hosted.messages import HostedCheckpoint
 from motet.protocol.link.messages import Control
 from motet.protocol.link.soft import SoftLinks
 from motet.protocol.mobility.durable import DurableMobility
-from motet.protocol.mobility.facts import MoveDecided
+from motet.protocol.mobility.facts import MoveDecided, PublisherAdmitted
 from motet.protocol.mobility.messages import (
     OPERATING,
     ArrivalHello,
@@ -116,7 +117,14 @@ class Early(NamedTuple):
 
 class SoftMobility(SoftRoom):
     concerns = frozenset(
-        {SessionDeparted, SessionArrived, PathPassed, ArrivalReported, PredecessorsDue}
+        {
+            SessionDeparted,
+            SessionArrived,
+            PathPassed,
+            ArrivalReported,
+            PublisherAwaited,
+            PredecessorsDue,
+        }
     )
 
     def __init__(
@@ -143,7 +151,9 @@ class SoftMobility(SoftRoom):
         self._departures: dict[str, Departure] = {}
         self._gates: dict[str, None] = dict.fromkeys(durable.state.travels)
         """Clients that have arrived and may not publish yet."""
-        self.astir = (self._departures, self._gates)
+        self._awaited: dict[str, None] = {}
+        """Of clients that have arrived: those whose gate a plan waits for."""
+        self.astir = (self._departures, self._gates, self._awaited)
         self._queues: dict[str, tuple[int, deque[Frame]]] = {}
         """Of such clients: their connection, and their frames that wait."""
         self._early: dict[str, Early] = {}
@@ -317,6 +327,9 @@ class SoftMobility(SoftRoom):
         if self._gates:
             for client in list(self._gates):
                 self._open_gate(client, out, now)
+        if self._awaited:
+            for client in list(self._awaited):
+                self._admit(client, out, now)
 
     def _awaits_reply(self, departure: Departure) -> bool:
         """Nothing else changes it before the reply, as long as its client stays connected."""
@@ -664,6 +677,8 @@ class SoftMobility(SoftRoom):
             self._streams.run(out, now, self._streams.machine.repeat, reported.pubends)
         if PredecessorsDue in changes:
             self._precede_again([each.op for each in changes[PredecessorsDue]], out, now)
+        for awaited in changes.get(PublisherAwaited, ()):
+            self._awaited[awaited.client] = None
 
     def _departed(self, departed: SessionDeparted, out: Output, now: float) -> None:
         client = departed.client
@@ -806,8 +821,7 @@ class SoftMobility(SoftRoom):
     # ── the gate of a publisher ──────────────────────────────────────────────────────────
 
     def _open_gate(self, client: str, out: Output, now: float) -> None:
-        """A client that has arrived may publish when all subscriptions are known here, and when our
-        pubend has cut for every decision that its former one had cut for."""
+        """Take what a client that has arrived has sent, if it may publish; then plans go on."""
         soft = self._shared.clients.get(client)
         travel = self._durable.state.travels.get(client)
         if soft is None or travel is None:
@@ -822,6 +836,20 @@ class SoftMobility(SoftRoom):
         connection, queue = self._close_gate(client)
         if connection == soft.connection:
             self._replay(connection, queue, out, now)
+        if travel.awaited:
+            self._awaited[client] = None
+
+    def _may_publish(self, travel: Travel) -> bool:
+        return self._streams.begun and self._durable.may_publish(travel)
+
+    def _admit(self, client: str, out: Output, now: float) -> None:
+        """Plans wait until everything that the client has sent before them is taken."""
+        travel = self._durable.state.travels.get(client)
+        if travel is None or not travel.awaited:
+            del self._awaited[client]
+        elif client not in self._gates:
+            del self._awaited[client]
+            self._shared.journal(PublisherAdmitted(client, travel.epoch), out, now)
 
     def _precede_again(self, started: Iterable[OpId], out: Output, now: float) -> None:
         """Subscriptions have started above the records that name earlier events of clients that
@@ -859,18 +887,6 @@ class SoftMobility(SoftRoom):
         connection, queue = self._queues.pop(client, (0, deque()))
         self._shared.detained.pop(connection, None)
         return connection, queue
-
-    def _may_publish(self, travel: Travel) -> bool:
-        durable = self._shared.durable
-        if not self._streams.begun or durable.routing.state.unsure:
-            return False
-        if travel.probe is not None and travel.probe in durable.routing.state.waits:
-            return False
-        transactions = durable.transactions
-        if transactions.decisions.state.heard < travel.unsettled:
-            return False
-        touched = transactions.cutter.state.touched.values()
-        return all(each.decide.number > travel.cut for each in touched)
 
     # ── acknowledgements around a move ───────────────────────────────────────────────────
 

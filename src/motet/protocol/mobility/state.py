@@ -60,6 +60,8 @@ class Travel(Struct):
     announced: OpId | None = None
     """When it is echoed, all subscribers know that the client publishes here. None: nobody has
     asked."""
+    awaited: bool = False
+    """Plans wait until the client publishes here: what it has sent before comes before them."""
     refused: tuple[Refusal, ...] = ()
     forgotten: int = 0
     forgot: bool = False

@@ -145,8 +145,9 @@ class Participant:
     _coordinated: Container[str]
     """Transactions that local clients began and that are not reported yet."""
     state: ParticipantState = field(default_factory=ParticipantState, init=False)
-    arriving: Callable[[str, str], bool] = field(default=lambda *_: False, init=False)
-    """Whether a session has moved here, and not all subscribers are known to know."""
+    arriving: Callable[[str, str, bool], bool] = field(default=lambda *_: False, init=False)
+    """Whether a session has moved here, and a plan must wait that removes an advertisement of it,
+    or (if true) publishes for it."""
 
     # ── transactions and parts ───────────────────────────────────────────────────────────
 

@@ -262,10 +262,10 @@ class Plans:
         for step in letter.steps:
             if step.kind == "publish":
                 part.staged.append((step.order, Raw(step.body)))
-                if self._participant.arriving(session.client, session.epoch):
-                    part.pending[ARRIVING] = None
+                self._await_arrival(session, part, publishes=True)
             elif step.kind == "unadvertise":
                 part.unadvertised[next(left)] = step.order
+                self._await_arrival(session, part, publishes=False)
             elif step.kind == "unsubscribe":
                 part.ended[next(left)] = step.order
             elif step.filter is not None:
@@ -281,6 +281,10 @@ class Plans:
                     part.begun[made.sequence] = step.order
                     wanted = Subscribe(made, step.filter, tx=letter.tx)
                     self._out.route(wanted, source)
+
+    def _await_arrival(self, session: Session, part: ClientPart, *, publishes: bool) -> None:
+        if self._participant.arriving(session.client, session.epoch, publishes):
+            part.pending[ARRIVING] = None
 
 
 def _size_of(steps: tuple[Step, ...]) -> int:
