@@ -7,9 +7,18 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from motet.errors import MisuseError, ProtocolError
+from motet.model.ids import LAST_TICK
 from motet.protocol.delivery.messages import AckExpected, AckUp, DeliveryFrame, Knowledge, Nack
 from motet.protocol.delivery.spans import CutRecord, Span, StartRecord
-from motet.protocol.delivery.stream import Effects, Limits, ReadWanted, SilenceWanted, StartSeen
+from motet.protocol.delivery.stream import (
+    Curiosity,
+    Effects,
+    Limits,
+    Liveness,
+    ReadWanted,
+    SilenceWanted,
+    StartSeen,
+)
 from motet.protocol.delivery.subend import PATIENCE
 from motet.protocol.routing.messages import Complete, Unsubscribe
 from tests.unit.delivery.rig import (
@@ -747,6 +756,18 @@ def test_a_position_that_gave_nothing_does_not_stop_a_later_one_from_reaching_ba
     out = rig.start_above(40, op("c", 2), 100)
     # then it gets that
     assert [f for _, f in out.send if isinstance(f, Nack)] == [Nack(P, ((41, 100),), 100)]
+
+
+@pytest.mark.parametrize(("end", "again"), [(10, [(1, 10)]), (LAST_TICK, [(1, 10), (21, 30)])])
+def test_an_answer_that_was_cut_is_continued_as_far_as_its_request_went(
+    end: int, again: list[tuple[int, int]]
+) -> None:
+    """A neighbour answers all ranges together, and the log each one apart."""
+    curiosity = Curiosity(Liveness())
+    curiosity.sync([], [(1, 10), (21, 30)], 0.0)
+    assert curiosity.due(0.0) == [(1, 10), (21, 30)]
+    curiosity.go_on(1, 3, 0.0, end)
+    assert curiosity.due(0.0) == again
 
 
 def test_ticks_requested_again_are_no_longer_acknowledged() -> None:

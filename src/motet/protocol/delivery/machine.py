@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from motet.errors import InvariantError, MisuseError, ProtocolError
+from motet.model.ids import LAST_TICK
 from motet.protocol.contract import CancelTimer, SetTimer, TimerKey
 from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.interest import Interest
@@ -117,7 +118,7 @@ class DeliveryMachine:
         for span in spans:
             upto = span.upto
             cut = span is spans[-1] and upto < want.upto
-            self._again(stream, span, None, cut, stream.frontier, out)
+            self._again(stream, span, None, cut, stream.frontier, out, want.upto)
         if not spans:
             stream.asked.answered(want.since, want.upto, True)
 
@@ -380,8 +381,10 @@ class DeliveryMachine:
         cut: bool,
         asof: int,
         out: Effects,
+        end: int = LAST_TICK,
     ) -> None:
-        """Requested knowledge: it goes only to neighbours and clients that want it."""
+        """Requested knowledge: it goes only to neighbours and clients that want it. `end`: the
+        request that it answers went so far."""
         stream.memory.accumulate(span)
         if not stream.hosted:
             stream.clear(span)
@@ -395,7 +398,7 @@ class DeliveryMachine:
         if span.records:
             self.clients.note(stream, span.records, out)
         if cut:
-            stream.curiosity.go_on(span.since, span.upto, out.now)
+            stream.curiosity.go_on(span.since, span.upto, out.now, end)
         if asof:
             stream.deep_asked.begun(span.since, span.upto)
             if cut:

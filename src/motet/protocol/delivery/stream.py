@@ -152,12 +152,13 @@ class Curiosity:
                 ask.tries = 1
                 ask.at = min(ask.at, max(now, ask.asked_at + self._patience.wait_s(1)))
 
-    def go_on(self, since: int, upto: int, now: float) -> None:
-        """An answer ended at `upto` because one piece was full: request the rest at once. An answer
-        without a missing tick is a duplicate, and its rest has been requested already."""
+    def go_on(self, since: int, upto: int, now: float, end: int) -> None:
+        """An answer ended at `upto` because one piece was full: request the rest at once, up to the
+        `end` of what it answers. An answer without a missing tick is a duplicate, and its rest has
+        been requested already."""
         if any(ask.since <= upto and ask.upto >= since for ask in self._asks):
             for ask in self._asks:
-                if ask.upto > upto:
+                if ask.upto > upto and ask.since <= end:
                     ask.at, ask.tries = now, 0
 
     def go_on_behind(self, since: int, upto: int, now: float) -> None:
