@@ -51,13 +51,14 @@ def test_a_snapshot_at_any_moment(path: Path) -> None:
 
 
 def test_the_image_has_everything_that_brokers_know_of_transactions() -> None:
-    """Open transactions and what waits have names of their own in the image."""
+    """Open transactions and what waits have names of their own there, and mobility keeps what
+    has been heard."""
     core = lived(FILES[0]).brokers["A"]
     machine = core.durable.transactions
     owners = (machine.participant, machine.coordinator, machine.invitations, machine.versions)
     others = (machine.root_requests, machine.decisions, machine.cutter, machine.decider)
     fields = {name for each in (*owners, *others) for name in each.state.__struct_fields__}
-    assert fields - {*TxState.__struct_fields__} == {"waiting", "touched"}
+    assert fields - {*TxState.__struct_fields__} == {"waiting", "touched", "heard"}
 
 
 def test_what_a_broker_has_heard_of_decisions_is_in_a_snapshot() -> None:

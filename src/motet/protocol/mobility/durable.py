@@ -97,10 +97,12 @@ class DurableMobility(DurableRoom):
         return {MoveCommit: self._committed, MoveDone: self._done}
 
     def image(self) -> bytes:
-        return msgpack.encode(self.state, enc_hook=to_wire) if self.state else b""
+        image = replace(self.state, heard=self._decisions.state.heard)
+        return msgpack.encode(image, enc_hook=to_wire) if image else b""
 
     def restore(self, image: bytes) -> None:
         self.state = msgpack.decode(image, type=MobilityState, dec_hook=from_own)
+        self._decisions.state.heard, self.state.heard = self.state.heard, 0
         self.pins.renew(self.state.transits.values())
 
     def leftovers(self) -> list[str]:

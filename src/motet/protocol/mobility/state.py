@@ -96,9 +96,12 @@ class MobilityState(Struct):
     swept: dict[str, int] = field(default_factory=dict)
     """By neighbour: the number of the last control message that has lowered what the neighbour had
     acknowledged. Acknowledgements sent before it are void."""
+    heard: int = 0
+    """In an image only: see `DecisionState`. Nobody but clients that arrive depends on it."""
 
     def __bool__(self) -> bool:
-        return any((self.transits, self.forwardings, self.travels, self.fenced, self.swept))
+        kept = (self.transits, self.forwardings, self.travels, self.fenced, self.swept, self.heard)
+        return any(kept)
 
 
 def key_of(client: str, epoch: str) -> str:

@@ -492,7 +492,6 @@ class TxState(Struct):
     published: dict[str, int] = field(default_factory=dict)
     last_cut: tuple[int, int] = (0, 0)
     number: int = 0
-    heard: int = 0
     opened: dict[str, float] = field(default_factory=dict)
     gatherings: dict[str, PlanGathering] = field(default_factory=dict)
     queue: list[Submission] = field(default_factory=list)
