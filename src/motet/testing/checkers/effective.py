@@ -84,7 +84,16 @@ class Checker:
 
     def _stands(self, operation: OperationRecord) -> bool:
         trouble = self._history.disturbed[operation.session.instance]
-        return operation.ended_at == inf and not trouble.open
+        if operation.ended_at < inf or trouble.open:
+            return False
+        return not self._may_have_ended(operation.session)
+
+    def _may_have_ended(self, session: SessionRecord) -> bool:
+        """Its client is on the way to it, and the clock has jumped there: its lease ends early."""
+        history = self._history
+        if not session.stays or not history.travels[session.instance].open:
+            return False
+        return history.jumps[session.home].meets(session.stays[-1].since, inf)
 
     def _forgotten(self, path: tuple[str, ...], since: float) -> bool:
         return self._history.forgot(path, since)
