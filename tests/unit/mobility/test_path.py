@@ -426,17 +426,6 @@ def test_a_session_ends_where_the_next_broker_is_no_neighbour_any_more() -> None
     assert here.durable.leftovers() == []
 
 
-def test_an_arrival_is_not_reported_to_a_broker_that_was_removed_from_the_overlay() -> None:
-    here = way()
-    here.control("A", commit())
-    here.lose("A")
-    here.step(Reconfigured(("C",)))
-    assert here.durable.leftovers() == ["alice is in transit"]
-    here.control("C", MoveDone(ALICE, EPOCH, 1))
-    assert here.durable.leftovers() == []
-    assert here.durable.state.fenced == {}
-
-
 def test_nothing_is_kept_of_acknowledgements_of_a_broker_that_was_removed_from_the_overlay() -> (
     None
 ):
