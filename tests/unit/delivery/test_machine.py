@@ -323,6 +323,17 @@ def test_a_client_is_held_while_an_earlier_start_may_come() -> None:
     assert (batch.ticks, batch.every) == ([25], (1, 2))
 
 
+def test_a_thousand_held_clients_may_go_at_once() -> None:
+    clients = [f"c{number}" for number in range(1000)]
+    rig = Rig({"t": clients}, ["up"], "up")
+    for client in clients:
+        rig.machine.clients.attach(client, {}, rig.out)
+        rig.machine.clients.start(op(client), P, 10, rig.out, several=True)
+    assert not given(rig.told(span(11, 20, 15)), "c0")
+    out = rig.receive("up", AckExpected(P, 20, ()))
+    assert [given(out, client) for client in clients] == [[15]] * len(clients)
+
+
 def test_contiguous_knowledge_needs_no_question_about_starts() -> None:
     rig = edge()
     rig.attach("c")
@@ -983,15 +994,25 @@ def arrive(rig: Rig, client: str, level: int, doubt: int) -> Effects:
 
 
 def test_a_client_that_moves_to_the_broker_of_a_log_gets_what_is_in_memory() -> None:
-    """The log itself may keep less."""
+    """The log itself may keep less, and is not read."""
     rig = Rig({"t": ["c"]}, ["n"])
     rig.host()
     rig.publish(10, 20, 30)
     out = arrive(rig, "c", 10, doubt=30)
     assert given(out, "c") == [20, 30]
+    assert out.reads == []
+
+
+def test_there_only_what_is_not_in_memory_is_read() -> None:
+    rig = Rig({"t": ["c"]}, ["n"])
+    rig.host(15)
+    rig.publish(20, 30)
+    out = arrive(rig, "c", 10, doubt=30)
+    assert not given(out, "c")
     (want,) = out.reads
-    out = rig.do(lambda m, o: m.read_done(want, [Span(11, 30, lost=True)], o))
-    assert not delivered(out, "c")
+    assert (want.since, want.upto) == (11, 15)
+    out = rig.do(lambda m, o: m.read_done(want, [span(11, 15, 12)], o))
+    assert given(out, "c") == [12, 20, 30]
 
 
 def test_elsewhere_it_is_read_as_brokers_may_have_told_silence_to_others() -> None:

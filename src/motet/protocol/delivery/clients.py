@@ -91,15 +91,24 @@ class Clients:
     # ── subscriptions ────────────────────────────────────────────────────────────────────
 
     def start(
-        self, op: OpId, pubend: str, tick: int, out: Effects, tentative: bool = False
+        self,
+        op: OpId,
+        pubend: str,
+        tick: int,
+        out: Effects,
+        tentative: bool = False,
+        *,
+        several: bool = False,
     ) -> None:
-        """Control has reported the start of a subscription. A `tentative` one needs a `switch`."""
+        """Control has reported the start of a subscription. A `tentative` one needs a `switch`. If
+        it is one of `several`, `catch_up` follows once for all of them."""
         stream = self._stream(pubend)
         self._begin(stream, op, tick, out, tentative)
         stream.subend.positions[op.client].told = True
         if not stream.hosted:
             stream.frontier = max(stream.frontier, tick)
-        self.catch_up(stream, out)
+        if not several:
+            self.catch_up(stream, out)
 
     def _begin(
         self, stream: Stream, op: OpId, tick: int, out: Effects, tentative: bool = False
@@ -311,7 +320,7 @@ class Clients:
         reader = self._readers.get(client)
         if reader is None or not reader.present:
             return
-        self._place_all(reader, out)
+        self._place_all([reader], out)
 
     def end(self, op: OpId, out: Effects) -> None:
         """A subscription is over and owed nothing more. In total order, call `awaits` next."""
@@ -405,7 +414,7 @@ class Clients:
             if position.unheard and pubend in before and pubend not in reader.awaited:
                 self._forget(self._stream(pubend), reader, position, out)
         reader.merge.expect_only(reader.expected())
-        self._place_all(reader, out)
+        self._place_all([reader], out)
         self._release(client, reader, out)
 
     def unheard(
@@ -434,22 +443,26 @@ class Clients:
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────
 
-    def _place_all(self, reader: Reader, out: Effects) -> None:
-        """Place all positions of a client that are not held."""
-        away = [(p, each) for p, each in reader.positions.items() if not each.present]
-        if not away:
-            return
-        waiting = [(self._stream(p), each) for p, each in away]
-        ready = [each for each in waiting if not self._held(each[0], reader, each[1])]
-        for stream, position in waiting:
-            stream.held[position.client] = None
-        for stream, position in ready:
-            del stream.held[position.client]
-            self._place(stream, reader, position)
-            stream.subend.tell_gone(position, out.deliver)
-        for stream, _ in waiting:
-            self._nacks.reconsider(stream, out)
-        for stream, _ in ready:
+    def _place_all(self, readers: Iterable[Reader], out: Effects) -> None:
+        """Place all positions of these clients that are not held."""
+        waiting: dict[str, Stream] = {}
+        ready: dict[str, Stream] = {}
+        for reader in readers:
+            for pubend, position in reader.positions.items():
+                if position.present:
+                    continue
+                stream = waiting[pubend] = self._stream(pubend)
+                if self._held(stream, reader, position):
+                    stream.held[position.client] = None
+                    continue
+                stream.held.pop(position.client, None)
+                self._place(stream, reader, position)
+                stream.subend.tell_gone(position, out.deliver)
+                ready[pubend] = stream
+        for pubend, stream in waiting.items():
+            if pubend not in ready:
+                self._nacks.reconsider(stream, out)
+        for stream in ready.values():
             self.catch_up(stream, out)
             # What is missing now is not due to frames out of order.
             self._nacks.reconsider(stream, out, hurry=stream.frontier)
@@ -496,8 +509,8 @@ class Clients:
         """After a change: deliver everything that can be delivered, request the rest."""
         subend = stream.subend
         subend.advance(out.deliver)
-        for client in list(stream.held):
-            self._place_all(self._readers[client], out)
+        if stream.held:
+            self._place_all([self._readers[client] for client in stream.held], out)
         if subend.behind:
             for position in list(subend.behind.values()):
                 subend.pump(position, out.deliver)
@@ -621,14 +634,14 @@ class Clients:
         else:
             queues = reader.block_queues = self.holding.begin(client, reader.positions)
             reader.passage = self.gates.begin(client, durable, reader.positions, queues)
-        self._place_all(reader, out)
+        self._place_all([reader], out)
 
     def ready(self, client: str, out: Effects) -> None:
         """A client with `hold` has made its subscriptions and begins to read."""
         reader = self._readers.get(client)
         if reader is not None and reader.hold:
             reader.hold = False
-            self._place_all(reader, out)
+            self._place_all([reader], out)
 
     def begun(self, client: str) -> dict[str, int]:
         """By pubend that a client has begun to read: its position, or its last one if it has no

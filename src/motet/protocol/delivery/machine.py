@@ -2,7 +2,7 @@
 
     root:        host, published, recall, advance, read_done, expect, acknowledged, destroyed
     neighbours:  receive (by the table `DOORS`), linked, gone, unasked
-    clients:     restore, effective; and those of `clients`
+    clients:     restore, started, effective; and those of `clients`
     tables:      tables_changed, pubends, unreachable
     time:        alarm
 
@@ -293,6 +293,11 @@ class DeliveryMachine:
         stream = self._stream(pubend)
         stream.floor = floor
         stream.cleared = max(stream.cleared, floor)
+
+    def started(self, pubends: Iterable[str], out: Effects) -> None:
+        """Several starts were reported in these pubends."""
+        for pubend in pubends:
+            self.clients.catch_up(self._stream(pubend), out)
 
     def effective(self, client: str, out: Effects) -> None:
         """Control has reported all starts of a client's subscription: held positions may go."""

@@ -272,6 +272,7 @@ class Streams(SoftRoom):
         for op, ticks in routing.starts.known.items():
             for pubend, tick in ticks.items():
                 self._start(op, pubend, tick, effects)
+        self.machine.started(self.machine.pubends(), effects)
         self._look_for_pubends(effects)
         self._carry(effects, out, now)
         ended = (e.id for e in state.subscriptions if e.ended and not e.source.is_broker)
@@ -301,11 +302,14 @@ class Streams(SoftRoom):
             self.machine.clients.recall(client, session.cursors, durable=True)
         for arrival in self.arrivals(client):
             self._expect_arrival(*arrival)
+        started: dict[str, None] = {}
         for entry in durable.routing.state.subscriptions.from_source(Hop.client(client)):
             for pubend, tick in durable.routing.starts.known.get(entry.id, {}).items():
                 self._start(entry.id, pubend, tick, effects)
+                started[pubend] = None
             if entry.ended:
                 self.retirement.ending[entry.id] = None
+        self.machine.started(started, effects)
         self._look_for_pubends(effects)
         self._carry(effects, out, now)
 
@@ -320,9 +324,10 @@ class Streams(SoftRoom):
         self.retirement.forget((client, epoch), out)
 
     def _start(self, op: OpId, pubend: str, tick: int, effects: Effects) -> None:
+        """To be followed by `machine.started`."""
         starts = self._shared.durable.routing.starts
         tentative = pubend in starts.tentative.get(op, ())
-        self.machine.clients.start(op, pubend, tick, effects, tentative)
+        self.machine.clients.start(op, pubend, tick, effects, tentative, several=True)
         end = starts.ends.get(op, {}).get(pubend)
         if end is not None:
             self.machine.clients.switch(op, pubend, end, True, effects)
@@ -640,6 +645,7 @@ class Streams(SoftRoom):
             ]
         for each in started:
             self._start(each.op, each.pubend, each.tick, effects)
+        self.machine.started(dict.fromkeys(each.pubend for each in started), effects)
         for each in started:
             self.machine.clients.lift(each.op, each.pubend, each.tick, effects, anew=True)
 

@@ -92,12 +92,14 @@ MOST_RANGES = 64
 
 
 class Curiosity:
-    __slots__ = ("_asks", "_liveness", "_patience")
+    __slots__ = ("_asks", "_liveness", "_patience", "_synced")
 
     def __init__(self, liveness: Liveness) -> None:
         self._liveness = liveness
         self._patience = Patience(liveness)
         self._asks: list[MissingRange] = []
+        self._synced: tuple[list[Range], list[Range]] = ([], [])
+        """What `sync` was told last: nearly always the same again."""
 
     def __bool__(self) -> bool:
         return bool(self._asks)
@@ -105,6 +107,9 @@ class Curiosity:
     def sync(self, patient: list[Range], urgent: list[Range], now: float) -> None:
         """Set the missing ranges: `patient` ones may still arrive unasked, `urgent` ones are
         wanted at once. Ranges in neither list are not wanted any more."""
+        if (patient, urgent) == self._synced:
+            return
+        self._synced = (patient, urgent)
         if not patient and not urgent:
             if self._asks:
                 self._note_answers(RangeSet(), now)

@@ -532,6 +532,11 @@ class Subend:
             if each.given < each.deep_upto and self._has_room(each) and each.gate is None
         ]
         asof = max((each.deep_asof for each in found), default=0)
+        if self.remembers_all:
+            missing = self._memory.missing
+            return [
+                part for each in found for part in missing(each.given + 1, each.deep_upto)[:1]
+            ], asof
         return [(each.given + 1, each.deep_upto) for each in found], asof
 
     def notes(self, floor: int) -> dict[str, int]:
