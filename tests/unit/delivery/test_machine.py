@@ -323,6 +323,21 @@ def test_a_client_is_held_while_an_earlier_start_may_come() -> None:
     assert (batch.ticks, batch.every) == ([25], (1, 2))
 
 
+def test_an_answer_that_does_not_suffice_yet_is_not_asked_for_again_at_once() -> None:
+    """Control was faster than the log, which has not synced the start: it comes by itself."""
+    rig = edge()
+    rig.attach("c")
+    assert [f for _, f in rig.begin("c", 20).send] == [Nack(P, ())]
+    assert rig.receive("up", AckExpected(P, 15, ())).send == [("up", AckUp(P, 15))]
+    assert [f for out in rig.wait(0.19) for _, f in out.send if isinstance(f, Nack)] == []
+    # but soon, in case that it was lost
+    assert [f for out in rig.wait(0.02) for _, f in out.send if isinstance(f, Nack)] == [
+        Nack(P, ())
+    ]
+    rig.receive("up", AckExpected(P, 20, (StartRecord(20, op("c")),)))
+    assert given(rig.told(span(21, 30, 25)), "c") == [25]
+
+
 def test_a_thousand_held_clients_may_go_at_once() -> None:
     clients = [f"c{number}" for number in range(1000)]
     rig = Rig({"t": clients}, ["up"], "up")

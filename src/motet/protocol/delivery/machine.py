@@ -248,7 +248,7 @@ class DeliveryMachine:
             self.clients.note(stream, frame.starts, out)
             stream.cleared = max(stream.cleared, frame.upto)
             self.clients.unheard(stream, frame.starts, frame.upto, out)
-            stream.inquired_at = -INFINITY
+            self._nacks.answered(stream, out)
             if stream.held or any(each.again for each in stream.subend.behind.values()):
                 self.clients.catch_up(stream, out)
         self.clients.passed_cut(stream, frame.cut, out)

@@ -268,6 +268,15 @@ class Nacks:
         if upstream is not None:
             out.send.append((upstream, Nack(stream.pubend, ())))
 
+    def answered(self, stream: Stream, out: Effects) -> None:
+        """The pubend's broker has said which subscriptions have started. If that does not suffice,
+        the rest is nearly always on its way: the log has not synced it yet."""
+        if self._unclear(stream):
+            stream.inquiries = 0
+            stream.inquired_at = out.now + self._gap_s - self._repeat_s
+        else:
+            stream.inquired_at = -INFINITY
+
     def delayed(self, stream: Stream, out: Effects) -> None:
         """The timer has fired: the horizon must not trail the clock by more than the delay."""
         stream.delay_armed = False
