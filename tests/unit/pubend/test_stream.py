@@ -165,6 +165,20 @@ def test_ticks_and_sequences_only_grow(tmp_path: Path) -> None:
     shut(pubend)
 
 
+def test_several_starts_go_together_or_not_at_all(tmp_path: Path) -> None:
+    pubend = opened(tmp_path)
+    starts = [Start(tick, OpId("carol", "e2", tick)) for tick in (6, 7, 9)]
+    before = pubend.appended
+    with pytest.raises(MisuseError, match="tick 7 is not behind 9"):
+        pubend.append_starts([starts[0], starts[2], starts[1]])
+    assert (pubend.appended, pubend.last_tick) == (before, 0)
+    assert pubend.append_starts(starts) == pubend.appended == before + 3
+    settle(pubend)
+    found = [record for batch in pubend.read(1) for record in batch.records]
+    assert found == starts
+    shut(pubend)
+
+
 def test_several_runs_go_together_or_not_at_all(tmp_path: Path) -> None:
     pubend = opened(tmp_path)
     good = [

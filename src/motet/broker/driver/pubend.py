@@ -257,8 +257,7 @@ class LoggedPubend:
             if kind is LogRun:
                 position = log.append_runs([EventRun.of(*item) for item in same])
             elif kind is LogStart:
-                for item in same:
-                    position = log.append_start(Start(*item))
+                position = log.append_starts([Start(*item) for item in same])
             elif kind is LogCut:
                 for item in same:
                     position = log.append_cut(StoredCut(*item))

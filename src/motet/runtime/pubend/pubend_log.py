@@ -252,7 +252,25 @@ class PubendLog:
 
     def append_start(self, start: Start) -> int:
         """A subscription starts; returns the position at which that is durable."""
-        return self._append_one(START, start)
+        return self.append_starts([start])
+
+    def append_starts(self, starts: Sequence[Start]) -> int:
+        """The same with several starts: all of them, or none. It costs less than one by one."""
+        last_tick = self.last_tick
+        for start in starts:
+            if start.tick <= last_tick:
+                raise self._backwards(start.tick, last_tick)
+            last_tick = start.tick
+        payloads = [encode(start) for start in starts]
+        state, live = self.state, self._room()
+        first = self.log.appended + 1
+        position = self.log.append(payloads, START)
+        for sequence, (start, payload) in enumerate(zip(starts, payloads, strict=True), first):
+            live.passed(sequence, start.tick, 0, len(payload))
+            state.apply(START, start)
+            state.size_bytes += len(payload)
+        self._await(position)
+        return position
 
     def append_cut(self, cut: StoredCut) -> int:
         """A transaction takes effect; its events follow. Returns the position as for starts."""
@@ -263,7 +281,7 @@ class PubendLog:
         """A publisher continues here; returns the position as for starts."""
         return self._append_one(PREDECESSORS, record)
 
-    def _append_one(self, kind: int, record: Start | StoredCut | StoredPredecessors) -> int:
+    def _append_one(self, kind: int, record: StoredCut | StoredPredecessors) -> int:
         if record.tick <= self.state.last_tick:
             raise self._backwards(record.tick, self.last_tick)
         position = self._append(kind, encode(record), record.tick)
