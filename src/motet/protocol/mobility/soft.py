@@ -153,10 +153,13 @@ class SoftMobility(SoftRoom):
         """Clients that have arrived and may not publish yet."""
         self._awaited: dict[str, None] = {}
         """Of clients that have arrived: those whose gate a plan waits for."""
-        self.astir = (self._departures, self._gates, self._awaited)
         self._queues: dict[str, tuple[int, deque[Frame]]] = {}
         """Of such clients: their connection, and their frames that wait."""
         self._early: dict[str, Early] = {}
+        self._landed: dict[str, None] = {}
+        """Clients among them whose sessions have come in this step: they are greeted at its end, so
+        that one write to the journal has both."""
+        self.astir = (self._departures, self._gates, self._awaited, self._landed)
         self._accepted: dict[str, tuple[str, float]] = {}
         """By client that was offered to us: its epoch, and until when we believe that it comes,
         although we may not have heard of its session."""
@@ -320,6 +323,11 @@ class SoftMobility(SoftRoom):
     # ── before the decision ──────────────────────────────────────────────────────────────
 
     def stepped(self, out: Output, now: float) -> None:
+        if self._landed:
+            landed = list(self._landed)
+            self._landed.clear()
+            for client in landed:
+                self._look_at_early(client, out, now)
         if self._departures:
             for departure in list(self._departures.values()):
                 if not self._awaits_reply(departure):
@@ -709,7 +717,7 @@ class SoftMobility(SoftRoom):
         self._streams.arrive(client, out, now)
         self._gates[client] = None
         if client in self._early:
-            out.timers.append(SetTimer(("move", "early", client), now))
+            self._landed[client] = None
 
     def _arrivals(self, client: str) -> Iterable[tuple[str, Mapping[str, int], Iterable[str]]]:
         """All clients that have arrived, or only this one, with their levels, and the pubends where
@@ -801,6 +809,7 @@ class SoftMobility(SoftRoom):
         # If it was here before, it may be coming back, or may have gone on before its client came:
         # a client that does not know by which move has waited long enough.
         del self._early[client]
+        out.timers.append(CancelTimer(("move", "early", client)))
         self._shared.unbind(connection)
         if not self._redirect(connection, hello, out):
             self._sessions.greet(connection, hello, out, now)
