@@ -244,7 +244,7 @@ class DurableMobility(DurableRoom):
         if onward and onward not in self._routing.state.bits.neighbours:
             self._end(commit, source)  # it was taken out of the overlay meanwhile
             return
-        heard = {p: t for p, t in self._bus.heard.items() if self._concerns(commit, p)}
+        heard = self._concerned(commit, self._bus.heard)
         unsettled = commit.unsettled
         if self._decisions.state.heard >= unsettled > 0:
             unsettled = self._decisions.unsettled(unsettled)
@@ -265,14 +265,19 @@ class DurableMobility(DurableRoom):
             and all(row.id[:2] == key for row in (*commit.subscriptions, *commit.advertisements))
         )
 
-    def _concerns(self, commit: MoveCommit, pubend: str) -> bool:
-        if pubend in commit.levels or pubend in commit.doubts:
-            return True
-        home = pubend.rpartition(".")[0]
+    def _concerned(self, commit: MoveCommit, heard: Mapping[str, int]) -> dict[str, int]:
+        """The pubends among these that the session may receive from."""
+        if not heard:
+            return {}
         overlapping = self._routing.state.advertisements.overlapping
-        return any(
-            entry.home == home for row in commit.subscriptions for entry in overlapping(row.filter)
-        )
+        homes = {each.home for row in commit.subscriptions for each in overlapping(row.filter)}
+        return {
+            pubend: tick
+            for pubend, tick in heard.items()
+            if pubend in commit.levels
+            or pubend in commit.doubts
+            or pubend.rpartition(".")[0] in homes
+        }
 
     def _pass_on(self, commit: MoveCommit, before: Hop, after: Hop) -> None:
         moving = _relocated(commit)
