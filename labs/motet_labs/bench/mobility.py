@@ -27,7 +27,7 @@ from motet.fleet.drain import Drain
 from motet.fleet.fleet import Fleet, links, unsettled_links
 from motet.fleet.process import HOST, free_addresses
 from motet.protocol.link.messages import ControlMessage
-from motet.protocol.mobility.messages import MoveOffer, MoveReply
+from motet.protocol.mobility.messages import MoveOffer, MoveReply, Strays
 from motet.protocol.routing.messages import Echo, Started, Subscribe, Unsubscribe
 from motet.runtime.loop import run as run_loop
 from motet.runtime.tcp import address_of, host_and_port
@@ -46,7 +46,7 @@ HOPS = len(PATH) - 1
 DELAYS_S = (0.0, 0.001)
 """The latency of the links between brokers: none, and about that of a data centre."""
 CONTROL = frozenset(kind.__name__ for kind in get_args(ControlMessage))
-SOFT = frozenset(kind.__name__ for kind in (MoveOffer, MoveReply))
+SOFT = frozenset(kind.__name__ for kind in (MoveOffer, MoveReply, Strays))
 ATTRACTED = frozenset(kind.__name__ for kind in (Subscribe, Unsubscribe, Echo, Started))
 """Subscriptions that go where the publisher is now, and not where it was, and their starts."""
 FLOW_S = 0.05
