@@ -13,7 +13,7 @@ from motet.protocol.contract import LogPredecessors, LogRun
 from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import PredecessorRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
-from motet.protocol.link.messages import LinkHello
+from motet.protocol.link.messages import Control, LinkHello
 from motet.protocol.mobility.messages import (
     ArrivalHello,
     MoveCommit,
@@ -470,6 +470,19 @@ def test_a_removal_follows_the_report_of_the_arrival() -> None:
     assert here.sent("B", Retrace) == [Retrace(op, request, ("A",))]
     here.control("B", Echo(request))
     assert here.sent(ALICE, Done) == [Done(2)]
+
+
+def test_what_a_client_in_total_order_asks_for_goes_ahead_of_its_report() -> None:
+    """Echoes that wait for its arrival say that it has asked."""
+    here = Place("C")
+    here.control("B", Advertise(BOB, WIDE))
+    arrive(
+        here, replace(departed(), session=MovingSession(Session(ALICE, EPOCH, total_order=True)))
+    )
+    kinds = [
+        type(one) for _, each in here.told if isinstance(each, Control) for one in each.messages
+    ]
+    assert kinds.index(Join) < kinds.index(MoveDone)
 
 
 # ── positions ────────────────────────────────────────────────────────────────────────────

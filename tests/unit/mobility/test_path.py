@@ -142,6 +142,73 @@ def test_a_neighbour_that_a_session_came_from_or_goes_to_stays() -> None:
     assert here.core.objection_to(("C",)) is None
 
 
+# ── echoes wait for clients in total order ───────────────────────────────────────────────
+
+PROBE = Advertise(OpId("", "X-1", 1), Filter(), echo=True, probe=True)
+
+
+def merging() -> MoveCommit:
+    return commit(session=MovingSession(Session(ALICE, EPOCH, total_order=True)))
+
+
+def echoed(here: Place, neighbour: str) -> list[OpId]:
+    return [each.op for each in here.sent(neighbour, Echo)]
+
+
+@pytest.mark.parametrize("asker", ["A", "C"])
+def test_a_probe_is_echoed_when_clients_in_total_order_have_arrived(asker: str) -> None:
+    here, other = way(), {"A": "C", "C": "A"}[asker]
+    here.control("A", merging())
+    here.control(asker, PROBE)
+    here.control(other, Echo(PROBE.id))
+    assert echoed(here, asker) == []
+    here.restart()
+    here.control("C", MoveDone(ALICE, EPOCH, 1))
+    assert echoed(here, asker) == [PROBE.id]
+    assert not here.durable.state.echoes
+
+
+def test_an_advertisement_is_echoed_when_clients_in_total_order_have_arrived() -> None:
+    here = way()
+    here.control("A", merging())
+    here.control("A", Advertise(BOB, WIDE, echo=True))
+    here.control("C", Echo(BOB))
+    assert echoed(here, "A") == []
+    here.control("C", MoveDone(ALICE, EPOCH, 1))
+    assert echoed(here, "A") == [BOB]
+
+
+def test_no_echo_waits_for_other_clients() -> None:
+    here = way()
+    here.control("A", commit())
+    here.control("A", PROBE)
+    here.control("C", Echo(PROBE.id))
+    assert echoed(here, "A") == [PROBE.id]
+
+
+def test_no_echo_waits_for_a_client_that_leaves_later() -> None:
+    here = way()
+    here.control("A", merging())
+    here.control("A", PROBE)
+    here.control("C", Echo(PROBE.id))
+    carl = Session("carl", "A-1.2", total_order=True)
+    here.control("A", ClientHere("carl", "A-1.2"))
+    later = replace(merging(), client="carl", epoch="A-1.2", session=MovingSession(carl))
+    here.control("A", replace(later, subscriptions=()))
+    here.control("C", MoveDone(ALICE, EPOCH, 1))
+    assert echoed(here, "A") == [PROBE.id]
+
+
+def test_no_echo_waits_for_a_client_behind_an_empty_broker() -> None:
+    here = way()
+    here.control("A", merging())
+    here.control("A", PROBE)
+    here.control("C", Echo(PROBE.id))
+    here.lose("C")
+    here.hear("C", LinkHello(PROTOCOL_VERSION, "C", 2, 0, 0))
+    assert echoed(here, "A") == [PROBE.id]
+
+
 # ── the three cases of the paper ─────────────────────────────────────────────────────────
 
 

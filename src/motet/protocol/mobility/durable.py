@@ -31,6 +31,7 @@ from motet.protocol.mobility.facts import MoveDecided, PublisherAdmitted
 from motet.protocol.mobility.messages import MoveCommit, MoveDone, MovingPart
 from motet.protocol.mobility.state import (
     Forwarding,
+    HeldEcho,
     MobilityState,
     Pins,
     Transit,
@@ -40,7 +41,7 @@ from motet.protocol.mobility.state import (
 )
 from motet.protocol.room import Bus, DurableRoom, Handler
 from motet.protocol.routing.machine import Routing
-from motet.protocol.routing.messages import ClientGone, Unadvertise, Unsubscribe
+from motet.protocol.routing.messages import ClientGone, Echo, Unadvertise, Unsubscribe
 from motet.protocol.routing.relocation import Relocated, Relocation
 from motet.protocol.routing.starts import FARTHEST
 from motet.protocol.session.durable import DurableSessions
@@ -75,6 +76,7 @@ class DurableMobility(DurableRoom):
         self.state = MobilityState()
         self.pins = Pins()
         routing.former_path = self._former_path
+        routing.obligations.holds = self._holds
         transactions.participant.arriving = self._is_arriving
 
     def facts(self) -> Mapping[type, Handler]:
@@ -293,7 +295,8 @@ class DurableMobility(DurableRoom):
         transit = self.state.transits.get(key_of(done.client, done.epoch))
         if transit is None or transit.suc != source.name:
             return  # repeated after a link has restarted
-        del self.state.transits[key_of(done.client, done.epoch)]
+        key = key_of(done.client, done.epoch)
+        del self.state.transits[key]
         self.pins.renew(self.state.transits.values())
         commit = transit.commit
         pinned = pinned_by(commit)
@@ -312,12 +315,32 @@ class DurableMobility(DurableRoom):
         self._bus.emit(PathPassed(source.name, pinned))
         if transit.pre:
             self._report(commit, transit.pre, needless)
+        self._let_go(key)
 
     def _report(self, commit: MoveCommit, pre: str, needless: tuple[OpId, ...]) -> None:
         self.state.fenced[pre] = None
         told = MoveDone(commit.client, commit.epoch, commit.number, needless)
         self._bus.emit(Sent(pre, told))
         self._bus.emit(ArrivalReported(tuple(pinned_by(commit))))
+
+    # ── echoes that wait for clients on their way ────────────────────────────────────────
+
+    def _holds(self, op: OpId, requester: str) -> bool:
+        """A client in total order that an advertisement has missed asks for its start when it
+        arrives. What it asks goes ahead of the report of its arrival."""
+        transits = self.state.transits.items()
+        behind = [key for key, each in transits if each.commit.session.session.total_order]
+        if behind:
+            self.state.echoes.append(HeldEcho(op, requester, dict.fromkeys(behind)))
+        return bool(behind)
+
+    def _let_go(self, key: str) -> None:
+        """A client that passed here has arrived."""
+        for held in list(self.state.echoes):
+            held.behind.pop(key, None)
+            if not held.behind:
+                self.state.echoes.remove(held)
+                self._bus.emit(Sent(held.requester, Echo(held.op)))
 
     def _sweep(self, neighbour: str) -> None:
         self.state.swept[neighbour] = self._bus.received
@@ -358,9 +381,9 @@ class DurableMobility(DurableRoom):
         self._relocation.lift_starts(commit.subscriptions)
         self._take_in(commit)
         needless = self._relocation.needless(commit.subscriptions, source)
-        self._report(commit, source.name, needless)
-        self._bus.emit(SessionArrived(client, epoch, source.name))
         self._bus.carry(self._relocation.begin(moving))
+        self._report(commit, source.name, needless)  # echoes that wait for it follow what it asks
+        self._bus.emit(SessionArrived(client, epoch, source.name))
         travel.probe = self._relocation.probe(moving)
         self._bus.carry(self._routing.take())
 
@@ -437,6 +460,7 @@ class DurableMobility(DurableRoom):
         again, and acknowledges nothing that they need."""
         neighbour = forgotten.neighbour
         self._release(neighbour)
+        self.state.echoes = [each for each in self.state.echoes if each.requester != neighbour]
         for key, transit in list(self.state.transits.items()):
             if transit.suc != neighbour:
                 continue
@@ -445,6 +469,7 @@ class DurableMobility(DurableRoom):
             self._bus.emit(PathPassed(neighbour, pinned_by(transit.commit)))
             if transit.pre:
                 self._report(transit.commit, transit.pre, ())
+            self._let_go(key)
 
     def _release(self, neighbour: str) -> None:
         """What its link has counted is void, and it need not be told of arrivals: it has forgotten

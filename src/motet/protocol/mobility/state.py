@@ -84,6 +84,16 @@ class Travel(Struct):
             del self.levels[pubend]
 
 
+class HeldEcho(Struct):
+    """The echo of an advertisement, or of a probe. It says that all clients in total order have
+    asked for their starts, so it waits for those that had passed here and not arrived."""
+
+    op: OpId
+    requester: str
+    behind: dict[str, None]
+    """Their transits."""
+
+
 class MobilityState(Struct):
     transits: dict[str, Transit] = field(default_factory=dict)
     """By client and epoch: see `key_of`."""
@@ -99,9 +109,11 @@ class MobilityState(Struct):
     heard: int = 0
     """In an image only: see `DecisionState`. Nobody but clients that arrive depends on it."""
 
+    echoes: list[HeldEcho] = field(default_factory=list)
+
     def __bool__(self) -> bool:
-        kept = (self.transits, self.forwardings, self.travels, self.fenced, self.swept, self.heard)
-        return any(kept)
+        parts = (self.transits, self.forwardings, self.travels, self.fenced, self.swept)
+        return any((*parts, self.heard, self.echoes))
 
 
 def key_of(client: str, epoch: str) -> str:

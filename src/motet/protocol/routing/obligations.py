@@ -10,6 +10,7 @@ little later, ahead of a probe's echo.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from motet.model import Filter, Hop, OpId
@@ -86,6 +87,9 @@ class Obligations:
         self._out = out
         self.rechecks = True
         """Neighbours are asked again under a new name; see `ControlReceived.rechecks`."""
+        self.holds: Callable[[OpId, str], bool] = lambda *_: False
+        """Whether the echo of an advertisement, or of a probe, to a neighbour must wait for clients
+        that have passed here."""
 
     # ── echoes ───────────────────────────────────────────────────────────────────────────
 
@@ -120,7 +124,10 @@ class Obligations:
         if type(message) is Unadvertise and target not in self._state.withdrawals:
             target = None
         if not missing and target not in self._state.withdrawals:
-            self.echo(op, source)  # as `settle` would do, but without an obligation
+            if what == "advertise":
+                self._echo_advertisement(op, source)
+            else:
+                self.echo(op, source)  # as `settle` would do, but without an obligation
             return
         wait = Wait(op, what, source, missing, filter, target)
         self._state.waits[op] = wait
@@ -153,8 +160,14 @@ class Obligations:
             self._rechecked(wait)
         elif wait.what == ARRIVAL:
             self._out.changes.append(ArrivalEchoed(wait.op))
+        elif wait.what == "advertise":
+            self._echo_advertisement(wait.op, wait.requester)
         elif wait.what not in PROBES:
             self.echo(wait.op, wait.requester)
+
+    def _echo_advertisement(self, op: OpId, requester: Hop) -> None:
+        if not (requester.is_broker and self.holds(op, requester.name)):
+            self.echo(op, requester)
 
     def echo(self, op: OpId | None, requester: Hop) -> None:
         if op is None:
