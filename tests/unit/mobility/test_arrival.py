@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 from msgspec.structs import replace
 
 from motet.model import Hop, OpId
@@ -13,6 +15,7 @@ from motet.protocol.contract import LogPredecessors, LogRun
 from motet.protocol.delivery.messages import Delivered, Knowledge
 from motet.protocol.delivery.spans import PredecessorRecord
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
+from motet.protocol.hosted.state import HostedClient, MovingHosted
 from motet.protocol.link.messages import Control, LinkHello
 from motet.protocol.mobility.messages import (
     ArrivalHello,
@@ -24,6 +27,7 @@ from motet.protocol.mobility.messages import (
     MoveOrdered,
     MoveRefusal,
     MoveRequest,
+    MovingPart,
 )
 from motet.protocol.mobility.soft import ACCEPTED_S, EARLY_S
 from motet.protocol.routing.messages import (
@@ -470,6 +474,41 @@ def test_a_removal_follows_the_report_of_the_arrival() -> None:
     assert here.sent("B", Retrace) == [Retrace(op, request, ("A",))]
     here.control("B", Echo(request))
     assert here.sent(ALICE, Done) == [Done(2)]
+
+
+def part(epoch: str, **more: Any) -> tuple[MovingPart, ...]:
+    return (MovingPart("hosted", msgpack.encode(MovingHosted(HostedClient(epoch, **more)))),)
+
+
+CARL = OpId("carl", "A-1.1", 1)
+WRONG: dict[str, dict[str, Any]] = {
+    "malformed part": {"parts": (MovingPart("hosted", b"\xff"),)},
+    "part of another session": {"parts": part("A-1.2")},
+    "part with more outputs than events": {"parts": part(EPOCH, outputs=(b"x",))},
+    "session of another client": {"session": MovingSession(Session("carl", EPOCH))},
+    "another session": {"session": MovingSession(Session(ALICE, "A-1.2"))},
+    "session kept for ever": {"session": MovingSession(Session(ALICE, EPOCH, keep_s=inf))},
+    "session kept for nan": {"session": MovingSession(Session(ALICE, EPOCH, keep_s=nan))},
+    "numbers that cannot go on": {"session": MovingSession(Session(ALICE, EPOCH, granted=1 << 63))},
+    "a number that cannot go on": {"number": 1 << 63},
+    "a negative number": {"carried": -1},
+    "a tick above all": {"doubts": {"A.1": 1 << 63}},
+    "a negative tick": {"levels": {"A.1": -1}},
+    "a start of another client": {"starts": MovingStarts(known=((CARL, (("A.1", 1),)),))},
+    "a start above all": {"starts": MovingStarts(known=((WISH, (("A.1", 1 << 63),)),))},
+    "a row above all": {"subscriptions": (MovingRow(OpId(ALICE, EPOCH, 1 << 63), WIDE),)},
+}
+
+
+@pytest.mark.parametrize("wrong", list(WRONG))
+def test_a_commit_that_cannot_be_true_is_ignored(wrong: str) -> None:
+    here = Place("C")
+    here.is_lied_to = True
+    arrive(here, departed(publishes=1), **WRONG[wrong])
+    assert here.core.durable.routing.ignored == 1
+    assert here.core.durable.sessions.get(ALICE) is None
+    here.restart()
+    assert here.core.durable.routing.ignored == 1
 
 
 def test_what_a_client_in_total_order_asks_for_goes_ahead_of_its_report() -> None:

@@ -242,7 +242,7 @@ def test_a_reply_to_the_first_offer_does_not_answer_the_next_move() -> None:
 # ── deadlines ────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("timeout_s", [0.0, -5.0])
+@pytest.mark.parametrize("timeout_s", [0.0, -5.0, float("nan")])
 def test_no_time_is_too_late_at_once(timeout_s: float) -> None:
     here = place()
     here.ask(timeout_s=timeout_s)

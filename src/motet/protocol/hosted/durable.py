@@ -40,6 +40,12 @@ class DurableHosted(DurableRoom):
         found = self.current(client, epoch)
         return None if found is None else MovingHosted(deepcopy(found))
 
+    def fits(self, client: str, epoch: str, part: Struct) -> bool:
+        del client
+        if not isinstance(part, MovingHosted) or part.client.epoch != epoch:
+            return False
+        return part.client.number >= 0 and len(part.client.outputs) <= part.client.last
+
     def take_in(self, client: str, epoch: str, part: Struct) -> None:
         assert isinstance(part, MovingHosted)
         assert part.client.epoch == epoch

@@ -3,6 +3,7 @@
 Lives here
     messages     frames with clients, offers between brokers, and the control messages of a move
     facts        what is journaled: the decision, and that the broker is drained
+    claims       what a neighbour may say about a session that comes
     state        moves on their way, forwarding addresses, pins
     relocation   the rows of a client in the routing tables, re-pointed along the path
     durable      what the decision and the control messages do

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from msgspec import msgpack
+from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
 from motet.model import Hop, OpId
-from motet.model.filters import from_own, from_wire, to_wire
+from motet.model.filters import from_own, to_wire
 from motet.model.ids import is_newer
 from motet.protocol.changes import (
     ArrivalEchoed,
@@ -27,6 +27,7 @@ from motet.protocol.changes import (
     StartMade,
 )
 from motet.protocol.delivery.facts import FloorRaised
+from motet.protocol.mobility.claims import decoded, is_counted
 from motet.protocol.mobility.facts import MoveDecided, PublisherAdmitted
 from motet.protocol.mobility.messages import MoveCommit, MoveDone, MovingPart
 from motet.protocol.mobility.state import (
@@ -203,15 +204,6 @@ class DurableMobility(DurableRoom):
             if part is not None and room is not self._requests:
                 yield MovingPart(room.name, msgpack.encode(part, enc_hook=to_wire))
 
-    def _take_in(self, commit: MoveCommit) -> None:
-        """Parts of rooms that this broker does not have stay behind."""
-        rooms = {room.name: room for room in self._bus.rooms}
-        for part in commit.parts:
-            room = rooms.get(part.room)
-            if room is not None and room.moving is not None:
-                state = msgpack.decode(part.state, type=room.moving, dec_hook=from_wire)
-                room.take_in(commit.client, commit.epoch, state)
-
     def _still_owed(self, travel: Travel, client: str, epoch: str) -> dict[str, int]:
         """The predecessors of a session whose events may not have arrived everywhere: there are
         still residues of its advertisements."""
@@ -240,7 +232,11 @@ class DurableMobility(DurableRoom):
         path = commit.path
         at = path.index(self._broker) if self._broker in path else 0
         onward = path[at + 1] if at + 1 < len(path) else ""
-        if not at or not self._may_come(commit, path[at - 1], source):
+        if (
+            self._parts_in(commit) is None
+            or not at
+            or not self._may_come(commit, path[at - 1], source)
+        ):
             self._routing.ignored += 1
             return
         if onward and onward not in self._routing.state.bits.neighbours:
@@ -265,6 +261,8 @@ class DurableMobility(DurableRoom):
             and len(set(commit.path)) == len(commit.path)
             and state.clients.get(key, source) == source
             and all(row.id[:2] == key for row in (*commit.subscriptions, *commit.advertisements))
+            and self._requests.fits(*key, commit.session)
+            and is_counted(commit)
         )
 
     def _concerned(self, commit: MoveCommit, heard: Mapping[str, int]) -> dict[str, int]:
@@ -347,6 +345,9 @@ class DurableMobility(DurableRoom):
 
     # ── the target ───────────────────────────────────────────────────────────────────────
 
+    def _parts_in(self, commit: MoveCommit) -> list[tuple[DurableRoom, Struct]] | None:
+        return decoded(commit, {room.name: room for room in self._bus.rooms})
+
     def _arrive(self, commit: MoveCommit, source: Hop) -> None:
         client, epoch = commit.client, commit.epoch
         state = self._routing.state
@@ -379,7 +380,8 @@ class DurableMobility(DurableRoom):
         self._relocation.give_starts(commit.starts)
         self._relocation.know_own_starts(commit.subscriptions)
         self._relocation.lift_starts(commit.subscriptions)
-        self._take_in(commit)
+        for room, part in self._parts_in(commit) or ():
+            room.take_in(client, epoch, part)
         needless = self._relocation.needless(commit.subscriptions, source)
         self._bus.carry(self._relocation.begin(moving))
         self._report(commit, source.name, needless)  # echoes that wait for it follow what it asks

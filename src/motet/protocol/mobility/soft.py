@@ -283,7 +283,7 @@ class SoftMobility(SoftRoom):
             bound = self.bound_here(client)
             if bound is not None:
                 return None, bound
-            until = now + min(max(timeout_s, 0.0), LONGEST_S)
+            until = now + max(0.0, min(timeout_s, LONGEST_S))  # now, if it is not a number
             known = Departure(client, soft.epoch, path, until)
             self._departures[client] = known
             self._counts["asked"] += 1

@@ -11,6 +11,7 @@ from msgspec import Struct, msgpack
 from motet.errors import InvariantError
 from motet.model import Hop, OpId
 from motet.model.ids import is_newer
+from motet.model.limits import MAX_KEEP_S
 from motet.protocol.changes import (
     Answered,
     Changes,
@@ -168,6 +169,17 @@ class DurableSessions(DurableRoom):
         if session is None:
             return None
         return MovingSession(deepcopy(session), dict(self._sessions.sent_before.get(client, {})))
+
+    def fits(self, client: str, epoch: str, part: Struct) -> bool:
+        if not isinstance(part, MovingSession):
+            return False
+        session = part.session
+        numbers = (session.requests, session.taken, session.published, session.granted)
+        return (
+            (session.client, session.epoch) == (client, epoch)
+            and 0 <= session.keep_s <= MAX_KEEP_S
+            and all(0 <= each <= NOWHERE for each in numbers)
+        )
 
     def take_in(self, client: str, epoch: str, part: Struct) -> None:
         assert isinstance(part, MovingSession)
