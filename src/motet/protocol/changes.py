@@ -136,6 +136,13 @@ class ClientHeard(Change, frozen=True):
     epoch: str
 
 
+class ClientEnded(Change, frozen=True):
+    """A session of a client that lived elsewhere has ended."""
+
+    client: str
+    epoch: str
+
+
 class AdvertisementRetired(Change, frozen=True):
     """A local client's advertisement is closed to new events and ends when earlier ones arrived."""
 

@@ -14,6 +14,7 @@ from motet.model.ids import is_newer
 from motet.protocol.changes import (
     ArrivalEchoed,
     ArrivalReported,
+    ClientEnded,
     NeighbourDismissed,
     NeighbourForgotten,
     PathPassed,
@@ -90,6 +91,7 @@ class DurableMobility(DurableRoom):
     def reactions(self) -> Mapping[type, Handler]:
         return {
             SessionClosed: self._session_closed,
+            ClientEnded: self._client_ended,
             NeighbourForgotten: self._forget,
             NeighbourDismissed: lambda change: self._release(change.neighbour),
             ArrivalEchoed: self._echoed,
@@ -453,6 +455,12 @@ class DurableMobility(DurableRoom):
 
     def _session_closed(self, closed: SessionClosed) -> None:
         self.state.travels.pop(closed.client, None)
+
+    def _client_ended(self, ended: ClientEnded) -> None:
+        """A session that was here has ended where it went: nobody is sent on any more."""
+        forwarding = self.state.forwardings.get(ended.client)
+        if forwarding is not None and forwarding.epoch == ended.epoch:
+            del self.state.forwardings[ended.client]
 
     # ── neighbours ───────────────────────────────────────────────────────────────────────
 

@@ -28,6 +28,7 @@ from motet.model.coverage import RETRACT, Covering
 from motet.protocol.changes import (
     AdvertisementRetired,
     Changes,
+    ClientEnded,
     ClientHeard,
     Completed,
     PubendMoved,
@@ -550,6 +551,8 @@ class Routing:
             return
         del self.state.clients[key]
         self._out.flood(message, source)
+        if source.is_broker:
+            self._out.changes.append(ClientEnded(message.client, message.epoch))
 
     # ── where the logs are ───────────────────────────────────────────────────────────────
 
