@@ -70,13 +70,15 @@ def drain(
         if to:
             raise Misuse("--undo moves nobody", "omit --to; `motet move` moves single clients")
         return run(_undo(addresses, name, json))
+    targets = [each.strip() for each in to.split(",") if each.strip()]
+    if to and not targets:
+        raise Misuse(f"--to {to!r} names no broker", "give names like B1,B2, or omit --to")
     with Bar(f"draining {name}", json) as bar:
 
         def show(report: DrainReport, text: str) -> None:
             done = len(report.moved)
             bar.show(done, done + report.left, text)
 
-        targets = [each.strip() for each in to.split(",") if each.strip()]
         work = Drain(addresses, name, targets, timeout, show)
         report = carried_out(work, _state_after, lambda report: report.begun)
     if report is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from motet.errors import MisuseError, MotetError
 from motet.model.ids import LAST_TICK, TICKS_PER_S
-from motet.model.limits import MAX_KEEP_S
+from motet.model.limits import MAX_BROKER_CHARS, MAX_KEEP_S
 from motet.model.values import show_timestamp
 from motet.runtime.codec import encode
 
@@ -30,26 +30,31 @@ def checked(wait: str, timeout: float) -> tuple[bool, float]:
     return wait == "overlay", checked_time(timeout)
 
 
-def checked_time(timeout: float) -> float:
+def checked_time(timeout: float, what: str = "timeout") -> float:
     if not is_time(timeout) or not 0 <= timeout < float("inf"):
-        raise MisuseError(f"timeout is a number of seconds, 0 or more, not {shown(timeout)}")
+        raise MisuseError(f"{what} is a number of seconds, 0 or more, not {shown(timeout)}")
     try:
         return float(timeout)
     except OverflowError:
-        raise MisuseError("timeout is a number of seconds that fits into a float") from None
+        raise MisuseError(f"{what} is a number of seconds that fits into a float") from None
 
 
-def checked_wait(timeout: float | None) -> float | None:
+def checked_wait(timeout: float | None, what: str = "timeout") -> float | None:
     """How long a caller waits; None, or infinity, is without limit."""
     if timeout is None or (isinstance(timeout, float) and timeout == float("inf")):
         return None
-    return checked_time(timeout)
+    return checked_time(timeout, what)
 
 
 def checked_target(to: str) -> str:
     """The name of a broker to move to."""
     if not isinstance(to, str) or not to:
         raise MisuseError(f"a client moves to a broker, given by its name, not to {shown(to)}")
+    if len(to) > MAX_BROKER_CHARS:  # the broker would end the session for a frame of any size
+        raise MisuseError(
+            f"the name of a broker has at most {MAX_BROKER_CHARS} characters; {shown(to)} has "
+            f"{len(to):,}"
+        )
     return to
 
 

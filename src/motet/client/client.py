@@ -402,7 +402,7 @@ class Client:
         (`on_session_lost` is called). Moves of one client follow each other.
         """
         name, timeout_s = checked_target(to), checked_time(timeout)
-        patience_s = checked_wait(patience)
+        patience_s = checked_wait(patience, "patience")
         self._driver.guard.check()
         await self._driver.relocation.move(name, timeout_s, patience_s)
 

@@ -8,6 +8,8 @@ from typing import Final
 
 MAX_CLIENT_ID_CHARS: Final = 128
 MAX_CREDENTIALS_BYTES: Final = 4096
+MAX_BROKER_CHARS: Final = 64
+"""Of the name of a broker."""
 MAX_KEEP_S: Final = 366 * 86_400.0
 """How long a durable session may be kept while no process is connected."""
 LAST_SEQUENCE: Final = 2**53

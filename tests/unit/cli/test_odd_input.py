@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE_S
             ["broker", "--name", "B1", "--listen", "127.0.0.1:0", "--link", "B2=garbage"],
             "is not an address",
         ),
+        (["drain", "motet://127.0.0.1:1", "B1", "--to", " , "], "names no broker"),
     ],
 )
 def test_a_clear_line_and_status_2(

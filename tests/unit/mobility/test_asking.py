@@ -58,6 +58,12 @@ def test_an_unknown_broker_is_named_with_those_that_are_known() -> None:
     assert here.counts == {}
 
 
+def test_a_name_of_any_length_is_quoted_only_so_far() -> None:
+    here = place()
+    here.ask("Z" * 60_000)
+    assert len(refusal(here).text) < 200
+
+
 def test_a_move_to_where_the_client_is_is_refused_unless_an_operator_asks() -> None:
     here = place()
     here.ask("A")
@@ -246,7 +252,7 @@ def test_a_reply_to_the_first_offer_does_not_answer_the_next_move() -> None:
 def test_no_time_is_too_late_at_once(timeout_s: float) -> None:
     here = place()
     here.ask(timeout_s=timeout_s)
-    assert "try again later" in refusal(here).text
+    assert "had no time to be asked for; try again later" in refusal(here).text
 
 
 def test_no_move_waits_longer_than_an_hour() -> None:

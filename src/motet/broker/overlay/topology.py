@@ -31,7 +31,12 @@ from motet.broker.folder.journal import DURABILITIES
 from motet.broker.folder.retention import DEFAULT, as_table, retention_of
 from motet.errors import AddressError, MisuseError, TopologyError, check_options
 from motet.model.coverage import RETRACT, Covering
-from motet.model.limits import MAX_CLIENT_ID_CHARS, MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
+from motet.model.limits import (
+    MAX_BROKER_CHARS,
+    MAX_CLIENT_ID_CHARS,
+    MAX_HEARTBEAT_S,
+    MIN_HEARTBEAT_S,
+)
 from motet.protocol.config import LIVENESS, OUTBOX_BOUND, BrokerConfig
 from motet.protocol.delivery.stream import Liveness
 from motet.runtime.inproc import name_in
@@ -46,7 +51,7 @@ MIN_LIVENESS_S = 0.001
 MAX_LIVENESS_S = 3600.0
 MAX_CLIENTS = 10_000_000
 LEGAL_IMPORT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+LEGAL_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_BROKER_CHARS - 1}}}")
 
 
 @dataclass(frozen=True)

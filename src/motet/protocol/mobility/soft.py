@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from motet.errors import ProtocolError
 from motet.model import Hop, OpId, overlap
 from motet.model.ids import is_newer
-from motet.model.limits import MAX_CLIENT_ID_CHARS
+from motet.model.limits import MAX_BROKER_CHARS, MAX_CLIENT_ID_CHARS
 from motet.protocol.changes import (
     ArrivalReported,
     Grouped,
@@ -317,7 +317,8 @@ class SoftMobility(SoftRoom):
                 return (shared.name, *path), None
         reached = sorted(map(broker_of_pubend, shared.durable.routing.state.paths))
         known = ", ".join([each for each in reached if each != shared.name][:20]) or "none"
-        text = f"{shared.name} knows no broker {to!r}, or has no route to it; it knows {known}"
+        named = to[:MAX_BROKER_CHARS]
+        text = f"{shared.name} knows no broker {named!r}, or has no route to it; it knows {known}"
         return (), Objection("MisuseError", text)
 
     # ── before the decision ──────────────────────────────────────────────────────────────
@@ -559,8 +560,11 @@ class SoftMobility(SoftRoom):
             text = f"{', '.join(missing)} did not answer in time; {departure.client!r} stays"
             self._refuse(departure, Objection("NotEffective", text), out, now, missing)
         else:
-            waited = departure.busy or "its publications to reach the log"
-            text = f"{departure.client!r} waited for {waited} for too long; try again later"
+            waited = departure.busy
+            if not waited and departure.phase == "frozen":
+                waited = "its publications to reach the log"
+            why = f"waited for {waited} for too long" if waited else "had no time to be asked for"
+            text = f"{departure.client!r} {why}; try again later, or with a longer timeout"
             self._refuse(departure, Objection("MoveRefused", text), out, now)
 
     def _refuse(
