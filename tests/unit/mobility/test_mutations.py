@@ -454,6 +454,12 @@ def done_does_not_mark_what_it_tells(patch: Patch) -> None:
     patch.setattr(Relocation, "needless", needless)
 
 
+def nobody_waits_for_clients_on_their_way(patch: Patch) -> None:
+    """An advertisement, or a probe, is echoed although a client in total order that has passed has
+    not asked for its start."""
+    patch.setattr(DurableMobility, "_holds", lambda *_: False)
+
+
 PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
     (where_a_client_is_owed_from_is_soft, scenario("move-target-crashes")),
     (doubts_are_soft, scenario("move-target-crashes")),
@@ -476,6 +482,10 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
     (
         a_client_in_total_order_asks_for_nothing,
         arrival.test_a_client_in_total_order_asks_for_starts_that_it_lacks,
+    ),
+    (
+        nobody_waits_for_clients_on_their_way,
+        path.test_an_advertisement_is_echoed_when_clients_in_total_order_have_arrived,
     ),
     (refusals_stay_behind, decision.test_refusals_go_along),
     (
