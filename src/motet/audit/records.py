@@ -498,7 +498,11 @@ def event_row(event: EventRecord, **more: Any) -> dict[str, Any]:
 
 
 def move_row(move: MoveRecord, **more: Any) -> dict[str, Any]:
+    """A client may ask before it has a session, and may get another one meanwhile: a move that is
+    done has brought the one that the client has then."""
     source, epoch = move.before
+    if move.answer == DONE:
+        epoch = move.after[1] or epoch
     return row_of(
         "moves",
         move,
