@@ -46,12 +46,15 @@ from motet.protocol.routing.messages import (
     Unsubscribe,
 )
 from motet.protocol.routing.starts import FARTHEST
+from motet.protocol.session.durable import NOWHERE
 from motet.protocol.session.messages import (
     ClientHello,
     Done,
     Failed,
     Over,
+    Processed,
     Published,
+    Ready,
     Refusal,
     UnadvertiseRequest,
     UnsubscribeRequest,
@@ -368,6 +371,94 @@ def test_a_later_start_finds_the_predecessors_named_above_it() -> None:
     records = [each for some in sent for each in some if isinstance(each, PredecessorRecord)]
     assert records[-1].tick == here.core.streams.last_tick
     assert dict(records[-1].predecessors) == here.durable.predecessors(ALICE, EPOCH)
+
+
+# ── a past that is gone ──────────────────────────────────────────────────────────────────
+
+
+def reaching(**more: Any) -> MoveCommit:
+    """Alice wants everything that B's log has, and has got nothing of it."""
+    commit = departed()
+    session = replace(commit.session.session, since={1: {"": 0}})
+    starts = MovingStarts(known=((WISH, (("B.1", 7),)),))
+    handed = replace(commit.session, session=session)
+    return replace(commit, session=handed, starts=starts, levels={"B.1": 0}, **more)
+
+
+def losses(here: Place) -> list[tuple[str, tuple[tuple[int, int], ...]]]:
+    return [(each.pubend, each.lost) for each in here.sent(ALICE, Delivered)]
+
+
+def test_a_loss_is_told_until_it_is_acknowledged() -> None:
+    here = target(departed(), gone={"B.1": (1, 7)})
+    for _ in range(2):
+        greet(here)
+        assert losses(here) == [("B.1", ((1, 7),))]
+    here.restart()
+    greet(here)
+    assert losses(here) == [("B.1", ((1, 7),))]
+    here.hear(ALICE, Processed("B.1", 7))
+    greet(here)
+    assert losses(here) == []
+
+
+def test_a_client_that_has_heard_of_a_loss_is_not_told_again() -> None:
+    here = target(departed(), gone={"B.1": (1, 7)})
+    here.hear(ALICE, replace(hello(), hello=replace(hello().hello, cursors={"B.1": 7})))
+    assert losses(here) == []
+
+
+def test_a_loss_is_told_when_a_client_begins_to_read() -> None:
+    here = target(departed(), gone={"B.1": (1, 7)})
+    greet(here, hold=True)
+    assert losses(here) == []
+    here.hear(ALICE, Ready())
+    assert losses(here) == [("B.1", ((1, 7),))]
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_loss_goes_along_with_the_next_move(acknowledged: bool) -> None:
+    here = target(departed(), gone={"B.1": (1, 7)})
+    greet(here)
+    if acknowledged:
+        here.hear(ALICE, Processed("B.1", 7))
+    here.strays("B", last=True)
+    here.ask("A")
+    here.accept()
+    (onward,) = here.sent("B", MoveCommit)
+    assert onward.gone == ({} if acknowledged else {"B.1": (1, 7)})
+    assert here.core.streams.machine.clients.losses.of(ALICE) == {}
+
+
+def test_a_loss_is_not_told_to_the_next_session() -> None:
+    here = target(departed(), gone={"B.1": (1, 7)})
+    here.wait(here.config.lease_s + 1.0)
+    here.connect(ALICE)
+    assert losses(here) == []
+
+
+def test_a_past_that_goes_while_its_reader_is_on_its_way_is_reported() -> None:
+    """Its publisher has left, and that was told here before alice came."""
+    here = target(reaching())
+    greet(here)
+    assert losses(here) == [("B.1", ((1, 7),))]
+    session = here.core.durable.sessions.current(ALICE, EPOCH)
+    assert session is not None
+    assert session.since[1]["B.1"] == NOWHERE
+
+
+def test_a_past_that_was_read_is_not_reported_when_it_goes() -> None:
+    here = target(reaching(), levels={"B.1": 7})
+    greet(here)
+    assert losses(here) == []
+
+
+def test_a_past_that_can_still_be_read_is_not_reported() -> None:
+    here = Place("C")
+    here.control("B", Advertise(BOB, WIDE))
+    arrive(here, reaching())
+    greet(here)
+    assert losses(here) == []
 
 
 # ── the gate of a publisher ──────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import pytest
 
 from motet.model import Hop, OpId
 from motet.protocol.contract import Reconfigured
-from motet.protocol.delivery.messages import AckUp
+from motet.protocol.delivery.messages import AckUp, Delivered
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import (
@@ -19,11 +19,20 @@ from motet.protocol.mobility.messages import (
     MoveRefusal,
     MoveRequest,
 )
-from motet.protocol.routing.messages import ClientGone, Rehome, Subscribe
+from motet.protocol.routing.messages import (
+    Advertise,
+    ClientGone,
+    Rehome,
+    Started,
+    Subscribe,
+    Unadvertise,
+)
+from motet.protocol.session.durable import NOWHERE
 from motet.protocol.session.messages import (
     ClientHello,
     Processed,
     Published,
+    SubscribeRequest,
     UnadvertiseRequest,
     Welcome,
 )
@@ -214,6 +223,43 @@ def test_a_start_without_advertisements_does_not_leave() -> None:
     commit = here.depart(client="zoe")
     assert dict(commit.starts.known).get(wish) == ()
     assert routing.state.subscriptions.entries[wish].start == 0
+
+
+def test_a_past_without_advertisements_does_not_leave_unnoticed() -> None:
+    """Zoe reads it in our log. Where she goes, she cannot, and is told that."""
+    here = publisher(behind=False)
+    first = here.core.streams.last_tick - 1
+    here.wait(10.0)
+    here.hear("alice", UnadvertiseRequest(2, 1))
+    here.connect("dora")
+    here.advertise("dora")
+    here.connect("zoe")
+    here.hear("zoe", SubscribeRequest(1, WIDE, since={"": 0}, wait=False))
+    wish, routing = OpId("zoe", "A-1.3", 1), here.core.durable.routing
+    start = routing.starts.known[wish]["A.1"]
+    here.hear("dora", UnadvertiseRequest(2, 1))
+    here.wait(10.0)
+    assert not list(routing.state.advertisements)
+    assert [each.ticks for each in here.sent("zoe", Delivered)] == [[first, first + 1]]
+    commit = here.depart(client="zoe")
+    assert commit.gone == {"A.1": (first, start)}
+    assert commit.session.session.since[1] == {"": 0, "A.1": NOWHERE}
+
+
+def test_a_loss_that_was_not_acknowledged_goes_along() -> None:
+    here = place()
+    here.control("B", Advertise(BOB, WIDE))
+    here.hear("alice", SubscribeRequest(1, WIDE, since={"": 0}, wait=False))
+    wish = OpId("alice", "A-1.1", 1)
+    here.control("B", Started(wish, "B.1", 7))
+    here.lose("alice")
+    here.control("B", Unadvertise(BOB, None, 9))
+    here.hear("operator", MoveOrder("alice", "C", 10.0))
+    here.accept()
+    (commit,) = here.sent("B", MoveCommit)
+    assert commit.gone == {"B.1": (1, 7)}
+    (fact,) = (each.body for each in here.journal if type(each.body) is MoveDecided)
+    assert fact.gone == commit.gone
 
 
 def test_a_residue_goes_when_all_is_acknowledged() -> None:

@@ -200,12 +200,23 @@ def starts_are_told_ahead_of_the_commit(patch: Patch) -> None:
 
 def lifts_on_the_way_are_not_noted(patch: Patch) -> None:
     """A publisher that has left while the client was on its way counts as one that is there."""
-    patch.setattr(Relocation, "lift_starts", lambda *_: None)
+    patch.setattr(Relocation, "lift_starts", lambda *_: [])
 
 
 def own_starts_are_kept(patch: Patch) -> None:
     """A start that the source's own log has kept without an advertisement goes along."""
-    patch.setattr(Relocation, "_lift_own", lambda *_: None)
+    patch.setattr(Relocation, "_lift_own", lambda *_: [])
+
+
+def losses_stay_behind(patch: Patch) -> None:
+    """The target does not know which part of a wanted past is gone."""
+    deciding(patch, gone={})
+
+
+def pasts_go_unnoticed(patch: Patch) -> None:
+    """A past that can be read at the source alone, or goes while its reader is on its way, is not
+    reported as lost."""
+    patch.setattr(DurableMobility, "_gone", lambda *_: {})
 
 
 def own_starts_are_not_known(patch: Patch) -> None:
@@ -478,6 +489,12 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
     (starts_are_told_ahead_of_the_commit, path.test_starts_are_told_behind_the_commit),
     (lifts_on_the_way_are_not_noted, scenario("move-lift-passed")),
     (own_starts_are_kept, decision.test_a_start_without_advertisements_does_not_leave),
+    (losses_stay_behind, decision.test_a_loss_that_was_not_acknowledged_goes_along),
+    (pasts_go_unnoticed, decision.test_a_past_without_advertisements_does_not_leave_unnoticed),
+    (
+        pasts_go_unnoticed,
+        arrival.test_a_past_that_goes_while_its_reader_is_on_its_way_is_reported,
+    ),
     (own_starts_are_not_known, arrival.test_starts_of_the_log_at_the_target_need_no_news),
     (
         a_client_in_total_order_asks_for_nothing,

@@ -11,6 +11,7 @@ from motet.model.ids import LAST_TICK
 from motet.protocol.delivery.blocks import BlockQueues, Holding
 from motet.protocol.delivery.gates import Gates, Passage
 from motet.protocol.delivery.interest import Interest
+from motet.protocol.delivery.losses import Losses
 from motet.protocol.delivery.messages import Delivered
 from motet.protocol.delivery.neighbours import Acknowledgements, Nacks
 from motet.protocol.delivery.spans import CutRecord, PredecessorRecord, Record, StartRecord
@@ -87,6 +88,7 @@ class Clients:
         self._readers: dict[str, Reader] = {}
         self.holding = Holding(nacks, stream)
         self.gates = Gates(stream)
+        self.losses = Losses(self._positions_of)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────
 
@@ -301,6 +303,10 @@ class Clients:
     def _position(self, client: str, pubend: str) -> Position | None:
         reader = self._readers.get(client)
         return reader.positions.get(pubend) if reader is not None else None
+
+    def _positions_of(self, client: str) -> Mapping[str, Position]:
+        reader = self._readers.get(client)
+        return reader.positions if reader is not None else {}
 
     def passed(self, op: OpId, pubends: Iterable[str]) -> bool | None:
         """Has the client acknowledged everything up to the end of a subscription, in those of
@@ -634,6 +640,8 @@ class Clients:
         else:
             queues = reader.block_queues = self.holding.begin(client, reader.positions)
             reader.passage = self.gates.begin(client, durable, reader.positions, queues)
+        if not hold:
+            self.losses.tell(client, cursors, out)
         self._place_all([reader], out)
 
     def ready(self, client: str, out: Effects) -> None:
@@ -641,6 +649,7 @@ class Clients:
         reader = self._readers.get(client)
         if reader is not None and reader.hold:
             reader.hold = False
+            self.losses.tell(client, reader.cursors, out)
             self._place_all([reader], out)
 
     def begun(self, client: str) -> dict[str, int]:
@@ -679,6 +688,7 @@ class Clients:
 
     def acked(self, client: str, pubend: str, tick: int, out: Effects) -> None:
         """The client has processed everything up to a tick, durably if it has to."""
+        self.losses.acknowledge(client, pubend, tick)
         position = self._position(client, pubend)
         if position is None or not position.present:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
 from msgspec import Raw
 
@@ -57,7 +57,7 @@ from motet.protocol.delivery.machine import DeliveryMachine
 from motet.protocol.delivery.messages import AckUp, Delivered, DeliveryFrame
 from motet.protocol.delivery.neighbours import Tally
 from motet.protocol.delivery.pubend import Pending, Retirement, Unlogged, runs_of, stand_of
-from motet.protocol.delivery.spans import Record, StartRecord
+from motet.protocol.delivery.spans import Range, Record, StartRecord
 from motet.protocol.delivery.stream import Effects, Limits, Liveness
 from motet.protocol.delivery.total_order import Reserve, TotalOrder
 from motet.protocol.frames import Frame
@@ -82,9 +82,16 @@ if TYPE_CHECKING:
     from motet.protocol.transactions.state import Block
 
 
-Arrival = tuple[str, Mapping[str, int], Iterable[str]]
-"""A client that has moved here, its level by pubend, and pubends where it may have started without
-us knowing."""
+class Newcomer(NamedTuple):
+    """A client that has moved here."""
+
+    client: str
+    levels: Mapping[str, int]
+    """By pubend."""
+    unclear: Iterable[str]
+    """Pubends where it may have started without us knowing."""
+    gone: Mapping[str, Range]
+    """By pubend: a loss that it has not acknowledged."""
 
 
 class CellLinks(Protocol):
@@ -151,7 +158,7 @@ class Streams(SoftRoom):
         self.interests = Interests(shared.durable.routing, shared.links, router)
         self.machine = DeliveryMachine(self.interests, liveness, limits)
         self.machine.clients.reach = self._reach
-        self.arrivals: Callable[[str], Iterable[Arrival]] = lambda _: ()
+        self.arrivals: Callable[[str], Iterable[Newcomer]] = lambda _: ()
         """The session of a client, if it has moved here; of no client: all that have."""
         self.fenced: Callable[[str, AckUp], Frame] = lambda _, ack: ack
         self.fencing: Collection[str] = ()
@@ -268,7 +275,7 @@ class Streams(SoftRoom):
             if session.durable:
                 self.machine.clients.recall(session.client, session.cursors, durable=True)
         for arrival in self.arrivals(""):
-            self._expect_arrival(*arrival)
+            self._expect_arrival(arrival)
         for op, ticks in routing.starts.known.items():
             for pubend, tick in ticks.items():
                 self._start(op, pubend, tick, effects)
@@ -285,11 +292,10 @@ class Streams(SoftRoom):
         for over in list(self.retirement.last_ticks):
             self.retirement.forget(over, out)
 
-    def _expect_arrival(
-        self, client: str, levels: Mapping[str, int], unclear: Iterable[str]
-    ) -> None:
-        self.machine.clients.recall(client, levels)
-        for pubend in unclear:
+    def _expect_arrival(self, arrival: Newcomer) -> None:
+        self.machine.clients.recall(arrival.client, arrival.levels)
+        self.machine.clients.losses.expect(arrival.client, arrival.gone)
+        for pubend in arrival.unclear:
             self.machine.unclear(pubend)
 
     def arrive(self, client: str, out: Output, now: float) -> None:
@@ -301,7 +307,7 @@ class Streams(SoftRoom):
         if session is not None and session.durable:
             self.machine.clients.recall(client, session.cursors, durable=True)
         for arrival in self.arrivals(client):
-            self._expect_arrival(*arrival)
+            self._expect_arrival(arrival)
         started: dict[str, None] = {}
         for entry in durable.routing.state.subscriptions.from_source(Hop.client(client)):
             for pubend, tick in durable.routing.starts.known.get(entry.id, {}).items():
@@ -315,6 +321,7 @@ class Streams(SoftRoom):
 
     def depart(self, client: str, epoch: str, ops: Iterable[OpId], out: Output, now: float) -> None:
         """A session has moved away, with these subscriptions."""
+        self.machine.clients.losses.forget(client)
         self.detach(client, out, now)
         effects = Effects(now)
         for op in ops:
@@ -595,6 +602,7 @@ class Streams(SoftRoom):
             self.retirement.retire([each.op for each in retired], out, now)
         if SessionClosed in changes:
             for closed in changes[SessionClosed]:
+                self.machine.clients.losses.forget(closed.client)
                 self.retirement.forget((closed.client, closed.epoch), out)
         self.retirement.changed(changes, out, now)
 

@@ -49,10 +49,12 @@ def is_counted(commit: MoveCommit) -> bool:
     named = (*ticked, *starts.tentative, *starts.severed)
     rows = (*commit.subscriptions, *commit.advertisements)
     numbers = (each.id.sequence for each in rows)
+    lost = commit.gone.values()
     return (
         in_range(single)
         and in_range(numbers)
         and all(in_range(table.values()) for table in tables)
+        and all(0 < since <= upto <= HIGHEST for since, upto in lost)
         and all(op[:2] == (commit.client, commit.epoch) for op, _ in named)
         and all(in_range(tick for _, tick in ticks) for _, ticks in ticked)
     )

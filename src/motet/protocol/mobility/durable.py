@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, msgpack
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from motet.model import Hop, OpId
 from motet.model.filters import from_own, to_wire
-from motet.model.ids import is_newer
+from motet.model.ids import LAST_TICK, is_newer
 from motet.protocol.changes import (
     ArrivalEchoed,
     ArrivalReported,
@@ -25,9 +25,11 @@ from motet.protocol.changes import (
     SessionClosed,
     SessionDeparted,
     SessionPassed,
+    StartLapsed,
     StartMade,
 )
 from motet.protocol.delivery.facts import FloorRaised
+from motet.protocol.delivery.spans import Range
 from motet.protocol.mobility.claims import decoded, is_counted
 from motet.protocol.mobility.facts import MoveDecided, PublisherAdmitted
 from motet.protocol.mobility.messages import MoveCommit, MoveDone, MovingPart
@@ -48,6 +50,7 @@ from motet.protocol.routing.relocation import Relocated, Relocation
 from motet.protocol.routing.starts import FARTHEST
 from motet.protocol.session.durable import DurableSessions
 from motet.protocol.session.machine import Sessions
+from motet.protocol.session.state import Session
 from motet.protocol.transactions.machine import Transactions
 from motet.protocol.transactions.participant import ARRIVING
 
@@ -165,6 +168,10 @@ class DurableMobility(DurableRoom):
         if fact.logged and state.hosted:
             trail[state.hosted] = fact.logged
         subscriptions, advertisements = self._relocation.rows(client, residues)
+        void = self._relocation.lift_own_starts(client)
+        gone = {**fact.gone, **self._gone(session, void, fact.levels)}
+        for lapsed in void:
+            self._requests.forgo(lapsed.op, lapsed.pubend)
         handed = self._requests.hand_out(client, epoch)
         assert handed is not None
         commit = MoveCommit(
@@ -190,6 +197,7 @@ class DurableMobility(DurableRoom):
             trail,
             fact.unsettled,
             fact.forgot,
+            gone,
         )
         self._requests.depart(session)
         self.state.travels.pop(client, None)
@@ -215,6 +223,22 @@ class DurableMobility(DurableRoom):
             if entry.id[:2] == (client, epoch) and entry.source != Hop.client(client)
         }
         return {p: t for p, t in travel.predecessors.items() if p.rpartition(".")[0] in homes}
+
+    def _gone(
+        self, session: Session, void: Iterable[StartLapsed], levels: Mapping[str, int]
+    ) -> dict[str, Range]:
+        """By pubend: the past that subscriptions wanted which start there no more, as far as the
+        client has not acknowledged it, and no other one of its subscriptions is owed it."""
+        found: dict[str, Range] = {}
+        for op, pubend, tick in ((each.op, each.pubend, each.tick) for each in void):
+            wanted = session.since.get(op.sequence, {})
+            since = max(wanted.get(pubend, wanted.get("", LAST_TICK)), levels.get(pubend, 0))
+            known = self._routing.starts.known.items()
+            upto = min([tick, *(p[pubend] for o, p in known if o[:2] == op[:2] and pubend in p)])
+            if since < upto:
+                low, high = found.get(pubend, (since + 1, upto))
+                found[pubend] = (min(low, since + 1), max(high, upto))
+        return found
 
     def predecessors(self, client: str, epoch: str) -> dict[str, int]:
         """What every subscriber must have received before further events of a local client."""
@@ -374,6 +398,7 @@ class DurableMobility(DurableRoom):
             forgot=commit.forgot,
             path=commit.path[-2::-1],
             brought=dict.fromkeys(row.id.sequence for row in commit.subscriptions),
+            gone=dict(commit.gone),
         )
         self._requests.take_in(client, epoch, commit.session)
         if commit.tick < self._routing.starts.next_tick + FARTHEST:
@@ -381,7 +406,10 @@ class DurableMobility(DurableRoom):
         self._bus.carry(self._relocation.turn(moving, source, Hop.client(client)))
         self._relocation.give_starts(commit.starts)
         self._relocation.know_own_starts(commit.subscriptions)
-        self._relocation.lift_starts(commit.subscriptions)
+        void = self._relocation.lift_starts(commit.subscriptions)
+        arrived = self._sessions.current(client, epoch)
+        assert arrived is not None
+        travel.gone.update(self._gone(arrived, void, commit.levels))
         for room, part in self._parts_in(commit) or ():
             room.take_in(client, epoch, part)
         needless = self._relocation.needless(commit.subscriptions, source)

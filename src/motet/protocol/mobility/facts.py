@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from motet.protocol.delivery.spans import Range
 from motet.protocol.session.messages import Refusal
 
 
@@ -32,6 +33,8 @@ class MoveDecided(Struct, tag="move", array_like=True, frozen=True):
     unsettled: int = 0
     """See `MoveCommit`."""
     forgot: bool = False
+    gone: dict[str, Range] = {}
+    """See `MoveCommit`."""
 
 
 class DrainingSet(Struct, tag="drain", array_like=True, frozen=True):

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from motet.model import OpId
 from motet.protocol.delivery.messages import AckUp
+from motet.protocol.delivery.spans import Range
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import MovingRow, MovingStarts
 from motet.protocol.session.messages import ClientHello, Refusal
@@ -248,6 +249,9 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
     forgot: bool = False
     """The source does not know which best-effort publications it has received, and the client may
     not know that."""
+    gone: dict[str, Range] = {}
+    """By pubend: the part of a wanted past that cannot be read any more, if the client has not
+    acknowledged yet that this is lost."""
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):

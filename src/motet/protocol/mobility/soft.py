@@ -34,7 +34,7 @@ from motet.protocol.changes import (
 from motet.protocol.contract import CancelTimer, Close, Output, SetTimer
 from motet.protocol.delivery.messages import AckUp
 from motet.protocol.delivery.neighbours import MOMENT_S
-from motet.protocol.delivery.soft import Streams
+from motet.protocol.delivery.soft import Newcomer, Streams
 from motet.protocol.frames import Frame
 from motet.protocol.hosted.messages import HostedCheckpoint
 from motet.protocol.link.messages import Control
@@ -648,6 +648,7 @@ class SoftMobility(SoftRoom):
             logged,
             durable.transactions.decisions.unsettled(cut),
             soft.forgot and not soft.warned,
+            clients.losses.of(client),
         )
         self._drop(departure, out)
         self._counts["done"] += 1
@@ -723,13 +724,13 @@ class SoftMobility(SoftRoom):
         if client in self._early:
             self._landed[client] = None
 
-    def _arrivals(self, client: str) -> Iterable[tuple[str, Mapping[str, int], Iterable[str]]]:
-        """All clients that have arrived, or only this one, with their levels, and the pubends where
-        they may have started without us knowing."""
+    def _arrivals(self, client: str) -> Iterable[Newcomer]:
+        """All clients that have arrived, or only this one."""
         travels = self._durable.state.travels
         for name in (client,) if client else travels:
             if name in travels:
-                yield name, travels[name].levels, travels[name].unclear
+                travel = travels[name]
+                yield Newcomer(name, travel.levels, travel.unclear, travel.gone)
 
     def _doubt(self, client: str, pubend: str) -> int:
         travel = self._durable.state.travels.get(client)

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from motet.model import OpId
 from motet.model.ids import LAST_TICK
+from motet.protocol.delivery.spans import Range
 from motet.protocol.mobility.messages import MoveCommit
 from motet.protocol.session.messages import Refusal
 
@@ -70,6 +71,8 @@ class Travel(Struct):
     """The brokers on the way back to the source of the last move."""
     brought: dict[int, None] = field(default_factory=dict)
     """The subscriptions that came with it, by request."""
+    gone: dict[str, Range] = field(default_factory=dict)
+    """See `MoveCommit`."""
 
     @property
     def unclear(self) -> list[str]:

@@ -72,14 +72,15 @@ class Relocation:
             ),
         )
 
+    def lift_own_starts(self, client: str) -> list[StartLapsed]:
+        """See `_lift_own`. Returns the starts that are void."""
+        own = self._state.subscriptions.from_source(Hop.client(client))
+        return [lapsed for entry in own for lapsed in self._lift_own(entry)]
+
     def take_starts(self, subscriptions: Iterable[MovingRow]) -> MovingStarts:
         """Remove what is known of the starts of leaving subscriptions, and return it."""
         starts, awaited = self._routing.starts, self._routing.joins.awaited
         ops = [each.id for each in subscriptions]
-        for op in ops:
-            entry = self._state.subscriptions.get(op)
-            if entry is not None:
-                self._lift_own(entry)
 
         def ticks(
             known: Mapping[OpId, Mapping[str, int]],
@@ -210,19 +211,22 @@ class Relocation:
         starts.severed.update((op, dict.fromkeys(names)) for op, names in moving.severed)
         self._routing.joins.awaited.update(_dicts(moving.awaited))
 
-    def lift_starts(self, subscriptions: Iterable[MovingRow]) -> None:
+    def lift_starts(self, subscriptions: Iterable[MovingRow]) -> list[StartLapsed]:
         """Advertisements that were removed here while the session was on its way start none of its
-        subscriptions any more. To be called when its rows and starts are here."""
+        subscriptions any more. To be called when its rows and starts are here. Returns the starts
+        that are void."""
         state = self._state
         if state.bits.all_neighbours & ~state.complete:
-            return  # a missing advertisement may only be lost
+            return []  # a missing advertisement may only be lost
+        found: list[StartLapsed] = []
         for row in subscriptions:
             entry = state.subscriptions.get(row.id)
             if entry is not None:
-                self._lift_arrived(entry)
+                found += self._lift_arrived(entry)
                 self._routing.joins.lift_arrived(entry)
+        return found
 
-    def _lift_own(self, entry: Entry) -> None:
+    def _lift_own(self, entry: Entry) -> list[StartLapsed]:
         """A local subscription is about to leave. Our own pubend has kept its start, although no
         local client may advertise for it any more; for a remote one it is void."""
         state, starts = self._state, self._routing.starts
@@ -230,19 +234,25 @@ class Relocation:
         if entry.start and not ours:
             entry.start = 0
             if state.hosted in starts.known.get(entry.id, ()):
-                starts.lapse(entry.id, state.hosted, starts.known[entry.id][state.hosted])
+                tick = starts.known[entry.id][state.hosted]
+                starts.lapse(entry.id, state.hosted, tick)
+                return [StartLapsed(entry.id, state.hosted, tick)]
+        return []
 
-    def _lift_arrived(self, entry: Entry) -> None:
+    def _lift_arrived(self, entry: Entry) -> list[StartLapsed]:
         """A subscription has come here with its client. Where nobody advertises for it any more,
         that was told here before it came: its start there is void, and all that it was owed has
         been acknowledged. An advertisement that was lost on the way may come again."""
         starts = self._routing.starts
         homes = {each.home for each in self._state.advertisements.overlapping(entry.filter)}
         severed = starts.severed.get(entry.id, {})
+        found: list[StartLapsed] = []
         for pubend, tick in list(starts.known.get(entry.id, {}).items()):
             if broker_of_pubend(pubend) not in homes and pubend not in severed:
                 starts.lapse(entry.id, pubend, tick)
-                self._routing.report(StartLapsed(entry.id, pubend, tick))
+                found.append(StartLapsed(entry.id, pubend, tick))
+                self._routing.report(found[-1])
+        return found
 
     def know_own_starts(self, subscriptions: Iterable[MovingRow]) -> None:
         """Our own pubend has started subscriptions that have arrived: the news is on its way to

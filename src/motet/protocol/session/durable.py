@@ -350,12 +350,14 @@ class DurableSessions(DurableRoom):
             self.answer(op, Done(op.sequence))
 
     def _lapsed(self, lapsed: StartLapsed) -> None:
+        self.forgo(lapsed.op, lapsed.pubend)
+
+    def forgo(self, op: OpId, pubend: str) -> None:
         """Where a subscription is owed nothing, it no longer reaches into the past either."""
-        op = lapsed.op
         session = self._sessions.current(op.client, op.epoch)
         since = session.since.get(op.sequence) if session is not None else None
         if session is not None and since is not None:
-            session.since[op.sequence] = {**since, lapsed.pubend: NOWHERE}
+            session.since[op.sequence] = {**since, pubend: NOWHERE}
 
     def tell(self, client: str, told: Invited | Decided | Over) -> None:
         session = self._sessions.get(client)
