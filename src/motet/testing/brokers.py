@@ -42,6 +42,7 @@ from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Frame
 from motet.protocol.link.facts import ControlReceived, NeighbourLost
 from motet.protocol.link.messages import Control
+from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import ArrivalHello
 from motet.protocol.session.facts import SessionDropped, SessionEnded, SessionOpened
 from motet.protocol.session.messages import ClientHello, Deliver, Done, Farewell
@@ -369,6 +370,8 @@ class SimulatedBroker(SimulatedProcess):
                 cluster.given_up(self.name, fact.body.neighbour)
             elif isinstance(fact.body, SessionOpened | SessionDropped | SessionEnded):
                 cluster.lasting.noted(self.name, fact.now, fact.body)
+            elif type(fact.body) is MoveDecided:
+                withdrawn(cluster.history, core.durable, fact.body)
             elif type(fact.body) is ControlReceived:
                 withdrawn(cluster.history, core.durable, fact.body.control)
                 voided(cluster.history, core.durable, void)

@@ -26,6 +26,7 @@ from motet.client.session.state import Missed
 from motet.model import OpId
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Control, ControlMessage
+from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import MoveCommit
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import Rehome, Unadvertise, Unsubscribe
@@ -297,19 +298,18 @@ def voided(history: History, durable: Durable, starts: dict[OpId, int]) -> None:
 
 
 def _withdraws(message: ControlMessage) -> bool:
-    """Does an advertisement leave a log, and nothing of it remain there?"""
-    if isinstance(message, MoveCommit):
-        return any(row.residue is None for row in message.advertisements)
+    """Does an advertisement leave a log, and nothing of it remain there? A session that arrives may
+    find that this has happened while it was on its way."""
     if isinstance(message, Rehome):
         return bool(message.former) and message.residue is None
-    return isinstance(message, Unadvertise)
+    return isinstance(message, Unadvertise | MoveCommit)
 
 
-def withdrawn(history: History, durable: Durable, control: Control) -> None:
-    """A broker learns that an advertisement was removed, or has moved to another log: clients that
-    wanted the past of it are told that it is lost, perhaps only after they have removed the
-    subscription."""
-    if not any(map(_withdraws, control.messages)):
+def withdrawn(history: History, durable: Durable, news: Control | MoveDecided) -> None:
+    """A broker learns, or decides, that an advertisement was removed, or has moved to another log:
+    clients that wanted the past of it are told that it is lost, perhaps only after they have
+    removed the subscription."""
+    if isinstance(news, Control) and not any(map(_withdraws, news.messages)):
         return
     lapsed_upto, known = durable.routing.starts.lapsed_upto, history.withdrawn_upto
     for session in durable.sessions:

@@ -11,6 +11,7 @@ from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.messages import Control, LinkHello
+from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.routing.messages import (
     Advertise,
     ClientHere,
@@ -32,6 +33,7 @@ from motet.protocol.transactions.messages import Engage, Letter, Step
 from motet.testing.history import History
 from motet.testing.recorder import crossed, engaged, voided, withdrawn
 from motet.testing.topology import Tree
+from tests.unit.mobility.place import WIDE, Place
 from tests.unit.testing.past import Past
 
 B, ALICE = 1, 2
@@ -58,6 +60,22 @@ def test_a_withdrawn_past_is_recorded_after_its_subscription_was_removed() -> No
     withdrawn(history, core.durable, Control(6, (gone,)))
     # then what it hears of that past only now is known to have been withdrawn
     assert history.withdrawn_upto == {("alice", session.epoch, "B.1"): 30}
+
+
+def test_a_past_is_withdrawn_where_its_last_publisher_leaves() -> None:
+    # given a client that wants the past of its own broker's log
+    here = Place()
+    here.connect("bob")
+    here.advertise("bob")
+    epoch = here.connect("alice")
+    here.hear("alice", SubscribeRequest(1, WIDE, since={"": 0}, wait=False))
+    # when the only publisher there moves away
+    here.depart(client="bob")
+    (decided,) = (each.body for each in here.journal if isinstance(each.body, MoveDecided))
+    history = History(Tree([("A", "B"), ("B", "C")]), False, 0.1)
+    withdrawn(history, here.core.durable, decided)
+    # then what is told to be lost was withdrawn
+    assert history.withdrawn_upto == {("alice", epoch, "A.1"): decided.upto}
 
 
 def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_out() -> None:
