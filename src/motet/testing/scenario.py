@@ -427,7 +427,7 @@ class Scenario:
                     f"{title} {op_of(entry.id)} ({entry.filter}) from {hop_of(entry.source)}{told}"
                 )
         waits = [
-            f"{op_of(w.op)} for {' '.join(state.bits.names(w.missing))}"
+            f"{op_of(w.op)} for {' '.join(state.bits.names(state.missing(w)))}"
             for w in state.waits.values()
         ]
         self.lines.extend(f"waits: {wait}" for wait in waits)

@@ -206,17 +206,12 @@ def _tell_move(frame: object) -> str:
             return f"{tell(ack)}, after #{after}"
         case mobility.MoveCommit():
             return _tell_commit(frame)
-        case mobility.MoveDone(client, _, number, needless):
-            rows = " ".join(map(op_of, needless))
-            told = f", without {rows}" if rows else ""
-            return f"{client} has arrived, move {number}{told}"
+        case mobility.MoveDone(client, _, number):
+            return f"{client} has arrived, move {number}"
         case routing.Rehome(target, home, former, residue, upto):
             since = f", {op_of(residue)} stays at {former}" if residue is not None else ""
             told = f", all up to {upto} has arrived" if upto else ""
             return f"{op_of(target)} is at {home}{since}{told}"
-        case routing.Retrace(target, op, path):
-            on = f", on to {'-'.join(path)}" if path else ""
-            return f"unsub {op_of(target)} along the former path{on}, echo {op_of(op)}"
     return _tell_hosted(frame)
 
 

@@ -93,7 +93,7 @@ def test_the_example_run_fills_every_part_of_an_image() -> None:
     lived(eventful(), core)
     state = core.durable.routing.state
     assert state.waits
-    assert state.withdrawals
+    assert state.waits.removals
     assert core.durable.requests.deadlines
     assert state.bits.free
     assert any(s.failures for s in core.durable.sessions)

@@ -24,7 +24,7 @@ from motet.protocol.mobility.messages import (
     SessionsRequest,
     Strays,
 )
-from motet.protocol.routing.messages import MovingRow, MovingStarts, Rehome, Retrace
+from motet.protocol.routing.messages import MovingRow, MovingStarts, Rehome
 from motet.protocol.session.messages import ClientHello
 from motet.protocol.session.state import MovingSession, Session
 from tests.unit.examples import FILTER, OP
@@ -63,7 +63,5 @@ FRAMES: list[Frame] = [
     MoveReply(*WHO, PATH, "tcp://localhost:1"),
     Strays(4, 7, *WHO),
     FencedAck(7, AckUp("A.1", 5)),
-    Control(
-        5, (COMMIT, MoveDone(*WHO, (OP,)), Rehome(OP, "B", "A", upto=3), Retrace(OP, OP, PATH))
-    ),
+    Control(5, (COMMIT, MoveDone(*WHO), Rehome(OP, "B", "A", upto=3))),
 ]

@@ -39,7 +39,6 @@ from motet.protocol.routing.messages import (
     Join,
     MovingRow,
     MovingStarts,
-    Retrace,
     Started,
     Subscribe,
     Unadvertise,
@@ -153,7 +152,7 @@ def test_a_session_arrives_in_one_fact_and_is_reported() -> None:
     assert session.requests == 1
     assert here.core.durable.routing.state.clients[ALICE, EPOCH] == Hop.client(ALICE)
     (done,) = here.sent("B", MoveDone)
-    assert done == MoveDone(ALICE, EPOCH, 1, (OpId(ALICE, EPOCH, 1),))
+    assert done == MoveDone(ALICE, EPOCH, 1)
     assert here.durable.leftovers() == []
 
 
@@ -555,15 +554,17 @@ def test_a_client_cannot_remove_what_its_former_broker_retires() -> None:
 
 
 def test_a_removal_follows_the_report_of_the_arrival() -> None:
-    """Brokers on the former path may have a row that no advertisement needs any more."""
+    """The former path may have a row that no advertisement needs any more until it has echoed."""
     here = target(departed())
-    op, request = OpId(ALICE, EPOCH, 1), OpId(ALICE, EPOCH, 2)
-    assert here.sent("B", MoveDone)[-1].needless == (op,)
+    op = OpId(ALICE, EPOCH, 1)
+    (withdrawn,) = here.sent("B", Unsubscribe)
+    assert withdrawn.target == op
+    assert withdrawn.op is not None
     greet(here)
     here.hear(ALICE, UnsubscribeRequest(2, 1))
     assert here.sent(ALICE, Done) == []
-    assert here.sent("B", Retrace) == [Retrace(op, request, ("A",))]
-    here.control("B", Echo(request))
+    assert here.sent("B", Unsubscribe) == [withdrawn]
+    here.control("B", Echo(withdrawn.op))
     assert here.sent(ALICE, Done) == [Done(2)]
 
 
@@ -794,7 +795,7 @@ def test_a_session_whose_client_has_a_newer_one_ends_as_it_arrives() -> None:
     session = here.core.durable.sessions.get(ALICE)
     assert session is not None
     assert session.epoch == new
-    assert here.sent("B", MoveDone) == [MoveDone(ALICE, EPOCH, 1, ())]
+    assert here.sent("B", MoveDone) == [MoveDone(ALICE, EPOCH, 1)]
     assert [each.target for each in here.sent("B", Unsubscribe)] == [OpId(ALICE, EPOCH, 1)]
     assert here.sent("B", ClientGone)[-1] == ClientGone(ALICE, EPOCH)
     assert here.durable.leftovers() == []

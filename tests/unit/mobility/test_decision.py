@@ -22,10 +22,12 @@ from motet.protocol.mobility.messages import (
 from motet.protocol.routing.messages import (
     Advertise,
     ClientGone,
+    Echo,
     Rehome,
     Started,
     Subscribe,
     Unadvertise,
+    Unsubscribe,
 )
 from motet.protocol.session.durable import NOWHERE
 from motet.protocol.session.messages import (
@@ -346,13 +348,15 @@ def test_pins_survive_a_restart() -> None:
 # ── done ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_rows_that_nobody_needs_go_with_done() -> None:
+def test_rows_that_nobody_needs_go_behind_done() -> None:
     here = place()
     op = here.subscribe()
     commit = here.depart()
     assert here.core.durable.routing.state.subscriptions.get(op) is not None
-    here.control("B", MoveDone("alice", commit.epoch, commit.number, (op,)))
+    here.control("B", MoveDone("alice", commit.epoch, commit.number), Unsubscribe(op, BOB))
     assert here.core.durable.routing.state.subscriptions.get(op) is None
+    assert here.sent("B", Echo) == [Echo(BOB)]
+    assert here.durable.leftovers() == []
 
 
 @pytest.mark.parametrize(
@@ -375,17 +379,9 @@ def test_done_that_comes_again_counts_for_nothing() -> None:
     op = here.subscribe()
     commit = here.depart()
     here.control("B", MoveDone("alice", commit.epoch, commit.number))
-    here.control("B", MoveDone("alice", commit.epoch, commit.number, (op,)))
+    here.control("B", MoveDone("alice", commit.epoch, commit.number))
     assert here.core.durable.routing.state.subscriptions.get(op) is not None
-
-
-def test_done_that_names_rows_of_others_removes_none() -> None:
-    here = place()
-    here.connect("carl")
-    other = here.subscribe("carl")
-    commit = here.depart()
-    here.control("B", MoveDone("alice", commit.epoch, commit.number, (other, BOB)))
-    assert here.core.durable.routing.state.subscriptions.get(other) is not None
+    assert here.durable.leftovers() == []
 
 
 # ── whoever comes to the former broker ───────────────────────────────────────────────────

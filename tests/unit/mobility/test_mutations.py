@@ -5,7 +5,7 @@ broker, notices each of them. `motet.testing.bugs.moves` has those that random r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from motet.errors import InvariantError
+from motet.model import OpId
 from motet.protocol.changes import Sent, SessionPassed
 from motet.protocol.delivery.blocks import BlockQueues
 from motet.protocol.delivery.clients import Clients
 from motet.protocol.delivery.gates import Passage
 from motet.protocol.delivery.pubend import Unlogged
+from motet.protocol.link.soft import Inquiries
 from motet.protocol.mobility import durable as durable_mobility
 from motet.protocol.mobility import state as mobility_state
 from motet.protocol.mobility.durable import DurableMobility
@@ -28,7 +30,7 @@ from motet.protocol.mobility.state import Transit, key_of, pinned_by
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.relocation import Relocation
 from motet.protocol.routing.starts import Starts
-from motet.protocol.routing.state import RoutingState
+from motet.protocol.routing.state import REMOVALS, RoutingState, Wait
 from motet.protocol.session.state import Session
 from motet.testing.scenario import replay
 from tests.unit.delivery import test_gates as gates
@@ -450,19 +452,24 @@ def sessions_on_their_way_to_an_empty_broker_are_waited_for(patch: Patch) -> Non
     patch.setattr(DurableMobility, "_forget", lambda *_: None)
 
 
-def done_does_not_mark_what_it_tells(patch: Patch) -> None:
-    """The sender takes rows as needed that it has called needless."""
-    real = Relocation.needless
+def removals_wait_in_both_directions(patch: Patch) -> None:
+    """A removal that a neighbour asks for also waits for one at this neighbour."""
 
-    def needless(self: Relocation, subscriptions: Any, before: Any) -> Any:
-        table, moving = self._state.subscriptions, list(subscriptions)
-        sent = {row.id: entry.sent for row in moving if (entry := table.get(row.id)) is not None}
-        found = real(self, moving, before)
-        for op, bits in sent.items():
-            table.entries[op].sent = bits
-        return found
+    def ahead(self: RoutingState, wait: Wait) -> Iterator[tuple[OpId, int]]:
+        waits = self.waits
+        others = [each for each in waits.removals.get(wait.target, ()) if each != wait.op]
+        return ((each, waits[each].missing) for each in others if wait.what in REMOVALS)
 
-    patch.setattr(Relocation, "needless", needless)
+    patch.setattr(RoutingState, "ahead", ahead)
+
+
+def inquiries_keep_the_name_of_a_removal(patch: Patch) -> None:
+    """A neighbour is asked about a removal that it has never heard of."""
+
+    def questions(self: Inquiries, op: OpId) -> Iterator[tuple[str, OpId]]:
+        return ((name, op) for name in self._waiting(op))
+
+    patch.setattr(Inquiries, "_questions", questions)
 
 
 def nobody_waits_for_clients_on_their_way(patch: Patch) -> None:
@@ -562,7 +569,14 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
         sessions_on_their_way_to_an_empty_broker_are_waited_for,
         path.test_a_session_that_was_on_its_way_to_an_empty_broker_is_not_waited_for,
     ),
-    (done_does_not_mark_what_it_tells, rows.test_needless_is_what_nobody_advertises_for_there),
+    (
+        removals_wait_in_both_directions,
+        path.test_a_removal_does_not_wait_for_one_in_the_other_direction,
+    ),
+    (
+        inquiries_keep_the_name_of_a_removal,
+        path.test_an_inquiry_about_a_removal_goes_on_where_it_waits,
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from motet.model import Filter, Hop, OpId
 from motet.protocol.contract import Reconfigured
 from motet.protocol.delivery.messages import AckExpected, AckUp
 from motet.protocol.frames import PROTOCOL_VERSION
-from motet.protocol.link.messages import Control, LinkHello
+from motet.protocol.link.messages import Control, Inquire, LinkHello, Waiting
 from motet.protocol.mobility.messages import FencedAck, MoveCommit, MoveDone
 from motet.protocol.mobility.state import MobilityState, Pins
 from motet.protocol.routing.messages import (
@@ -22,11 +22,12 @@ from motet.protocol.routing.messages import (
     MovingRow,
     MovingStarts,
     Rehome,
-    Retrace,
     Started,
     Subscribe,
+    Unadvertise,
     Unsubscribe,
 )
+from motet.protocol.session.messages import ClientHello, Done, UnsubscribeRequest
 from motet.protocol.session.state import MovingSession, Session
 from tests.unit.mobility.place import WIDE, Place
 
@@ -510,61 +511,86 @@ def test_nothing_is_kept_of_acknowledgements_of_a_broker_that_was_removed_from_t
 # ── removals behind the report ───────────────────────────────────────────────────────────
 
 
-def test_a_removal_goes_along_the_path_although_the_row_is_gone() -> None:
+def withdrawn() -> tuple[Place, OpId]:
+    """B has withdrawn a row from A, which has not echoed; and the name of that removal."""
     here = way()
     here.control("A", commit())
-    here.control("C", MoveDone(ALICE, EPOCH, 1, (SUB,)))
-    removal = OpId(ALICE, EPOCH, 7)
-    here.control("C", Retrace(SUB, removal, ("A",)))
-    assert here.sent("A", Retrace) == [Retrace(SUB, removal)]
+    here.control("C", MoveDone(ALICE, EPOCH, 1))
+    (told,) = here.sent("A", Unsubscribe)
+    assert told.op is not None
+    return here, told.op
+
+
+def test_a_removal_waits_until_the_source_has_no_row() -> None:
+    here, ahead = withdrawn()
+    here.control("C", Unsubscribe(SUB, BOB))
+    assert sources(here) == {}
     assert here.sent("C", Echo) == []
-    here.control("A", Echo(removal))
-    assert here.sent("C", Echo) == [Echo(removal)]
+    here.control("A", Echo(ahead))
+    assert here.sent("C", Echo) == [Echo(BOB)]
 
 
-def test_a_removal_ends_where_the_path_began() -> None:
-    here = Place("A")
-    here.control("B", Retrace(SUB, BOB))
-    assert here.sent("B", Echo) == [Echo(BOB)]
+def test_a_removal_does_not_wait_for_one_in_the_other_direction() -> None:
+    """The client comes back, and its row is removed behind it: both would wait for each other."""
+    here, ahead = withdrawn()
+    here.control("C", Unsubscribe(SUB, BOB))
+    here.control("C", commit(path=("C", "B"), number=2))
+    (back,) = here.sent("C", Unsubscribe)
+    assert back.target == SUB
+    here.control("A", Echo(ahead))
+    assert here.sent("C", Echo) == [Echo(BOB)]
 
 
-def test_a_removal_along_a_path_takes_the_row_with_it() -> None:
+def test_a_removal_by_a_client_that_came_back_waits_for_what_passed_its_broker() -> None:
     here = way()
     here.control("A", Advertise(OpId("zoe", "A-1.3", 1), SIDE))
     here.control("A", commit())
     here.control("C", MoveDone(ALICE, EPOCH, 1))
-    here.control("C", Retrace(SUB, BOB, ("A",)))
-    assert sources(here) == {}
-    assert here.sent("A", Retrace) == [Retrace(SUB, BOB)]
     assert here.sent("A", Unsubscribe) == []
+    here.control("C", Unsubscribe(SUB, BOB))
+    assert here.sent("A", Unsubscribe) == [Unsubscribe(SUB, BOB)]
+    here.control("A", Unadvertise(OpId("zoe", "A-1.3", 1), upto=1))
+    session = MovingSession(Session(ALICE, EPOCH, requests=1))
+    here.control("C", commit(path=("C", "B"), number=2, session=session))
+    here.hear(ALICE, ClientHello(PROTOCOL_VERSION, ALICE, resume=EPOCH))
+    here.hear(ALICE, UnsubscribeRequest(2, SUB.sequence))
+    (back,) = (each.op for each in here.sent("C", Unsubscribe))
+    assert back is not None
+    here.control("C", Echo(back))
+    assert here.sent(ALICE, Done) == []
     here.control("A", Echo(BOB))
-    assert here.sent("C", Echo) == [Echo(BOB)]
+    assert here.sent(ALICE, Done) == [Done(2)]
+
+
+def test_an_inquiry_about_a_removal_goes_on_where_it_waits() -> None:
+    """Its requester waits for us; whoever has the row knows only the removal that goes ahead."""
+    here, ahead = withdrawn()
+    here.control("C", Unsubscribe(SUB, BOB))
+    here.hear("C", Inquire(BOB))
+    assert here.sent("A", Inquire) == [Inquire(ahead)]
+    assert here.sent("C", Inquire) == []
+    assert here.sent("C", Waiting) == [Waiting(BOB, "B", ("A",))]
+    here.hear("A", Waiting(ahead, "A", ()))
+    assert here.sent("C", Waiting)[1:] == [Waiting(BOB, "A", ())]
 
 
 # ── done ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_done_goes_back_with_the_rows_that_nobody_needs() -> None:
-    here = way()
-    here.control("A", commit())
-    here.control("C", MoveDone(ALICE, EPOCH, 1))
-    assert here.sent("A", MoveDone) == [MoveDone(ALICE, EPOCH, 1, (SUB,))]
+def test_rows_that_nobody_needs_at_the_source_are_withdrawn_behind_done() -> None:
+    here, _ = withdrawn()
+    assert here.sent("A", MoveDone) == [MoveDone(ALICE, EPOCH, 1)]
+    assert [each.target for each in here.sent("A", Unsubscribe)] == [SUB]
     assert here.durable.leftovers() == []
 
 
-def test_done_keeps_rows_for_which_somebody_advertises_at_the_source() -> None:
+def test_rows_stay_for_which_somebody_advertises_at_the_source() -> None:
     here = way()
     here.control("A", Advertise(OpId("zoe", "A-1.3", 1), SIDE))
     here.control("A", commit())
     here.control("C", MoveDone(ALICE, EPOCH, 1))
-    assert here.sent("A", MoveDone) == [MoveDone(ALICE, EPOCH, 1, ())]
-
-
-def test_a_row_that_the_target_does_not_need_goes_with_done() -> None:
-    here = way()
-    here.control("A", commit())
-    here.control("C", MoveDone(ALICE, EPOCH, 1, (SUB,)))
-    assert sources(here) == {}
+    assert here.sent("A", MoveDone) == [MoveDone(ALICE, EPOCH, 1)]
+    assert here.sent("A", Unsubscribe) == []
 
 
 def test_done_from_the_wrong_side_counts_for_nothing() -> None:
@@ -577,7 +603,7 @@ def test_done_from_the_wrong_side_counts_for_nothing() -> None:
 def test_done_of_an_unknown_client_counts_for_nothing() -> None:
     here = way()
     numbers = here.core.durable.ledgers["C"].record.received
-    here.control("C", MoveDone("nobody", "Z-1", 3, (SUB,)))
+    here.control("C", MoveDone("nobody", "Z-1", 3))
     assert here.sent("A", MoveDone) == []
     assert here.core.durable.ledgers["C"].record.received == numbers + 1
     assert here.durable.leftovers() == []

@@ -202,29 +202,22 @@ def test_starts_that_are_taken_are_those_that_are_given() -> None:
     assert here.relocation.take_starts(rows) == MovingStarts()
 
 
-def test_needless_is_what_nobody_advertises_for_there() -> None:
+def test_rows_are_withdrawn_where_nobody_advertises_for_them() -> None:
     here = Broker()
     here.tables.apply(Subscribe(SUB, X), PRE)
     here.turn(subscribes=True)
     rows = (MovingRow(SUB, X),)
     here.tables.apply(Advertise(BOB, X), PRE)
-    assert here.relocation.needless(rows, PRE) == ()
+    assert here.sent([*here.relocation.withdraw(rows, PRE)]) == []
     other = Broker()
     other.turn(subscribes=True)
-    assert other.relocation.needless(rows, PRE) == (SUB,)
-    assert other.relocation.needless(rows, PRE) == ()
+    ((neighbour, told),) = other.sent([*other.relocation.withdraw(rows, PRE)])
+    assert (neighbour, told.target) == ("pre", SUB)
+    assert told.op in other.routing.state.waits
+    assert other.sent([*other.relocation.withdraw(rows, PRE)]) == []
     entry = other.routing.state.subscriptions.get(SUB)
     assert entry is not None
     assert entry.sent == 0
-
-
-def test_pruned_rows_must_come_from_the_broker_that_does_not_need_them() -> None:
-    here = Broker()
-    here.turn(subscribes=True)
-    here.relocation.prune((SUB,), ASIDE)
-    assert here.routing.state.subscriptions.get(SUB) is not None
-    here.relocation.prune((SUB, BOB), SUC)
-    assert here.routing.state.subscriptions.get(SUB) is None
 
 
 def test_a_probe_goes_where_clients_in_total_order_want_the_events() -> None:

@@ -95,7 +95,7 @@ def test_the_same_holds_for_advertisements() -> None:
     assert taken_back.target == narrow
     assert not made.apply(Unadvertise(narrow, op), NARROW).of(Completed)
     assert Completed(op) in made.apply(Echo(taken_back.op), B).of(Completed)
-    assert not made.state.withdrawals
+    assert not made.state.waits.removals
 
 
 def test_who_waits_for_a_covered_operation_waits_behind_the_wider_one() -> None:

@@ -5,7 +5,7 @@ Connections are handled here; durable changes become facts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -52,7 +52,8 @@ class Inquiries:
         self._own: dict[OpId, dict[str, tuple[str, ...]]] = {}
         self._asked_by: dict[OpId, str] = {}
         self._meant: dict[OpId, OpId] = {}
-        """By the name of a probe that was asked about: the operation whose echo it brings."""
+        """By the name of a probe that was asked about: the operation whose echo it brings. By that
+        of a removal: another one that waits for it."""
 
     def begin(self, op: OpId, out: Output, now: float) -> None:
         """A deadline passed: ask, and set the timer of the verdict."""
@@ -120,18 +121,27 @@ class Inquiries:
 
     def _ask(self, op: OpId, out: Output) -> tuple[str, ...]:
         """Pass the inquiry on; returns the neighbours that we wait for."""
-        state = self._state
-        names = self._waiting(op)
-        again = {
-            state.waits[each].requester.name: each for each in state.waits.rechecks.get(op, ())
-        }
-        for probe in again.values():
-            _remember(self._meant, probe, op)
-        for name in names:
+        for name, asked in self._questions(op):
+            if asked != op:
+                _remember(self._meant, asked, op)
             link = self._links[name]
             if link.up:
-                out.send.append((link.soft.connection, Inquire(again.get(name, op))))
-        return names
+                out.send.append((link.soft.connection, Inquire(asked)))
+        return self._waiting(op)
+
+    def _questions(self, op: OpId) -> Iterator[tuple[str, OpId]]:
+        """The neighbours that we wait for, each with the name under which it knows the operation. A
+        neighbour does not know a removal that was not sent there, but the one that it waits for."""
+        state = self._state
+        wait, names = state.waits[op], state.bits.names
+        probes = {
+            state.waits[each].requester.name: each for each in state.waits.rechecks.get(op, ())
+        }
+        for name in names(wait.missing):
+            yield name, probes.get(name, op)
+        for each, missing in state.ahead(wait):
+            for name in names(missing):
+                yield name, each
 
     def _report(self, answer: Waiting, neighbour: str, out: Output) -> None:
         link = self._links.get(neighbour)

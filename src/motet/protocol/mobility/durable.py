@@ -80,7 +80,6 @@ class DurableMobility(DurableRoom):
         self._relocation = Relocation(routing)
         self.state = MobilityState()
         self.pins = Pins()
-        routing.former_path = self._former_path
         routing.obligations.holds = self._holds
         transactions.participant.arriving = self._is_arriving
 
@@ -139,12 +138,6 @@ class DurableMobility(DurableRoom):
         if found is None or found.epoch != epoch:
             return None
         return found if (client, epoch) in self._routing.state.clients else None
-
-    def _former_path(self, op: OpId) -> tuple[str, ...]:
-        """Where rows of a subscription may remain that came with a move, until all brokers on the
-        path have heard that it has arrived."""
-        travel = self.travel(op.client, op.epoch)
-        return travel.path if travel is not None and op.sequence in travel.brought else ()
 
     # ── the source ───────────────────────────────────────────────────────────────────────
 
@@ -323,28 +316,17 @@ class DurableMobility(DurableRoom):
         del self.state.transits[key]
         self.pins.renew(self.state.transits.values())
         commit = transit.commit
-        pinned = pinned_by(commit)
-        needless: tuple[OpId, ...] = ()
-        if transit.pre:
-            before = Hop.broker(transit.pre)
-            bit = self._routing.state.bits.bit(before)
-            for op in done.needless:
-                entry = self._routing.state.subscriptions.get(op)
-                if entry is not None:
-                    entry.sent &= ~bit
-            rest = self._relocation.needless(commit.subscriptions, before)
-            needless = (*done.needless, *rest)
-        self._bus.carry(self._relocation.prune(done.needless, source))
         self._sweep(source.name)
-        self._bus.emit(PathPassed(source.name, pinned))
+        self._bus.emit(PathPassed(source.name, pinned_by(commit)))
         if transit.pre:
-            self._report(commit, transit.pre, needless)
+            self._report(commit, transit.pre)
+            before = Hop.broker(transit.pre)
+            self._bus.carry(self._relocation.withdraw(commit.subscriptions, before))
         self._let_go(key)
 
-    def _report(self, commit: MoveCommit, pre: str, needless: tuple[OpId, ...]) -> None:
+    def _report(self, commit: MoveCommit, pre: str) -> None:
         self.state.fenced[pre] = None
-        told = MoveDone(commit.client, commit.epoch, commit.number, needless)
-        self._bus.emit(Sent(pre, told))
+        self._bus.emit(Sent(pre, MoveDone(commit.client, commit.epoch, commit.number)))
         self._bus.emit(ArrivalReported(tuple(pinned_by(commit))))
 
     # ── echoes that wait for clients on their way ────────────────────────────────────────
@@ -396,8 +378,6 @@ class DurableMobility(DurableRoom):
             refused=commit.refused,
             forgotten=commit.forgotten,
             forgot=commit.forgot,
-            path=commit.path[-2::-1],
-            brought=dict.fromkeys(row.id.sequence for row in commit.subscriptions),
             gone=dict(commit.gone),
         )
         self._requests.take_in(client, epoch, commit.session)
@@ -412,9 +392,9 @@ class DurableMobility(DurableRoom):
         travel.gone.update(self._gone(arrived, void, commit.levels))
         for room, part in self._parts_in(commit) or ():
             room.take_in(client, epoch, part)
-        needless = self._relocation.needless(commit.subscriptions, source)
         self._bus.carry(self._relocation.begin(moving))
-        self._report(commit, source.name, needless)  # echoes that wait for it follow what it asks
+        self._report(commit, source.name)  # echoes that wait for it follow what it asks
+        self._bus.carry(self._relocation.withdraw(commit.subscriptions, source))
         self._bus.emit(SessionArrived(client, epoch, source.name))
         travel.probe = self._relocation.probe(moving)
         self._bus.carry(self._routing.take())
@@ -422,7 +402,7 @@ class DurableMobility(DurableRoom):
     def _end(self, commit: MoveCommit, source: Hop) -> None:
         """A session ends on its way, with everything that it has."""
         self._bus.carry(self._relocation.turn(_relocated(commit), source, FENCED))
-        self._report(commit, source.name, ())
+        self._report(commit, source.name)
         for row in commit.advertisements:
             self._bus.route(Unadvertise(row.id), FENCED)
         for row in commit.subscriptions:
@@ -506,7 +486,7 @@ class DurableMobility(DurableRoom):
             self.pins.renew(self.state.transits.values())
             self._bus.emit(PathPassed(neighbour, pinned_by(transit.commit)))
             if transit.pre:
-                self._report(transit.commit, transit.pre, ())
+                self._report(transit.commit, transit.pre)
             self._let_go(key)
 
     def _release(self, neighbour: str) -> None:

@@ -16,7 +16,6 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from motet.model import OpId
 from motet.protocol.delivery.messages import AckUp
 from motet.protocol.delivery.spans import Range
 from motet.protocol.publication import Publication
@@ -255,12 +254,11 @@ class MoveCommit(Struct, tag="mv", array_like=True, frozen=True):
 
 
 class MoveDone(Struct, tag="mv-done", array_like=True, frozen=True):
-    """The session has arrived. `needless`: rows that the sender does not need at the receiver."""
+    """The session has arrived."""
 
     client: str
     epoch: str
     number: int
-    needless: tuple[OpId, ...] = ()
 
 
 MobilityMessage = MoveCommit | MoveDone

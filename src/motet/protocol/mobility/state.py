@@ -67,10 +67,6 @@ class Travel(Struct):
     forgotten: int = 0
     forgot: bool = False
     """See `ClientSoft`."""
-    path: tuple[str, ...] = ()
-    """The brokers on the way back to the source of the last move."""
-    brought: dict[int, None] = field(default_factory=dict)
-    """The subscriptions that came with it, by request."""
     gone: dict[str, Range] = field(default_factory=dict)
     """See `MoveCommit`."""
 

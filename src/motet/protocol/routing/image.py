@@ -11,7 +11,7 @@ from motet.errors import InvariantError
 from motet.model import Filter, Hop, OpId
 from motet.protocol.image import Bits, HeadImage, PubendsImage, chunked, mask_of, numbers
 from motet.protocol.routing.machine import Routing
-from motet.protocol.routing.state import Entry, Table, Wait, Withdrawal
+from motet.protocol.routing.state import WITHDRAW, Entry, Table, Wait
 
 T = TypeVar("T")
 Ticks = tuple[tuple[OpId, tuple[tuple[str, int], ...]], ...]
@@ -85,6 +85,9 @@ class WaitsImage(Struct, tag="waits", array_like=True, frozen=True):
 
 
 class WithdrawalsImage(Struct, tag="withdrawals", array_like=True, frozen=True):
+    """By target: which waits are withdrawals, and which removals only wait for others. This follows
+    from the waits; it is here because older releases need it, and digests contain it."""
+
     rows: tuple[tuple[OpId, tuple[OpId, ...], tuple[OpId, ...]], ...]
 
 
@@ -121,10 +124,6 @@ class JoinsImage(Struct, tag="joins", array_like=True, frozen=True):
 def parts(routing: Routing) -> Mapping[type[Struct], Iterable[Any]]:
     state, starts = routing.state, routing.starts
     advertisements, subscriptions, bits = state.advertisements, state.subscriptions, state.bits
-    withdrawals = (
-        (target, tuple(each.under_way), tuple(each.held))
-        for target, each in state.withdrawals.items()
-    )
     lost = ((op, tick, neighbour) for op, (tick, neighbour) in starts.lost.items())
     return {
         HeadImage: [
@@ -148,7 +147,7 @@ def parts(routing: Routing) -> Mapping[type[Struct], Iterable[Any]]:
             HomesImage, ((*who, home) for who, home in state.clients.moved().items())
         ),
         WaitsImage: chunked(WaitsImage, map(_wait, state.waits.values())),
-        WithdrawalsImage: chunked(WithdrawalsImage, withdrawals),
+        WithdrawalsImage: chunked(WithdrawalsImage, _withdrawals(routing)),
         PubendsImage: [
             {
                 "hosted": state.hosted,
@@ -175,6 +174,18 @@ def _entries(routing: Routing, table: Table) -> Iterator[EntryImage]:
 def _wait(wait: Wait) -> WaitImage:
     what = (wait.op, wait.what, wait.requester, numbers(wait.missing))
     return WaitImage(*what, wait.probe, wait.target, wait.retired)
+
+
+def _withdrawals(
+    routing: Routing,
+) -> Iterator[tuple[OpId, tuple[OpId, ...], tuple[OpId, ...]]]:
+    waits = routing.state.waits
+    for target, ops in waits.removals.items():
+        found = [waits[op] for op in ops]
+        under_way = tuple(each.op for each in found if each.what == WITHDRAW)
+        held = tuple(each.op for each in found if not each.missing and not each.retired)
+        if under_way:
+            yield target, under_way, held
 
 
 def _windows(routing: Routing) -> Iterator[WindowsImage]:
@@ -225,10 +236,6 @@ def takers(routing: Routing) -> Mapping[type[Struct], Callable[[Any], None]]:
             what = (row.op, row.what, row.requester, mask_of(row.missing))
             state.waits[row.op] = Wait(*what, row.probe, row.target, row.retired)
 
-    def take_withdrawals(part: WithdrawalsImage) -> None:
-        for target, under_way, held in part.rows:
-            state.withdrawals[target] = Withdrawal(dict.fromkeys(under_way), list(held))
-
     def take_windows(part: WindowsImage) -> None:
         starts.lost_ends.update(part.lost)
         starts.tentative.update((op, dict.fromkeys(names)) for op, names in part.tentative)
@@ -246,7 +253,7 @@ def takers(routing: Routing) -> Mapping[type[Struct], Callable[[Any], None]]:
         PlainClientsImage: take_plain,
         HomesImage: take_homes,
         WaitsImage: take_waits,
-        WithdrawalsImage: take_withdrawals,
+        WithdrawalsImage: lambda _: None,
         PubendsImage: lambda part: _take_pubends(routing, part),
         RetiredImage: lambda part: state.retired.update(part.rows),
         StartsImage: lambda part: starts.known.update(_dicts(part.rows)),

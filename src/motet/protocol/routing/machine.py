@@ -47,7 +47,6 @@ from motet.protocol.routing.messages import (
     PubendGone,
     PubendHere,
     Rehome,
-    Retrace,
     RoutingMessage,
     Started,
     Subscribe,
@@ -60,6 +59,8 @@ from motet.protocol.routing.starts import Joins, Starts, broker_of_pubend
 from motet.protocol.routing.state import (
     ARRIVAL,
     HERE,
+    REMOVALS,
+    WITHDRAW,
     Entry,
     EntryMarks,
     RoutingState,
@@ -68,7 +69,8 @@ from motet.protocol.routing.state import (
     announced_home,
 )
 
-REMOVALS = ("unadvertise", "unsubscribe", "withdraw", ARRIVAL)
+VOID_WHEN_EMPTY = (*REMOVALS, WITHDRAW, ARRIVAL)
+"""Operations that do not wait for a neighbour that has lost its state."""
 RETIRED = Hop("retired", "")
 """The source of advertisements that their client has removed."""
 
@@ -90,8 +92,6 @@ class Routing:
         self.joins = Joins(state, self.starts, out)
         self.obligations = Obligations(life, state, self.starts, self.joins, out)
         self.name = life.rpartition("-")[0]
-        self.former_path: Callable[[OpId], tuple[str, ...]] = lambda _: ()
-        """The brokers where a move may have left a subscription of a local client."""
         self.covering = bool(covering)
         self.retracts = covering == RETRACT
         self.ignored = 0
@@ -101,7 +101,7 @@ class Routing:
             Advertise: self._advertise,
             Unadvertise: self._unadvertise,
             Subscribe: self._subscribe,
-            Unsubscribe: self.unsubscribe,
+            Unsubscribe: self._unsubscribe,
             Echo: self.obligations.echoed,
             ClientHere: self._here,
             ClientGone: self._gone,
@@ -113,7 +113,6 @@ class Routing:
             Confirmed: self.starts.confirmed,
             Join: self.joins.join,
             Rehome: self._rehomed,
-            Retrace: self._retrace,
         }
         """Every control message of routing and its handler."""
 
@@ -161,7 +160,9 @@ class Routing:
 
     def abandon(self, op: OpId) -> None:
         """No client waits for this operation any more; the operation itself is unchanged."""
-        self.state.waits.pop(op, None)
+        wait = self.state.waits.get(op)
+        if wait is not None:
+            self.obligations.drop(wait)
 
     def reassure(self) -> Changes:
         self.obligations.reassure()
@@ -190,9 +191,9 @@ class Routing:
                 self._gone(ClientGone(client, epoch), hop)
         self._forget_pubends(hop)
         for wait in list(state.waits.values()):
-            if wait.requester == hop and wait.what != "withdraw":
-                del state.waits[wait.op]
-            elif wait.what in (REMOVALS if empty else (ARRIVAL,)):
+            if wait.requester == hop and wait.what != WITHDRAW:
+                self.obligations.drop(wait)
+            elif wait.what in (VOID_WHEN_EMPTY if empty else (ARRIVAL,)):
                 self.obligations.discharge(wait, bit)
         self.obligations.doubt(hop)
         return self._out.take()
@@ -252,8 +253,8 @@ class Routing:
         self._forget_pubends(hop)
         state.complete &= ~bit
         for wait in list(state.waits.values()):
-            if wait.requester == hop and wait.what != "withdraw":
-                state.waits.pop(wait.op, None)
+            if wait.requester == hop and wait.what != WITHDRAW:
+                self.obligations.drop(wait)
             else:
                 self.obligations.discharge(wait, bit)
         state.bits.dismiss(neighbour)
@@ -365,7 +366,7 @@ class Routing:
             if subscription.id in keep:
                 continue
             if subscription.sent & bit and not supported(subscription.filter) & bit:
-                self._withdraw(subscription, neighbour)
+                self.withdraw(subscription, neighbour)
         if self.covering:
             # A probe was sent for covered subscriptions: no answer from there is expected now.
             for subscription in state.subscriptions.overlapping(advertisement.filter):
@@ -374,8 +375,9 @@ class Routing:
                 if wait and wait.missing & state.complete & bit and unsupported:
                     self.obligations.discharge(wait, bit)
 
-    def _withdraw(self, subscription: Entry, neighbour: str) -> None:
-        """Remove a subscription at a neighbour that no longer advertises for it."""
+    def withdraw(self, subscription: Entry, neighbour: str) -> None:
+        """Remove a subscription at a neighbour that no longer advertises for it. If its client
+        removes it meanwhile, from wherever it is by then, that is complete behind this."""
         bit = self._bit(neighbour)
         op = self.obligations.withdraw(subscription.id, subscription.source, bit)
         self._take_back(subscription, neighbour, op)
@@ -465,10 +467,7 @@ class Routing:
         """Tell a neighbour of a subscription, unless one that it has from us covers it."""
         self._tell(self.state.subscriptions, Subscribe, entry, neighbour, echo, above)
 
-    def unsubscribe(
-        self, message: Unsubscribe, source: Hop, path: tuple[str, ...] | None = None
-    ) -> None:
-        """Remove a subscription where it was sent; and along a former `path`, see `Retrace`."""
+    def _unsubscribe(self, message: Unsubscribe, source: Hop) -> None:
         state = self.state
         entry = self._take_away(state.subscriptions, message.target, source)
         if entry is None:
@@ -479,35 +478,11 @@ class Routing:
         self.joins.awaited.pop(entry.id, None)
         if source.kind == "client":
             self._out.changes.append(SubscriptionEnded(entry.id))
-            path = self.former_path(entry.id) if message.op is not None else ()
         elif message.lost:
             self.starts.lose(entry, source.name)
         sent = entry.sent
-        along = self._onward(path or (), source)
         for neighbour in state.bits.names(sent):
-            told = neighbour not in along[:1]
-            self._take_back(entry, neighbour, message.op, lost=message.lost, tell=told)
-        self._go_along(message, source, sent, along)
-
-    def _retrace(self, message: Retrace, source: Hop) -> None:
-        removal = Unsubscribe(message.target, message.op)
-        entry = self.state.subscriptions.get(message.target)
-        if entry is not None and entry.source == source:
-            self.unsubscribe(removal, source, message.path)
-        else:
-            self._go_along(removal, source, 0, self._onward(message.path, source))
-
-    def _onward(self, path: tuple[str, ...], source: Hop) -> tuple[str, ...]:
-        """The rest of a path, if it goes on to a neighbour that has heard from us."""
-        goes_on = path and self._bit(path[0]) & self.state.met & ~self.state.bits.bit(source)
-        return path if goes_on else ()
-
-    def _go_along(
-        self, message: Unsubscribe, source: Hop, sent: int, along: tuple[str, ...]
-    ) -> None:
-        if along and message.op is not None:
-            self._out.send(along[0], Retrace(message.target, message.op, along[1:]))
-            sent |= self._bit(along[0])
+            self._take_back(entry, neighbour, message.op, lost=message.lost)
         self.obligations.expect(message, "unsubscribe", source, sent)
 
     def _take_back(
@@ -517,17 +492,14 @@ class Routing:
         op: OpId | None,
         *,
         lost: bool = False,
-        tell: bool = True,
     ) -> None:
-        """Remove a subscription at a neighbour; first send the ones that it covered there. Without
-        `tell`, a caller tells the neighbour."""
+        """Remove a subscription at a neighbour; first send the ones that it covered there."""
         bit = self._bit(neighbour)
         entry.sent &= ~bit
         if self.covering:
             for uncovered in self._uncovered(self.state.subscriptions, entry, neighbour):
                 self.pass_on(uncovered, neighbour, echo=False)
-        if tell:
-            self._out.send(neighbour, Unsubscribe(entry.id, op, lost))
+        self._out.send(neighbour, Unsubscribe(entry.id, op, lost))
         wait = self.state.waits.get(entry.id)
         if wait is not None and self.state.complete & bit:
             self.obligations.discharge(wait, bit)
@@ -676,7 +648,7 @@ class Routing:
         for entry in self.state.advertisements.from_source(source):
             self._unadvertise(Unadvertise(entry.id), source)
         for entry in self.state.subscriptions.from_source(source):
-            self.unsubscribe(Unsubscribe(entry.id, lost=lost), source)
+            self._unsubscribe(Unsubscribe(entry.id, lost=lost), source)
 
     # ── self-check ───────────────────────────────────────────────────────────────────────
 

@@ -146,16 +146,6 @@ class Rehome(Struct, tag="rehome", array_like=True, frozen=True):
     upto: int = 0
 
 
-class Retrace(Struct, tag="retrace", array_like=True, frozen=True):
-    """Removes a subscription along the former path of a client that has moved, of which this
-    message names the rest. News of the arrival, which may remove it as well, goes ahead of it: the
-    last brokers may have the subscription although the others do not."""
-
-    target: OpId
-    op: OpId
-    path: tuple[str, ...] = ()
-
-
 # ── parts of a move ──────────────────────────────────────────────────────────────────────
 
 
@@ -197,5 +187,4 @@ RoutingMessage = (
     | Confirmed
     | Join
     | Rehome
-    | Retrace
 )

@@ -29,17 +29,16 @@ from motet.protocol.routing.state import (
     HERE,
     PROBES,
     RECHECK,
+    REMOVALS,
+    WITHDRAW,
     HopBits,
     RoutingState,
     Wait,
-    Withdrawal,
 )
 
 NOTHING = Filter()
 """The filter of a probe that only follows advertisements."""
 _ADDITIONS = (Advertise, Subscribe)
-_WITHDRAWABLE = ("unsubscribe", "unadvertise")
-"""Removals that wait for withdrawals of what they remove."""
 
 
 class Emitter:
@@ -121,9 +120,9 @@ class Obligations:
         if op is None:
             return
         target = None if isinstance(message, _ADDITIONS) else message.target
-        if type(message) is Unadvertise and target not in self._state.withdrawals:
+        if type(message) is Unadvertise and target not in self._state.waits.removals:
             target = None
-        if not missing and target not in self._state.withdrawals:
+        if not missing and target not in self._state.waits.removals:
             if what == "advertise":
                 self._echo_advertisement(op, source)
             else:
@@ -140,21 +139,32 @@ class Obligations:
         wait.missing &= ~bit
         if not wait.missing:
             self.settle(wait)
+        if wait.target is not None and wait.what != RECHECK:
+            self._release(wait.target)
 
     def settle(self, wait: Wait) -> None:
-        """All neighbours have echoed; a removal may still have to wait for a withdrawal."""
-        state = self._state
-        if wait.what in _WITHDRAWABLE and wait.target in state.withdrawals:
-            assert wait.target is not None
-            state.withdrawals[wait.target].held.append(wait.op)
-        else:
-            del state.waits[wait.op]
+        """All neighbours have echoed; a removal may still have to wait for others."""
+        if not self._state.missing(wait):
+            del self._state.waits[wait.op]
             self._complete(wait)
 
+    def _release(self, target: OpId) -> None:
+        """A removal has come further: complete those that have waited for it."""
+        state = self._state
+        for op in list(state.waits.removals.get(target, ())):
+            wait = state.waits.get(op)
+            if wait is not None and not wait.retired and not state.missing(wait):
+                self.settle(wait)
+
+    def drop(self, wait: Wait) -> None:
+        """Nobody waits for this operation any more; but others may have to wait for a removal."""
+        if wait.what in REMOVALS and wait.target is not None and wait.missing:
+            wait.what = WITHDRAW
+        else:
+            self._state.waits.pop(wait.op)
+
     def _complete(self, wait: Wait) -> None:
-        if wait.what == "withdraw":
-            self._withdrawn(wait)
-        elif wait.what == "restore":
+        if wait.what == "restore":
             self._whole(wait.requester)
         elif wait.what == RECHECK:
             self._rechecked(wait)
@@ -162,7 +172,7 @@ class Obligations:
             self._out.changes.append(ArrivalEchoed(wait.op))
         elif wait.what == "advertise":
             self._echo_advertisement(wait.op, wait.requester)
-        elif wait.what not in PROBES:
+        elif wait.what not in (*PROBES, WITHDRAW):
             self.echo(wait.op, wait.requester)
 
     def _echo_advertisement(self, op: OpId, requester: Hop) -> None:
@@ -182,28 +192,12 @@ class Obligations:
         removal, which asks for an echo, because a removal by the client must wait for it as
         well."""
         op = self._name()
-        self._state.waits[op] = Wait(op, "withdraw", source, bit, target=target)
-        self._state.withdrawals.setdefault(target, Withdrawal()).under_way[op] = None
+        self._state.waits[op] = Wait(op, WITHDRAW, source, bit, target=target)
         return op
 
     def _name(self) -> OpId:
         self._state.removals += 1
         return OpId("", self._life, self._state.removals)
-
-    def _withdrawn(self, wait: Wait) -> None:
-        """A withdrawal is complete; if it was the last one, complete the removals that wait for
-        it."""
-        state, target = self._state, wait.target
-        assert target is not None
-        withdrawal = state.withdrawals[target]
-        del withdrawal.under_way[wait.op]
-        if withdrawal.under_way:
-            return
-        del state.withdrawals[target]
-        for op in withdrawal.held:
-            held = state.waits.pop(op, None)
-            if held is not None:  # else its client no longer waits
-                self._complete(held)
 
     # ── complete neighbours ──────────────────────────────────────────────────────────────
 

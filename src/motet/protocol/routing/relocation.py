@@ -24,7 +24,6 @@ from motet.protocol.routing.messages import (
     ClientHere,
     MovingRow,
     MovingStarts,
-    Unsubscribe,
 )
 from motet.protocol.routing.starts import broker_of_pubend
 from motet.protocol.routing.state import Entry
@@ -288,27 +287,17 @@ class Relocation:
 
     # ── the end ──────────────────────────────────────────────────────────────────────────
 
-    def needless(self, subscriptions: Iterable[MovingRow], before: Hop) -> tuple[OpId, ...]:
-        """The rows that this broker does not need at the previous one: nobody advertises for them
-        there. They count as removed there."""
+    def withdraw(self, subscriptions: Iterable[MovingRow], before: Hop) -> Changes:
+        """Remove the rows that this broker does not need at the previous one: nobody advertises for
+        them there. The client may be anywhere by the time they are gone."""
         state, bit = self._state, self._bit(before)
         advertised = state.advertisements.overlapping_hops
-        found: list[OpId] = []
         for row in subscriptions:
             entry = state.subscriptions.get(row.id)
             if entry is None or entry.source == before or not entry.sent & bit:
                 continue
             if not advertised(entry.filter) & bit:
-                entry.sent &= ~bit
-                found.append(row.id)
-        return tuple(found)
-
-    def prune(self, needless: Iterable[OpId], after: Hop) -> Changes:
-        """Remove rows that the next broker does not need here."""
-        for op in needless:
-            entry = self._state.subscriptions.get(op)
-            if entry is not None and entry.source == after:
-                self._routing.unsubscribe(Unsubscribe(op), after)
+                self._routing.withdraw(entry, before.name)
         return self._routing.take()
 
     def _bit(self, hop: Hop) -> int:

@@ -7,11 +7,18 @@ not the order of the numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, ItemsView, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Collection,
+    ItemsView,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from motet.errors import InvariantError
 from motet.matching import FilterIndex, create_index
@@ -61,6 +68,10 @@ class Wait(Struct):
     it times out, the error is `StillOwed`."""
 
 
+REMOVALS = ("unsubscribe", "unadvertise")
+"""Removals that somebody has asked for. A broker removes what a neighbour does not need any more by
+`WITHDRAW`, a wait of its own."""
+WITHDRAW = "withdraw"
 PROBES = ("restore", "reassure")
 """Waits of our own: until they are over, the routes are not known for certain."""
 RECHECK = "recheck"
@@ -81,22 +92,31 @@ class Waits(dict[OpId, Wait]):
         self.probes = 0
         self.rechecks: dict[OpId, dict[OpId, None]] = {}
         """By target."""
+        self.removals: dict[OpId, dict[OpId, None]] = {}
+        """By target: all of it that are not complete."""
 
     def __setitem__(self, op: OpId, wait: Wait) -> None:
         self.pop(op, None)
         super().__setitem__(op, wait)
         self.probes += wait.what in PROBES
-        if wait.what == RECHECK and wait.target is not None:
-            self.rechecks.setdefault(wait.target, {})[op] = None
+        index = self._index(wait)
+        if index is not None and wait.target is not None:
+            index.setdefault(wait.target, {})[op] = None
 
     def __delitem__(self, op: OpId) -> None:
         wait = self[op]
         self.probes -= wait.what in PROBES
-        if wait.what == RECHECK and wait.target is not None:
-            del self.rechecks[wait.target][op]
-            if not self.rechecks[wait.target]:
-                del self.rechecks[wait.target]
+        index = self._index(wait)
+        if index is not None and wait.target is not None:
+            del index[wait.target][op]
+            if not index[wait.target]:
+                del index[wait.target]
         super().__delitem__(op)
+
+    def _index(self, wait: Wait) -> dict[OpId, dict[OpId, None]] | None:
+        if wait.what == RECHECK:
+            return self.rechecks
+        return self.removals if wait.what in (*REMOVALS, WITHDRAW) else None
 
     def rechecked(self, op: OpId, bit: int) -> bool:
         """Whether this neighbour was asked again for the echo of an operation."""
@@ -108,15 +128,6 @@ class Waits(dict[OpId, Wait]):
         found = self[op]
         del self[op]
         return found
-
-
-class Withdrawal(Struct):
-    """A subscription lost its advertisements in some directions, or a wider entry took the place of
-    an entry there: the removals in progress, and the client's removals that wait for nothing
-    else."""
-
-    under_way: dict[OpId, None] = field(default_factory=dict)
-    held: list[OpId] = field(default_factory=list)
 
 
 class HopBits:
@@ -444,7 +455,6 @@ class RoutingState:
         self.subscriptions = Table(self.bits)
         self.clients = ClientTable()
         self.waits = Waits()
-        self.withdrawals: dict[OpId, Withdrawal] = {}
         self.paths: dict[str, tuple[str, ...]] = {}
         """By pubend, the brokers on the way to it, without ourselves."""
         self.pubends: dict[str, Hop] = {}
@@ -474,10 +484,22 @@ class RoutingState:
     def missing(self, wait: Wait) -> int:
         """The neighbours that keep an operation waiting."""
         mask = wait.missing
-        withdrawal = self.withdrawals.get(wait.target) if wait.target else None
-        for op in withdrawal.under_way if withdrawal else ():
-            mask |= self.waits[op].missing
+        for _, others in self.ahead(wait):
+            mask |= others
         return mask
+
+    def ahead(self, wait: Wait) -> Iterator[tuple[OpId, int]]:
+        """The other removals of the same entry that a removal waits for, and at which neighbours:
+        the entry must be gone everywhere, except behind the requester. Rows of a client that moves
+        may be removed in both directions of a link, and neither removal waits for the other."""
+        if wait.what not in REMOVALS or wait.target is None:
+            return
+        requester = wait.requester
+        beyond = ~self.bits.bit(requester) if requester.is_broker else ~0
+        for op in self.waits.removals.get(wait.target, ()):
+            missing = self.waits[op].missing & beyond
+            if missing and op != wait.op:
+                yield op, missing
 
     def buffered(self) -> list[Entry]:
         """Subscriptions that no remote advertisement overlaps: they stay here.

@@ -53,22 +53,22 @@ def a_moving_advertisement_leaves_subscriptions(original: Any, self: Any, *args:
         original(self, *args)
 
 
-@mutation("moves", "routing", "invariants", **OFTEN)
-def needless_rows_stay() -> list[Patch]:
-    """A broker on the path keeps the rows that the next one has called needless."""
-    return [Patch(Relocation, "prune", lambda self, *_: self._routing.take())]
-
-
 @mutation("moves", "routing", **NARROW)
-def needless_rows_are_not_told() -> list[Patch]:
+def needless_rows_stay() -> list[Patch]:
     """Brokers keep rows on a former path for which nobody advertises."""
-    return [Patch(Relocation, "needless", lambda *_: ())]
+    return [Patch(Relocation, "withdraw", lambda self, *_: self._routing.take())]
 
 
 @mutation("moves", "routing", "effective", **NARROW)
-def removals_do_not_follow_the_former_path() -> list[Patch]:
+@around(Relocation, "withdraw")
+def removals_do_not_wait_for_the_former_path(original: Any, self: Any, *args: Any) -> Any:
     """A subscription that has moved is reported removed while the former path may still have it."""
-    return [Patch(DurableMobility, "_former_path", lambda *_: ())]
+    waits = self._state.waits
+    before = set(waits)
+    changes = original(self, *args)
+    for op in set(waits) - before:
+        del waits[op]
+    return changes
 
 
 # ── positions ────────────────────────────────────────────────────────────────────────────

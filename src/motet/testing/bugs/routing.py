@@ -14,6 +14,7 @@ from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import Unsubscribe
 from motet.protocol.routing.obligations import Obligations
 from motet.protocol.routing.soft import Publishing, Router
+from motet.protocol.routing.state import WITHDRAW
 from motet.protocol.session.messages import Published
 from motet.testing.bugs.catalogue import Patch, around, mutation, nothing, replaces
 
@@ -107,11 +108,11 @@ def retract_before_the_wider_one(
 @around(Routing, "_retract_covered")
 def removal_ignores_what_is_being_taken_back(original: Any, self: Any, *args: Any) -> None:
     """A removal is reported while a neighbour still has the entry, which was taken back there."""
-    before = set(self.state.withdrawals)
+    before = set(self.state.waits)
     original(self, *args)
-    for target in set(self.state.withdrawals) - before:
-        for op in self.state.withdrawals.pop(target).under_way:
-            del self.state.waits[op]
+    for wait in [each for op, each in self.state.waits.items() if op not in before]:
+        if wait.what == WITHDRAW:
+            del self.state.waits[wait.op]
 
 
 @mutation("calm", "routing")
