@@ -264,6 +264,23 @@ def test_a_loss_that_was_not_acknowledged_goes_along() -> None:
     assert fact.gone == commit.gone
 
 
+def test_a_client_that_stays_keeps_its_start_when_the_last_publisher_leaves() -> None:
+    """It may want older events of our log, which has them, and is behind no broker."""
+    here = publisher(behind=False)
+    here.connect("zoe")
+    wish = here.subscribe("zoe")
+    routing = here.core.durable.routing
+    known = dict(routing.starts.known[wish])
+    assert set(known) == {"A.1"}
+    here.wait(10.0)
+    commit = here.depart()
+    (row,) = commit.advertisements
+    assert row.residue is None
+    assert routing.starts.known[wish] == known
+    assert routing.starts.lapsed_upto(wish, "A.1") == 0
+    assert routing.state.subscriptions.entries[wish].start == known["A.1"]
+
+
 def test_a_residue_goes_when_all_is_acknowledged() -> None:
     here = publisher()
     commit = here.depart()

@@ -141,13 +141,13 @@ class Relocation:
         if row.residue is not None:
             self._leave_residue(row, moving.former, before)
         else:
-            moving_ops = frozenset(each.id for each in moving.subscriptions)
-            self._lift(entry, moving.former, moving.upto)
             gone = Entry(entry.id, entry.filter, before, entry.key, home=moving.former)
             if before.is_broker:
+                moving_ops = frozenset(each.id for each in moving.subscriptions)
+                self._lift(entry, moving.former, moving.upto)
                 routing.withdraw_unsupported(gone, keep=moving_ops)
-            else:
-                routing.starts.end(gone, all_hops=True)
+            else:  # local subscriptions still read our log
+                routing.starts.end(gone)
         others = state.bits.all_neighbours & ~came & ~goes
         routing.rehome(row, moving.home, moving.former, moving.upto, others)
         if after.is_broker:

@@ -300,15 +300,15 @@ class Starts:
 
     # ── ending ───────────────────────────────────────────────────────────────────────────
 
-    def end(self, gone: Entry, *, all_hops: bool = False) -> None:
+    def end(self, gone: Entry) -> None:
         """Remote subscriptions consider their starts here void when the last local advertisement
         that matches them is gone. Those that stay here, because of advertisements behind us, start
-        again with the next one. With `all_hops`, this holds for local subscriptions, too."""
+        again with the next one."""
         tables = self._tables
         ours = ~tables.bits.all_neighbours
         for subscription in tables.subscriptions.overlapping(gone.filter):
             rests = tables.advertisements.overlapping_hops(subscription.filter) & ours
-            remote = all_hops or subscription.source.is_broker
+            remote = subscription.source.is_broker
             if subscription.start and remote and not rests:
                 subscription.start = 0
 
