@@ -336,7 +336,7 @@ def starts_stay_when_their_advertisement_goes() -> list[Patch]:
     return [Patch(Starts, "lift", nothing)]
 
 
-@bug("soundness", first=67, sync=4.0, menu=UPHEAVAL)
+@bug("soundness", first=100, sync=4.0, menu=UPHEAVAL)
 def refusals_are_forgotten_in_a_restart() -> list[Patch]:
     """An event that was refused before a crash is reported as published after it."""
     return _forgotten(skipped={})

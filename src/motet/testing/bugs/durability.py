@@ -116,7 +116,7 @@ DISKS: dict[str, Any] = {
 """Disks are slow, and brokers die before facts are durable; there are no other faults."""
 
 
-@mutation("delivery", "exactly-once", first=30, **DISKS)
+@mutation("delivery", "exactly-once", first=5, **{**DISKS, "clients": 4})
 def log_drops_ticks_before_facts_are_durable() -> list[Patch]:
     """A pubend drops ticks from its log although the fact that all clients have acknowledged them
     can still be lost in a crash."""

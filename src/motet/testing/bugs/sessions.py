@@ -175,7 +175,7 @@ def anybody_ends_a_durable_session() -> list[Patch]:
     return [Patch(SoftSessions, "_objection_to", nothing)]
 
 
-@mutation("delivery", "sessions", "duplicates", "answers", first=15, **LASTING)
+@mutation("delivery", "sessions", "duplicates", "answers", first=80, **LASTING)
 @around(DurableSessions, "newer_than")
 def a_replaced_process_takes_its_session_back(
     original: Any, self: Any, client: str, resume: str | None, instance: str
