@@ -114,14 +114,15 @@ class SoftHosted(SoftRoom):
     def _container_hello(
         self, connection: int, peer: None, hello: ContainerHello, out: Output, now: float
     ) -> None:
-        del peer, now
+        del peer
         _check_version(hello.version)
-        if self._container:
-            self._shared.unbind(self._container)
-            out.close.append(Close(self._container, "Fenced", "a newer container has connected"))
+        former = self._container
+        if former:
+            out.close.append(Close(former, "Fenced", "a newer container has connected"))
+            self._container_left(former, self._shared.peers[former], out, now)
+            self._shared.unbind(former)
         self._container = connection
         self._shared.peers[connection] = Peer("container", "")
-        self._registered.clear()
 
     def _register(
         self, connection: int, peer: Peer, frame: Registered, out: Output, now: float
