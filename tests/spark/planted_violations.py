@@ -202,6 +202,10 @@ def _moves(world: World) -> None:
     _stay(world, 2, "B1", "left", 70.2, to="B2", is_ordered=True)
     _stay(world, 3, "B2", "came", 70.3)
     _stay(world, 3, "B2", "kept", 130.0)
+    for process, broker, began, ended in (("r1", "B1", 1.0, 50.05), ("r2", "B2", 50.3, 60.05)):
+        run = {"client": "mover", "broker": broker, "process": process}
+        world["runs"].append({**run, "what": "began", "at": began})
+        world["runs"].append({**run, "what": "ended", "at": ended})
 
 
 def _move(world: World, number: int, source: str, to: str, at: float, **more: Any) -> None:
@@ -433,6 +437,9 @@ MOVE_PLANTS: dict[str, Plant] = {
         "stays", client="mover", epoch="e", broker="B1", number=0, what="left", to="B3", at=50.1
     ),
     "arrived elsewhere": _change("stays", {"number": 0, "what": "left"}, to="B3"),
+    "two running copies": _add(
+        "runs", client="mover", broker="B1", process="r3", what="began", at=55.0
+    ),
     "at two brokers": _add(
         "stays", client="mover", epoch="e", broker="B1", number=0, what="kept", at=51.0
     ),

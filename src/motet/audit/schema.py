@@ -36,6 +36,7 @@ TABLES: Final[dict[str, Columns]] = {
     ),
     "stays": _columns("client epoch broker number:int what to is_ordered:bool at:time"),
     "lives": _columns("broker at:time"),
+    "runs": _columns("client broker process what at:time"),
     "operations": _columns(
         "op client epoch process handle:int number:int kind filter target position:int "
         "requested_at:time answered_at:time answer effective_at:time ended_at:time "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from motet.runtime.redial import Backoff
 
 if TYPE_CHECKING:
     from motet.broker.driver.driver import BrokerDriver
+    from motet.broker.driver.history import SessionHistory
 
 log = logging.getLogger("motet.hosted")
 
@@ -82,8 +84,11 @@ class Container:
         places: Sequence[HostedPlace],
         listen: Callable[[], Awaitable[str]],
         heartbeat_s: float,
+        history: SessionHistory | None = None,
     ) -> None:
-        """`listen` returns the address of the broker for its own process."""
+        """`listen` returns the address of the broker for its own process. Runs are recorded in the
+        history, if there is one."""
+        self._history = history
         self._broker = broker
         self._heartbeat_s = heartbeat_s
         self._listen = listen
@@ -161,7 +166,8 @@ class Container:
                 await asyncio.sleep(slot.pause.wait_s())
                 slot.waiting = False
             began = time.monotonic()
-            execution = Execution(place.name, self._broker, self._address, kind, place.options)
+            what = (place.name, self._broker, self._address, kind, place.options)
+            execution = Execution(*what, self._note_of(place.name))
             slot.execution = execution
             try:
                 await execution.run()
@@ -176,6 +182,13 @@ class Container:
             slot.waiting = False
             slot.execution = slot.task = None
             self._send(HostedHalted(place.name))
+
+    def _note_of(self, client: str) -> Callable[[str], None]:
+        """Records one run."""
+        history, process = self._history, secrets.token_hex(8)
+        if history is None:
+            return lambda _: None
+        return lambda what: history.ran(client, process, what)
 
     def _failed(self, slot: Slot, failure: Exception, lasted_s: float) -> None:
         if lasted_s >= LONG_RUN_S:
@@ -212,6 +225,7 @@ def attach(driver: BrokerDriver, topology: Topology) -> None:
     config = driver.core.config
     if config.head or not any(each.may_run_at(config.name) for each in topology.hosted):
         return
-    container = Container(config.name, topology.hosted, driver.listen_inside, config.heartbeat_s)
+    heartbeat_s, history = config.heartbeat_s, driver.lodgers
+    container = Container(config.name, topology.hosted, driver.listen_inside, heartbeat_s, history)
     driver.companions.append(container.run)
     driver.accounts["container"] = container.describe

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from motet.client.client import Client
@@ -33,9 +33,17 @@ class Execution:
     """Await `run`: it returns when the copy has stopped, and raises what has ended it."""
 
     def __init__(
-        self, name: str, broker: str, address: str, kind: type[Hosted], options: Mapping[str, Any]
+        self,
+        name: str,
+        broker: str,
+        address: str,
+        kind: type[Hosted],
+        options: Mapping[str, Any],
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`note` is told when the code has "began" to run, and when it has "ended"."""
         self.name = name
+        self._note = note
         self._broker = broker
         self._address = address
         self._kind = kind
@@ -81,10 +89,12 @@ class Execution:
             self._failure = failure
             return
         context = Context(self, Client(self._driver), self._broker, self._options)
+        self._note("began")
         self._work = asyncio.create_task(self._live(hosted, context))
         await asyncio.wait({self._work})
         self.phase = "stopping"
         await self._stop(hosted)
+        self._note("ended")
         if not self._work.cancelled():
             self._work.result()
 

@@ -189,6 +189,11 @@ class SessionHistory:
             self._into.add("stays", self._row(lodger, "found"))
         into.add("lives", {"broker": broker, "at": time.time()})
 
+    def ran(self, client: str, process: str, what: str) -> None:
+        """The code of a hosted client, in our container, has begun to run or has ended."""
+        place = {"broker": self._broker, "what": what, "at": time.time()}
+        self._into.add("runs", {"client": client, "process": process, **place})
+
     def _row(self, lodger: Lodger, what: str, **more: Any) -> dict[str, Any]:
         place = {"broker": self._broker, "what": what, "at": time.time()}
         return {**lodger._asdict(), **place, **more}

@@ -1,4 +1,5 @@
-"""Moves of clients: each is answered once, as it happened, and one broker at a time has a session.
+"""Moves of clients: each is answered once, as it happened, one broker at a time has a session, and
+one copy of a hosted client runs.
 
 The n-th stay of a session is at one broker, whatever the clocks say. Clocks tell whether a broker
 still had a session when another one had it already.
@@ -19,7 +20,12 @@ REFUSALS: Final = ("MoveRefused", "NotEffective", "InTransaction", "NotOffered",
 
 def judge(history: RecordedHistory) -> list[DataFrame]:
     moves, stays = history["moves"], history["stays"]
-    return [*_answers(history, moves), *_outcomes(history, moves, stays), *_stays(history, stays)]
+    return [
+        *_answers(history, moves),
+        *_outcomes(history, moves, stays),
+        *_stays(history, stays),
+        *_runs(history),
+    ]
 
 
 def _answers(history: RecordedHistory, moves: DataFrame) -> list[DataFrame]:
@@ -122,3 +128,19 @@ def _stays(history: RecordedHistory, stays: DataFrame) -> list[DataFrame]:
             *whose, "one", "at", "two",
         ),
     ]  # fmt: skip
+
+
+def _runs(history: RecordedHistory) -> list[DataFrame]:
+    """A copy that was killed with its broker has no recorded end, and is not compared."""
+    slack = history.slack_s
+    both = history.spark.sql(
+        "select two.run, two.client, one.broker one, two.broker two, two.at from {runs} two "
+        "join {runs} one on one.run = two.run and one.client = two.client "
+        "and one.process <> two.process and one.what = 'began' "
+        "join {runs} over on over.run = one.run and over.client = one.client "
+        "and over.process = one.process and over.what = 'ended' "
+        f"where two.what = 'began' and one.at <= two.at and two.at + {slack} < over.at",
+        runs=history["runs"],
+    )
+    text = "a copy of %s ran at %s, and another one at %s, at %s s"
+    return [violations(both, "moves", "two running copies", text, "client", "one", "two", "at")]
