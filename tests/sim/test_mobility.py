@@ -7,8 +7,12 @@ from functools import cache
 import pytest
 
 from motet.errors import MisuseError
-from motet.testing.faults import STEP_FAULTS
-from motet.testing.simulation import OF_MOVES, Result, crash_everywhere, run_seeds
+from motet.protocol.mobility.soft import SoftMobility
+from motet.protocol.room import Objection
+from motet.testing.cluster import QUIET_S, Cluster
+from motet.testing.faults import STEP_FAULTS, profile
+from motet.testing.movers import Operator
+from motet.testing.simulation import OF_MOVES, Result, crash_everywhere, observe, run_seeds
 
 SEEDS = range(1000, 1008)
 OF_FEW_STEPS = 2
@@ -35,6 +39,53 @@ def test_most_moves_succeed_where_nothing_fails() -> None:
     others = ("ordered ", "of ", "MisuseError")
     asked = sum(count for answer, count in moves.items() if not answer.startswith(others))
     assert moves["Done"] > 0.7 * asked, moves
+
+
+def digests(cluster: Cluster) -> dict[str, str]:
+    """The durable state of all brokers."""
+    cores = {name: broker.core for name, broker in cluster.brokers.items()}
+    return {name: core.durable.digest() for name, core in cores.items() if core is not None}
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_after_a_refused_move_nothing_is_different(seed: int) -> None:
+    """With clients of all kinds, hosted ones, too: the target is full, or does not exist."""
+    cluster = Cluster(seed, profile("moves"), needs={"chaos_s": 1.5, "durable": 0.5, "hosted": 2})
+    cluster.run()
+    assert not cluster.history.oddities
+    before, asked = digests(cluster), len(cluster.history.moves)
+    for broker in cluster.brokers.values():
+        assert broker.core is not None
+        for room in broker.core._rooms:
+            if isinstance(room, SoftMobility):
+                room.objectors.append(lambda _: Objection("MoveRefused", "it is full"))
+    for number, client in enumerate(each for each in cluster.clients if each.open):
+        others = [name for name in cluster.tree.brokers if name != client.home]
+        to = ("B99", others[0], others[-1])[number % 3]
+        if client.mover is not None:
+            assert client.mover.move(to, 5.0)
+        else:
+            Operator(cluster, cluster.brokers[client.home], client.name, to).ask(5.0)
+    assert cluster.agenda.run(cluster.agenda.now + QUIET_S)
+    answers = [each.answer for each in cluster.history.moves[asked:]]
+    answers += [each.answers[0] for each in cluster.history.orders[-2:]]
+    assert set(answers) == {"MoveRefused", "MisuseError"}
+    assert digests(cluster) == before
+
+
+def test_hosted_clients_move_with_their_state() -> None:
+    """Enough of everything happens in a few seeds that the checkers look at."""
+    starts = handled = 0
+    for seed in range(1000, 1003):
+        history, verdicts = observe(seed, "moves", hosted=2, hosted_s=0.15)
+        assert not [each for verdict in verdicts for each in verdict.violations]
+        for hosted in history.hosted.values():
+            starts += sum(start.number > 0 for start in hosted.starts)
+            handled += len(hosted.handled)
+            brokers = {start.broker for start in hosted.starts}
+            assert len(brokers) > 1 or len(history.tree.brokers) < 3, "it never moved"
+    assert starts > 10
+    assert handled > 100
 
 
 def test_a_crash_at_every_step() -> None:

@@ -40,8 +40,11 @@ class Inbox(Arrivals):
         progress: Progress,
         machine: HostedMachine,
         ring: Callable[[], None],
+        names: Callable[[tuple[int, ...]], tuple[str, ...]] | None = None,
     ) -> None:
+        """`names` maps handles to names, if that does not need the entries."""
         super().__init__(entries, progress)
+        self._names = names or self._names_of
         self._registrations = entries
         self._received = machine.streams.received
         self._machine = machine
@@ -79,14 +82,13 @@ class Inbox(Arrivals):
         self._ring()
 
     def missed(self, news: Missed) -> None:
-        log.warning("events of %s are lost: %s", news.pubend, news)
         self.lost_events += 1
         loss = EventsLost(news.pubend, news.first, news.last)
         self._items.append(InboxItem(loss, (), news.pubend))
         self._waiting.setdefault(news.pubend, deque()).append(news.first)
         self._ring()
 
-    def _names(self, handles: tuple[int, ...]) -> tuple[str, ...]:
+    def _names_of(self, handles: tuple[int, ...]) -> tuple[str, ...]:
         found = (self._registrations.get(handle) for handle in handles)
         return tuple(each.name for each in found if isinstance(each, Subscription))
 
@@ -166,6 +168,8 @@ class HostedDriver(SessionDriver):
             self.bell.set()
             return
         super()._tell(happening)
+        if isinstance(happening, Missed):
+            log.warning("events of %s are lost: %s", happening.pubend, happening)
         if isinstance(happening, Settled):
             self.bell.set()
             for refusal in happening.refused:

@@ -18,7 +18,7 @@ from motet.broker.core.records import FOUNDED, MACHINE_VERSION, encode
 from motet.broker.driver.pubend import LettingGo
 from motet.broker.folder.journal import LoggedJournal
 from motet.errors import InvariantError
-from motet.model import OpId, Value
+from motet.model import Filter, Hop, OpId, Value
 from motet.model.ids import LAST_TICK
 from motet.protocol.cell.messages import SidewaysFrame
 from motet.protocol.config import BrokerConfig
@@ -40,6 +40,7 @@ from motet.protocol.contract import (
 )
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Frame
+from motet.protocol.hosted.messages import HostedHello
 from motet.protocol.link.facts import ControlReceived, NeighbourLost
 from motet.protocol.link.messages import Control
 from motet.protocol.mobility.facts import MoveDecided
@@ -235,6 +236,7 @@ class SimulatedBroker(SimulatedProcess):
         for neighbour, wire in (*self.wires.items(), *self.side_wires.items()):
             if wire.dialler == self.name:
                 self._dial_soon(neighbour)
+        self.cluster.hosting.up(self)
 
     def _settings(self) -> BrokerConfig:
         return BrokerConfig(
@@ -357,6 +359,8 @@ class SimulatedBroker(SimulatedProcess):
         cluster.cells.watch(self.name, given, out)
         if type(given) is Received and type(given.frame) is ClientHello:
             cluster.greeted(self, given.connection, given.frame)
+        elif type(given) is Received and type(given.frame) is HostedHello:
+            cluster.greeted(self, given.connection, given.frame.hello)
         if cluster.plan.move_s:
             self._look_at_moves(given, out)
             if cluster.crash_at is not None and is_of_a_move(given, out):
@@ -397,8 +401,21 @@ class SimulatedBroker(SimulatedProcess):
         for number, hello in list(self._early.items()):
             if number not in self.ends or self.cluster.greeted(self, number, hello):
                 del self._early[number]
+        cluster = self.cluster
+        cluster.whereabouts.moves.step(
+            self.name, given, out, self._peer, self._attracts, cluster.agenda.now
+        )
         if out.persist:
-            self.cluster.whereabouts.look(self, out)
+            cluster.whereabouts.look(self, out)
+
+    def _peer(self, connection: int) -> str:
+        end = self.ends.get(connection)
+        return end.peer.owner.name if end is not None else ""
+
+    def _attracts(self, neighbour: str, wanted: Filter) -> bool:
+        assert self.core is not None
+        found = self.core.durable.routing.state.advertisements.overlapping(wanted)
+        return any(entry.source == Hop.broker(neighbour) for entry in found)
 
     def _suspect(self, out: Output) -> None:
         """All peers here are correct: expelling one of them is a bug on either side."""
@@ -408,6 +425,8 @@ class SimulatedBroker(SimulatedProcess):
                 who = end.peer.owner.name if end else "somebody"
                 if self.core is not None and who in self.wires and who not in self.core.links:
                     continue  # it was removed from the topology and does not know it
+                if close.error == "Disconnected" and who in self.cluster.hosting.applications:
+                    continue  # its container is gone, or the broker does not know where it is
                 self.cluster.history.odd(
                     "invariants", f"{self.name} expelled {who}: {close.error}: {close.text}"
                 )

@@ -20,6 +20,7 @@ from motet.client.session.state import (
     Dismissed,
     Failure,
     Missed,
+    Notice,
     ReceivedInvitation,
     Redirected,
     Resolved,
@@ -46,6 +47,9 @@ VALIDATE_EVERY = 89
 
 
 class SimulatedClient:
+    is_hosted = False
+    """It runs in a broker's container."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -59,21 +63,9 @@ class SimulatedClient:
         self.title = name if name == f"c{instance}" else f"{name} (process {instance})"
         self.home = home
         self.cluster = cluster
-        self.process: Process | None = None
+        self.process = self._made_process(application)
         """None unless the client is durable."""
-        keep_s, cursors = 0.0, None
-        if application is not None:
-            self.process = Process(self, application)
-            keep_s = application.keep_s
-            cursors = dict(application.cursors) if application.own else None
-        draw = Random(f"order {cluster.seed} {name}").random()
-        self.machine = ClientMachine(
-            name,
-            instance=str(instance),
-            keep_s=keep_s,
-            cursors=cursors,
-            total_order=cluster.plan.sure and draw < cluster.plan.total_order,
-        )
+        self.machine = self._made_machine(application)
         self.end: End | None = None
         self.alive = True
         """The process is running."""
@@ -91,10 +83,29 @@ class SimulatedClient:
         self.dealer: Dealer | None = None
         self._trouble = cluster.history.disturbed[instance]
         self._trouble.begin(cluster.agenda.now)
-        if cluster.plan.deal_s:
+        if cluster.plan.deal_s and not self.is_hosted:
             self.dealer = Dealer(self, Random(f"deals {cluster.seed} {instance}"))
             self.dealer.consent()
-        self.mover = Mover(self) if cluster.plan.move_s else None
+        moves = cluster.plan.move_s and not self.is_hosted
+        self.mover = Mover(self) if moves else None
+
+    def _made_process(self, application: DurableApplication | None) -> Process | None:
+        return Process(self, application) if application is not None else None
+
+    def _made_machine(self, application: DurableApplication | None) -> ClientMachine:
+        keep_s, cursors = 0.0, None
+        if application is not None:
+            keep_s = application.keep_s
+            cursors = dict(application.cursors) if application.own else None
+        plan = self.cluster.plan
+        draw = Random(f"order {self.cluster.seed} {self.name}").random()
+        return ClientMachine(
+            self.name,
+            instance=str(self.instance),
+            keep_s=keep_s,
+            cursors=cursors,
+            total_order=plan.sure and draw < plan.total_order,
+        )
 
     @property
     def session(self) -> SessionRecord | None:
@@ -169,9 +180,13 @@ class SimulatedClient:
             self._disconnected(end)
             return
         self.recorder.look()
+        self._taken(frame)
         if self.process is not None:
             self.process.settle()
         self._carry(f"hears {type(frame).__name__}")
+
+    def _taken(self, frame: Frame) -> None:
+        """The machine has taken a frame."""
 
     def _disconnected(self, end: End) -> None:
         if end is not self.end or not self.alive:
@@ -366,30 +381,36 @@ class SimulatedClient:
             if self.end is not None:
                 cluster.network.carry(self.end, frame)
         for happened in effects.happened:
-            match happened:
-                case StreamBatch():
-                    self._process_soon(happened.pubend, happened.upto)
-                case Missed(pubend, _, last):
-                    # The gap of a lost session has no end, but a cursor needs one.
-                    known = self.machine.streams.received.get(pubend, last)
-                    self._process_soon(pubend, min(last, known))
-                case Resolved(handle, failure):
-                    answer = "Done" if failure is None else failure.error
-                    self.calls[handle].answers.append((cluster.agenda.now, answer))
-                    if self.dealer is not None:
-                        self.dealer.resolved(happened)
-                    if self.mover is not None:
-                        self.mover.resolved(happened)
-                case Redirected() if self.mover is not None:
-                    self.mover.sent_on(happened)
-                case Welcomed() if self.mover is not None:
-                    self.mover.welcomed(happened)
-                case ReceivedInvitation() if self.dealer is not None:
-                    self.dealer.called(happened)
-                case Concluded() if self.dealer is not None:
-                    self.dealer.concluded(happened)
-                case ConnectionEnd(failure) | Dismissed(failure):
-                    self._dismissed(failure)
+            self._happened(happened)
+
+    def _happened(self, happened: Notice) -> None:
+        match happened:
+            case StreamBatch():
+                self._process_soon(happened.pubend, happened.upto)
+            case Missed(pubend, _, last):
+                # The gap of a lost session has no end, but a cursor needs one.
+                known = self.machine.streams.received.get(pubend, last)
+                self._process_soon(pubend, min(last, known))
+            case Resolved():
+                self._resolved(happened)
+            case Redirected() if self.mover is not None:
+                self.mover.sent_on(happened)
+            case Welcomed() if self.mover is not None:
+                self.mover.welcomed(happened)
+            case ReceivedInvitation() if self.dealer is not None:
+                self.dealer.called(happened)
+            case Concluded() if self.dealer is not None:
+                self.dealer.concluded(happened)
+            case ConnectionEnd(failure) | Dismissed(failure):
+                self._dismissed(failure)
+
+    def _resolved(self, answer: Resolved) -> None:
+        told = "Done" if answer.failure is None else answer.failure.error
+        self.calls[answer.handle].answers.append((self.cluster.agenda.now, told))
+        if self.dealer is not None:
+            self.dealer.resolved(answer)
+        if self.mover is not None:
+            self.mover.resolved(answer)
 
     def _validate(self, what: str) -> None:
         self.cluster.validated += 1

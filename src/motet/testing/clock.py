@@ -10,35 +10,54 @@ from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
 from typing import Any
 
+from motet.protocol.hosted.soft import HOME
+
 TimerKey = tuple[Hashable, ...]
+PATROL_S = 5.0
+"""Everything is at rest if nothing but patrols has happened for so long."""
+NEVER_S = 1e6
+"""A timer that is set so far ahead is not waited for: no run lasts so long."""
 
 
 class Agenda:
-    """All future actions by time; ties in the order of insertion."""
+    """All future actions by time; ties in the order of insertion. Patrols are actions that recur
+    for ever, and mostly change nothing."""
 
-    __slots__ = ("_heap", "_serial", "now")
+    __slots__ = ("_busy", "_busy_at", "_heap", "_serial", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...], bool]] = []
         self._serial = 0
+        self._busy = 0
+        """Future actions that are no patrols."""
+        self._busy_at = 0.0
+        """When the last one of these has happened."""
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def at(self, when: float, action: Callable[..., None], *args: Any) -> None:
+    def at(
+        self, when: float, action: Callable[..., object], *args: Any, patrol: bool = False
+    ) -> None:
         """An action whose time has passed happens now."""
         self._serial += 1
-        heappush(self._heap, (max(when, self.now), self._serial, action, args))
+        self._busy += not patrol
+        heappush(self._heap, (max(when, self.now), self._serial, action, args, patrol))
 
-    def after(self, delay_s: float, action: Callable[..., None], *args: Any) -> None:
+    def after(self, delay_s: float, action: Callable[..., object], *args: Any) -> None:
         self.at(self.now + delay_s, action, *args)
 
     def run(self, until: float) -> bool:
-        """Run all actions up to a time; true if none is left at all."""
+        """Run all actions up to a time; true if none is left but patrols."""
         heap = self._heap
         while heap and heap[0][0] <= until:
-            self.now, _, action, args = heappop(heap)
+            if not self._busy and heap[0][0] > self._busy_at + PATROL_S:
+                return True
+            self.now, _, action, args, patrol = heappop(heap)
+            if not patrol:
+                self._busy -= 1
+                self._busy_at = self.now
             action(*args)
         if not heap:
             return True
@@ -78,7 +97,9 @@ class Timers:
         # The agenda keeps replaced and cancelled timers; the number identifies the valid one.
         self._count += 1
         self._set[key] = (at, self._count)
-        self._agenda.at(at - self._clock.ahead_s, self._due, key, self._count)
+        when = at - self._clock.ahead_s
+        patrol = key == HOME or when > self._agenda.now + NEVER_S
+        self._agenda.at(when, self._due, key, self._count, patrol=patrol)
 
     def cancel(self, key: TimerKey) -> None:
         self._set.pop(key, None)

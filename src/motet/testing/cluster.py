@@ -31,6 +31,7 @@ from motet.testing.clock import Agenda
 from motet.testing.durable_clients import Lasting
 from motet.testing.faults import FaultMenu, Mishaps, Rewiring
 from motet.testing.history import History, OpeningRecord, finish
+from motet.testing.hosted import Hosting
 from motet.testing.movers import Relocations, Whereabouts
 from motet.testing.topology import Tree, edge_of
 from motet.testing.trace import Trace
@@ -133,6 +134,7 @@ class Cluster:
         self.dealing = Dealing(self, seed)
         self.relocations = Relocations(self, seed)
         self.whereabouts = Whereabouts(self)
+        self.hosting = Hosting(self, seed)
         self.acting = True
 
     # ── the stages of a run ──────────────────────────────────────────────────────────────
@@ -148,6 +150,7 @@ class Cluster:
             self._conclude()
             self._note_what_lives()
             self._probe()
+            self.hosting.conclude()
         except Halt:
             self.history.odd("invariants", "the run ended early")
 
@@ -162,7 +165,7 @@ class Cluster:
         """Half of the clients leave permanently; their entries must be gone everywhere."""
         try:
             self.trace.note(self.agenda.now, "half of the clients leave")
-            for client in self._living()[::2]:
+            for client in self._living(hosted=False)[::2]:
                 client.goodbye(forget=True)
             self._quiet("after the farewell")
             self._note_what_lives()
@@ -182,6 +185,7 @@ class Cluster:
         self.rewiring.begin()
         self.dealing.begin()
         self.relocations.begin()
+        self.hosting.begin()
         self.agenda.run(self.plan.chaos_s)
         self.trace.note(self.agenda.now, "faults stop, links heal")
         self.mishaps.stop()
@@ -230,13 +234,13 @@ class Cluster:
         """Everything is at rest: every event published now must reach all its subscribers."""
         self.trace.note(self.agenda.now, "probes")
         for _ in range(PROBES):
-            for client in self._living():
+            for client in self._living(hosted=False):
                 self._publish(client)
                 self.agenda.run(self.agenda.now + PROBE_S)
         self._quiet("after the probes")
 
-    def _living(self) -> list[SimulatedClient]:
-        return [client for client in self.clients if client.open]
+    def _living(self, *, hosted: bool = True) -> list[SimulatedClient]:
+        return [each for each in self.clients if each.open and (hosted or not each.is_hosted)]
 
     # ── actions of clients ───────────────────────────────────────────────────────────────
 
@@ -263,8 +267,8 @@ class Cluster:
         return plain
 
     def able(self) -> list[SimulatedClient]:
-        """Clients whose application runs, connected or not."""
-        return [client for client in self.clients if not client.over and not client.paused]
+        """Clients whose application runs in a process of its own, connected or not."""
+        return [c for c in self.clients if not (c.over or c.paused or c.is_hosted)]
 
     def _act(self) -> None:
         if not self.acting:
@@ -387,6 +391,7 @@ class Cluster:
         self.trace.note(self.agenda.now, f"{broker.name} dies")
         self.history.disturbed[broker.name].begin(self.agenda.now)
         self.whereabouts.copies.down(broker.name)
+        self.hosting.down(broker.name)
         broker.kill()
 
     def broken(self, name: str, given: Input | str, problem: Exception) -> None:

@@ -53,6 +53,8 @@ class DurableApplication:
     """The sessions that its processes know of, by epoch."""
     latest: Process | None = None
     """The process that started last: the application rejects cursors from any other."""
+    hosted: bool = False
+    """Brokers run it, in their containers."""
 
 
 class Process:
@@ -88,7 +90,8 @@ class Process:
     # ── effects ──────────────────────────────────────────────────────────────────────────
 
     def came(self, delivery: DeliveryRecord) -> None:
-        self._waiting.setdefault(delivery.pubend, []).append(delivery)
+        if delivery.tick:
+            self._waiting.setdefault(delivery.pubend, []).append(delivery)
 
     def processed(self, pubend: str, upto: int) -> bool:
         """Effects and cursor are one transaction of the application. False if it was rejected
@@ -263,6 +266,10 @@ class Lasting:
         self._applications[name] = made
         return made
 
+    def know(self, application: DurableApplication) -> None:
+        """A hosted client: brokers start its processes."""
+        self._applications[application.name] = application
+
     def draw_since(self, client: SimulatedClient, action: str) -> dict[str, int] | None:
         plan, process = self._cluster.plan, client.process
         if action != "subscribe" or not plan.since or client.machine.total_order:
@@ -292,7 +299,7 @@ class Lasting:
     def return_all(self) -> None:
         """Faults have stopped: most absent clients return."""
         for application in self._applications.values():
-            if self._random.random() < RETURNS:
+            if not application.hosted and self._random.random() < RETURNS:
                 self._return(application)
 
     def replace_outdated(self) -> bool:

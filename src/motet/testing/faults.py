@@ -394,18 +394,18 @@ class Mishaps:
         broker = self._some_broker()
         return broker is not None and self._kill(broker, remember)
 
-    def doom(self, broker: SimulatedBroker) -> None:
+    def doom(self, broker: SimulatedBroker, after_s: float = FORESIGHT_S) -> None:
         """This broker will die soon."""
-        if self._running and broker.core is not None and self._kill(broker, True):
+        if self._running and broker.core is not None and self._kill(broker, True, after_s):
             self._cluster.faults["kill"] += 1
 
-    def _kill(self, broker: SimulatedBroker, remember: bool) -> bool:
+    def _kill(self, broker: SimulatedBroker, remember: bool, after_s: float = FORESIGHT_S) -> bool:
         cluster = self._cluster
         if broker.digests is not None:
             return False
         broker.foresee_death()
         in_step = cluster.random.random() < 0.5
-        cluster.agenda.after(FORESIGHT_S, self._execute, broker, remember, in_step)
+        cluster.agenda.after(after_s, self._execute, broker, remember, in_step)
         return True
 
     def amnesia(self) -> bool:

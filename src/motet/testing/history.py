@@ -174,6 +174,59 @@ class OrderRecord:
         return f"the order of {self.broker} to move {self.client} to {self.to} at {self.at:.4f} s"
 
 
+@dataclass(slots=True, eq=False)
+class HandledRecord:
+    """A copy of a hosted client has handled an event, which may be for several subscriptions."""
+
+    at: float
+    deliveries: tuple[DeliveryRecord, ...]
+    outputs: list[EventRecord] = field(default_factory=list)
+    """What it publishes upon the event."""
+
+    def __str__(self) -> str:
+        what = self.deliveries[0].event if self.deliveries else "a forgotten event"
+        return f"the handling of {what} at {self.at:.4f} s"
+
+
+class CopyRecord(NamedTuple):
+    """A copy of a hosted client was given a state to continue with."""
+
+    client: str
+    epoch: str
+    broker: str
+    at: float
+    number: int
+    """Of the checkpoint that the state is said to be."""
+    kept: int
+    """The last checkpoint in this session that a copy was told to be durable."""
+    is_right: bool
+    """Whether it is the state of that checkpoint."""
+    is_anew: bool
+    """In a new session, although the client had a state."""
+
+    def __str__(self) -> str:
+        return (
+            f"the copy of {self.client} at {self.broker} begins at {self.at:.4f} s with checkpoint "
+            f"{self.number} of {self.epoch}"
+        )
+
+
+@dataclass(slots=True, eq=False)
+class HostedRecord:
+    """What the copies of a hosted client have done, and what its state says in the end."""
+
+    client: str
+    starts: list[CopyRecord] = field(default_factory=list)
+    all: list[HandledRecord] = field(default_factory=list)
+    """Everything that any copy has handled."""
+    handled: list[HandledRecord] = field(default_factory=list)
+    """What is in its state, in order."""
+    undone: list[HandledRecord] = field(default_factory=list)
+    """What is in no state, and never was in a durable one."""
+    copies: tuple[str, ...] = ()
+    """Where copies run in the end."""
+
+
 class Stays(dict[tuple[str, str], list[Stay]]):
     """Where sessions have been, by client and epoch."""
 
@@ -244,6 +297,8 @@ class History:
     """By instance: from when a client was sent to another broker until it was welcomed."""
     moves: list[MoveRecord] = field(default_factory=list)
     orders: list[OrderRecord] = field(default_factory=list)
+    hosted: dict[str, HostedRecord] = field(default_factory=dict)
+    """By name, hosted clients."""
     places: dict[tuple[str, str], str] = field(default_factory=dict)
     """By client and epoch: the broker that a client connected last to at the end."""
 

@@ -7,6 +7,7 @@ short time that a move takes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from motet.protocol.mobility.messages import (
 )
 from motet.protocol.session.facts import SessionEnded
 from motet.protocol.session.messages import Farewell
-from motet.testing.checkers import copies
+from motet.testing.checkers import copies, moves
 from motet.testing.history import OrderRecord
 from motet.testing.topology import edge_of
 from motet.testing.transport import Connection, End
@@ -306,7 +307,7 @@ class Relocations:
         first = tour[0]
         client.mover.begin(tour)
         if self._random.random() < self._cluster.plan.harmed and self._cluster.menu.harmful:
-            self._harm(former, first, client)
+            self.harm(self._random, former, first, client.drop)
 
     # ── orders ───────────────────────────────────────────────────────────────────────────
 
@@ -338,14 +339,14 @@ class Relocations:
 
     # ── harm ─────────────────────────────────────────────────────────────────────────────
 
-    def _harm(self, source: str, target: str, client: SimulatedClient) -> None:
-        cluster, random = self._cluster, self._random
+    def harm(self, random: Random, source: str, target: str, drop: Callable[[], None]) -> None:
+        cluster = self._cluster
         if target not in cluster.brokers or source == target:
             return
         path = cluster.tree.path(source, target)
         kind, delay_s = random.choice(HARMS), random.random() * HARM_S
         if kind == "drop":
-            cluster.agenda.after(delay_s, client.drop)
+            cluster.agenda.after(delay_s, drop)
         elif kind == "cut":
             at = random.randrange(len(path) - 1)
             wire = cluster.wires[edge_of(path[at], path[at + 1])]
@@ -386,6 +387,8 @@ class Whereabouts:
         self._cluster = cluster
         self._known: dict[str, dict[tuple[str, str], None]] = {}
         self.copies = copies.CopyWatch()
+        self.runs = copies.RunWatch()
+        self.moves = moves.MoveWatch()
 
     def home_of(self, client: str) -> str | None:
         """The broker that has a session of this client."""

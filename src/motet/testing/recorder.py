@@ -124,7 +124,7 @@ class SimulatedRecorder(Recorder):
         what = (operation, event, publication.publisher, pubend, tick, self.session)
         delivery = DeliveryRecord(self.now(), self.instance, handle, *what)
         self._history.deliveries.append(delivery)
-        if self._client.process is not None and tick:
+        if self._client.process is not None:
             self._client.process.came(delivery)
 
     def _missed(self, news: Missed) -> None:

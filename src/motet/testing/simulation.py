@@ -24,7 +24,7 @@ from motet.matching import python_index
 from motet.matching.python_index import surely_covers
 from motet.protocol.delivery import machine as delivery_machine
 from motet.protocol.link import machine as link_machine
-from motet.testing.bugs.catalogue import MUTATIONS, Patch, patched, planted
+from motet.testing.bugs.catalogue import MUTATIONS, Mutation, Patch, patched, planted
 from motet.testing.checkers import convergence, copies, moves, routing
 from motet.testing.checkers.by_history import CHECKERS
 from motet.testing.checkers.result import BrokerState, CheckResult
@@ -42,8 +42,8 @@ OF_TRANSACTIONS = (
     "convergence",
 )
 """Guarantees that only overlays with a root give."""
-OF_MOVES = ("moves", "copies")
-"""Guarantees about clients that move."""
+OF_MOVES = ("moves", "copies", "checkpoints")
+"""Guarantees about clients that move, and those that are hosted."""
 GUARANTEES = (
     "routing",
     "completeness",
@@ -150,7 +150,7 @@ def simulate(
     history to that folder.
     """
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
-        needs = dict(bug.needs) if bug else {}
+        needs = _needs_of(bug)
         menu = replace(profile(profile_name), **needs.pop("menu", {}))
         if crash_at is not None:
             menu, needs = _small(profile_name, needs, fault)
@@ -174,12 +174,17 @@ def observe(
 ) -> tuple[History, list[CheckResult]]:
     """Run one seed, with changes to its plan; returns its history and the checkers' results."""
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
-        needs = {**(bug.needs if bug else {}), **changes}
+        needs = _needs_of(bug) | changes
         menu = replace(profile(profile_name), **needs.pop("menu", {}))
         cluster = Cluster(seed, menu, needs=needs)
         with patched(_surroundings(cluster)):
             cluster.run()
         return cluster.history, [checker.check(cluster.history) for checker in CHECKERS]
+
+
+def _needs_of(bug: Mutation | None) -> dict[str, Any]:
+    """A bug needs hosted clients only if it says so."""
+    return {"hosted": 0, **bug.needs} if bug is not None else {}
 
 
 @contextmanager
@@ -213,6 +218,8 @@ def _verdicts(cluster: Cluster) -> list[CheckResult]:
         *(checker.check(history) for checker in CHECKERS),
         cluster.effective.verdict,
         cluster.whereabouts.copies.verdict,
+        cluster.whereabouts.runs.verdict,
+        cluster.whereabouts.moves.verdict,
         CheckResult("replay", cluster.replayed),
         CheckResult("invariants", cluster.validated),
         CheckResult("settles", 1),

@@ -145,6 +145,10 @@ class WorkloadPlan(Struct, frozen=True):
     """The broker that decides them."""
     move_s: float = 0.0
     """The mean time between two clients that move; 0: none does."""
+    hosted: int = 0
+    """How many clients brokers run in their containers."""
+    hosted_s: float = 0.3
+    """The mean time between two moves of these."""
     harmed: float = 0.3
     """The share of moves that are disturbed on purpose, if there are faults at all."""
 
@@ -246,7 +250,8 @@ def draw_deals(seed: int, tree: Tree) -> dict[str, Any]:
 
 def draw_moves(seed: int, deals: bool) -> dict[str, Any]:
     """Clients move: no cells, no covering. In some runs more events are best-effort. A client in an
-    open transaction cannot move, so there are fewer of them."""
+    open transaction cannot move, so there are fewer of them. In half of the runs some clients are
+    hosted; these draws do not change the others."""
     random = Random(f"moves {seed}")
     found = {
         "move_s": random.choice((0.04, 0.08, 0.15)),
@@ -254,6 +259,9 @@ def draw_moves(seed: int, deals: bool) -> dict[str, Any]:
         "covering": False,
         "mates": {},
     }
+    hosted = Random(f"hosted {seed}")
+    found["hosted"] = hosted.choice((0, 0, 0, 1, 1, 2))
+    found["hosted_s"] = hosted.choice((0.15, 0.3, 0.6))
     if deals:
         found |= {
             "deal_s": random.choice((0.1, 0.2, 0.4)),

@@ -9,10 +9,30 @@ import pytest
 
 from motet.audit.records import MoveRecord, SessionRecord, Stay
 from motet.broker.core.broker import BrokerCore
+from motet.model import Filter, OpId
 from motet.protocol.config import BrokerConfig
-from motet.testing.checkers import completeness, copies, exactly_once, moves
+from motet.protocol.contract import Fact, Input, Output, Received, TimerFired
+from motet.protocol.link.messages import Control
+from motet.protocol.mobility.messages import (
+    MoveCommit,
+    MoveDone,
+    MoveOrdered,
+    MoveRefusal,
+    MoveRequest,
+)
+from motet.protocol.routing.messages import (
+    ClientGone,
+    MovingRow,
+    MovingStarts,
+    Subscribe,
+    Unsubscribe,
+)
+from motet.protocol.session.facts import RequestReceived, SessionDropped
+from motet.protocol.session.messages import UnsubscribeRequest
+from motet.protocol.session.state import MovingSession, Session
+from motet.testing.checkers import checkpoints, completeness, copies, exactly_once, moves
 from motet.testing.checkers.effective import is_on_its_way
-from motet.testing.history import OrderRecord
+from motet.testing.history import CopyRecord, HandledRecord, HostedRecord, OrderRecord
 from tests.unit.testing.past import HOP_S, Past
 
 ALICE = ("alice", "A-1")
@@ -209,6 +229,85 @@ def test_what_is_kept_of_a_move_at_rest_is_a_violation() -> None:
     assert verdict.violations == ["B still keeps a pin of alice in A.1; a doubt"]
 
 
+def watched(
+    given: Input,
+    *facts: object,
+    told: tuple[object, ...] = (),
+    to: str = "",
+    gone: str = "bob",
+) -> list[str]:
+    """What is said of one step of B, which writes facts, answers a client, and tells a neighbour
+    that a client is gone."""
+    watch, out = moves.MoveWatch(), Output()
+    out.persist += [Fact(1.0, fact) for fact in facts]  # type: ignore[arg-type]
+    out.deliver += [(7, frame) for frame in told]  # type: ignore[list-item]
+    if to:
+        out.send.append((8, Control(1, (ClientGone(gone, "A-1"),))))
+    watch.step("B", given, out, lambda _: to, lambda *_: False, 5.0)
+    assert watch.verdict.checked > 0 or gone == "alice"
+    return watch.verdict.violations
+
+
+ASKED = Received(7, MoveRequest(1, "C"))
+REQUEST = RequestReceived("alice", "A-1", UnsubscribeRequest(3, 2))
+
+
+def test_a_broker_writes_nothing_before_a_move_is_decided() -> None:
+    assert watched(ASKED) == []
+    assert watched(TimerFired(("move", "offer", "alice"))) == []
+    (complaint,) = watched(ASKED, REQUEST)
+    assert complaint == "B writes RequestReceived for an undecided move at 5.0"
+
+
+def test_a_refused_client_may_have_asked_for_something_else_meanwhile() -> None:
+    refusal = MoveRefusal(1, "MoveRefused", "full")
+    assert watched(ASKED, REQUEST, told=(refusal,)) == []
+    (complaint,) = watched(ASKED, SessionDropped("alice", "A-1"), told=(refusal,))
+    assert "writes SessionDropped" in complaint
+    assert watched(ASKED, REQUEST, told=(MoveOrdered("alice"),)), "that is no refusal"
+
+
+def commit(*advertisements: MovingRow) -> Received:
+    session = MovingSession(Session("alice", "A-1"))
+    rest = (session, (), advertisements, MovingStarts(), {}, {})
+    return Received(8, Control(4, (MoveCommit("alice", "A-1", 1, ("A", "B", "C"), False, *rest),)))
+
+
+def test_the_move_of_a_subscriber_concerns_its_path_only() -> None:
+    assert watched(commit(), to="C") == []
+    (complaint,) = watched(commit(), to="D")
+    assert complaint == "B tells D, off the path A-B-C, of a move at 5.0: ClientGone"
+    assert watched(commit(), to="D", gone="alice") == [], "its session has ended on the way"
+
+
+def test_what_an_arrival_takes_back_may_have_gone_aside() -> None:
+    watch, row = moves.MoveWatch(), OpId("alice", "A-1", 2)
+    watch.step("B", commit(), Output(), lambda _: "C", lambda *_: False, 5.0)
+    for needless in ((row,), ()):
+        out = Output()
+        out.send.append((8, Control(1, (Unsubscribe(row),))))
+        given = Received(9, Control(5, (MoveDone("alice", "A-1", 1, needless),)))
+        watch.step("B", given, out, lambda _: "D", lambda *_: False, 6.0)
+        assert len(watch.verdict.violations) == (0 if needless else 1)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_subscription_goes_aside_only_to_an_advertisement(is_wanted: bool) -> None:
+    watch, out = moves.MoveWatch(), Output()
+    wanted = Subscribe(OpId("alice", "A-1", 2), Filter.parse("x > 0"))
+    out.send.append((8, Control(1, (wanted,))))
+    watch.step("B", commit(), out, lambda _: "D", lambda *_: is_wanted, 5.0)
+    assert len(watch.verdict.violations) == (0 if is_wanted else 1)
+
+
+def test_the_move_of_a_publisher_is_told_to_everybody() -> None:
+    watch, out = moves.MoveWatch(), Output()
+    out.send.append((8, Control(1, (ClientGone("bob", "B-1"),))))
+    row = MovingRow(OpId("alice", "A-1", 1), Filter.parse("x > 0"))
+    watch.step("B", commit(row), out, lambda _: "D", lambda *_: False, 5.0)
+    assert (watch.verdict.checked, watch.verdict.violations) == (0, [])
+
+
 # ── copies ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -263,6 +362,112 @@ def test_in_the_end_a_session_elsewhere_or_nowhere_is_a_violation(homes: str) ->
     moved(past, alice(past), "C", 5.5, 5.8)
     (complaint,) = at_rest(past, *homes)
     assert "but its client is at C" in complaint
+
+
+# ── hosted clients ───────────────────────────────────────────────────────────────────────
+
+
+def test_one_copy_after_the_other_is_no_violation() -> None:
+    past, watch = Past(), copies.RunWatch()
+    for broker in "ABA":
+        watch.begins("agent", broker, 1.0, past.history)
+        watch.ends("agent", broker)
+    assert watch.verdict.checked == 3
+    assert watch.verdict.violations == []
+
+
+def test_two_copies_are_a_violation_unless_something_was_forgotten_between_them() -> None:
+    past, watch = Past(), copies.RunWatch()
+    watch.begins("agent", "A", 1.0, past.history)
+    watch.begins("other", "B", 1.0, past.history)
+    watch.begins("agent", "C", 2.0, past.history)
+    (complaint,) = watch.verdict.violations
+    assert complaint == "a copy of agent runs at A and, at 2.0000 s, another one at C"
+    assert watch.places("agent") == ("A", "C")
+    past.history.amnesia["B"].touch(1.5, 1.5)
+    watch.begins("agent", "C", 2.5, past.history)
+    assert len(watch.verdict.violations) == 2, "two copies at one broker"
+
+
+def hosted(past: Past, *running: str) -> HostedRecord:
+    record = past.history.hosted["alice"] = HostedRecord("alice", copies=running)
+    return record
+
+
+@pytest.mark.parametrize("running", ["", "A", "CC", "AC"])
+def test_in_the_end_one_copy_runs_where_the_session_is(running: str) -> None:
+    past = Past()
+    moved(past, alice(past), "C", 5.5, 5.8)
+    hosted(past, "C")
+    assert at_rest(past, "C") == []
+    hosted(past, *running)
+    (complaint,) = at_rest(past, "C")
+    assert complaint.startswith("the session of alice is at C, and copies run at ")
+
+
+def started(past: Past, **more: Any) -> list[str]:
+    known = {"number": 4, "kept": 4, "is_right": True, "is_anew": False} | more
+    hosted(past).starts.append(CopyRecord("alice", "A-1", "B", 5.0, **known))
+    verdict = checkpoints.check(past.history)
+    assert verdict.checked > 0
+    return verdict.violations
+
+
+def test_a_copy_continues_with_the_last_checkpoint() -> None:
+    assert started(Past()) == []
+    assert started(Past(), number=5) == [], "durable, but its copy was not told"
+    assert "although checkpoint 5 was durable" in started(Past(), kept=5)[0]
+    assert "has another state than that checkpoint" in started(Past(), is_right=False)[0]
+
+
+def test_a_state_is_lost_only_with_that_of_a_broker() -> None:
+    past = Past()
+    assert "although there was a state" in started(past, number=0, kept=0, is_anew=True)[0]
+    past.history.amnesia["B"].touch(4.0, 4.0)
+    assert started(past, number=0, kept=0, is_anew=True) == []
+
+
+def handled(past: Past, number: int) -> HandledRecord:
+    """An event, for one subscription of alice."""
+    if not past.history.sessions:
+        past.ask(alice(past), "subscribe", "x > 0")
+        past.session("seller", "B")
+    operation = past.history.sessions[0].operations[1]
+    event = past.publish(past.history.sessions[1], 5.0 + number, x=number)
+    past.deliver(operation, event)
+    return HandledRecord(6.0, (past.history.deliveries[-1],))
+
+
+def complaints(past: Past) -> list[str]:
+    return checkpoints.check(past.history).violations
+
+
+def test_a_state_has_each_event_once_and_in_order() -> None:
+    past = Past()
+    one, two = handled(past, 1), handled(past, 2)
+    record = hosted(past)
+    record.handled = [one, two]
+    assert complaints(past) == []
+    record.handled = [one, two, two]
+    assert "is twice in its state" in complaints(past)[0]
+    record.handled = [two, one]
+    assert "was delivered after event 1" in complaints(past)[0]
+
+
+def test_what_is_published_upon_an_event_is_out_if_the_event_is_in_the_state() -> None:
+    past = Past()
+    one, two = handled(past, 1), handled(past, 2)
+    session = past.history.sessions[0]
+    done = past.publish(session, 7.0, x=1)
+    undone = past.publish(session, 7.0, fate="void", x=2)
+    one.outputs, two.outputs = [done], [undone]
+    record = hosted(past)
+    record.handled, record.undone = [one], [two]
+    assert complaints(past) == []
+    done.fate, undone.tick = "void", 9
+    lost, early = complaints(past)
+    assert "was never published, but the handling of" in lost
+    assert "was published, but the handling of" in early
 
 
 # ── homes ────────────────────────────────────────────────────────────────────────────────

@@ -12,9 +12,10 @@ from motet.model import encode_event
 from motet.protocol.contract import LogRun
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import Frame
+from motet.protocol.hosted.soft import HOME
 from motet.protocol.link.messages import ControlAck
 from motet.protocol.session.messages import Deliver
-from motet.testing.clock import Agenda, Timers, VirtualClock
+from motet.testing.clock import NEVER_S, Agenda, Timers, VirtualClock
 from motet.testing.faults import FaultMenu
 from motet.testing.history import Spans
 from motet.testing.pubend import SimulatedPubend
@@ -32,6 +33,21 @@ def test_happenings_come_in_the_order_of_time_then_of_entry() -> None:
     assert (seen, agenda.now) == (["first", "second"], 1.5)
     assert agenda.run(9.0)
     assert seen[-1] == "late"
+
+
+def test_patrols_do_not_keep_an_agenda_from_being_at_rest() -> None:
+    agenda, seen = Agenda(), list[float]()
+    timers = Timers(agenda, VirtualClock(agenda), lambda _: patrol())
+
+    def patrol() -> None:
+        seen.append(agenda.now)
+        timers.set(HOME, agenda.now + 2.0)
+
+    agenda.at(3.0, seen.append, 0.0)
+    timers.set(("lease",), 10 * NEVER_S)
+    timers.set(HOME, 1.0)
+    assert agenda.run(100.0)
+    assert seen == [1.0, 0.0, 3.0, 5.0, 7.0], "as long as something may come of them"
 
 
 def test_a_timer_that_is_set_again_or_cancelled_does_not_ring() -> None:

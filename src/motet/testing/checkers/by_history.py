@@ -5,6 +5,7 @@ from __future__ import annotations
 from motet.testing.checkers import (
     answers,
     atomicity,
+    checkpoints,
     completeness,
     duplicates,
     durability,
@@ -36,4 +37,5 @@ CHECKERS = (
     serializability,
     durability,
     moves,
+    checkpoints,
 )

@@ -2,6 +2,13 @@
 same epoch; a refused one has changed nothing, and had a reason. At rest no broker keeps anything of
 a move: no pin, doubt, transit or residue.
 
+Until a move is decided, no broker writes anything because of it, except, when it is refused, the
+requests that its client has made meanwhile. The move of a client without advertisements is told to
+brokers on its path only, so the tables of all others stay as they are, unless the session ends, or
+an advertisement crosses the move. Its subscriptions are sent to such an advertisement from where
+both meet; one that was sent before the target had heard of it is taken back with the news of the
+arrival, and comes again from there.
+
 Reasons for a refusal: an unknown broker, a short timeout, transactions, an operator's order for the
 same client, an unadvertisement of the client that waits for slow subscribers, or trouble at the
 client or between the two brokers. Also trouble anywhere, if the client had a request open, or had
@@ -13,9 +20,38 @@ left, may be without an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
 
 from motet.audit.records import DONE, MoveRecord
+from motet.model import Filter
+from motet.protocol.contract import Input, Output, Received, TimerFired
+from motet.protocol.delivery.facts import DeliveryFact
+from motet.protocol.hosted.messages import HostedHalted
+from motet.protocol.link.messages import Control
+from motet.protocol.mobility.facts import MoveDecided
+from motet.protocol.mobility.messages import (
+    MoveCommit,
+    MoveDone,
+    MoveOffer,
+    MoveOrder,
+    MoveOrdered,
+    MoveRefusal,
+    MoveReply,
+    MoveRequest,
+)
+from motet.protocol.routing.messages import (
+    Advertise,
+    ClientGone,
+    ClientHere,
+    Rehome,
+    Retrace,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from motet.protocol.session.facts import RequestReceived
+from motet.protocol.transactions.facts import TransactionFact
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import History
 from motet.testing.topology import Edge
@@ -28,6 +64,103 @@ LONGEST_S = 10.0
 """The longest time that an operator gives a move."""
 SHORT_S = 2.0
 """Within this time a request that the session waits for may still be unanswered."""
+UNDECIDED = (MoveRequest, MoveOrder, MoveOffer, MoveReply, HostedHalted)
+"""Frames upon which a move may be refused, or come nearer to its decision."""
+
+OF_TABLES = (
+    *(Advertise, Unadvertise, Subscribe, Unsubscribe, Retrace),
+    *(ClientHere, ClientGone, Rehome),
+)
+INCIDENTAL = (*get_args(DeliveryFact), *get_args(TransactionFact))
+"""Facts of streams and transactions: what they wait for may come true in any step."""
+
+
+class MoveWatch:
+    """Called at every step of a broker, because histories do not have what brokers write."""
+
+    def __init__(self) -> None:
+        self.verdict = CheckResult("moves")
+        self._paths: dict[tuple[str, str, int], tuple[str, ...]] = {}
+        """Of moves of clients without advertisements."""
+
+    def step(
+        self,
+        broker: str,
+        given: Input,
+        out: Output,
+        name_of: Callable[[int], str],
+        attracts: Callable[[str, Filter], bool],
+        now: float,
+    ) -> None:
+        """`name_of` returns the peer at the other end of a connection, and `attracts` whether this
+        broker has an advertisement from a neighbour that overlaps a filter."""
+        facts = [fact.body for fact in out.persist]
+        is_decided = any(type(fact) is MoveDecided for fact in facts)
+        if _is_undecided(given) and not is_decided:
+            refuses = any(map(_is_refusal, (frame for _, frame in out.deliver)))
+            for fact in facts:
+                kind = type(fact)
+                if kind not in INCIDENTAL and not (refuses and kind is RequestReceived):
+                    what = kind.__name__
+                    self.verdict.violated(f"{broker} writes {what} for an undecided move at {now}")
+            self.verdict.checked += 1
+        control = [(number, each) for number, each in out.send if isinstance(each, Control)]
+        if is_decided and len(facts) == 1:
+            sent = (message for _, frame in control for message in frame.messages)
+            cause: object = next((each for each in sent if type(each) is MoveCommit), None)
+        elif type(given) is Received and type(given.frame) is Control:
+            messages = given.frame.messages
+            cause = messages[0] if len(messages) == 1 else None
+        else:
+            return
+        path = () if _ends(cause, control) else self._path_of(cause)
+        for number, frame in control if path else ():
+            aside = name_of(number)
+            told = [
+                each
+                for each in frame.messages
+                if _is_of_tables(each, cause)
+                and not (type(each) is Subscribe and attracts(aside, each.filter))
+            ]
+            if not self.verdict.holds(aside in path or not told):
+                what = ", ".join(type(each).__name__ for each in told)
+                text = f"{broker} tells {aside}, off the path {'-'.join(path)}, of a move at {now}"
+                self.verdict.violated(f"{text}: {what}")
+
+    def _path_of(self, cause: object) -> tuple[str, ...]:
+        """The path of a move that concerns no other brokers; empty if it may."""
+        if type(cause) is MoveCommit and not cause.advertisements:
+            self._paths[cause.client, cause.epoch, cause.number] = cause.path
+            return cause.path
+        if type(cause) is MoveDone:
+            return self._paths.get((cause.client, cause.epoch, cause.number), ())
+        return ()
+
+
+def _ends(cause: object, control: Iterable[tuple[int, Control]]) -> bool:
+    """Has the session ended with its move? Everybody hears of that."""
+    return type(cause) is MoveCommit and any(
+        type(each) is ClientGone and (each.client, each.epoch) == (cause.client, cause.epoch)
+        for _, frame in control
+        for each in frame.messages
+    )
+
+
+def _is_of_tables(message: object, cause: object) -> bool:
+    """Does a message change rows, and not because of what has crossed the move?"""
+    if type(message) is Unsubscribe and type(cause) is MoveDone:
+        return message.target not in cause.needless
+    return type(message) in OF_TABLES
+
+
+def _is_undecided(given: Input) -> bool:
+    if type(given) is TimerFired:
+        return given.key[:2] == ("move", "offer")
+    return type(given) is Received and type(given.frame) in UNDECIDED
+
+
+def _is_refusal(frame: object) -> bool:
+    return type(frame) is MoveRefusal or (type(frame) is MoveOrdered and bool(frame.error))
 
 
 def check(history: History) -> CheckResult:

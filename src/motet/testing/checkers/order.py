@@ -10,6 +10,8 @@ later ones has lost, and the client was told so, what it noted about the earlier
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from motet.audit.records import DeliveryRecord, EventRecord
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import History
@@ -17,13 +19,25 @@ from motet.testing.history import History
 
 def check(history: History) -> CheckResult:
     verdict = CheckResult("order")
-    last: dict[tuple[int, int, str, str, bool], EventRecord] = {}
-    for delivery in history.deliveries:
+    check_sequence(history, history.deliveries, lambda each: (each.instance, each.handle), verdict)
+    _check_ticks(history, verdict)
+    return verdict
+
+
+def check_sequence(
+    history: History,
+    deliveries: Iterable[DeliveryRecord],
+    receiver: Callable[[DeliveryRecord], object],
+    verdict: CheckResult,
+) -> None:
+    """Are the events of each publisher's session in order, for each receiver?"""
+    last: dict[tuple[object, str, str, bool], EventRecord] = {}
+    for delivery in deliveries:
         event = delivery.event
         if event is None or event.session is None or event.deal is not None:
             continue  # events of transactions have an order of their own
         whose = (event.client, event.session.epoch, event.sure)
-        key = (delivery.instance, delivery.handle, *whose)
+        key = (receiver(delivery), *whose)
         before = last.get(key)
         if before is not None and not verdict.holds(
             before.position <= event.position or _is_unordered(history, delivery, before)
@@ -34,8 +48,6 @@ def check(history: History) -> CheckResult:
             )
         if before is None or before.position < event.position:
             last[key] = event
-    _check_ticks(history, verdict)
-    return verdict
 
 
 def _is_unordered(history: History, delivery: DeliveryRecord, before: EventRecord) -> bool:
