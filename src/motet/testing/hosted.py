@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from motet.audit.records import DeliveryRecord, EventRecord
 from motet.client.session.hosted import HostedMachine
@@ -28,7 +28,7 @@ from motet.client.session.state import (
     StreamBatch,
 )
 from motet.hosted.session import Inbox
-from motet.model import Event, encode_event
+from motet.model import Event, Filter, encode_event
 from motet.model.limits import MAX_KEEP_S
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.hosted.durable import DurableHosted
@@ -386,14 +386,22 @@ class HostedCopy(SimulatedClient):
         self.phase = "starting"
         self.cluster.hosting.runs(self)
         calls = len(self.calls)
-        self.ask("advertise", self.app.advertises, wait=True, timeout_s=START_S)
+        self._put_in_force("advertise", self.app.advertises)
         for wanted in self.app.subscribes:
-            self.ask("subscribe", wanted, wait=True, timeout_s=START_S)
-        self._pending = dict.fromkeys(list(self.calls)[calls:])
-        for handle in list(self._pending):
-            if self.calls[handle].answers:
-                del self._pending[handle]
+            self._put_in_force("subscribe", wanted)
+        asked = list(self.calls)[calls:]
+        self._pending = {each: None for each in asked if not self.calls[each].answers}
         self._run_if_ready()
+
+    def _put_in_force(self, kind: Literal["advertise", "subscribe"], wanted: Filter) -> None:
+        """Ask for it, or wait for what an earlier copy has asked for."""
+        requests = self.machine.requests
+        for operation in requests.in_force():
+            is_known = (operation.kind, operation.name) == (kind, str(wanted))
+            if is_known and requests.await_answer(operation.handle):
+                self._called(operation.handle, kind)
+                return
+        self.ask(kind, wanted, wait=True, timeout_s=START_S)
 
     def _started(self, answer: Resolved) -> None:
         if self.phase == "starting" and answer.handle in self._pending:

@@ -62,7 +62,7 @@ def test_a_withdrawn_past_is_recorded_after_its_subscription_was_removed() -> No
     assert history.withdrawn_upto == {("alice", session.epoch, "B.1"): 30}
 
 
-def test_a_past_is_withdrawn_where_its_last_publisher_leaves() -> None:
+def test_no_past_is_withdrawn_where_its_last_publisher_leaves() -> None:
     # given a client that wants the past of its own broker's log
     here = Place()
     here.connect("bob")
@@ -74,8 +74,9 @@ def test_a_past_is_withdrawn_where_its_last_publisher_leaves() -> None:
     (decided,) = (each.body for each in here.journal if isinstance(each.body, MoveDecided))
     history = History(Tree([("A", "B"), ("B", "C")]), False, 0.1)
     withdrawn(history, here.core.durable, decided)
-    # then what is told to be lost was withdrawn
-    assert history.withdrawn_upto == {("alice", epoch, "A.1"): decided.upto}
+    # then nothing may be told to be lost: the log still has it
+    assert (epoch, decided.client) == ("A-1.2", "bob")
+    assert history.withdrawn_upto == {}
 
 
 def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_out() -> None:

@@ -45,7 +45,6 @@ from motet.protocol.routing.messages import (
     ClientGone,
     ClientHere,
     Rehome,
-    Retrace,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -68,7 +67,7 @@ UNDECIDED = (MoveRequest, MoveOrder, MoveOffer, MoveReply, HostedHalted)
 """Frames upon which a move may be refused, or come nearer to its decision."""
 
 OF_TABLES = (
-    *(Advertise, Unadvertise, Subscribe, Unsubscribe, Retrace),
+    *(Advertise, Unadvertise, Subscribe, Unsubscribe),
     *(ClientHere, ClientGone, Rehome),
 )
 INCIDENTAL = (*get_args(DeliveryFact), *get_args(TransactionFact))
@@ -119,7 +118,7 @@ class MoveWatch:
             told = [
                 each
                 for each in frame.messages
-                if _is_of_tables(each, cause)
+                if type(each) in OF_TABLES
                 and not (type(each) is Subscribe and attracts(aside, each.filter))
             ]
             if not self.verdict.holds(aside in path or not told):
@@ -144,13 +143,6 @@ def _ends(cause: object, control: Iterable[tuple[int, Control]]) -> bool:
         for _, frame in control
         for each in frame.messages
     )
-
-
-def _is_of_tables(message: object, cause: object) -> bool:
-    """Does a message change rows, and not because of what has crossed the move?"""
-    if type(message) is Unsubscribe and type(cause) is MoveDone:
-        return message.target not in cause.needless
-    return type(message) in OF_TABLES
 
 
 def _is_undecided(given: Input) -> bool:
