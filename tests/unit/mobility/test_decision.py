@@ -59,6 +59,31 @@ def publisher(*, behind: bool = True) -> Place:
     return here
 
 
+def test_a_start_whose_advertisement_is_still_on_its_way_stays_a_start() -> None:
+    """The news of a start goes ahead of its advertisement, and the session may leave in between: at
+    the target, too, the advertisement comes later."""
+    here = place()
+    wish = here.subscribe()
+    here.control("B", Started(wish, "B.1", 7))
+    commit = here.depart()
+    assert dict(commit.starts.known) == {wish: (("B.1", 7),)}
+    assert dict(commit.starts.severed) == {wish: ("B.1",)}
+    target = Place("C")
+    target.control("B", commit)
+    starts = target.core.durable.routing.starts
+    assert starts.known[wish] == {"B.1": 7}
+    target.control("B", Advertise(BOB, WIDE))
+    assert starts.lapsed_upto(wish, "B.1") == 0
+
+
+def test_a_start_with_its_advertisement_goes_as_it_is() -> None:
+    here = place()
+    here.control("B", Advertise(BOB, WIDE))
+    wish = here.subscribe()
+    here.control("B", Started(wish, "B.1", 7), Echo(wish))
+    assert here.depart().starts.severed == ()
+
+
 # ── what happens ─────────────────────────────────────────────────────────────────────────
 
 

@@ -91,18 +91,29 @@ class Relocation:
         ) -> tuple[tuple[OpId, tuple[str, ...]], ...]:
             return tuple((op, tuple(known[op])) for op in ops if op in known)
 
+        severed = {op: dict(starts.severed.get(op, {})) | self._unsupported(op) for op in ops}
         found = MovingStarts(
             ticks(starts.known),
             names(starts.tentative),
             ticks(starts.ends),
             ticks(starts.lapsed),
-            names(starts.severed),
+            names({op: pubends for op, pubends in severed.items() if pubends}),
             ticks(awaited),
         )
         for op in ops:
             starts.forget(op)
             awaited.pop(op, None)
         return found
+
+    def _unsupported(self, op: OpId) -> dict[str, None]:
+        """Where a subscription has started, although no advertisement there is known here: it is on
+        its way, behind the news of the start. It comes to the target behind the session."""
+        entry = self._state.subscriptions.get(op)
+        if entry is None:
+            return {}
+        homes = {each.home for each in self._state.advertisements.overlapping(entry.filter)}
+        known = self._routing.starts.known.get(op, {})
+        return {each: None for each in known if broker_of_pubend(each) not in homes}
 
     # ── at every broker on the path ──────────────────────────────────────────────────────
 
