@@ -132,8 +132,9 @@ class HostedApplication:
         known = filters()
         self.advertises = random.choice(known)
         self.subscribes = [random.choice(known)]
-        if random.random() < WIDE:
-            self.subscribes.append(random.choice(known))
+        another = random.choice(known) if random.random() < WIDE else self.subscribes[0]
+        if another not in self.subscribes:
+            self.subscribes.append(another)
         self.durable = DurableApplication(
             name, self.home, own=True, keep_s=MAX_KEEP_S, random=random, hosted=True
         )
