@@ -128,7 +128,8 @@ def test_every_part_of_the_experiment_with_clients_that_move_runs(
         assert row["latency"]["moves"] > 0, row
         assert row["failed"] == 0, row
     moved = [row for row in told["rows"] if row["line"].startswith("reconfiguration")]
-    assert all(row["traffic"]["control"] == 2 * paper3.HOPS for row in moved), moved
+    assert all(row["traffic"]["moves"] == 2 * paper3.HOPS for row in moved), moved
+    assert all(row["traffic"]["control"] <= 3 * paper3.HOPS for row in moved), moved
     assert sum(row["events"]["expected"] for row in moved) > 0
 
 

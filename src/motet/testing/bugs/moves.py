@@ -131,14 +131,14 @@ def nothing_starts_behind_a_move() -> list[Patch]:
 # ── publishers ───────────────────────────────────────────────────────────────────────────
 
 
-@mutation("moves", "duplicates", "answers", **BROKEN_LINES)
+@mutation("moves", "duplicates", "answers", first=10, **BROKEN_LINES)
 @around(DurableMobility, "_decided")
 def publications_are_counted_anew(original: Any, self: Any, fact: MoveDecided) -> None:
     """The target does not know which publications are in other logs."""
     original(self, replace(fact, carried=0))
 
 
-@mutation("moves", "exactly-once", **OFTEN)
+@mutation("moves", "exactly-once", "order", **OFTEN)
 @around(DurableMobility, "_decided")
 def no_residue_is_left(original: Any, self: Any, fact: MoveDecided) -> None:
     """Events that are still owed lose their routes when their publisher moves."""

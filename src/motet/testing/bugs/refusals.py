@@ -25,7 +25,7 @@ def a_refused_client_counts_as_away(
     original(self, departure, problem, out, now, *rest)
 
 
-@mutation("moves", "moves", **OFTEN)
+@mutation("moves", "moves", first=3, **OFTEN)
 @around(Relocation, "begin")
 def a_move_is_told_to_all_neighbours(original: Any, self: Any, moving: Relocated) -> Changes:
     """Brokers on the path tell all neighbours of the subscriptions, wanted there or not."""

@@ -47,7 +47,7 @@ def advertise_forgets_a_neighbour(
 
 
 @mutation("calm", "routing")
-@replaces(Routing, "unsubscribe")
+@replaces(Routing, "_unsubscribe")
 def unsubscribe_stays_local(self: Any, message: Unsubscribe, source: Hop) -> None:
     """An unsubscription takes effect at its own broker and is not passed on."""
     self._take_away(self.state.subscriptions, message.target, source)
@@ -83,10 +83,10 @@ def unadvertise_withdraws_supported_subscriptions(
     neighbour = advertisement.source.name
     for subscription in self.state.subscriptions.overlapping(advertisement.filter):
         if subscription.id not in keep and subscription.sent & self._bit(neighbour):
-            self._withdraw(subscription, neighbour)
+            self.withdraw(subscription, neighbour)
 
 
-@mutation("calm", "routing", "completeness", covering=True)
+@mutation("calm", "routing", "completeness", "effective", covering=True)
 def uncovered_is_not_sent_again() -> list[Patch]:
     """When a covering entry is removed, the entries that it covered are not sent."""
     return [Patch(Routing, "_uncovered", lambda *_: [])]
