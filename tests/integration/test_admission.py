@@ -236,8 +236,9 @@ async def test_a_newer_client_of_the_same_id_ends_one_that_has_moved(
 ) -> None:
     old = await overlay.connect("alice", broker="B1")
     await old.move("B3")
-    await overlay.connect("alice", broker="B1")
+    new = await overlay.connect("alice", broker="B1")
     await eventually(lambda: old.closed)
+    assert not new.closed
 
 
 # ── other errors ─────────────────────────────────────────────────────────────────────────

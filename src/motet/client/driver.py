@@ -290,8 +290,9 @@ class SessionDriver:
         self._stalled = False  # by congestion, even if the window has room
         self._stalled_bytes = 0
         self._asked = False
-        """The broker waits for acknowledgements. They are told when the application's side has all
-        that has arrived: before, they would include what came behind the question."""
+        """The broker has asked for acknowledgements. The answer waits until the application's side
+        has everything that has arrived; an earlier answer would acknowledge events that came behind
+        the question."""
         self._relief = asyncio.Event()
 
     # ── beginning and end ────────────────────────────────────────────────────────────────

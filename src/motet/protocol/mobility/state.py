@@ -107,8 +107,8 @@ class MobilityState(Struct):
     acknowledged. Acknowledgements sent before it are void."""
     heard: int = 0
     """In an image only: see `DecisionState`. Nobody but clients that arrive depends on it."""
-
     echoes: list[HeldEcho] = field(default_factory=list)
+    """In the order in which they became due."""
 
     def __bool__(self) -> bool:
         parts = (self.transits, self.forwardings, self.travels, self.fenced, self.swept)

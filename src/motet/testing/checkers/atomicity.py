@@ -7,7 +7,7 @@ routing tables check that begun entries exist and ended ones are gone.
 
 Excused: a participant's broker, the root, or a broker between them has lost its state. But an
 aborted transaction may have a cut only if a neighbour of the root was away before the root lost its
-state: else all of them knew the decision.
+state; otherwise all of them knew the decision.
 """
 
 from __future__ import annotations
