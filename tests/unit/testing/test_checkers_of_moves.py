@@ -12,6 +12,7 @@ from motet.broker.core.broker import BrokerCore
 from motet.model import Filter, OpId
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact, Input, Output, Received, TimerFired
+from motet.protocol.link.facts import NeighbourLost
 from motet.protocol.link.messages import Control
 from motet.protocol.mobility.messages import (
     MoveCommit,
@@ -265,6 +266,14 @@ def test_a_refused_client_may_have_asked_for_something_else_meanwhile() -> None:
     (complaint,) = watched(ASKED, SessionDropped("alice", "A-1"), told=(refusal,))
     assert "writes SessionDropped" in complaint
     assert watched(ASKED, REQUEST, told=(MoveOrdered("alice"),)), "that is no refusal"
+
+
+def test_the_requests_of_a_refused_client_may_be_too_many_for_an_absent_neighbour() -> None:
+    refusal, lost = MoveRefusal(1, "MoveRefused", "full"), NeighbourLost("D", recalls=True)
+    assert watched(ASKED, REQUEST, lost, told=(refusal,)) == []
+    (complaint,) = watched(ASKED, lost, REQUEST, told=(refusal,))
+    assert complaint == "B writes NeighbourLost for an undecided move at 5.0"
+    assert len(watched(ASKED, REQUEST, lost)) == 2, "the move was not refused"
 
 
 def commit(*advertisements: MovingRow) -> Received:

@@ -3,11 +3,11 @@ same epoch; a refused one has changed nothing, and had a reason. At rest no brok
 a move: no pin, doubt, transit or residue.
 
 Until a move is decided, no broker writes anything because of it, except, when it is refused, the
-requests that its client has made meanwhile. The move of a client without advertisements is told to
-brokers on its path only, so the tables of all others stay as they are, unless the session ends, or
-an advertisement crosses the move. Its subscriptions are sent to such an advertisement from where
-both meet; one that was sent before the target had heard of it is taken back with the news of the
-arrival, and comes again from there.
+requests that its client has made meanwhile and what they cause. The move of a client without
+advertisements is told to brokers on its path only, so the tables of all others stay as they are,
+unless the session ends, or an advertisement crosses the move. Its subscriptions are sent to such an
+advertisement from where both meet; one that was sent before the target had heard of it is taken
+back with the news of the arrival, and comes again from there.
 
 Reasons for a refusal: an unknown broker, a short timeout, transactions, an operator's order for the
 same client, an unadvertisement of the client that waits for slow subscribers, or trouble at the
@@ -20,7 +20,7 @@ left, may be without an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import get_args
 
 from motet.audit.records import DONE, MoveRecord
@@ -28,6 +28,7 @@ from motet.model import Filter
 from motet.protocol.contract import Input, Output, Received, TimerFired
 from motet.protocol.delivery.facts import DeliveryFact
 from motet.protocol.hosted.messages import HostedHalted
+from motet.protocol.link.facts import NeighbourLost
 from motet.protocol.link.messages import Control
 from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import (
@@ -97,11 +98,9 @@ class MoveWatch:
         is_decided = any(type(fact) is MoveDecided for fact in facts)
         if _is_undecided(given) and not is_decided:
             refuses = any(map(_is_refusal, (frame for _, frame in out.deliver)))
-            for fact in facts:
-                kind = type(fact)
-                if kind not in INCIDENTAL and not (refuses and kind is RequestReceived):
-                    what = kind.__name__
-                    self.verdict.violated(f"{broker} writes {what} for an undecided move at {now}")
+            kinds = [type(fact) for fact in facts]
+            for what in _unexpected(kinds, refuses):
+                self.verdict.violated(f"{broker} writes {what} for an undecided move at {now}")
             self.verdict.checked += 1
         control = [(number, each) for number, each in out.send if isinstance(each, Control)]
         if is_decided and len(facts) == 1:
@@ -149,6 +148,18 @@ def _is_undecided(given: Input) -> bool:
     if type(given) is TimerFired:
         return given.key[:2] == ("move", "offer")
     return type(given) is Received and type(given.frame) in UNDECIDED
+
+
+def _unexpected(kinds: Iterable[type], refuses: bool) -> Iterator[str]:
+    """The facts that an undecided move has no reason for. A refused one lets the requests through
+    that its client has made meanwhile, and their messages may be too many for a neighbour that is
+    away."""
+    allowed: tuple[type, ...] = INCIDENTAL
+    for kind in kinds:
+        if refuses and kind is RequestReceived:
+            allowed = (*INCIDENTAL, RequestReceived, NeighbourLost)
+        if kind not in allowed:
+            yield kind.__name__
 
 
 def _is_refusal(frame: object) -> bool:
