@@ -59,6 +59,7 @@ from motet.protocol.room import LISTED, Objection, Peer, SoftRoom
 from motet.protocol.routing.starts import broker_of_pubend
 from motet.protocol.session.messages import (
     ClientHello,
+    ExecuteRequest,
     Goodbye,
     Processed,
     ProgressQuery,
@@ -68,7 +69,7 @@ from motet.protocol.session.messages import (
 from motet.protocol.session.soft import SoftSessions
 from motet.protocol.session.state import Session
 from motet.protocol.shared import ClientSoft, SharedState
-from motet.protocol.transactions.messages import op_of
+from motet.protocol.transactions.messages import Engage, Letter, op_of
 
 OFFER_AGAIN_S = 0.5
 EARLY_S = 1.0
@@ -166,6 +167,8 @@ class SoftMobility(SoftRoom):
         self._attempts = 0
         self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
         links.heard[MoveCommit] = self._heard
+        links.ahead[Letter] = self._meet_letter
+        sessions.ahead[ExecuteRequest] = self._meet_plan
         links.passing = durable.passing
         streams.fenced = self._fence
         streams.fencing, streams.swept = durable.state.fenced, durable.state.swept
@@ -341,12 +344,14 @@ class SoftMobility(SoftRoom):
                 self._admit(client, out, now)
 
     def _awaits_reply(self, departure: Departure) -> bool:
-        """Nothing else changes it before the reply, as long as its client stays connected."""
+        """Nothing else changes it before the reply, as long as its client stays connected and no
+        transaction comes to it."""
         soft = self._shared.clients.get(departure.client)
         return (
             departure.phase == "offering"
             and soft is not None
             and (soft.epoch, soft.connection) == (departure.epoch, departure.connection)
+            and not self._is_in_transaction(departure.client)
         )
 
     def _advance(self, departure: Departure, out: Output, now: float) -> None:
@@ -367,9 +372,8 @@ class SoftMobility(SoftRoom):
         self._detain(departure, out)
         if departure.client not in self._departures:
             return
-        if self._is_in_transaction(session):
-            text = f"{departure.client!r} takes part in an open transaction; end it, then move"
-            self._refuse(departure, Objection("InTransaction", text), out, now)
+        if self._is_in_transaction(departure.client):
+            self._refuse_in_transaction(departure, out, now)
             return
         departure.busy = self._busy(session)
         if now > departure.until - MOMENT_S:
@@ -418,13 +422,34 @@ class SoftMobility(SoftRoom):
             return False
         return _append(departure.held, frame)
 
-    def _is_in_transaction(self, session: Session) -> bool:
-        locals_ = self._shared.durable.transactions.participant.state.locals
-        client = session.client
+    def _is_in_transaction(self, client: str) -> bool:
+        transactions = self._shared.durable.transactions
         return any(
             client in local.parts or any(each.client == client for each in local.invitations)
-            for local in locals_.values()
+            for local in transactions.open.values()
+        ) or any(
+            isinstance(each.request, Engage) and each.request.client == client
+            for each in transactions.decisions.state.held
         )
+
+    def _refuse_in_transaction(self, departure: Departure, out: Output, now: float) -> None:
+        text = f"{departure.client!r} takes part in an open transaction; end it, then move"
+        self._refuse(departure, Objection("InTransaction", text), out, now)
+
+    def _meet_letter(self, letter: Letter, out: Output, now: float) -> None:
+        if letter.broker == self._shared.name and isinstance(letter.body, Engage):
+            self._meet(letter.body.client, out, now)
+
+    def _meet_plan(self, plan: ExecuteRequest, out: Output, now: float) -> None:
+        for client, _ in plan.parts:
+            self._meet(client, out, now)
+
+    def _meet(self, client: str, out: Output, now: float) -> None:
+        """A plan is about to have a part for a local client. What the client has sent before comes
+        first: the root may decide a plan in the same step in which it takes the part."""
+        departure = self._departures.get(client)
+        if departure is not None and departure.held:
+            self._refuse_in_transaction(departure, out, now)
 
     def _busy(self, session: Session) -> str:
         """What a move must wait for; empty: nothing."""
