@@ -131,6 +131,31 @@ def test_a_session_that_was_lost_on_its_way_may_have_another_epoch() -> None:
     assert "has become" not in moves_of(past)[0]
 
 
+@pytest.mark.parametrize(
+    ("broker", "jumped_at", "welcomed_at", "is_excused"),
+    [
+        ("B", 4.8, 5.9, True),
+        ("B", 4.8, 4.9, False),
+        ("B", 4.3, 5.9, False),
+        ("B", 5.95, 5.9, False),
+        ("A", 4.8, 5.9, False),
+    ],
+    ids=["it waits", "its client was there", "too early", "too late", "elsewhere"],
+)
+def test_a_session_that_waits_where_the_clock_jumps_may_have_ended(
+    broker: str, jumped_at: float, welcomed_at: float, *, is_excused: bool
+) -> None:
+    # given a client that was sent on from A, and asks for its next move on its way to B
+    past = Past()
+    moved(past, alice(past), "B", 4.5, 4.7)
+    past.history.travels[0].touch(4.6, welcomed_at)
+    past.history.stays["alice", "C-2"].append(Stay("C", 5.5))
+    asked(past, before=("B", "A-1"), after=("C", "C-2"))
+    assert "has become C-2" in moves_of(past)[0]
+    past.history.jumps[broker].touch(jumped_at, jumped_at)
+    assert (moves_of(past) == []) is is_excused
+
+
 def test_a_client_that_did_not_wait_may_have_another_epoch() -> None:
     past = Past()
     past.history.stays["alice", "C-2"].append(Stay("C", 5.5))

@@ -13,7 +13,8 @@ Reasons for a refusal: an unknown broker, a short timeout, transactions, an oper
 same client, an unadvertisement of the client that waits for slow subscribers, or trouble at the
 client or between the two brokers. Also trouble anywhere, if the client had a request open, or had
 moved before: a request waits for all brokers, and so does the first publication after a move. An
-epoch may change if the client had trouble, or did not wait for its session. A client may give up,
+epoch may change if the client had trouble, or did not wait for its session, or if the clock jumped
+where its session waited for it: the lease ends early. A client may give up,
 for the same reasons, if its own broker does not tell it in time. Clients that were killed, or have
 left, may be without an answer.
 """
@@ -225,10 +226,26 @@ def _may_change(history: History, move: MoveRecord) -> bool:
     # A session that waits for its client ends early where the clock jumps.
     if move.to in history.jumps and history.jumps[move.to].meets(since, until):
         return True
+    if _may_have_ended(history, move):
+        return True
     # One that is on its way is lost with a link that starts from scratch, or a broker's state.
     homes = [each for each in (move.before[0], move.after[0], move.to) if each is not None]
     known = [each for each in homes if each in history.tree.brokers]
     return history.forgot(known, since, until)
+
+
+def _may_have_ended(history: History, move: MoveRecord) -> bool:
+    """Was the client still on its way to its session when it asked, and has the clock jumped where
+    the session waited for it?"""
+    travels, at = history.travels[move.instance], move.at
+    if not travels.meets(at, at):
+        return False
+    sent_on_at, welcomed_at = travels.begin_of(at, at), travels.end_of(at, at)
+    return any(
+        history.jumps[stay.broker].meets(stay.since, min(welcomed_at, stay.until))
+        for stay in history.stays[move.client, move.before[1] or ""]
+        if stay.left_at > sent_on_at
+    )
 
 
 def _is_ordered(history: History, move: MoveRecord) -> bool:
