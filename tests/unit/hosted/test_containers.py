@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from motet.broker.core.broker import BrokerCore
 from motet.broker.core.durable import Durable
 from motet.protocol.config import BrokerConfig
-from motet.protocol.contract import Fact, Output, Received
+from motet.protocol.contract import Closed, Fact, Output, Received
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.hosted.facts import HostingBegun
 from motet.protocol.hosted.messages import (
@@ -65,6 +65,14 @@ def test_copies_of_a_former_container_do_not_count() -> None:
     assert {close.connection for close in came.close} == {1, 2}
     assert (4, RunHosted("agent")) in came.deliver
     assert {close.connection for close in broker.hears(5, HELLO).close} == {2}
+
+
+def test_a_copy_that_comes_when_its_container_has_left_is_not_at_fault() -> None:
+    broker = Broker()
+    broker.container(1)
+    broker.core.step(Closed(1), 1.0)
+    (close,) = broker.hears(2, HELLO).close
+    assert (close.error, close.text) == ("Disconnected", "the container is gone")
 
 
 def test_a_client_runs_again_although_a_crash_came_before_its_hosting_was_noted() -> None:

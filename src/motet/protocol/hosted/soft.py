@@ -213,6 +213,8 @@ class SoftHosted(SoftRoom):
     def _refusal(self, client: str) -> Objection | None:
         """Why a hosted client cannot run here now. One that is known nowhere begins at its home,
         when all brokers that may know it have been heard."""
+        if not self._container:  # it has left while the copy was on its way here
+            return Objection(Disconnected.__name__, "the container is gone")
         if client not in self._registered:
             text = f"{self._shared.name} has no code for {client!r}"
             return Objection(MisuseError.__name__, text)
