@@ -12,6 +12,7 @@ from motet.broker.core.broker import BrokerCore
 from motet.model import Filter, OpId
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact, Input, Output, Received, TimerFired
+from motet.protocol.delivery.facts import AdvertisementOver
 from motet.protocol.link.facts import NeighbourLost
 from motet.protocol.link.messages import Control
 from motet.protocol.mobility.messages import (
@@ -26,6 +27,7 @@ from motet.protocol.routing.messages import (
     MovingRow,
     MovingStarts,
     Subscribe,
+    Unadvertise,
     Unsubscribe,
 )
 from motet.protocol.session.facts import RequestReceived, SessionDropped
@@ -331,6 +333,16 @@ def test_a_subscription_goes_aside_only_to_an_advertisement(is_wanted: bool) -> 
     out.send.append((8, Control(1, (wanted,))))
     watch.step("B", commit(), out, lambda _: "D", lambda *_: is_wanted, 5.0)
     assert len(watch.verdict.violations) == (0 if is_wanted else 1)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_advertisement_that_is_over_in_the_same_step_goes_aside(*, is_over: bool) -> None:
+    watch, out = moves.MoveWatch(), Output()
+    over, other = OpId("bob", "B-1", 1), OpId("bob", "B-1", 2)
+    out.persist.append(Fact(1.0, AdvertisementOver(over, 9)))
+    out.send.append((8, Control(1, (Unadvertise(over if is_over else other),))))
+    watch.step("B", commit(), out, lambda _: "D", lambda *_: False, 5.0)
+    assert len(watch.verdict.violations) == (0 if is_over else 1)
 
 
 def test_the_move_of_a_publisher_is_told_to_everybody() -> None:

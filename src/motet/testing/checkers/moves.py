@@ -5,7 +5,8 @@ a move: no pin, doubt, transit or residue.
 Until a move is decided, no broker writes anything because of it, except, when it is refused, the
 requests that its client has made meanwhile and what they cause. The move of a client without
 advertisements is told to brokers on its path only, so the tables of all others stay as they are,
-unless the session ends, or an advertisement crosses the move. Its subscriptions are sent to such an
+unless the session ends, or an advertisement crosses the move, or one that has waited for
+acknowledgements is over in the same step. Its subscriptions are sent to an overlapping
 advertisement from where both meet; one that was sent before the target had heard of it is taken
 back with the news of the arrival, and comes again from there.
 
@@ -27,7 +28,7 @@ from typing import get_args
 from motet.audit.records import DONE, MoveRecord
 from motet.model import Filter
 from motet.protocol.contract import Input, Output, Received, TimerFired
-from motet.protocol.delivery.facts import DeliveryFact
+from motet.protocol.delivery.facts import AdvertisementOver, DeliveryFact
 from motet.protocol.hosted.messages import HostedHalted
 from motet.protocol.link.facts import NeighbourLost
 from motet.protocol.link.messages import Control
@@ -113,6 +114,7 @@ class MoveWatch:
         else:
             return
         path = () if _ends(cause, control) else self._path_of(cause)
+        over = {fact.target for fact in facts if type(fact) is AdvertisementOver}
         for number, frame in control if path else ():
             aside = name_of(number)
             told = [
@@ -120,6 +122,7 @@ class MoveWatch:
                 for each in frame.messages
                 if type(each) in OF_TABLES
                 and not (type(each) is Subscribe and attracts(aside, each.filter))
+                and not (type(each) is Unadvertise and each.target in over)
             ]
             if not self.verdict.holds(aside in path or not told):
                 what = ", ".join(type(each).__name__ for each in told)
