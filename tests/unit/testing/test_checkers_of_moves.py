@@ -22,6 +22,7 @@ from motet.protocol.mobility.messages import (
     MoveRefusal,
     MoveRequest,
 )
+from motet.protocol.mobility.strays import LAST_S
 from motet.protocol.routing.messages import (
     ClientGone,
     MovingRow,
@@ -569,6 +570,43 @@ def test_trouble_before_a_moving_client_has_arrived_excuses_a_best_effort_event(
     past.publish(seller, 5.05, x=1)
     past.history.disturbed["C"].touch(5.9, 5.95)
     assert completeness.check(past.history).violations == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "meanwhile", "is_excused"),
+    [
+        (True, "it ends", True),
+        (True, "it moves on", True),
+        (True, "its client breaks", True),
+        (True, "its broker dies", True),
+        (True, "nothing", False),
+        (True, "it ends later", False),
+        (False, "it ends", False),
+    ],
+)
+def test_an_event_that_waits_for_those_behind_a_client_is_given_in_the_end(
+    broken: bool, meanwhile: str, *, is_excused: bool
+) -> None:
+    # given an event that comes just after a client, on whose path something has broken
+    past = Past()
+    seller, buyer = past.session("seller", "C"), alice(past)
+    past.ask(seller, "advertise", "x > 0")
+    wanted = past.ask(buyer, "subscribe", "x > 0")
+    moved(past, buyer, "C", 5.0, 5.1)
+    past.history.travels[buyer.instance].touch(5.0, 5.2)
+    past.publish(seller, 5.5, x=1)
+    if broken:
+        past.history.disturbed["A", "B"].touch(5.05, 5.1)
+    # when its subscription or its client ends while it waits, or nothing happens
+    at = 5.5 + LAST_S
+    if meanwhile in ("it ends", "it ends later"):
+        wanted.ended_at = at if meanwhile == "it ends" else at + 1.0
+    elif meanwhile == "it moves on":
+        past.history.travels[buyer.instance].touch(at, at)
+    elif meanwhile != "nothing":
+        place = "C" if meanwhile == "its broker dies" else buyer.instance
+        past.history.disturbed[place].touch(at, at)
+    assert (completeness.check(past.history).violations == []) is is_excused
 
 
 def test_a_lost_log_at_a_former_home_excuses_an_event_from_there() -> None:
