@@ -429,6 +429,17 @@ def test_a_client_that_sends_too_much_is_expelled(monkeypatch: pytest.MonkeyPatc
     assert here.closed[here.ends["alice"]] == "ProtocolError"
 
 
+def test_a_client_that_sends_too_many_bytes_is_expelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.protocol.mobility.soft.MOST_HELD_BYTES", 300)
+    here = place()
+    here.ask()
+    here.hear("alice", SubscribeRequest(1, WIDE, wait=False))
+    assert here.ends["alice"] not in here.closed
+    for sequence in range(2, 20):
+        here.hear("alice", SubscribeRequest(sequence, WIDE, wait=False))
+    assert here.closed[here.ends["alice"]] == "ProtocolError"
+
+
 # ── the connection breaks ────────────────────────────────────────────────────────────────
 
 
