@@ -117,6 +117,30 @@ def test_a_client_whose_session_never_comes_gets_a_new_one() -> None:
     assert welcome.epoch != EPOCH
 
 
+def test_a_client_that_was_sent_here_is_believed_although_we_have_forgotten_its_offer() -> None:
+    here = Place("C")
+    here.hear("B", MoveOffer(ALICE, EPOCH, 1, ("A", "B", "C")))
+    here.restart()
+    sent_on = replace(hello(), number=1)
+    assert here.hear(ALICE, sent_on) == []
+    arrive(here, departed())
+    here.wait(EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch == EPOCH
+
+
+def test_a_client_that_was_sent_here_is_not_believed_for_ever() -> None:
+    here = Place("C")
+    sent_on = replace(hello(), number=1)
+    assert here.hear(ALICE, sent_on) == []
+    here.wait(ACCEPTED_S / 2)
+    here.lose(ALICE)
+    assert here.hear(ALICE, sent_on) == []
+    here.wait(ACCEPTED_S / 2 + EARLY_S)
+    (welcome,) = here.sent(ALICE, Welcome)
+    assert welcome.epoch != EPOCH
+
+
 def test_an_earlier_session_that_ended_while_connected_does_not_count() -> None:
     here = Place("C")
     here.connect(ALICE)

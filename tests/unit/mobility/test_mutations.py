@@ -457,6 +457,11 @@ def accepted_clients_are_unknown(patch: Patch) -> None:
     patch.setattr(SoftMobility, "_accept", lambda *_: None)
 
 
+def clients_that_are_sent_on_are_not_believed(patch: Patch) -> None:
+    """A broker that has restarted greets a client before it hears of its session."""
+    patch.setattr(SoftMobility, "_believe", lambda *_: None)
+
+
 def sessions_on_their_way_to_an_empty_broker_are_waited_for(patch: Patch) -> None:
     """The next broker has lost its state, and pins stay."""
     patch.setattr(DurableMobility, "_forget", lambda *_: None)
@@ -575,6 +580,10 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
     (
         transactions_wait_for_the_answer_to_an_offer,
         asking.test_an_invitation_ends_a_move_that_waits_for_an_answer,
+    ),
+    (
+        clients_that_are_sent_on_are_not_believed,
+        arrival.test_a_client_that_was_sent_here_is_believed_although_we_have_forgotten_its_offer,
     ),
     (commits_come_from_anywhere, path.test_a_commit_of_a_session_that_is_elsewhere_is_ignored),
     (

@@ -815,6 +815,7 @@ class SoftMobility(SoftRoom):
         self._early.pop(hello.client, None)
         if self._has_left(frame) and self._redirect(connection, hello, out):
             return
+        self._believe(frame, now)
         if self._is_on_its_way(hello, now):
             queue = HeldFrames()
             self._early[hello.client] = Early(connection, frame, queue)
@@ -823,6 +824,18 @@ class SoftMobility(SoftRoom):
             out.timers.append(SetTimer(("move", "early", hello.client), now + EARLY_S))
             return
         self._sessions.greet(connection, hello, out, now)
+
+    def _believe(self, arrival: ArrivalHello, now: float) -> None:
+        """A client that was sent here has a session of which we may have heard nothing: we have
+        accepted it, forgotten that in a restart, and what its former broker has told us is behind
+        much else. So it is believed once, as if we had accepted it now."""
+        hello = arrival.hello
+        if not (arrival.number and hello.resume):
+            return
+        newest = self._shared.durable.routing.state.clients.newest(hello.client)
+        accepted, _ = self._accepted.get(hello.client, ("", 0.0))
+        if accepted != hello.resume and (newest is None or is_newer(hello.resume, than=newest)):
+            self._accepted[hello.client] = (hello.resume, now + ACCEPTED_S)
 
     def _is_on_its_way(self, hello: ClientHello, now: float) -> bool:
         clients = self._shared.durable.routing.state.clients
