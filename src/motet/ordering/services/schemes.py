@@ -1,0 +1,45 @@
+"""Choice of the service that a URL names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from motet.errors import MisuseError, NotOffered
+from motet.ordering.services.base import Service
+
+
+def _memory(url: str) -> Service:
+    from motet.ordering.services.memory import Memory
+
+    return Memory(url)
+
+
+_SERVICES: dict[str, Callable[[str], Service]] = {
+    "memory": _memory,
+}
+
+
+def service_of(url: str) -> Service:
+    """The service that the URL names. It is not connected yet."""
+    scheme, separator, _ = url.partition("://")
+    make = _SERVICES.get(scheme)
+    if not separator or make is None:
+        known = ", ".join(f"{each}://" for each in _SERVICES)
+        raise MisuseError(f"{url!r} is not the URL of a service; it must begin with one of {known}")
+    return make(url)
+
+
+def _needs(library: str, extra: str, make: Callable[[str], Service]) -> Callable[[str], Service]:
+    """Adapters are imported when they are used, because each needs a library of its own."""
+
+    def tried(url: str) -> Service:
+        try:
+            return make(url)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0].startswith("motet"):
+                raise
+            raise NotOffered(
+                f"{url.partition(':')[0]}:// needs {library}; pip install 'motet[{extra}]'"
+            ) from error
+
+    return tried
