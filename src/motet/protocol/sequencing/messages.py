@@ -31,6 +31,10 @@ from motet.protocol.traits import SMALL_BYTES, STRANGER, frame
 MAX_TOPIC_CHARS: Final = 200
 MAX_TOPICS_PER_FRAME: Final = 4096
 MAX_REQUESTS_PER_FRAME: Final = 4096
+MAX_UNSETTLED: Final = 16384
+"""Requests of one instance that may be neither published nor given back."""
+MAX_TOPICS_OF_STREAM: Final = 1000
+"""In mode `pairs`: that it has ever had."""
 MAX_ASKED: Final = 1024
 """Numbers that one `Ask` may name."""
 LAST_NUMBER: Final = 2**62
@@ -83,7 +87,9 @@ class OrderHello(Struct, tag="ord", array_like=True, frozen=True):
 class OrderWelcome(Struct, tag="ord=", array_like=True, frozen=True):
     """`line` has the name and the address of each site, lowest first. `placement`: topics with
     these names or prefixes (they end with `*`) live at these sites, all others at `elsewhere`.
-    `answered`: requests of this instance up to this one were answered before."""
+    `answered`: requests of this instance up to this one were taken before. 0: the site does not
+    know the instance, or has forgotten it: what it had not confirmed is void, and it counts its
+    requests from 1 again."""
 
     site: str
     line: tuple[tuple[str, str], ...]
@@ -119,7 +125,8 @@ class NumberRequest(Struct, tag="num", array_like=True, frozen=True):
 
 @frame()
 class Numbers(Struct, tag="num=", array_like=True, frozen=True):
-    """Timestamps for requests `first`, `first + 1`, …; None for one that is void already."""
+    """Timestamps for requests `first`, `first + 1`, …; None for one that is void already. A request
+    whose timestamp other sites add to is answered later, so answers may come in any order."""
 
     first: int
     stamps: tuple[Timestamp | None, ...]
@@ -127,7 +134,8 @@ class Numbers(Struct, tag="num=", array_like=True, frozen=True):
 
 @frame(senders=SEQUENCED)
 class GiveBack(Struct, tag="back", array_like=True, frozen=True):
-    """No event will have the numbers of these requests. Answered by `Settled`."""
+    """No event will have the numbers of these requests. Answered by `Settled`; repeat it on a new
+    connection before anything that confirms more, if it was not answered."""
 
     requests: tuple[int, ...]
 
@@ -183,7 +191,7 @@ class Kept(Struct, tag="keep=", array_like=True, frozen=True):
 
 
 @frame(senders=SEQUENCED)
-class Ask(Struct, tag="ask", array_like=True, frozen=True):
+class Ask(Struct, tag="what", array_like=True, frozen=True):
     """What became of numbers of a topic that lives here?"""
 
     topic: int
@@ -191,7 +199,7 @@ class Ask(Struct, tag="ask", array_like=True, frozen=True):
 
 
 @frame()
-class Told(Struct, tag="ask=", array_like=True, frozen=True):
+class Told(Struct, tag="what=", array_like=True, frozen=True):
     """`answers`: number, state, and the timestamp if it is void or published."""
 
     topic: int
@@ -234,11 +242,13 @@ SequencingFrame = (
 
 
 class Passage(Struct, tag="pass", array_like=True, frozen=True):
-    """Timestamps that begin at a site and go up the line to the site `last`, FIFO."""
+    """Timestamps that begin at a site and go up the line, FIFO. One frame of requests keeps its
+    sequence, so they may have different ends."""
 
     first: int
     """The position in the line of the site where they begin."""
-    last: int
+    lasts: tuple[int, ...]
+    """For each timestamp: the position of the last site that adds to it."""
     stamps: tuple[Timestamp, ...]
 
 
