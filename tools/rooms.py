@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, str] = {
     "protocol/hosted": "errors protocol protocol/mobility protocol/session",
     "protocol/link": (
         "errors model protocol protocol/delivery protocol/mobility protocol/routing "
-        "protocol/transactions"
+        "protocol/sequencing protocol/transactions"
     ),
     "protocol/mobility": (
         "errors model protocol protocol/delivery protocol/hosted protocol/link protocol/routing "
@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, str] = {
     "protocol/routing": (
         "errors matching model protocol protocol/delivery protocol/link protocol/session"
     ),
+    "protocol/sequencing": "errors protocol",
     "protocol/session": (
         "errors model protocol protocol/delivery protocol/link protocol/routing protocol/sinks "
         "protocol/transactions"
@@ -71,6 +72,8 @@ MAY_IMPORT: dict[str, str] = {
         "errors model protocol protocol/delivery runtime runtime/pubend broker/folder"
     ),
     "broker/driver": "errors model matching protocol protocol/* runtime runtime/* audit broker/*",
+    # the sequencer
+    "sequencer": "errors protocol protocol/link protocol/sequencing",
     # the client
     "client": (  # brokers only for `local`, see tests/tidy/test_imports.py
         "errors model protocol protocol/* runtime audit client/line client/session "
@@ -96,6 +99,8 @@ MAY_IMPORT: dict[str, str] = {
     "testing": "* but chaos cli labs spark",
     "testing/bugs": "* but chaos cli labs spark",
     "testing/checkers": "* but chaos cli labs spark",
+    "testing/ordering": "* but chaos cli labs spark",
+    "testing/ordering/checkers": "* but chaos cli labs spark",
     "chaos": "* but labs",
     "cli": "*",
     "labs": "errors matching runtime fleet",

@@ -1,0 +1,98 @@
+"""A receipt means that each session that had the topic gets the event in order, or is told.
+
+What a session owes for a topic are the numbers above its cut: up to the last one that it got, and
+all of them if it still has the topic at the end. Each of these that has a receipt was given, in
+order or tagged as late, or the application was told that it is lost. Nothing is owed for what a
+session has dropped, behind the last number that it got there, nor after a session has ended.
+
+Also: a session gets nothing of a topic that it does not have, and nothing up to its cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from motet.testing.checkers.result import CheckResult
+from motet.testing.ordering.history import (
+    PUBLISHED,
+    Cut,
+    Dropped,
+    Lost,
+    OrderHistory,
+    Session,
+)
+
+GUARANTEE = "completeness"
+
+
+@dataclass(slots=True)
+class _Part:
+    """One time between the cut and the end of a topic in a session."""
+
+    topic: str
+    cut: int
+    met: set[int] = field(default_factory=set)
+    """Numbers given or told."""
+    last: int = 0
+    kept: bool = True
+    """The session has it to the end of the run."""
+
+
+def check(history: OrderHistory) -> CheckResult:
+    verdict = CheckResult(GUARANTEE)
+    receipts: dict[str, dict[int, int]] = {}
+    for publication in history.publications.values():
+        if publication.outcome == PUBLISHED:
+            receipts.setdefault(publication.topic, {})[publication.number] = publication.event
+    numbers = {topic: sorted(found) for topic, found in receipts.items()}
+    for session in history.sessions:
+        for part in _parts(session, verdict):
+            upto = part.last if session.ended or not part.kept else None
+            for number in numbers.get(part.topic, ()):
+                if number <= part.cut:
+                    continue
+                if upto is not None and number > upto:
+                    break
+                verdict.expect(
+                    number in part.met,
+                    "{} never got {}#{}, event {}, which has a receipt; its cut is {}",
+                    session.name,
+                    part.topic,
+                    number,
+                    receipts[part.topic][number],
+                    part.cut,
+                )
+    return verdict
+
+
+def _parts(session: Session, verdict: CheckResult) -> list[_Part]:
+    having: dict[str, _Part] = {}
+    found: list[_Part] = []
+    for step in session.steps:
+        if isinstance(step, Cut):
+            if step.topic not in having:
+                having[step.topic] = _Part(step.topic, step.number)
+                found.append(having[step.topic])
+            continue
+        part = having.get(step.topic)
+        if isinstance(step, Dropped):
+            if part is not None:
+                part.kept = False
+                del having[step.topic]
+        elif isinstance(step, Lost):
+            if part is not None:
+                part.met.update(step.numbers)
+        elif part is None:
+            verdict.violated(f"{session.name} got {step.topic}#{step.number} without the topic")
+        else:
+            verdict.expect(
+                step.number > part.cut or step.late,
+                "{} got {}#{}, its cut is {}",
+                session.name,
+                step.topic,
+                step.number,
+                part.cut,
+            )
+            part.met.add(step.number)
+            part.last = max(part.last, step.number)
+    return found
