@@ -14,19 +14,22 @@ def _memory(url: str) -> Service:
     return Memory(url)
 
 
-_SERVICES: dict[str, Callable[[str], Service]] = {
-    "memory": _memory,
-}
+def _nats(url: str) -> Service:
+    from motet.ordering.services.nats import Nats
+
+    return Nats(url)
 
 
-def service_of(url: str) -> Service:
-    """The service that the URL names. It is not connected yet."""
-    scheme, separator, _ = url.partition("://")
-    make = _SERVICES.get(scheme)
-    if not separator or make is None:
-        known = ", ".join(f"{each}://" for each in _SERVICES)
-        raise MisuseError(f"{url!r} is not the URL of a service; it must begin with one of {known}")
-    return make(url)
+def _mqtt(url: str) -> Service:
+    from motet.ordering.services.mqtt import Mqtt
+
+    return Mqtt(url)
+
+
+def _redis(url: str) -> Service:
+    from motet.ordering.services.redis import Redis
+
+    return Redis(url)
 
 
 def _needs(library: str, extra: str, make: Callable[[str], Service]) -> Callable[[str], Service]:
@@ -43,3 +46,21 @@ def _needs(library: str, extra: str, make: Callable[[str], Service]) -> Callable
             ) from error
 
     return tried
+
+
+_SERVICES: dict[str, Callable[[str], Service]] = {
+    "memory": _memory,
+    "nats": _needs("nats-py", "nats", _nats),
+    "mqtt": _needs("aiomqtt", "mqtt", _mqtt),
+    "redis": _needs("redis-py", "redis", _redis),
+}
+
+
+def service_of(url: str) -> Service:
+    """The service that the URL names. It is not connected yet."""
+    scheme, separator, _ = url.partition("://")
+    make = _SERVICES.get(scheme)
+    if not separator or make is None:
+        known = ", ".join(f"{each}://" for each in _SERVICES)
+        raise MisuseError(f"{url!r} is not the URL of a service; it must begin with one of {known}")
+    return make(url)
