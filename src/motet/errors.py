@@ -145,6 +145,24 @@ class NotAuthorised(MisuseError):
     """The rule that the operator has set for clients does not let this one use the broker."""
 
 
+class TopicRefused(MisuseError):
+    """The name of an ordered topic is empty, too long or has wildcards, or the stream has it, or
+    lacks it, already."""
+
+
+class TopicElsewhere(MisuseError):
+    """The placement says that the topic lives at a site, and that site says it does not."""
+
+
+class AnotherLine(MisuseError):
+    """A site belongs to another line of sequencers than the one that this client is connected to:
+    another founding, other sites, or another mode."""
+
+
+class WindowFull(MisuseError):
+    """As many publications as the window allows are not confirmed yet. Await some of them."""
+
+
 class ClosedError(MisuseError):
     """The client, subscription or overlay is closed."""
 
@@ -233,6 +251,21 @@ class EventsLost(UnavailableError):
         self.last = last
         text = f"events of {pubend} are lost, from tick {first} to {last}"
         super().__init__(f"{text}; {advice}" if advice else text)
+
+
+class Voided(UnavailableError):
+    """The event was published so late that its number had become void: subscribers may have passed
+    its place, and get it tagged as late."""
+
+
+class NotPublished(UnavailableError):
+    """The service did not take the event, and its number is given back. The text has the
+    service's reason."""
+
+
+class SitesAway(UnavailableError):
+    """Sites of the sequencer that a change of a stream concerns cannot be reached. Nothing has
+    changed."""
 
 
 class NotAdmitted(UnavailableError):
