@@ -1,0 +1,125 @@
+"""Writes the history of a run from the frames between clients and sites, and from what applications
+are given.
+
+Numbers are recorded when they leave their site, changes when a client asks and is answered. So the
+history does not depend on what the machines believe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from motet.ordering.events import Joined
+from motet.protocol.sequencing.messages import (
+    Changed,
+    ChangeRequest,
+    NumberRequest,
+    Numbers,
+    SequencingFrame,
+    TopicIds,
+)
+from motet.testing.ordering.history import (
+    Cut,
+    Dropped,
+    Membership,
+    Numbered,
+    OrderHistory,
+    Request,
+    Session,
+)
+
+if TYPE_CHECKING:
+    from motet.testing.ordering.world import World
+
+
+class OrderRecorder:
+    def __init__(self, world: World, history: OrderHistory) -> None:
+        self._world = world
+        self._history = history
+        self._names: dict[int, str] = {}
+        """Of topics, by integer."""
+        self._asked_at: dict[Request, float] = {}
+        self._memberships: dict[tuple[str, int], Membership] = {}
+        """By session and change."""
+        self._last: dict[str, Membership] = {}
+        """The last one of each session that was made."""
+        self._sessions: dict[str, Session] = {}
+        self._topics: dict[str, set[str]] = {}
+        self.changes = 0
+        self.voids: set[tuple[str, int]] = set()
+
+    # ── sites ────────────────────────────────────────────────────────────────────────────
+
+    def ids(self, frame: TopicIds) -> None:
+        for name, number in frame.ids.items():
+            self._names.setdefault(number, name)
+            self._history.names.append((name, number))
+
+    def numbers(self, site: str, client: str, frame: Numbers) -> None:
+        now = self._world.agenda.now
+        for number, stamp in enumerate(frame.stamps, frame.first):
+            if stamp is None:
+                continue
+            request = Request(client, site, number)
+            flat = stamp.entries
+            entries = tuple(
+                (self.name(topic), upto) for topic, upto in zip(flat[::2], flat[1::2], strict=True)
+            )
+            self._history.numbered.append(
+                Numbered(
+                    request,
+                    self.name(stamp.topic),
+                    stamp.number,
+                    entries,
+                    self._asked_at.get(request, now),
+                    now,
+                )
+            )
+
+    def name(self, topic: int) -> str:
+        return self._names.get(topic, f"topic {topic}")
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────
+
+    def said(self, client: str, site: str, frame: SequencingFrame) -> None:
+        """A client sends a frame to a site."""
+        now = self._world.agenda.now
+        if isinstance(frame, NumberRequest):
+            for number in range(frame.first, frame.first + len(frame.topics)):
+                self._asked_at.setdefault(Request(client, site, number), now)
+        elif isinstance(frame, ChangeRequest):
+            key = (frame.stream, frame.number)
+            if key not in self._memberships:
+                topics = frozenset(self.name(topic) for topic in frame.topics)
+                membership = Membership(frame.stream, topics, now)
+                self._memberships[key] = membership
+                self._history.memberships.append(membership)
+
+    def heard(self, frame: SequencingFrame) -> None:
+        """A client gets a frame from a site."""
+        if not isinstance(frame, Changed) or frame.error:
+            return
+        made = self._memberships[frame.stream, frame.number]
+        last = self._last.get(frame.stream)
+        if last is not made:
+            self.changes += 1
+            if last is not None:
+                last.until = self._world.agenda.now
+            self._last[frame.stream] = made
+
+    def joined(self, client: str, news: Joined, before: Session | None) -> Session:
+        """A stream has its cut. The same session, or a new one if the stream had a gap."""
+        session = self._sessions.get(news.id)
+        if session is None:
+            if before is not None:
+                before.ended = True
+            session = self._sessions[news.id] = self._history.session(news.id, client)
+            self._topics[news.id] = set()
+        having = self._topics[news.id]
+        for topic in sorted(having - news.cut.keys()):
+            session.steps.append(Dropped(topic))
+        for topic, number in news.cut.items():
+            if topic not in having:
+                session.steps.append(Cut(topic, number))
+        self._topics[news.id] = set(news.cut)
+        return session
