@@ -73,7 +73,7 @@ from motet.protocol.sequencing.messages import (
     TopicQuery,
 )
 from motet.protocol.sequencing.site import FRAME_ENTRIES
-from motet.protocol.sequencing.state import Home
+from motet.protocol.sequencing.state import Home, Instance
 from motet.protocol.traits import TRAITS
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.durable import DurableSite
@@ -299,8 +299,11 @@ class SiteCore:
         if not 0 < first <= LAST_NUMBER:
             raise ProtocolError(f"request {first} is none: they count from 1")
         instance = site.instances.get(client)
-        taken, settled = (0, 0) if instance is None else (instance.taken, instance.settled)
-        self._check_confirmed(client, request.confirmed)
+        if instance is None:
+            taken = settled = first - 1
+        else:
+            taken, settled = instance.taken, instance.settled
+        _check_confirmed(instance, request.confirmed, taken)
         if first > taken + 1:  # a frame before it is missing: the client repeats from there
             if request.confirmed > settled:
                 self._journal(Confirmed(client, request.confirmed), out, now)
@@ -340,31 +343,18 @@ class SiteCore:
                 raise ProtocolError(f"topic {wrong} lives at {home}, not at {self.config.name}")
             raise ProtocolError(f"topic {wrong} is unknown at {self.config.name}: ask for its id")
 
-    def _check_confirmed(self, client: str, upto: int) -> None:
-        if upto == 0:
-            return
-        instance = self.site.instances.get(client)
-        taken = 0 if instance is None else instance.taken
-        if not 0 < upto <= taken:
-            raise ProtocolError(f"request {upto} is confirmed, but only {taken} were made")
-        assert instance is not None
-        for request in instance.on_the_way:
-            if request > upto:
-                break
-            if instance.unsettled[request].state == OPEN:
-                raise ProtocolError(f"request {request} is confirmed, but was never answered")
-
     def _confirm(
         self, connection: int, peer: Peer, confirm: Confirm, out: Output, now: float
     ) -> None:
         client, upto = peer.name, confirm.upto
-        self._check_confirmed(client, upto)
         instance = self.site.instances.get(client)
-        settled = 0 if instance is None else instance.settled
-        if upto > settled:
-            self._journal(Confirmed(client, upto), out, now)
-        else:
-            out.deliver.append((connection, Settled(settled)))
+        if instance is not None:
+            _check_confirmed(instance, upto, instance.taken)
+            if upto > instance.settled:
+                self._journal(Confirmed(client, upto), out, now)
+                return
+            upto = instance.settled
+        out.deliver.append((connection, Settled(upto)))
 
     def _give_back(
         self, connection: int, peer: Peer, back: GiveBack, out: Output, now: float
@@ -372,14 +362,16 @@ class SiteCore:
         client, requests = peer.name, back.requests
         _check_count(requests, MAX_REQUESTS_PER_FRAME, "requests")
         instance = self.site.instances.get(client)
-        taken, settled = (0, 0) if instance is None else (instance.taken, instance.settled)
-        if not all(0 < request <= taken for request in requests):
-            raise ProtocolError(f"a request is given back, but only {taken} were made")
-        left = tuple(sorted({request for request in requests if request > settled}))
+        if instance is None:
+            out.deliver.append((connection, Settled(0)))
+            return
+        if not all(0 < request <= instance.taken for request in requests):
+            raise ProtocolError(f"a request is given back, but only {instance.taken} were made")
+        left = tuple(sorted({each for each in requests if each > instance.settled}))
         if left:
             self._journal(GivenBack(client, left), out, now)
         else:
-            out.deliver.append((connection, Settled(settled)))
+            out.deliver.append((connection, Settled(instance.settled)))
 
     # ── streams ──────────────────────────────────────────────────────────────────────────
 
@@ -699,6 +691,16 @@ class SiteCore:
 def _check_count(items: tuple[Any, ...], most: int, what: str) -> None:
     if len(items) > most:
         raise ProtocolError(f"{len(items)} {what} in one frame; at most {most} are taken")
+
+
+def _check_confirmed(instance: Instance | None, upto: int, taken: int) -> None:
+    if not 0 <= upto <= taken:
+        raise ProtocolError(f"request {upto} is confirmed, but only {taken} were made")
+    for request in () if instance is None else instance.on_the_way:
+        if request > upto:
+            break
+        if instance is not None and instance.unsettled[request].state == OPEN:
+            raise ProtocolError(f"request {request} is confirmed, but was never answered")
 
 
 def _check_id(text: str, what: str) -> None:

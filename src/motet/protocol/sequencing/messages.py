@@ -88,8 +88,8 @@ class OrderWelcome(Struct, tag="ord=", array_like=True, frozen=True):
     """`line` has the name and the address of each site, lowest first. `placement`: topics with
     these names or prefixes (they end with `*`) live at these sites, all others at `elsewhere`.
     `answered`: requests of this instance up to this one were taken before. 0: the site does not
-    know the instance, or has forgotten it: what it had not confirmed is void, and it counts its
-    requests from 1 again."""
+    know the instance, or has forgotten it: of what it had not confirmed, nothing is open. It goes
+    on with its next request."""
 
     site: str
     line: tuple[tuple[str, str], ...]

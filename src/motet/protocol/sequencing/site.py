@@ -171,7 +171,9 @@ class Site:
         client = fact.client
         instance = self.instances.get(client)
         if instance is None:
-            instance = self.instances[client] = Instance()
+            # New, or forgotten after all its numbers were void or published.
+            before = fact.first - 1
+            instance = self.instances[client] = Instance(before, before)
         if fact.confirmed > instance.settled:
             self._settle(client, instance, fact.confirmed, out)
         again = instance.taken + 1 - fact.first
