@@ -20,6 +20,12 @@ def _nats(url: str) -> Service:
     return Nats(url)
 
 
+def _jetstream(url: str) -> Service:
+    from motet.ordering.services.jetstream import JetStream
+
+    return JetStream(url)
+
+
 def _mqtt(url: str) -> Service:
     from motet.ordering.services.mqtt import Mqtt
 
@@ -30,6 +36,12 @@ def _redis(url: str) -> Service:
     from motet.ordering.services.redis import Redis
 
     return Redis(url)
+
+
+def _motet(url: str) -> Service:
+    from motet.ordering.services.motet import Motet
+
+    return Motet(url)
 
 
 def _needs(library: str, extra: str, make: Callable[[str], Service]) -> Callable[[str], Service]:
@@ -51,8 +63,10 @@ def _needs(library: str, extra: str, make: Callable[[str], Service]) -> Callable
 _SERVICES: dict[str, Callable[[str], Service]] = {
     "memory": _memory,
     "nats": _needs("nats-py", "nats", _nats),
+    "jetstream": _needs("nats-py", "nats", _jetstream),
     "mqtt": _needs("aiomqtt", "mqtt", _mqtt),
     "redis": _needs("redis-py", "redis", _redis),
+    "motet": _motet,
 }
 
 
