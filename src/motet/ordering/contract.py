@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -38,7 +38,10 @@ class SiteFrame(NamedTuple):
 
 
 class SiteClosed(NamedTuple):
+    """`refusal`: why the site has closed the connection, if what we sent was the reason."""
+
     site: str
+    refusal: str = ""
 
 
 class Notified(NamedTuple):
@@ -113,9 +116,9 @@ Input = (
 
 # ── effects ──────────────────────────────────────────────────────────────────────────────
 
-SUBSCRIBE = "subscribe"
-UNSUBSCRIBE = "unsubscribe"
-PUBLISH = "publish"
+SUBSCRIBE: Final = "subscribe"
+UNSUBSCRIBE: Final = "unsubscribe"
+PUBLISH: Final = "publish"
 
 
 class ServiceCall(NamedTuple):

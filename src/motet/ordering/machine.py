@@ -18,6 +18,7 @@ from motet.errors import (
     MotetError,
     NotPublished,
     ProtocolError,
+    TopicElsewhere,
     TopicRefused,
     UnavailableError,
 )
@@ -208,7 +209,16 @@ class OrderingMachine:
 
     def _closed(self, happened: SiteClosed) -> None:
         link = self._links.pop(happened.site, None)
-        if link is not None and link.queries:
+        if link is None:
+            return
+        if happened.refusal and link.queries:
+            names, stream = link.queries.pop(0)  # or it would refuse the same again
+            if stream is None:
+                self._unplaced.update(names)
+            else:
+                text = f"site {happened.site} refuses the topics: {happened.refusal}"
+                stream.refused(TopicElsewhere(text), self.now)
+        if link.queries:
             self._asked.setdefault(happened.site, []).extend(link.queries)
 
     def _framed(self, happened: SiteFrame) -> None:
@@ -504,8 +514,8 @@ class OrderingMachine:
 
 def checked_name(name: str) -> MotetError | None:
     """What is wrong with the name of a topic."""
-    if not name or len(name) > MAX_TOPIC_CHARS:
-        return TopicRefused(f"the name of a topic has 1 to {MAX_TOPIC_CHARS} characters")
+    if not 0 < len(name) <= MAX_TOPIC_CHARS or not name.isprintable():
+        return TopicRefused(f"the name of a topic has 1 to {MAX_TOPIC_CHARS} printable characters")
     if any(char in WILDCARDS for char in name):
         return TopicRefused(
             f"topic {name!r} has a wildcard; its events would have no one number. "

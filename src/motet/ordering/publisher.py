@@ -47,11 +47,11 @@ class Item:
     """A publication from when its number is requested. `RETURNED`: its number is given back, or
     was void; the event itself may be in another item."""
 
-    __slots__ = ("answered", "asked_at", "request", "site", "stamp", "state", "wanted")
+    __slots__ = ("answered", "asked_at", "desk", "request", "stamp", "state", "wanted")
 
-    def __init__(self, wanted: WantPublish, site: Desk, request: int, now: float) -> None:
+    def __init__(self, wanted: WantPublish, desk: Desk, request: int, now: float) -> None:
         self.wanted = wanted
-        self.site = site
+        self.desk = desk
         self.request = request
         self.asked_at = now
         self.state = ASKED
@@ -68,6 +68,8 @@ class Desk:
         self.items: dict[int, Item] = {}
         """Requests that are not settled, in their sequence."""
         self.unanswered = 0
+        self.answered = 0
+        """The highest request that was answered."""
         self.finished = 0
         """Requests up to this one are published or given back."""
         self.confirming = 0
@@ -108,6 +110,8 @@ class Publisher:
         """Items whose events are not with the service, in the sequence of publishing."""
         self._calls: dict[int, list[Item]] = {}
         self._at_once: dict[str, int] = {}
+        self._forgotten = False
+        """Numbers of what is leaving are void, because a site has forgotten this instance."""
 
     @property
     def unsettled(self) -> int:
@@ -129,6 +133,9 @@ class Publisher:
         desk = self.desks.get(site)
         if desk is None:
             return
+        if answered < desk.answered:
+            self._begin_anew(desk)
+            return
         desk.doubtful = max(desk.doubtful, desk.confirming)
         desk.confirming = 0
         self._judge(desk, desk.judged)
@@ -143,6 +150,21 @@ class Publisher:
         if back:
             self._world.send(site, GiveBack(tuple(back)))
 
+    def _begin_anew(self, former: Desk) -> None:
+        """The site has forgotten this instance, which was away for long: all its numbers there that
+        were not confirmed are void, and requests count from 1 again."""
+        desk = self.desks[former.name] = Desk(former.name)
+        desk.judged = former.judged
+        for item in former.items.values():
+            if item.state == PUBLISHED:
+                self._judge_later(desk, item)
+        self._forgotten = bool(self._leaving)
+        self._judge(desk, desk.judged)
+
+    def _judge_later(self, desk: Desk, item: Item) -> None:
+        assert item.stamp is not None
+        desk.judged[item.stamp.topic, item.stamp.number] = item
+
     def numbered(self, site: str, answer: Numbers) -> None:
         desk = self.desks.get(site)
         if desk is None:
@@ -153,6 +175,7 @@ class Publisher:
                 continue
             item.answered = True
             desk.unanswered -= 1
+            desk.answered = max(desk.answered, item.request)
             if item.state == RETURNED:
                 continue
             if stamp is None:  # void already
@@ -174,6 +197,7 @@ class Publisher:
             if item.state < PUBLISHED:
                 break  # nobody has confirmed it
             del desk.items[request]
+            desk.unanswered -= not item.answered
             if item.state == PUBLISHED:
                 assert item.stamp is not None
                 if request <= desk.doubtful and request not in voided:
@@ -225,6 +249,11 @@ class Publisher:
                 self._answer(item.wanted, NotPublished(text))
         for item in items:
             item.state = RETURNED if error else PUBLISHED
+            desk = self.desks[item.desk.name]
+            if desk is not item.desk and not error:
+                self._judge_later(desk, item)
+                if self._world.up(desk.name):
+                    self._judge(desk, [(item.stamp.topic, item.stamp.number)] if item.stamp else [])
         return True
 
     def _answer(self, wanted: WantPublish, result: Receipt | MotetError) -> None:
@@ -255,8 +284,8 @@ class Publisher:
         leaving, latest = self._leaving, self._world.lease_s / 2
         ready: list[Item] = []
         size = 0
-        too_late = False
-        while leaving:
+        too_late, self._forgotten = self._forgotten, False
+        while leaving and not too_late:
             item = leaving[0]
             if item.state == ASKED:
                 break
@@ -306,9 +335,9 @@ class Publisher:
     def _give_back(self, items: Iterable[Item]) -> None:
         by_desk: dict[Desk, list[int]] = {}
         for item in items:
-            by_desk.setdefault(item.site, []).append(item.request)
+            by_desk.setdefault(item.desk, []).append(item.request)
         for desk, requests in by_desk.items():
-            if self._world.up(desk.name):
+            if self.desks.get(desk.name) is desk and self._world.up(desk.name):
                 self._world.send(desk.name, GiveBack(tuple(requests)))
 
     def _ask(self, now: float) -> None:

@@ -6,7 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from motet.errors import ClosedError, MotetError, SitesAway, TopicElsewhere, TopicRefused
+from motet.errors import (
+    ClosedError,
+    MotetError,
+    NotOffered,
+    SitesAway,
+    TopicElsewhere,
+    TopicRefused,
+)
 from motet.ordering.contract import Effects, Result, Waiting
 from motet.ordering.delivery import EVENT, GIVEN_UP, LATE, VOIDED, Clocks, Passed
 from motet.ordering.events import Gap, Joined, Lost, OrderedEvent
@@ -381,6 +388,12 @@ class Stream:
         if not change.unanswered:
             self._subscribe(change, now)
 
+    def refused(self, problem: MotetError, now: float) -> None:
+        """A site does not take the topics of a change."""
+        if self.current is not None and self.current.phase == PROBING:
+            self._finish(problem)
+            self._next_change(now)
+
     def _subscribe(self, change: Change, now: float) -> None:
         unknown = [name for name in change.names if name not in self._world.ids]
         if unknown:
@@ -469,9 +482,10 @@ class Stream:
             self.renew(f"{answer.error}: {answer.text}", now)
             return
         if answer.error and change.kind != CLOSE:
+            self._number -= 1  # the next change has its number
             self._undo(change)
             self.clocks.resume()
-            self._finish(SitesAway(answer.text or answer.error))
+            self._finish(NotOffered(answer.text or answer.error))
         else:
             self._finish(self._apply(change, answer.cut, now))
         self._next_change(now)
@@ -514,12 +528,17 @@ class Stream:
         assert change is not None
         if change.ticket:
             self._world.out.receipts.append((change.ticket, result))
-        if change.kind == CLOSE:
-            for other in self.changes:
-                if other.ticket:
-                    problem = ClosedError("the stream is closed")
-                    self._world.out.receipts.append((other.ticket, problem))
-            self.changes.clear()
-            self._world.ended(self)
-        elif change.kind == JOIN and isinstance(result, MotetError) and not self.clocks.clock:
-            self._world.ended(self)
+        if change.kind == CLOSE or (change.kind == JOIN and isinstance(result, MotetError)):
+            self._end()
+
+    def _end(self) -> None:
+        """It is closed, or there never was one: what else was wanted of it has no meaning."""
+        self.closing = True
+        for other in self.changes:
+            if other.ticket:
+                ended: Result | MotetError = ClosedError("the stream is closed")
+                self._world.out.receipts.append(
+                    (other.ticket, {} if other.kind == CLOSE else ended)
+                )
+        self.changes.clear()
+        self._world.ended(self)

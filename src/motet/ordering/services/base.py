@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from motet.errors import MisuseError
+from motet.errors import MisuseError, NotOffered
 
 Notify = Callable[[str, bytes], None]
 """Takes a topic and the body of a message. Called on the event loop; must not raise."""
@@ -47,6 +47,10 @@ class Service(ABC):
     async def subscribe(self, topic: str) -> None:
         """Return when every message that is published from now on will come."""
 
+    async def subscribe_pattern(self, pattern: str) -> None:
+        """As `subscribe`, for all topics that match; messages come with their own topic."""
+        raise NotOffered(f"cannot subscribe to {pattern!r}: {self.name} is used without patterns")
+
     @abstractmethod
     async def unsubscribe(self, topic: str) -> None:
         """Messages that are under way may still come."""
@@ -54,7 +58,14 @@ class Service(ABC):
     @abstractmethod
     async def publish(self, topic: str, body: bytes) -> None:
         """Return when the service has the message. Messages of one client that are handed over in
-        one iteration of the loop leave together, in their sequence."""
+        one iteration of the loop leave together, in their sequence. It raises `Disconnected` at
+        once while the service is away; call it again then, at most a double comes of it."""
+
+    def check_body(self, body: bytes) -> None:
+        if len(body) > self.most_bytes:
+            raise MisuseError(
+                f"{self.name} takes bodies of at most {self.most_bytes} bytes, not {len(body)}"
+            )
 
 
 class Url:
