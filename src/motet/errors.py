@@ -80,6 +80,14 @@ class TopologyError(MisuseError):
     """A topology file names a broker twice or an unknown one, or its links are not one tree."""
 
 
+class SitesError(MisuseError):
+    """A file of the sites of a sequencer has an error, or does not fit together."""
+
+
+class AnotherLine(MisuseError):
+    """A site was founded with another line, mode or placement of topics than it is started with."""
+
+
 class AddressError(MisuseError):
     """An address is malformed, or its port cannot be bound."""
 

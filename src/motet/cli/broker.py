@@ -171,7 +171,7 @@ def broker(
         else:
             say(f"{name} listens on {driver.address} (pid {os.getpid()}); Ctrl-C stops it")
         if while_stdin:
-            threading.Thread(target=_stop_with_stdin, daemon=True).start()
+            threading.Thread(target=stop_with_stdin, daemon=True).start()
 
     folder = data or DEFAULT_DIRECTORY / name
     opening = partial(open_broker, data=folder, durability=kept, snapshot_bytes=snapshot_bytes)
@@ -226,7 +226,7 @@ def _alone(
     return config, Wiring(where, dial)
 
 
-def _stop_with_stdin() -> None:
+def stop_with_stdin() -> None:
     """The parent holds the other end, so standard input ends with the parent. Runs on a thread,
     because an event loop cannot watch a regular file or a terminal."""
     while os.read(0, 4096):

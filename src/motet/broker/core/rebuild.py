@@ -33,7 +33,8 @@ class BrokerMachine(Machine[BrokerConfig, Durable, BrokerCore]):
     journal = "journal"
     snapshot = "snapshot"
     without_folder = (
-        "move the folder away and start the broker without it: it joins the overlay as a new broker"
+        "move the folder away and start the broker without it: it joins the overlay as a new "
+        "broker, and its clients renew their sessions"
     )
 
     @property

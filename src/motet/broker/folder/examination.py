@@ -23,12 +23,6 @@ from motet.runtime.log.files import LOOKS, listing, steadily
 from motet.runtime.log.folder import read_header
 from motet.runtime.log.layout import BadHeader
 
-WAY_OUT = (
-    "restore the folder from a copy taken while the broker was stopped and nothing has happened "
-    "since, or move it away and start the broker without it: it joins the overlay as a new "
-    "broker, and its clients renew their sessions"
-)
-
 
 class SnapshotReport(Struct):
     file: str
@@ -44,7 +38,9 @@ class Findings(Struct):
     segments: list[SegmentReport]
     snapshots: list[SnapshotReport]
     machine_version: int
-    what: str = BROKER.what
+    what: str
+    way_out: str
+    """What to do if it is damaged."""
     broker: dict[str, Any] = field(default_factory=dict)
     """The machine's identity and its state in brief; empty if it cannot be rebuilt."""
     problems: list[str] = field(default_factory=list)
@@ -76,6 +72,8 @@ def _examined(directory: Path, machine: AnyMachine) -> Findings:
         [_look(path, machine.snapshot) for path in snapshots(directory)],
         machine.version,
         machine.what,
+        f"restore the folder from a copy taken while the {machine.what} was stopped and nothing "
+        f"has happened since, or {machine.without_folder}",
     )
     found.problems += [f"{s.file}: {s.problem}" for s in found.segments if s.problem]
     found.problems += [shot.problem for shot in found.snapshots if shot.problem]
