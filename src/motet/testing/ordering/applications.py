@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from motet.testing.ordering.clients import OrderClient
 
 BURST = 5
+MOST_OPEN = 10
+"""Publications without a receipt of one client: where sites are far apart, each takes long."""
 DEEPEST = 4
 """Answers to answers to …"""
 
@@ -43,6 +45,8 @@ class Application:
         self.sessions: dict[int, Session] = {}
         self.asked: dict[int, str] = {}
         """What was asked of the machine and not answered, by ticket."""
+        self._opening: dict[int, int] = {}
+        """Streams that are opened, by ticket."""
         self._publications: dict[int, Publication] = {}
         """Without an outcome, by ticket."""
         self._closed: dict[int, int] = {}
@@ -73,6 +77,8 @@ class Application:
 
     def publish(self, topic: str = "", depth: int = 0) -> None:
         topic = topic or self._world.random.choice(self._world.topics)
+        if len(self._publications) >= MOST_OPEN:
+            return
         ticket = self._ask(f"a receipt for {topic}")
         event = self._world.new_event()
         causes = tuple(sorted(self._causes.values()))
@@ -94,7 +100,9 @@ class Application:
         chosen = random.sample(topics, random.randint(1, min(4, len(topics))))
         stream = self._count = self._count + 1
         self.streams[stream] = chosen
-        self._client.step(WantStream(stream, tuple(chosen), self._ask(f"stream {stream}")))
+        ticket = self._ask(f"stream {stream}")
+        self._opening[ticket] = stream
+        self._client.step(WantStream(stream, tuple(chosen), ticket))
 
     def close(self) -> None:
         if len(self.streams) > 1:
@@ -212,6 +220,9 @@ class Application:
             self._world.odd("settles", text)
             return
         publication = self._publications.pop(ticket, None)
+        opened = self._opening.pop(ticket, 0)
+        if opened and isinstance(result, MotetError):
+            self.streams.pop(opened, None)
         if publication is None:
             if isinstance(result, MotetError):
                 self._world.counts[f"refused: {type(result).__name__}"] += 1

@@ -161,12 +161,12 @@ class OrderClient:
         if self._inbox is not None:  # it stands still from here on
             self._inbox.append((self.receive, end, frame))
             return
-        self.world.recorder.heard(frame)  # type: ignore[arg-type]
-        self.step(SiteFrame(site, frame))  # type: ignore[arg-type]
         if isinstance(frame, OrderWelcome) and site == ENTRY:
             self._ends[frame.site] = self._ends.pop(ENTRY)
             self._wanted.pop(ENTRY)
             self._wanted[frame.site] = None
+        self.world.recorder.heard(frame)  # type: ignore[arg-type]
+        self.step(SiteFrame(site, frame))  # type: ignore[arg-type]
 
     def lost(self, end: End) -> None:
         if self.over:

@@ -102,11 +102,13 @@ class Sent(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One request for a number: an instance of a client counts its requests to each site."""
+    """One request for a number: an instance of a client counts its requests to each site. `life`
+    counts how often the site has said that it has forgotten the instance."""
 
     client: str
     site: str
     number: int
+    life: int = 0
 
 
 class Numbered(NamedTuple):

@@ -15,6 +15,7 @@ from motet.protocol.sequencing.messages import (
     ChangeRequest,
     NumberRequest,
     Numbers,
+    OrderWelcome,
     SequencingFrame,
     TopicIds,
 )
@@ -45,8 +46,11 @@ class OrderRecorder:
         """The last one of each session that was made."""
         self._sessions: dict[str, Session] = {}
         self._topics: dict[str, set[str]] = {}
+        self._lives: dict[tuple[str, str], int] = {}
+        """By instance and site."""
+        self._highest: dict[tuple[str, str], int] = {}
+        """The last request with a number in this life."""
         self.changes = 0
-        self.voids: set[tuple[str, int]] = set()
 
     # ── sites ────────────────────────────────────────────────────────────────────────────
 
@@ -60,7 +64,9 @@ class OrderRecorder:
         for number, stamp in enumerate(frame.stamps, frame.first):
             if stamp is None:
                 continue
-            request = Request(client, site, number)
+            request = self._request(client, site, number)
+            highest = self._highest.get((client, site), 0)
+            self._highest[client, site] = max(highest, number)
             flat = stamp.entries
             entries = tuple(
                 (self.name(topic), upto) for topic, upto in zip(flat[::2], flat[1::2], strict=True)
@@ -76,6 +82,14 @@ class OrderRecorder:
                 )
             )
 
+    def welcome(self, site: str, client: str, frame: OrderWelcome) -> None:
+        if frame.answered < self._highest.get((client, site), 0):
+            self._lives[client, site] = self._lives.get((client, site), 0) + 1
+            self._highest[client, site] = 0
+
+    def _request(self, client: str, site: str, number: int) -> Request:
+        return Request(client, site, number, self._lives.get((client, site), 0))
+
     def name(self, topic: int) -> str:
         return self._names.get(topic, f"topic {topic}")
 
@@ -86,7 +100,7 @@ class OrderRecorder:
         now = self._world.agenda.now
         if isinstance(frame, NumberRequest):
             for number in range(frame.first, frame.first + len(frame.topics)):
-                self._asked_at.setdefault(Request(client, site, number), now)
+                self._asked_at.setdefault(self._request(client, site, number), now)
         elif isinstance(frame, ChangeRequest):
             key = (frame.stream, frame.number)
             if key not in self._memberships:

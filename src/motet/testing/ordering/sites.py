@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from motet.broker.folder.journal import LoggedJournal
 from motet.protocol.contract import Closed, Dialled, Input, Output, Received, SetTimer, TimerFired
 from motet.protocol.frames import Frame
-from motet.protocol.sequencing.messages import Numbers, TopicIds
+from motet.protocol.sequencing.messages import Numbers, OrderWelcome, TopicIds
 from motet.protocol.session.messages import Farewell
 from motet.protocol.traits import is_soft
 from motet.sequencer import records
@@ -297,6 +297,8 @@ class SimulatedSite:
     def _release(self, end: End, frame: Frame) -> None:
         if isinstance(frame, Numbers):
             self.world.recorder.numbers(self.name, end.peer.owner.name, frame)
+        elif isinstance(frame, OrderWelcome):
+            self.world.recorder.welcome(self.name, end.peer.owner.name, frame)
         elif isinstance(frame, TopicIds):
             self.world.recorder.ids(frame)
         self.world.network.carry(end, frame)

@@ -2,7 +2,8 @@
 
 Whatever sites crash: a request that is repeated gets the same number with the same entries, no two
 requests get one number, no two events are sent or given with one. A receipt tells the number that
-subscribers see. A name has one integer.
+subscribers see. A name has one integer. A site that has forgotten an instance, and says so, may
+give another number to a repeated request: nobody uses the first one then.
 
 The group is judged by an oracle that knows only what sessions asked for: U may stand in a timestamp
 of T if between request and answer some session may have had both at the sites, or in mode `pairs`
