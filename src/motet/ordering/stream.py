@@ -321,7 +321,11 @@ class Stream:
 
     def renew(self, reason: str, now: float) -> None:
         """Join anew, under another name."""
-        if self.closing or self._is_renewing():
+        if self._is_renewing():
+            return
+        if self.closing:  # it needs no place in the order any more
+            if self.changes:
+                self._abandon()
             return
         names = self._world.names
         clock = {names[topic]: number for topic, number in self.clocks.clock.items()}
@@ -531,9 +535,17 @@ class Stream:
         if change.kind == CLOSE or (change.kind == JOIN and isinstance(result, MotetError)):
             self._end()
 
+    def _abandon(self) -> None:
+        """The sites do not know the stream any more, and it was about to be closed."""
+        change, self.current = self.current, None
+        if change is not None and change.ticket:
+            problem = ClosedError("the stream is closed")
+            self._world.out.receipts.append((change.ticket, problem))
+        self._end()
+
     def _end(self) -> None:
         """It is closed, or there never was one: what else was wanted of it has no meaning."""
-        self.closing = True
+        self.closing = self.clocks.stopped = True
         for other in self.changes:
             if other.ticket:
                 ended: Result | MotetError = ClosedError("the stream is closed")
