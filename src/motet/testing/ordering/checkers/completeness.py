@@ -1,9 +1,9 @@
 """A receipt means that each session that had the topic gets the event in order, or is told.
 
-What a session owes for a topic are the numbers above its cut: up to the last one that it got, and
-all of them if it still has the topic at the end. Each of these that has a receipt was given, in
+What a session owes for a topic are the numbers above its cut: up to the last one that it got in
+order, and all of them if it still has the topic at the end. Each of these that has a receipt was given, in
 order or tagged as late, or the application was told that it is lost. Nothing is owed for what a
-session has dropped, behind the last number that it got there, nor after a session has ended.
+session has dropped, behind that number, nor after a session has ended: by a gap, it was told.
 
 Also: a session gets nothing of a topic that it does not have, and nothing up to its cut.
 """
@@ -94,5 +94,6 @@ def _parts(session: Session, verdict: CheckResult) -> list[_Part]:
                 part.cut,
             )
             part.met.add(step.number)
-            part.last = max(part.last, step.number)
+            if not step.late:
+                part.last = max(part.last, step.number)
     return found
