@@ -64,6 +64,7 @@ class OrderClient:
         """By site, as the machine names it."""
         self._wanted: dict[str, None] = {}
         self._connections = 0
+        self._now = self._due = 0.0
         self._inbox: list[Any] | None = None
         world.service.attach(self)
 
@@ -196,6 +197,8 @@ class OrderClient:
     # ── steps ────────────────────────────────────────────────────────────────────────────
 
     def _ring(self, _: tuple[object, ...]) -> None:
+        # A clock that has jumped may round to a little before the time of the alarm.
+        self._now = max(self._now, self._due)
         self.step(Tick())
 
     def step(self, given: Input) -> None:
@@ -205,8 +208,9 @@ class OrderClient:
             self._inbox.append((self.step, given))
             return
         world = self.world
+        self._now = max(self._now, self.clock.now())
         try:
-            effects = self.machine.step(given, self.clock.now())
+            effects = self.machine.step(given, self._now)
         except Exception as problem:
             world.broken(self.name, given, problem)
         world.client_stepped(self.name, given, effects)
@@ -220,6 +224,7 @@ class OrderClient:
             if end is not None:
                 self.world.recorder.said(self.name, site or self.entry, frame)
                 self.world.network.carry(end, frame)
+        self._due = effects.wake_at
         if effects.wake_at < inf:
             self.timers.set(TICK, effects.wake_at)
         else:
