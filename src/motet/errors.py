@@ -85,7 +85,8 @@ class SitesError(MisuseError):
 
 
 class AnotherLine(MisuseError):
-    """A site was founded with another line, mode or placement of topics than it is started with."""
+    """A site was founded with another line, mode or placement of topics than it is started with, or
+    belongs to another line than the one that the client is connected to."""
 
 
 class AddressError(MisuseError):
@@ -160,11 +161,6 @@ class TopicRefused(MisuseError):
 
 class TopicElsewhere(MisuseError):
     """The placement says that the topic lives at a site, and that site says it does not."""
-
-
-class AnotherLine(MisuseError):
-    """A site belongs to another line of sequencers than the one that this client is connected to:
-    another founding, other sites, or another mode."""
 
 
 class WindowFull(MisuseError):

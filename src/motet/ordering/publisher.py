@@ -151,9 +151,11 @@ class Publisher:
             self._world.send(site, GiveBack(tuple(back)))
 
     def _begin_anew(self, former: Desk) -> None:
-        """The site has forgotten this instance, which was away for long: all its numbers there that
-        were not confirmed are void, and requests count from 1 again."""
+        """The site has forgotten this instance, which was away for long: none of its numbers there
+        is open. It goes on with its next request."""
         desk = self.desks[former.name] = Desk(former.name)
+        desk.next = former.next
+        desk.finished = former.next - 1
         desk.judged = former.judged
         for item in former.items.values():
             if item.state == PUBLISHED:

@@ -24,9 +24,7 @@ class RunningLine:
         self.addresses = {name: f"inproc://line{number}-{name}" for name in names}
         placement = tuple((f"{name}.*", name) for name in names)
         self.configs = {
-            name: SiteConfig(
-                name, names, placement=placement, addresses=self.addresses, **options
-            )
+            name: SiteConfig(name, names, placement=placement, addresses=self.addresses, **options)
             for name in names
         }
         self.durables: dict[str, Any] = {}
