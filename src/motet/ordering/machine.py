@@ -304,7 +304,7 @@ class OrderingMachine:
         """Ask for the id of a topic, unless its site has said that there is none."""
         site = self._home_of(name)
         link = self._links.get(site)
-        asked = link.queries if link is not None else self._asked.get(site, [])
+        asked = [*(link.queries if link is not None else ()), *self._asked.get(site, ())]
         if not any(name in names for names, _ in asked):
             if name in self._unplaced:
                 self._unplaced.discard(name)

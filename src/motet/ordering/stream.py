@@ -405,6 +405,7 @@ class Stream:
             self._next_change(now)
             return
         change.phase = SUBSCRIBING
+        change.awaited.clear()  # of an earlier try
         if change.kind != DROP:
             for name in change.names:
                 self.clocks.expect(self._world.ids[name])
