@@ -129,7 +129,8 @@ def _opened(
         state = machine.rebuild(settings, reading.snapshot, reading)
     journal.bytes = reading.bytes
     replayed = max(files.appended - began, 0)
-    core, changes = machine.continues(state, settings)
+    with reading.named():
+        core, changes = machine.continues(state, settings)
     if changes:
         journal.append(changes)
     files.sync()
