@@ -23,6 +23,7 @@ from motet.cli.journal import journal
 from motet.cli.log import log
 from motet.cli.move import move
 from motet.cli.options import switch
+from motet.cli.order import order
 from motet.cli.overlay import overlay
 from motet.cli.pipeline import pipeline
 from motet.cli.pub import pub
@@ -74,6 +75,7 @@ app.add_typer(journal)
 app.add_typer(log)
 app.add_typer(overlay)
 app.add_typer(tx)
+app.add_typer(order)
 app.add_typer(experiment)
 app.add_typer(pipeline)
 
