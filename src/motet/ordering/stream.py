@@ -113,6 +113,8 @@ class Change:
         self.awaited: set[str] = set()
         """Topics whose subscription at the service is not effective."""
         self.topics: tuple[int, ...] = ()
+        self.has_left = False
+        """Its topics are dropped here; the sites need to know."""
 
 
 JOIN, ADD, DROP, CLOSE, ANEW = "join", "add", "drop", "close", "join anew"
@@ -371,9 +373,9 @@ class Stream:
         for name in change.names:
             if change.kind in (JOIN, ADD) and name in mine:
                 return TopicRefused(f"the stream has topic {name!r} already")
-            if change.kind == DROP and name not in mine:
+            if change.kind == DROP and name not in mine and not change.has_left:
                 return TopicRefused(f"the stream does not have topic {name!r}")
-        if change.kind == DROP and len(mine) == len(change.names):
+        if change.kind == DROP and not change.has_left and len(mine) == len(change.names):
             return TopicRefused("a stream cannot drop its last topic; close it instead")
         return None
 
@@ -455,9 +457,22 @@ class Stream:
         self._number += 1
         change.phase = CHANGING
         change.topics = topics
-        if change.kind != DROP:
+        if change.kind == DROP:
+            self._leave(change)
+        else:
             self.clocks.stopped = True
         self.repeat()
+
+    def _leave(self, change: Change) -> None:
+        """Deliver nothing more of the topics that are dropped: as soon as a site knows of it, it
+        does not order the other topics against them any more."""
+        change.has_left = True
+        for name in change.names:
+            topic = self._world.ids[name]
+            self.clocks.forget(topic)
+            self._stalls.pop(topic, None)
+            self._published.pop(topic, None)
+            self._quiet.pop(topic, None)
 
     def repeat(self) -> None:
         """Send the change that is under way to its home, if that is connected."""
@@ -508,11 +523,6 @@ class Stream:
             return {}
         if change.kind == DROP:
             for name in change.names:
-                topic = self._world.ids[name]
-                clocks.forget(topic)
-                self._stalls.pop(topic, None)
-                self._published.pop(topic, None)
-                self._quiet.pop(topic, None)
                 self._world.unsubscribe(self, name)
         elif change.kind == ANEW:
             for late in clocks.anew({topic: cut.get(topic, 0) for topic in change.topics}):
