@@ -149,6 +149,9 @@ class Publisher:
         back = [item.request for item in items if item.state == RETURNED]
         if back:
             self._world.send(site, GiveBack(tuple(back)))
+        if items:
+            desk.advance()
+            self._confirm(desk)  # a request with the same confirmation would not be answered
 
     def _begin_anew(self, former: Desk) -> None:
         """The site has forgotten this instance, which was away for long: none of its numbers there

@@ -63,6 +63,8 @@ class Session:
     steps: list[Step] = field(default_factory=list)
     ended: bool = False
     """It was closed or has expired, or its client has died: nothing more is owed to it."""
+    former: Session | None = None
+    """The session of the same stream before its last gap."""
 
     def in_order(self) -> Iterator[Given]:
         """Events that are not tagged."""

@@ -128,6 +128,7 @@ class OrderRecorder:
             if before is not None:
                 before.ended = True
             session = self._sessions[news.id] = self._history.session(news.id, client)
+            session.former = before
             self._topics[news.id] = set()
         having = self._topics[news.id]
         for topic in sorted(having - news.cut.keys()):
