@@ -41,6 +41,7 @@ class World(Protocol):
     """What the stream needs of its machine."""
 
     out: Effects
+    now: float
     ids: dict[str, int]
     names: dict[int, str]
     lossless: bool
@@ -462,6 +463,8 @@ class Stream:
         else:
             self.clocks.stopped = True
         self.repeat()
+        if change.kind == DROP:
+            self.deliver(self._world.now)  # what waited for the topics that are dropped
 
     def _leave(self, change: Change) -> None:
         """Deliver nothing more of the topics that are dropped: as soon as a site knows of it, it
