@@ -5,7 +5,10 @@
         bob = await overlay.connect("bob", broker="B3")
 
 The same broker code as in production, joined by the in-process transport. Nothing is durable
-unless you give it a folder (`data=…`).
+unless you give it a folder (`data=…`). With `ordering=True` it has a sequencer as well:
+
+    motet.ordering.connect(overlay.address("B1"), sequencer=overlay.sequencer)
+
 This is the only file of the client that imports brokers.
 """
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from motet.broker.overlay.topology import Topology as Topology
 
 LINKED_BOUND_S = 60.0
+SEQUENCER = "sequencer"
+"""The name of the only site, and of its folder."""
 
 _overlays = count(1)
 
@@ -35,9 +40,11 @@ _overlays = count(1)
 class LocalOverlay:
     """Brokers that share the event loop with the application."""
 
-    def __init__(self, topology: Topology, data: Path | None = None) -> None:
+    def __init__(self, topology: Topology, data: Path | None = None, sequencer: str = "") -> None:
         self.topology = topology
         self._data = data
+        self._sequencer = sequencer
+        self._site: BrokerDriver | None = None
         self.drivers: dict[str, BrokerDriver] = {}
         """The brokers, for tests that inspect or stop them."""
         self._clients: list[Client] = []
@@ -50,6 +57,13 @@ class LocalOverlay:
     def address(self, broker: str) -> str:
         """The address for clients in this event loop."""
         return self.topology.place(broker).listen
+
+    @property
+    def sequencer(self) -> str:
+        """The address of the sequencer, for `motet.ordering` in this event loop."""
+        if not self._sequencer:
+            raise MisuseError("this overlay has no sequencer; make it with ordering=True")
+        return self._sequencer
 
     def status(self) -> dict[str, dict[str, Any]]:
         """The status of each broker, as `Client.status` returns it."""
@@ -85,6 +99,8 @@ class LocalOverlay:
     async def start(self) -> None:
         """Start all brokers and wait until they are linked."""
         try:
+            if self._sequencer:
+                await self._start_site()
             for name in self.brokers:
                 await self._start(name)
             await self._until_linked()
@@ -123,6 +139,19 @@ class LocalOverlay:
         await driver.start()
         self.drivers[name] = driver
 
+    async def _start_site(self) -> None:
+        from motet.broker.overlay.topology import Wiring
+        from motet.sequencer.config import SiteConfig
+        from motet.sequencer.service import open_site
+
+        folder, durability = Path(SEQUENCER), "volatile"
+        if self._data is not None:
+            folder, durability = self._data / SEQUENCER, self.topology.durability
+        config = SiteConfig(SEQUENCER, heartbeat_s=self.topology.heartbeat_s)
+        site = open_site(config, Wiring(self._sequencer), folder, durability)
+        await site.start()
+        self._site = site
+
     async def _until_linked(self) -> None:
         try:
             async with asyncio.timeout(LINKED_BOUND_S):
@@ -141,12 +170,13 @@ class LocalOverlay:
         )
 
     async def close(self) -> None:
-        """Close the clients made here, then the brokers. Idempotent."""
+        """Close the clients made here, then the brokers and the sequencer. Idempotent."""
         if self._closed:
             return
         self._closed = True
         await asyncio.gather(*(client.close() for client in self._clients))
-        await asyncio.gather(*(driver.stop() for driver in self.drivers.values()))
+        sites = [] if self._site is None else [self._site]
+        await asyncio.gather(*(driver.stop() for driver in (*self.drivers.values(), *sites)))
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,6 +197,7 @@ class LocalOptions(TypedDict, total=False):
     durability: str
     retention: Retention
     root: str
+    ordering: bool
 
 
 @opens
@@ -175,7 +206,8 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
 
     With `data`, each broker keeps its state in a folder there and restores it. `lease` is how long
     a session outlives its connection, `heartbeat` how often idle connections send a sign of life,
-    both in seconds; the other options are as in `Topology`.
+    both in seconds; with `ordering` there is a sequencer for `motet.ordering`, too. The other
+    options are as in `Topology`.
     """
     from motet.broker.overlay.topology import Topology, settings_in  # most programs only connect
 
@@ -186,12 +218,18 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     data = settings.pop("data", None)
     if data is not None and not isinstance(data, str | Path):
         raise MisuseError(f"`data` is the path of a folder, not {shown(data)}; give text")
+    ordering = settings.pop("ordering", False)
+    if not isinstance(ordering, bool):
+        raise MisuseError(f"`ordering` is true or false, not {shown(ordering)}")
     number = next(_overlays)
     places = tuple(
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")
         for place in shape.brokers
     )
     topology = dataclasses.replace(shape, brokers=places, **settings)
-    overlay = LocalOverlay(topology, None if data is None else Path(data))
+    sequencer = f"inproc://{shape.name}-{number}-{SEQUENCER}" if ordering else ""
+    if ordering and SEQUENCER in topology.names:
+        raise MisuseError(f"a broker cannot be named {SEQUENCER!r} beside a sequencer; rename it")
+    overlay = LocalOverlay(topology, None if data is None else Path(data), sequencer)
     await overlay.start()
     return overlay

@@ -33,7 +33,7 @@ class Snapshot(NamedTuple):
     payloads: Iterable[bytes]
 
 
-class DurableState(Protocol):
+class MachineState(Protocol):
     """State that only facts change."""
 
     @property
@@ -49,7 +49,7 @@ class DurableState(Protocol):
 
 
 Settings = TypeVar("Settings", bound=Struct)
-State = TypeVar("State", bound=DurableState)
+State = TypeVar("State", bound=MachineState)
 Core = TypeVar("Core")
 
 

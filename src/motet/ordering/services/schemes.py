@@ -67,6 +67,7 @@ _SERVICES: dict[str, Callable[[str], Service]] = {
     "mqtt": _needs("aiomqtt", "mqtt", _mqtt),
     "redis": _needs("redis-py", "redis", _redis),
     "motet": _motet,
+    "inproc": _motet,  # a broker in this event loop
 }
 
 
