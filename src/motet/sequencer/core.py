@@ -544,13 +544,14 @@ class SiteCore:
     def _check_message(self, them: str, message: object) -> None:
         """Raise `ProtocolError` for a message that no site of this line sends to this one."""
         here, count, names = self.site.position, len(self.config.sites), self.site.names
+        most = count * self.config.most_topics
         if isinstance(message, Passage):
             first = message.first
             fits = (
                 0 <= first < here
                 and len(message.lasts) == len(message.stamps)
                 and all(
-                    here <= last < count and stamp.topic % count == first
+                    here <= last < count and first == stamp.topic % count and stamp.topic < most
                     for last, stamp in zip(message.lasts, message.stamps, strict=True)
                 )
             )
@@ -560,6 +561,7 @@ class SiteCore:
         elif isinstance(message, ChangePassage):
             sites = {topic % count for topic in message.named}
             fits = 0 <= message.home < count and bool(sites) and min(sites) <= here <= max(sites)
+            fits = fits and max(message.numbers, default=0) < most
         else:
             fits = isinstance(message, ChangeMade)
         if not fits:

@@ -56,7 +56,7 @@ FORGOTTEN: Final = 3
 """The site does not remember it any more."""
 
 
-class Timestamp(Struct, array_like=True, frozen=True):
+class Timestamp(Struct, array_like=True, frozen=True, gc=False):
     """The number of an event of a topic, and what must come before it. `entries`: of these topics,
     everything up to these numbers. `gone`: streams that had the topic and have expired."""
 
