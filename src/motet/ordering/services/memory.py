@@ -7,7 +7,9 @@ import random
 from typing import ClassVar
 
 from motet.errors import ClosedError, MisuseError
-from motet.ordering.services.base import Interrupted, Notify, Service, Url
+from motet.ordering.services.base import Interrupted, Notify, Service, Topics, Url
+
+TOPICS = Topics("a service in memory", "", 1000)
 
 
 class Memory(Service):
@@ -32,14 +34,18 @@ class Memory(Service):
         self._random = random.Random(int(parsed.number("seed", 0)))
         self._topics: set[str] = set()
         self._notify: Notify | None = None
+        self._closed = False
         self._timers: set[asyncio.TimerHandle] = set()
 
     async def open(self, notify: Notify, interrupted: Interrupted) -> None:
         del interrupted  # nothing breaks here
+        if self._notify is not None or self._closed:
+            raise MisuseError(f"{self.name} was opened before; make another one")
         self._notify = notify
         self._joined.setdefault(self._key, []).append(self)
 
     async def close(self) -> None:
+        self._closed = True
         if self._notify is None:
             return
         self._notify = None
@@ -53,6 +59,7 @@ class Memory(Service):
 
     async def subscribe(self, topic: str) -> None:
         self._check()
+        TOPICS.check(topic)
         self._topics.add(topic)
 
     async def unsubscribe(self, topic: str) -> None:
@@ -61,6 +68,8 @@ class Memory(Service):
 
     async def publish(self, topic: str, body: bytes) -> None:
         self._check()
+        TOPICS.check(topic)
+        self.check_body(body)
         loop = asyncio.get_running_loop()
         for member in self._joined[self._key]:
             if topic not in member._topics:
@@ -85,4 +94,4 @@ class Memory(Service):
 
     def _check(self) -> None:
         if self._notify is None:
-            raise ClosedError(f"{self.name} is not open")
+            raise ClosedError(f"{self.name} is {'closed' if self._closed else 'not open'}")

@@ -88,10 +88,7 @@ class Motet(Service):
         client = self._there()
         if not client.connected:
             raise Disconnected(f"{self.name} is away; the client is reconnecting")
-        if len(body) > self.most_bytes:
-            raise MisuseError(
-                f"{self.name} takes bodies of at most {self.most_bytes} bytes, not {len(body)}"
-            )
+        self.check_body(body)
         async with self._turn:  # in sequence, also while the window is full
             await self._advertised(client)
             receipt = await client.send({TOPIC: topic}, body)

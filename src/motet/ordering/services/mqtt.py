@@ -66,6 +66,7 @@ class MqttConnection(Connection):
         self._client: Client | None = None
         self._answers = Answers(name)
         self._watch: asyncio.Task[None] | None = None
+        self._calls: set[asyncio.Future[Any]] = set()
 
     async def open(self) -> None:
         url = self._url
@@ -105,7 +106,7 @@ class MqttConnection(Connection):
             async for _ in client.messages:
                 pass
         except MqttError as error:
-            self._answers.fail(str(error.__cause__ or error))
+            self._fail(str(error.__cause__ or error))
 
     async def subscribe(self, topics: Sequence[str]) -> None:
         options = SubscribeOptions(qos=1, retainHandling=NO_RETAINED)
@@ -127,7 +128,7 @@ class MqttConnection(Connection):
         return await asyncio.shield(self._answers.broken)
 
     async def close(self) -> None:
-        self._answers.fail("it was closed")
+        self._fail("it was closed")
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()
@@ -147,14 +148,20 @@ class MqttConnection(Connection):
 
     async def _call(self, call: Coroutine[Any, Any, T]) -> T:
         """aiomqtt would wait for an answer also when the connection is broken."""
-        broken = self._answers.broken
         calling = asyncio.ensure_future(call)
+        self._calls.add(calling)
         try:
-            await asyncio.wait((calling, broken), return_when=asyncio.FIRST_COMPLETED)
-            if calling.done():
-                return calling.result()
+            return await calling
         except MqttError as error:
             raise Disconnected(f"{self._name} did not answer: {error}") from error
+        except asyncio.CancelledError:
+            if calling.cancelled() and self._answers.broken.done():
+                raise Disconnected(self._answers.text()) from None
+            raise
         finally:
-            calling.cancel()
-        raise Disconnected(self._answers.text())
+            self._calls.discard(calling)
+
+    def _fail(self, why: str) -> None:
+        self._answers.fail(why)
+        for call in self._calls:
+            call.cancel()

@@ -20,6 +20,7 @@ PORT = 4222
 CONNECT_S = 2
 PING_S = 5
 UNANSWERED_PINGS = 2
+LOOK_S = 0.2
 ADVICE = "start one with `nats-server -a 127.0.0.1 -p {port}`"
 TOPICS = Topics("NATS", " \t\r\n*>", 200)
 
@@ -58,6 +59,7 @@ class NatsLink:
         self.nc = Client()
         self.answers = Answers(name)
         self._error: Exception | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         try:
@@ -81,11 +83,25 @@ class NatsLink:
                 raise NotAuthorised(f"{self._name} refuses this user: {cause}") from error
             why = str(cause) or type(cause).__name__
             raise Disconnected(f"{self._name} does not answer: {why}") from error
+        self._watch = asyncio.create_task(self._until_closed())
+
+    async def _until_closed(self) -> None:
+        """nats-py does not call `closed_cb` if it fails to write what was left."""
+        while not self.nc.is_closed:
+            await asyncio.sleep(LOOK_S)
+        await self._ended()
 
     async def close(self) -> None:
         self.answers.fail("it was closed")
+        if self._watch is not None:
+            self._watch.cancel()
         with suppress(OSError, nats.errors.Error, AssertionError):
             await self.nc.close()
+        # what it leaves if it fails to write what was left
+        for subscription in self.nc._subs.values():
+            subscription._stop_processing()
+        if self.nc._transport is not None:
+            self.nc._transport.close()  # type: ignore[no-untyped-call]
 
     async def subscribe(self, subject: str, take: Callable[[Msg], Awaitable[None]]) -> Subscription:
         try:
@@ -94,6 +110,8 @@ class NatsLink:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Disconnected:
+        if self.nc.is_closed:
+            self.answers.fail(str(error))
         return Disconnected(f"{self._name} is away: {error}")
 
     async def _failed(self, error: Exception) -> None:

@@ -59,7 +59,7 @@ class Reconnecting(Service):
         self._topics: dict[str, None] = {}
         self._connection: Connection | None = None
         self._back: asyncio.Future[None] | None = None  # a connection is there again
-        self._why = "it is not open"
+        self._why = ""
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -82,7 +82,6 @@ class Reconnecting(Service):
 
     async def close(self) -> None:
         self._closed = True
-        self._why = "it is closed"
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -98,18 +97,25 @@ class Reconnecting(Service):
         self._check_topic(topic)
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                while True:
-                    connection = await self._up()
-                    with suppress(Disconnected):
-                        await connection.subscribe([topic])
-                        if connection is self._connection:
-                            self._topics[topic] = None
-                            return
+                while not await self._subscribed(topic):
+                    await asyncio.sleep(0)
         except TimeoutError as error:
             raise NoAnswer(f"{self.name} does not confirm topic {topic!r}: {self._why}") from error
 
+    async def _subscribed(self, topic: str) -> bool:
+        connection = await self._up()
+        try:
+            await connection.subscribe([topic])
+        except Disconnected:
+            await connection.broken()
+            return False
+        if connection is not self._connection:
+            return False
+        self._topics[topic] = None
+        return True
+
     async def unsubscribe(self, topic: str) -> None:
-        self._check_closed()
+        self._check_open()
         self._topics.pop(topic, None)
         connection = self._connection
         if connection is not None:
@@ -120,26 +126,21 @@ class Reconnecting(Service):
     async def publish(self, topic: str, body: bytes) -> None:
         connection = self._connection
         if connection is None:
-            self._check_closed()
+            self._check_open()
             raise Disconnected(f"{self.name} is away: {self._why}")
-        if len(body) > self.most_bytes:
-            raise MisuseError(
-                f"{self.name} takes bodies of at most {self.most_bytes} bytes, not {len(body)}"
-            )
         self._check_topic(topic)
+        self.check_body(body)
         await connection.publish(topic, body)
 
-    def _check_closed(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self.name} is closed")
+    def _check_open(self) -> None:
+        if self._task is None:
+            raise ClosedError(f"{self.name} is {'closed' if self._closed else 'not open'}")
 
     async def _up(self) -> Connection:
         while True:
-            self._check_closed()
+            self._check_open()
             if self._connection is not None:
                 return self._connection
-            if self._task is None:
-                raise ClosedError(f"{self.name} is not open")
             if self._back is None or self._back.done():
                 self._back = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._back)
