@@ -28,32 +28,32 @@ timestamp names; use a number after half of its lease; keep anything unbounded.
 Test only this room: `pytest tests/unit/ordering`
 """
 
-from motet.ordering.client import OrderedStream, OrderingClient, Publication, connect
-from motet.ordering.contract import Waiting
-from motet.ordering.events import Gap, Lost, OrderedEvent, Receipt
+from motet.ordering.client import OrderedStream, OrderingClient, SentEvent, connect
+from motet.ordering.contract import MissingNumbers
+from motet.ordering.events import Gap, Loss, OrderedEvent, OrderReceipt
 from motet.ordering.services import Service, service_of
 from motet.ordering.sync import (
     SyncOrderedStream,
     SyncOrderingClient,
-    SyncPublication,
+    SyncSentEvent,
     connect_sync,
 )
 from motet.ordering.topics import Topic
 
 __all__ = [
     "Gap",
-    "Lost",
+    "Loss",
+    "MissingNumbers",
+    "OrderReceipt",
     "OrderedEvent",
     "OrderedStream",
     "OrderingClient",
-    "Publication",
-    "Receipt",
+    "SentEvent",
     "Service",
     "SyncOrderedStream",
     "SyncOrderingClient",
-    "SyncPublication",
+    "SyncSentEvent",
     "Topic",
-    "Waiting",
     "connect",
     "connect_sync",
     "service_of",

@@ -35,8 +35,9 @@ from motet.ordering.contract import (
     ENTRY,
     PUBLISH,
     SUBSCRIBE,
-    Effects,
+    ClientEffects,
     Input,
+    MissingNumbers,
     Notified,
     Result,
     ServiceCall,
@@ -46,18 +47,17 @@ from motet.ordering.contract import (
     SiteConnected,
     SiteFrame,
     Tick,
-    Waiting,
     WantAdd,
     WantClose,
     WantDrop,
     WantPublish,
     WantStream,
 )
-from motet.ordering.events import Gap, Joined, Lost, OrderedEvent, Receipt
-from motet.ordering.machine import COUNTED, TAGGED, Options, OrderingMachine
+from motet.ordering.events import Gap, Joined, Loss, OrderedEvent, OrderReceipt
+from motet.ordering.machine import COUNTED, TAGGED, OrderingMachine, OrderingOptions
 from motet.ordering.services import Service, service_of
 from motet.ordering.sites import SiteConnection, addresses_of
-from motet.ordering.stream import Limits
+from motet.ordering.stream import StreamLimits
 from motet.ordering.topics import Topic, as_topic
 from motet.protocol.frames import Frame
 from motet.protocol.sequencing.messages import MAX_UNSETTLED, OrderWelcome
@@ -76,12 +76,12 @@ MAX_CLIENT_CHARS: Final = 64
 CHECK: Final = "check that `motet sequencer` runs there"
 
 
-class Publication:
+class SentEvent:
     """An event that `send` has handed over. `await` it for its receipt."""
 
     __slots__ = ("_done", "awaited")
 
-    def __init__(self, done: asyncio.Future[Receipt]) -> None:
+    def __init__(self, done: asyncio.Future[OrderReceipt]) -> None:
         self._done = done
         self.awaited = False
         """Its caller gets the error; otherwise `flush` raises it."""
@@ -113,7 +113,7 @@ class OrderedStream(AsyncIterator[OrderedEvent]):
         """How many events the service has lost: the stream went on without them."""
         self.gaps = 0
         """How often the stream has lost its place in the order, and joined anew."""
-        self.losses: deque[Lost | Gap] = deque(maxlen=LISTED_LOSSES)
+        self.losses: deque[Loss | Gap] = deque(maxlen=LISTED_LOSSES)
         """The last losses and gaps."""
 
     @property
@@ -131,7 +131,7 @@ class OrderedStream(AsyncIterator[OrderedEvent]):
         return self._client.machine.clocks(self._key)
 
     @property
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[MissingNumbers]:
         """Numbers that are missing, so that events behind them wait, and since when, on the loop's
         clock."""
         return self._client.machine.waiting(self._key)
@@ -191,12 +191,12 @@ class OrderedStream(AsyncIterator[OrderedEvent]):
         self.error = self.error or error
         self._ring()
 
-    def _learn(self, news: Lost | Gap | Joined) -> None:
+    def _learn(self, news: Loss | Gap | Joined) -> None:
         if isinstance(news, Joined):
             self._cut, self.id = news.cut, news.id
             return
         self.losses.append(news)
-        if isinstance(news, Lost):
+        if isinstance(news, Loss):
             self.lost += len(news.numbers)
             log.warning("the service has lost %s of %r", news.numbers, news.topic)
         else:
@@ -245,7 +245,7 @@ class OrderingClient:
     """Made by `connect`. It belongs to one event loop."""
 
     def __init__(
-        self, client_id: str, service: Service, addresses: list[str], options: Options
+        self, client_id: str, service: Service, addresses: list[str], options: OrderingOptions
     ) -> None:
         self.client_id = client_id
         self.service = service
@@ -259,7 +259,7 @@ class OrderingClient:
         self._inputs: list[Input] = []
         self._scheduled = False
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._publishing: dict[int, Publication] = {}
+        self._publishing: dict[int, SentEvent] = {}
         self._failure: MotetError | None = None
         """The first error of a publication that nobody awaits."""
         self._room: asyncio.Event = asyncio.Event()
@@ -292,7 +292,7 @@ class OrderingClient:
 
     async def publish(
         self, topic: str, payload: bytes, *, subject: str = "", timeout: float = PUBLISH_S
-    ) -> Receipt:
+    ) -> OrderReceipt:
         """Publish an event; returns when its site has confirmed that no stream will pass it.
 
         `Voided` if it came too late for that; `NotPublished` if the service did not take it;
@@ -301,12 +301,12 @@ class OrderingClient:
         publication = await self.send(topic, payload, subject=subject)
         try:
             async with asyncio.timeout(checked_time(timeout)):
-                return cast(Receipt, await publication)
+                return cast(OrderReceipt, await publication)
         except TimeoutError:
             text = f"no confirmation of the event of {topic!r} within {timeout:g} s"
             raise NoAnswer(f"{text}; it may be published or not") from None
 
-    async def send(self, topic: str, payload: bytes, *, subject: str = "") -> Publication:
+    async def send(self, topic: str, payload: bytes, *, subject: str = "") -> SentEvent:
         """Hand over an event; waits only while the window is full. `flush`, or await the result."""
         self.guard.check()
         while len(self._publishing) >= self._window and self.error is None:
@@ -314,7 +314,7 @@ class OrderingClient:
             await self._room.wait()
         return self.send_nowait(topic, payload, subject=subject)
 
-    def send_nowait(self, topic: str, payload: bytes, *, subject: str = "") -> Publication:
+    def send_nowait(self, topic: str, payload: bytes, *, subject: str = "") -> SentEvent:
         """As `send`; `WindowFull` instead of waiting."""
         if self.error is not None:
             raise self.error
@@ -324,13 +324,13 @@ class OrderingClient:
             text = f"{self._window} publications are not confirmed yet; await some of them"
             raise WindowFull(text)
         ticket, done = self._ticket()
-        publication = self._publishing[ticket] = Publication(done)
+        publication = self._publishing[ticket] = SentEvent(done)
         self._feed(WantPublish(ticket, topic, payload, subject))
         return publication
 
     async def flush(self, *, timeout: float = PUBLISH_S) -> None:
         """Wait until all events that were sent before are confirmed. Raises the first error since
-        the last call of those whose `Publication` nobody has awaited."""
+        the last call of those whose `SentEvent` nobody has awaited."""
         self.guard.check()
         waiting = [self._answers[ticket] for ticket in self._publishing]
         if waiting:
@@ -423,7 +423,7 @@ class OrderingClient:
         if self.error is None:
             self._carry_out(self.machine.steps(inputs, self._loop.time()))
 
-    def _carry_out(self, effects: Effects) -> None:
+    def _carry_out(self, effects: ClientEffects) -> None:
         for name in effects.dials:
             self._dial(name)
         if effects.sends:
@@ -683,8 +683,10 @@ async def connect(
     for address in addresses:
         check_address(address)
     below = service_of(service) if isinstance(service, str) else service
-    limits = Limits(checked_time(patience, "patience"), checked_time(limit, "limit"), buffer)
-    options = Options(window, foreign, below.lossless, limits=limits, credentials=credentials)
+    limits = StreamLimits(checked_time(patience, "patience"), checked_time(limit, "limit"), buffer)
+    options = OrderingOptions(
+        window, foreign, below.lossless, limits=limits, credentials=credentials
+    )
     client = OrderingClient(name, below, addresses, options)
     await client.begin(checked_time(timeout))
     client.machine.most_bytes = below.most_bytes - RESERVED_BYTES

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 
 from motet.errors import MotetError
-from motet.ordering.events import News, OrderedEvent, Receipt
+from motet.ordering.events import News, OrderedEvent, OrderReceipt
 from motet.protocol.sequencing.messages import SequencingFrame
 
 ENTRY = ""
@@ -63,7 +63,7 @@ class ServiceInterrupted(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has passed, see `Effects.wake_at`."""
+    """Time has passed, see `ClientEffects.wake_at`."""
 
 
 class WantPublish(NamedTuple):
@@ -131,11 +131,11 @@ class ServiceCall(NamedTuple):
     body: bytes = b""
 
 
-Result = Receipt | Mapping[str, int]
+Result = OrderReceipt | Mapping[str, int]
 """Of a publication: its receipt. Of a stream: the cut of its change, by topic."""
 
 
-class Effects(Struct):
+class ClientEffects(Struct):
     """`dials`: sites to connect to from now on, and to reconnect to; each is named once.
     `receipts`: by ticket; ticket 0 is never answered. `wake_at`: when a `Tick` is due."""
 
@@ -148,7 +148,7 @@ class Effects(Struct):
     wake_at: float = inf
 
 
-class Waiting(NamedTuple):
+class MissingNumbers(NamedTuple):
     """What a stream waits for."""
 
     topic: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from motet.ordering.spans import Spans
+from motet.ordering.spans import NumberSpans
 from motet.protocol.sequencing.messages import Timestamp
 
 EVENT: Final = 0
@@ -24,7 +24,7 @@ GIVEN: Final = 4
 """It was given tagged when the stream had no place in the order."""
 
 
-class Passed(NamedTuple):
+class PassedNumber(NamedTuple):
     """The clock of a topic has reached this number; or, if late, an event that comes without."""
 
     topic: int
@@ -33,7 +33,7 @@ class Passed(NamedTuple):
     payload: bytes
 
 
-class Held:
+class HeldEvent:
     """An event, or a number without one, whose turn has not come."""
 
     __slots__ = ("at", "kind", "payload", "stamp")
@@ -63,8 +63,8 @@ class Clocks:
         self.held = 0
         """Events that wait."""
         self.doubles = 0
-        self._pending: dict[int, dict[int, Held]] = {}
-        self._passed: dict[int, Spans] = {}
+        self._pending: dict[int, dict[int, HeldEvent]] = {}
+        self._passed: dict[int, NumberSpans] = {}
         self._gates: dict[int, dict[int, int]] = {}
         self._waiters: dict[int, set[int]] = {}
         self._ready: list[int] = []
@@ -93,7 +93,7 @@ class Clocks:
             for old in [each for each in pending if each <= number]:
                 self.held -= pending.pop(old).kind == EVENT
             self.clock[topic] = number
-            self._passed[topic] = Spans()
+            self._passed[topic] = NumberSpans()
             if former:
                 self._gates[topic] = dict(former)
         for topic, number in former.items():
@@ -101,7 +101,7 @@ class Clocks:
                 self._want(topic, number)
         self.resume()
 
-    def anew(self, cut: Mapping[int, int]) -> Iterator[Passed]:
+    def anew(self, cut: Mapping[int, int]) -> Iterator[PassedNumber]:
         """The stream has joined anew. What it holds from before the cut comes tagged, and so does
         what comes later."""
         self.adrift = self.expired = False
@@ -109,7 +109,7 @@ class Clocks:
         for topic, number in cut.items():
             before = self.clock.get(topic, number)
             pending = self._pending.setdefault(topic, {})
-            passed = self._passed.setdefault(topic, Spans())
+            passed = self._passed.setdefault(topic, NumberSpans())
             start = before + 1
             for old in sorted(each for each in pending if each <= number):
                 held = pending.pop(old)
@@ -117,7 +117,7 @@ class Clocks:
                 start = old + 1
                 if held.kind == EVENT:
                     self.held -= 1
-                    yield Passed(topic, old, LATE, held.payload)
+                    yield PassedNumber(topic, old, LATE, held.payload)
                 elif held.kind != GIVEN:
                     passed.add(old, old)
             passed.add(start, number)
@@ -148,7 +148,7 @@ class Clocks:
 
     # ── what arrives ─────────────────────────────────────────────────────────────────────
 
-    def take(self, stamp: Timestamp, payload: bytes, kind: int = EVENT) -> Passed | None:
+    def take(self, stamp: Timestamp, payload: bytes, kind: int = EVENT) -> PassedNumber | None:
         """Hold an event, or a number without one, until its turn; returns an event that has none.
         Call `deliver` afterwards."""
         topic, number = stamp.topic, stamp.number
@@ -158,7 +158,7 @@ class Clocks:
         clock = self.clock.get(topic, 0)
         if number <= clock:
             if kind == EVENT and self._passed[topic].remove(number):
-                return Passed(topic, number, LATE, payload)
+                return PassedNumber(topic, number, LATE, payload)
             self.doubles += 1
             return None
         former = pending.get(number)
@@ -169,9 +169,9 @@ class Clocks:
         if stamp.entries:
             self._want_entries(stamp.entries)
         if kind == EVENT and self.adrift and topic in self.clock:
-            pending[number] = Held(stamp, b"", GIVEN)
-            return Passed(topic, number, LATE, payload)
-        pending[number] = Held(stamp, payload, kind)
+            pending[number] = HeldEvent(stamp, b"", GIVEN)
+            return PassedNumber(topic, number, LATE, payload)
+        pending[number] = HeldEvent(stamp, payload, kind)
         if kind == EVENT:
             self.held += 1
         if number == clock + 1:
@@ -183,7 +183,7 @@ class Clocks:
         if topic in self.clock:
             self._want(topic, number)
 
-    def drift(self) -> Iterator[Passed]:
+    def drift(self) -> Iterator[PassedNumber]:
         """Give all events that wait, tagged, and from now on each one as it comes."""
         self.adrift = True
         for topic in self.clock:
@@ -191,13 +191,13 @@ class Clocks:
                 if held.kind == EVENT:
                     self.held -= 1
                     payload, held.payload, held.kind = held.payload, b"", GIVEN
-                    yield Passed(topic, number, LATE, payload)
+                    yield PassedNumber(topic, number, LATE, payload)
 
     # ── what is delivered ────────────────────────────────────────────────────────────────
 
-    def deliver(self) -> list[Passed]:
+    def deliver(self) -> list[PassedNumber]:
         """Everything whose turn has come, in order. Sets `expired` at a timestamp that says so."""
-        done: list[Passed] = []
+        done: list[PassedNumber] = []
         ready, clocks = self._ready, self.clock
         while ready and not (self.stopped or self.expired or self.adrift):
             topic = ready.pop()
@@ -220,12 +220,12 @@ class Clocks:
                     self.held -= 1
                 elif held.kind != GIVEN:
                     self._passed[topic].add(clock, clock)
-                done.append(Passed(topic, clock, held.kind, held.payload))
+                done.append(PassedNumber(topic, clock, held.kind, held.payload))
                 if topic in self._waiters:
                     self._wake(topic)
         return done
 
-    def _blocking(self, topic: int, held: Held) -> int | None:
+    def _blocking(self, topic: int, held: HeldEvent) -> int | None:
         """A topic whose clock has not reached what comes before it."""
         clocks, entries = self.clock, held.stamp.entries
         for at in range(held.at, len(entries), 2):

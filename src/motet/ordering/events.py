@@ -19,14 +19,14 @@ class OrderedEvent(Struct, frozen=True, gc=False):
     late: bool = False
 
 
-class Receipt(Struct, frozen=True):
+class OrderReceipt(Struct, frozen=True):
     """The event is published under this number, and its site knows it: no stream passes it."""
 
     topic: str
     number: int
 
 
-class Lost(NamedTuple):
+class Loss(NamedTuple):
     """Events that the service has lost: the stream went on without them."""
 
     stream: int
@@ -53,4 +53,4 @@ class Joined(NamedTuple):
     cut: Mapping[str, int]
 
 
-News = Lost | Gap | Joined
+News = Loss | Gap | Joined

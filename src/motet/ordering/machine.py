@@ -26,8 +26,9 @@ from motet.ordering.contract import (
     ENTRY,
     SUBSCRIBE,
     UNSUBSCRIBE,
-    Effects,
+    ClientEffects,
     Input,
+    MissingNumbers,
     Notified,
     ServiceCall,
     ServiceDone,
@@ -36,7 +37,6 @@ from motet.ordering.contract import (
     SiteConnected,
     SiteFrame,
     Tick,
-    Waiting,
     WantAdd,
     WantClose,
     WantDrop,
@@ -46,7 +46,7 @@ from motet.ordering.contract import (
 from motet.ordering.envelope import is_sound, opened
 from motet.ordering.events import OrderedEvent
 from motet.ordering.publisher import Publisher
-from motet.ordering.stream import ADD, CLOSE, DROP, JOIN, Change, Limits, Stream
+from motet.ordering.stream import ADD, CLOSE, DROP, JOIN, StreamChange, StreamLimits, StreamMachine
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
     MAX_TOPIC_CHARS,
@@ -74,7 +74,7 @@ WILDCARDS = "*>#+"
 TAGGED, COUNTED = "tagged", "counted"
 
 
-class Options:
+class OrderingOptions:
     """`window`: publications that are not confirmed. `foreign`: whether events of publishers that
     do not take part are given, tagged, or only counted."""
 
@@ -84,14 +84,14 @@ class Options:
         foreign: str = TAGGED,
         lossless: bool = False,
         most_bytes: int = MOST_BODY_BYTES,
-        limits: Limits | None = None,
+        limits: StreamLimits | None = None,
         credentials: bytes = b"",
     ) -> None:
         self.window = window
         self.foreign = foreign
         self.lossless = lossless
         self.most_bytes = most_bytes
-        self.limits = limits or Limits()
+        self.limits = limits or StreamLimits()
         self.credentials = credentials
 
 
@@ -101,14 +101,14 @@ class Connected:
 
     def __init__(self) -> None:
         self.welcomed = False
-        self.queries: list[tuple[tuple[str, ...], Stream | None]] = []
+        self.queries: list[tuple[tuple[str, ...], StreamMachine | None]] = []
 
 
 class OrderingMachine:
-    def __init__(self, instance: str, options: Options | None = None) -> None:
+    def __init__(self, instance: str, options: OrderingOptions | None = None) -> None:
         self.instance = instance
-        self.options = options or Options()
-        self.out = Effects()
+        self.options = options or OrderingOptions()
+        self.out = ClientEffects()
         self.now = 0.0
         self.ids: dict[str, int] = {}
         self.names: dict[int, str] = {}
@@ -118,20 +118,20 @@ class OrderingMachine:
         self.lease_s = self.keep_s = self.heartbeat_s = 0.0
         self.most_bytes = self.options.most_bytes
         self.lossless = self.options.lossless
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, StreamMachine] = {}
         self.foreign_events = 0
         self.publisher = Publisher(self, self.options.window)
         self._placement: tuple[tuple[str, str], ...] = ()
         self._elsewhere = ""
         self._links: dict[str, Connected] = {}
-        self._asked: dict[str, list[tuple[tuple[str, ...], Stream | None]]] = {}
+        self._asked: dict[str, list[tuple[tuple[str, ...], StreamMachine | None]]] = {}
         """Questions about topics to sites that are not connected."""
         self._dialled: set[str] = set()
         self._unplaced: set[str] = set()
         """Topics that their sites do not know."""
         self._before: list[Input] = []
         """Inputs from before the first welcome: nothing can be placed without the line."""
-        self._readers: dict[str, list[Stream]] = {}
+        self._readers: dict[str, list[StreamMachine]] = {}
         """By topic: the streams that get what the service notifies."""
         self._subscribed: dict[str, bool] = {}
         """By topic: whether the subscription at the service is effective."""
@@ -142,17 +142,17 @@ class OrderingMachine:
 
     # ── one step ─────────────────────────────────────────────────────────────────────────
 
-    def step(self, happened: Input, now: float) -> Effects:
+    def step(self, happened: Input, now: float) -> ClientEffects:
         return self.steps((happened,), now)
 
-    def steps(self, happened: Iterable[Input], now: float) -> Effects:
+    def steps(self, happened: Iterable[Input], now: float) -> ClientEffects:
         """Take several inputs at once: what they cause leaves together."""
         self.now = now
         for each in happened:
             TAKES[type(each)](self, each)
         self.publisher.work(now)
         self.out.wake_at = self._wake_at()
-        out, self.out = self.out, Effects()
+        out, self.out = self.out, ClientEffects()
         return out
 
     def _wake_at(self) -> float:
@@ -315,14 +315,14 @@ class OrderingMachine:
     def _home_of(self, name: str) -> str:
         return site_of(name, self._placement, self._elsewhere)
 
-    def _query(self, site: str, names: tuple[str, ...], stream: Stream | None) -> None:
+    def _query(self, site: str, names: tuple[str, ...], stream: StreamMachine | None) -> None:
         if self.up(site):
             self._links[site].queries.append((names, stream))
             self.send(site, TopicQuery(names))
         else:
             self._asked.setdefault(site, []).append((names, stream))
 
-    def probe(self, stream: Stream, names: Iterable[str], along: Iterable[str]) -> set[str]:
+    def probe(self, stream: StreamMachine, names: Iterable[str], along: Iterable[str]) -> set[str]:
         """Ask the sites of these topics for their ids, and all that a change passes whether they
         are there: those in between, too."""
         asked: dict[str, list[str]] = {}
@@ -359,7 +359,7 @@ class OrderingMachine:
     def call(self, call: ServiceCall) -> None:
         self.out.calls.append(call)
 
-    def subscribe(self, stream: Stream, name: str) -> bool:
+    def subscribe(self, stream: StreamMachine, name: str) -> bool:
         """Returns whether the subscription is effective already."""
         readers = self._readers.setdefault(name, [])
         if stream not in readers:
@@ -369,7 +369,7 @@ class OrderingMachine:
             self._call(SUBSCRIBE, name)
         return self._subscribed[name]
 
-    def unsubscribe(self, stream: Stream, name: str) -> None:
+    def unsubscribe(self, stream: StreamMachine, name: str) -> None:
         readers = self._readers.get(name, [])
         if stream in readers:
             readers.remove(stream)
@@ -422,7 +422,7 @@ class OrderingMachine:
                 stream.arrived(stamp, payload, self.now)
             stream.deliver(self.now)
 
-    def _notified_by_foreigner(self, name: str, body: bytes, streams: list[Stream]) -> None:
+    def _notified_by_foreigner(self, name: str, body: bytes, streams: list[StreamMachine]) -> None:
         self.foreign_events += 1
         if self.options.foreign == TAGGED:
             event = OrderedEvent(name, body, None)
@@ -451,9 +451,9 @@ class OrderingMachine:
         elif not self.line:
             self._before.append(wanted)
         else:
-            stream = Stream(wanted.stream, self.instance, self, self.options.limits)
+            stream = StreamMachine(wanted.stream, self.instance, self, self.options.limits)
             self.streams[wanted.stream] = stream
-            stream.want(Change(JOIN, wanted.topics, wanted.ticket), self.now)
+            stream.want(StreamChange(JOIN, wanted.topics, wanted.ticket), self.now)
 
     def _stream_problem(self, wanted: WantStream) -> MotetError | None:
         topics = wanted.topics
@@ -479,7 +479,7 @@ class OrderingMachine:
             if wanted.ticket:
                 self.out.receipts.append((wanted.ticket, problem or ClosedError("")))
             return
-        stream.want(Change(kind, (wanted.topic,), wanted.ticket), self.now)
+        stream.want(StreamChange(kind, (wanted.topic,), wanted.ticket), self.now)
 
     def _want_close(self, wanted: WantClose) -> None:
         if not self.line:
@@ -487,11 +487,11 @@ class OrderingMachine:
             return
         stream = self.streams.get(wanted.stream)
         if stream is not None and not stream.closing:
-            stream.want(Change(CLOSE, (), wanted.ticket), self.now)
+            stream.want(StreamChange(CLOSE, (), wanted.ticket), self.now)
         elif wanted.ticket:
             self.out.receipts.append((wanted.ticket, {}))
 
-    def ended(self, stream: Stream) -> None:
+    def ended(self, stream: StreamMachine) -> None:
         del self.streams[stream.key]
         for name, readers in list(self._readers.items()):
             if stream in readers:
@@ -499,7 +499,7 @@ class OrderingMachine:
 
     # ── what the application may see ─────────────────────────────────────────────────────
 
-    def waiting(self, stream: int) -> list[Waiting]:
+    def waiting(self, stream: int) -> list[MissingNumbers]:
         return self.streams[stream].waiting() if stream in self.streams else []
 
     def clocks(self, stream: int) -> Mapping[str, int]:

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from motet.errors import MotetError, NotPublished, TopicElsewhere, Voided, WindowFull
-from motet.ordering.contract import PUBLISH, Effects, ServiceCall, WantPublish
+from motet.ordering.contract import PUBLISH, ClientEffects, ServiceCall, WantPublish
 from motet.ordering.envelope import seal
-from motet.ordering.events import Receipt
+from motet.ordering.events import OrderReceipt
 from motet.protocol.sequencing.messages import (
     MAX_ASKED,
     MAX_REQUESTS_PER_FRAME,
@@ -43,7 +43,7 @@ ENTRY_BYTES: Final = 5
 ASKED, NUMBERED, LEAVING, PUBLISHED, RETURNED = range(5)
 
 
-class Item:
+class Outgoing:
     """A publication from when its number is requested. `RETURNED`: its number is given back, or
     was void; the event itself may be in another item."""
 
@@ -65,7 +65,7 @@ class Desk:
     def __init__(self, name: str) -> None:
         self.name = name
         self.next = 1
-        self.items: dict[int, Item] = {}
+        self.items: dict[int, Outgoing] = {}
         """Requests that are not settled, in their sequence."""
         self.unanswered = 0
         self.answered = 0
@@ -76,7 +76,7 @@ class Desk:
         """The site was asked, on this connection, to settle requests up to this one."""
         self.doubtful = 0
         """The same on any connection. The answer may be lost, and with it what was void."""
-        self.judged: dict[tuple[int, int], Item] = {}
+        self.judged: dict[tuple[int, int], Outgoing] = {}
         """By topic and number: settled, but the answer was lost, so the site is asked for each."""
 
     def advance(self) -> None:
@@ -84,8 +84,8 @@ class Desk:
             self.finished += 1
 
 
-class World(Protocol):
-    out: Effects
+class PublisherWorld(Protocol):
+    out: ClientEffects
     ids: dict[str, int]
     lease_s: float
     most_bytes: int
@@ -99,16 +99,16 @@ class World(Protocol):
 
 
 class Publisher:
-    def __init__(self, world: World, window: int) -> None:
+    def __init__(self, world: PublisherWorld, window: int) -> None:
         self.window = window
         self.queue: deque[WantPublish] = deque()
         self.desks: dict[str, Desk] = {}
         self._world = world
         self._site = ""
         """Where requests go; another one is chosen when all are answered."""
-        self._leaving: deque[Item] = deque()
+        self._leaving: deque[Outgoing] = deque()
         """Items whose events are not with the service, in the sequence of publishing."""
-        self._calls: dict[int, list[Item]] = {}
+        self._calls: dict[int, list[Outgoing]] = {}
         self._at_once: dict[str, int] = {}
         self._forgotten = False
         """Numbers of what is leaving are void, because a site has forgotten this instance."""
@@ -166,7 +166,7 @@ class Publisher:
         self._forgotten = bool(self._leaving)
         self._judge(desk, desk.judged)
 
-    def _judge_later(self, desk: Desk, item: Item) -> None:
+    def _judge_later(self, desk: Desk, item: Outgoing) -> None:
         assert item.stamp is not None
         desk.judged[item.stamp.topic, item.stamp.number] = item
 
@@ -194,7 +194,7 @@ class Publisher:
         if desk is None:
             return
         voided = set(answer.voided)
-        judged: dict[tuple[int, int], Item] = {}
+        judged: dict[tuple[int, int], Outgoing] = {}
         for request in list(desk.items):
             if request > answer.upto:
                 break
@@ -229,14 +229,14 @@ class Publisher:
             if item is not None:
                 self._conclude(item, state not in (WAS_PUBLISHED, OPEN))
 
-    def _conclude(self, item: Item, is_void: bool) -> None:
+    def _conclude(self, item: Outgoing, is_void: bool) -> None:
         assert item.stamp is not None
         number, topic = item.stamp.number, item.wanted.topic
         if is_void:
             text = f"number {number} of {topic!r} was void before the event was published"
             self._answer(item.wanted, Voided(text))
         else:
-            self._answer(item.wanted, Receipt(topic, number))
+            self._answer(item.wanted, OrderReceipt(topic, number))
 
     def done(self, ticket: int, error: str) -> bool:
         """A service call has returned."""
@@ -261,7 +261,7 @@ class Publisher:
                     self._judge(desk, [(item.stamp.topic, item.stamp.number)] if item.stamp else [])
         return True
 
-    def _answer(self, wanted: WantPublish, result: Receipt | MotetError) -> None:
+    def _answer(self, wanted: WantPublish, result: OrderReceipt | MotetError) -> None:
         if wanted.ticket:
             self._world.out.receipts.append((wanted.ticket, result))
 
@@ -287,7 +287,7 @@ class Publisher:
     def _publish(self, now: float) -> None:
         """Begin with all whose turn it is; neighbours with one subject travel together."""
         leaving, latest = self._leaving, self._world.lease_s / 2
-        ready: list[Item] = []
+        ready: list[Outgoing] = []
         size = 0
         too_late, self._forgotten = self._forgotten, False
         while leaving and not too_late:
@@ -315,7 +315,7 @@ class Publisher:
         if too_late:
             self._ask_anew()
 
-    def _call(self, items: list[Item]) -> None:
+    def _call(self, items: list[Outgoing]) -> None:
         stamps: list[Timestamp] = []
         for item in items:
             assert item.stamp is not None
@@ -337,7 +337,7 @@ class Publisher:
             item.state = RETURNED
         self.queue.extendleft(reversed([item.wanted for item in items]))
 
-    def _give_back(self, items: Iterable[Item]) -> None:
+    def _give_back(self, items: Iterable[Outgoing]) -> None:
         by_desk: dict[Desk, list[int]] = {}
         for item in items:
             by_desk.setdefault(item.desk, []).append(item.request)
@@ -348,7 +348,7 @@ class Publisher:
     def _ask(self, now: float) -> None:
         """Request numbers for as many as the site, and the frame, allow."""
         queue, world = self.queue, self._world
-        asked: list[Item] = []
+        asked: list[Outgoing] = []
         desk: Desk | None = None
         while queue:
             name = queue[0].topic
@@ -370,7 +370,7 @@ class Publisher:
                 desk = self.desks.setdefault(site, Desk(site))
             if len(asked) == MAX_REQUESTS_PER_FRAME or not world.up(site):
                 break
-            item = Item(queue.popleft(), desk, desk.next, now)
+            item = Outgoing(queue.popleft(), desk, desk.next, now)
             desk.items[desk.next] = item
             desk.next += 1
             desk.unanswered += 1
@@ -381,7 +381,7 @@ class Publisher:
             self._request(desk, asked, desk.finished)
             desk.confirming = desk.finished
 
-    def _request(self, desk: Desk, items: list[Item], confirmed: int) -> None:
+    def _request(self, desk: Desk, items: list[Outgoing], confirmed: int) -> None:
         for at in range(0, len(items), MAX_REQUESTS_PER_FRAME):
             some = items[at : at + MAX_REQUESTS_PER_FRAME]
             topics = tuple(self._world.ids[item.wanted.topic] for item in some)

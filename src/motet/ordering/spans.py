@@ -7,7 +7,7 @@ from bisect import bisect_right
 MOST_SPANS = 4096
 
 
-class Spans:
+class NumberSpans:
     """A set of numbers as spans. Bounded: beyond `MOST_SPANS` the lowest ones are forgotten."""
 
     __slots__ = ("_first", "_last")

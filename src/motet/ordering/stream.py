@@ -14,9 +14,9 @@ from motet.errors import (
     TopicElsewhere,
     TopicRefused,
 )
-from motet.ordering.contract import Effects, Result, Waiting
-from motet.ordering.delivery import EVENT, GIVEN_UP, LATE, VOIDED, Clocks, Passed
-from motet.ordering.events import Gap, Joined, Lost, OrderedEvent
+from motet.ordering.contract import ClientEffects, MissingNumbers, Result
+from motet.ordering.delivery import EVENT, GIVEN_UP, LATE, VOIDED, Clocks, PassedNumber
+from motet.ordering.events import Gap, Joined, Loss, OrderedEvent
 from motet.protocol.sequencing.messages import (
     FORGOTTEN,
     MAX_ASKED,
@@ -37,10 +37,10 @@ LONGEST_IDLE_S: Final = 8.0
 EXPIRED: Final = "Expired"
 
 
-class World(Protocol):
+class StreamWorld(Protocol):
     """What the stream needs of its machine."""
 
-    out: Effects
+    out: ClientEffects
     now: float
     ids: dict[str, int]
     names: dict[int, str]
@@ -49,13 +49,15 @@ class World(Protocol):
     def site_of(self, topic: int) -> str: ...
     def up(self, site: str) -> bool: ...
     def send(self, site: str, frame: SequencingFrame) -> None: ...
-    def probe(self, stream: Stream, names: Iterable[str], along: Iterable[str]) -> set[str]: ...
-    def subscribe(self, stream: Stream, name: str) -> bool: ...
-    def unsubscribe(self, stream: Stream, name: str) -> None: ...
-    def ended(self, stream: Stream) -> None: ...
+    def probe(
+        self, stream: StreamMachine, names: Iterable[str], along: Iterable[str]
+    ) -> set[str]: ...
+    def subscribe(self, stream: StreamMachine, name: str) -> bool: ...
+    def unsubscribe(self, stream: StreamMachine, name: str) -> None: ...
+    def ended(self, stream: StreamMachine) -> None: ...
 
 
-class Limits:
+class StreamLimits:
     """`patience_s`: how long a stream waits before it asks. `limit_s`: how long it waits for an
     event that was published, if the service may lose it. `buffer`: events that may wait."""
 
@@ -99,7 +101,7 @@ class Quiet:
 PROBING, SUBSCRIBING, CHANGING = "probing", "subscribing", "changing"
 
 
-class Change:
+class StreamChange:
     """A change of topics that is wanted or under way. `topics`: ids that the stream has after it,
     known from when it is sent."""
 
@@ -121,13 +123,13 @@ class Change:
 JOIN, ADD, DROP, CLOSE, ANEW = "join", "add", "drop", "close", "join anew"
 
 
-class Stream:
-    def __init__(self, key: int, instance: str, world: World, limits: Limits) -> None:
+class StreamMachine:
+    def __init__(self, key: int, instance: str, world: StreamWorld, limits: StreamLimits) -> None:
         self.key = key
         self.clocks = Clocks()
         self.home = ""
-        self.changes: deque[Change] = deque()
-        self.current: Change | None = None
+        self.changes: deque[StreamChange] = deque()
+        self.current: StreamChange | None = None
         self.closing = False
         self.known = False
         """Its home knows it by its id, and waits for signs of life."""
@@ -178,7 +180,7 @@ class Stream:
         if clocks.expired and not self._is_renewing():
             self.renew("it has expired at its sequencer", now)
 
-    def _give(self, passed: Passed) -> None:
+    def _give(self, passed: PassedNumber) -> None:
         topic, number, kind, payload = passed
         known = self._published.get(topic)
         if known:
@@ -195,16 +197,16 @@ class Stream:
         self.lost += 1
         told, name = self._world.out.told, self._world.names[topic]
         last = told[-1] if told else None
-        if isinstance(last, Lost) and last.stream == self.key and last.topic == name:
+        if isinstance(last, Loss) and last.stream == self.key and last.topic == name:
             told[-1] = last._replace(numbers=(*last.numbers, number))
         else:
-            told.append(Lost(self.key, name, (number,)))
+            told.append(Loss(self.key, name, (number,)))
 
     # ── waiting and asking ───────────────────────────────────────────────────────────────
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[MissingNumbers]:
         return [
-            Waiting(
+            MissingNumbers(
                 self._world.names[topic],
                 tuple(self.clocks.missing(topic, MAX_ASKED)),
                 self._stalls[topic].since,
@@ -347,12 +349,12 @@ class Stream:
         if not self.clocks.clock:
             self._next_change(now)
             return
-        self.current = anew = Change(ANEW, (), 0)
+        self.current = anew = StreamChange(ANEW, (), 0)
         self._send_change(anew, tuple(self.clocks.clock))
 
     # ── changes ──────────────────────────────────────────────────────────────────────────
 
-    def want(self, change: Change, now: float) -> None:
+    def want(self, change: StreamChange, now: float) -> None:
         self.closing = self.closing or change.kind == CLOSE
         self.changes.append(change)
         if self.current is None:
@@ -369,7 +371,7 @@ class Stream:
             else:
                 self._probe(change, now)
 
-    def _objection(self, change: Change) -> MotetError | None:
+    def _objection(self, change: StreamChange) -> MotetError | None:
         mine = {self._world.names[topic] for topic in self.clocks.clock}
         for name in change.names:
             if change.kind in (JOIN, ADD) and name in mine:
@@ -380,7 +382,7 @@ class Stream:
             return TopicRefused("a stream cannot drop its last topic; close it instead")
         return None
 
-    def _probe(self, change: Change, now: float) -> None:
+    def _probe(self, change: StreamChange, now: float) -> None:
         """A change that has begun is finished: first see whether its sites are there."""
         change.phase = PROBING
         change.until = now + self._limits.probe_s
@@ -401,7 +403,7 @@ class Stream:
             self._finish(problem)
             self._next_change(now)
 
-    def _subscribe(self, change: Change, now: float) -> None:
+    def _subscribe(self, change: StreamChange, now: float) -> None:
         unknown = [name for name in change.names if name not in self._world.ids]
         if unknown:
             self._finish(TopicElsewhere(f"topic {unknown[0]!r} does not live where it should"))
@@ -428,7 +430,7 @@ class Stream:
         change.awaited.discard(name)
         self._send_if_subscribed(change)
 
-    def _undo(self, change: Change) -> None:
+    def _undo(self, change: StreamChange) -> None:
         if change.kind in (JOIN, ADD):
             for name in change.names:
                 self._world.unsubscribe(self, name)
@@ -436,14 +438,14 @@ class Stream:
                 if topic is not None and topic not in self.clocks.clock:
                     self.clocks.forget(topic)
 
-    def _send_if_subscribed(self, change: Change) -> None:
+    def _send_if_subscribed(self, change: StreamChange) -> None:
         if change.awaited:
             return
         ids = [self._world.ids[name] for name in change.names]
         kept = [topic for topic in self.clocks.clock if topic not in ids]
         self._send_change(change, (*kept, *(() if change.kind == DROP else ids)))
 
-    def _begin_close(self, change: Change) -> None:
+    def _begin_close(self, change: StreamChange) -> None:
         for name in [self._world.names[topic] for topic in self.clocks.clock]:
             self._world.unsubscribe(self, name)
         self.clocks.stopped = True
@@ -452,7 +454,7 @@ class Stream:
             return
         self._send_change(change, ())
 
-    def _send_change(self, change: Change, topics: tuple[int, ...]) -> None:
+    def _send_change(self, change: StreamChange, topics: tuple[int, ...]) -> None:
         if not self._number and topics:
             self.home = self._world.site_of(topics[0])
         self._number += 1
@@ -466,7 +468,7 @@ class Stream:
         if change.kind == DROP:
             self.deliver(self._world.now)  # what waited for the topics that are dropped
 
-    def _leave(self, change: Change) -> None:
+    def _leave(self, change: StreamChange) -> None:
         """Deliver nothing more of the topics that are dropped: as soon as a site knows of it, it
         does not order the other topics against them any more."""
         change.has_left = True
@@ -514,12 +516,12 @@ class Stream:
         self._next_change(now)
         self.deliver(now)
 
-    def _expired_under_way(self, change: Change, now: float) -> None:
+    def _expired_under_way(self, change: StreamChange, now: float) -> None:
         if change.kind == ANEW:
             self.current = None
         self.renew("it has expired at its sequencer", now)
 
-    def _apply(self, change: Change, cut: Mapping[int, int], now: float) -> Mapping[str, int]:
+    def _apply(self, change: StreamChange, cut: Mapping[int, int], now: float) -> Mapping[str, int]:
         names, clocks = self._world.names, self.clocks
         self.known = change.kind != CLOSE
         if change.kind == CLOSE:

@@ -19,23 +19,23 @@ from typing import Any
 from motet.client.checks import checked_wait
 from motet.client.sync.facade import Facade, Forwarded, Host, LoopThread, blocking
 from motet.errors import ClosedError, MotetError
-from motet.ordering.client import CHANGE_S, OrderedStream, OrderingClient, Publication, connect
-from motet.ordering.contract import Waiting
-from motet.ordering.events import Gap, Lost, OrderedEvent, Receipt
+from motet.ordering.client import CHANGE_S, OrderedStream, OrderingClient, SentEvent, connect
+from motet.ordering.contract import MissingNumbers
+from motet.ordering.events import Gap, Loss, OrderedEvent, OrderReceipt
 from motet.ordering.services import Service
 from motet.ordering.topics import Topic
 
 
-class SyncPublication(Facade[Publication]):
+class SyncSentEvent(Facade[SentEvent]):
     """An event that `send` has handed over."""
 
     settled = Forwarded[bool]()
 
-    def wait(self) -> Receipt:
+    def wait(self) -> OrderReceipt:
         """Its receipt; raises as `publish` does."""
 
-        async def receipt() -> Receipt:
-            found: Receipt = await self._wrapped
+        async def receipt() -> OrderReceipt:
+            found: OrderReceipt = await self._wrapped
             return found
 
         return self._run(receipt())
@@ -50,12 +50,12 @@ class SyncOrderedStream(Facade[OrderedStream]):
     topics = Forwarded[tuple[str, ...]]()
     cut = Forwarded[Mapping[str, int]]()
     clocks = Forwarded[Mapping[str, int]](on_loop=True)
-    waiting = Forwarded[list[Waiting]](on_loop=True)
+    waiting = Forwarded[list[MissingNumbers]](on_loop=True)
     error = Forwarded[MotetError | None]()
     id = Forwarded[str]()
     lost = Forwarded[int]()
     gaps = Forwarded[int]()
-    losses = Forwarded[deque[Lost | Gap]](on_loop=True)
+    losses = Forwarded[deque[Loss | Gap]](on_loop=True)
     buffered = Forwarded[int]()
 
     def __init__(self, stream: OrderedStream, host: Host) -> None:
@@ -122,10 +122,10 @@ class SyncOrderingClient(Facade[OrderingClient]):
         self._thread = thread
         thread.at_stop(client.close)
 
-    def send(self, topic: str, payload: bytes, *, subject: str = "") -> SyncPublication:
+    def send(self, topic: str, payload: bytes, *, subject: str = "") -> SyncSentEvent:
         """Hand over an event; waits only while the window is full. `flush`, or `wait` for it."""
         sent = self._run(self._wrapped.send(topic, payload, subject=subject))
-        return SyncPublication(sent, self._host)
+        return SyncSentEvent(sent, self._host)
 
     def subscribe(self, *topics: str | Topic, timeout: float = CHANGE_S) -> SyncOrderedStream:
         """One stream of these topics, and so one order."""

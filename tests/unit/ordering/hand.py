@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from motet.ordering.contract import (
     ENTRY,
-    Effects,
+    ClientEffects,
     Input,
     Notified,
     ServiceDone,
@@ -19,8 +19,8 @@ from motet.ordering.contract import (
 )
 from motet.ordering.envelope import opened, seal
 from motet.ordering.events import OrderedEvent
-from motet.ordering.machine import Options, OrderingMachine
-from motet.ordering.stream import Limits
+from motet.ordering.machine import OrderingMachine, OrderingOptions
+from motet.ordering.stream import StreamLimits
 from motet.protocol.sequencing.messages import (
     CAUSAL,
     Changed,
@@ -41,19 +41,19 @@ KEEP_S = 60.0
 class Hand:
     """Topics `a.*` live at site a, and so on. `ids` are given in the order of the questions."""
 
-    def __init__(self, *sites: str, limits: Limits | None = None, **options: Any) -> None:
+    def __init__(self, *sites: str, limits: StreamLimits | None = None, **options: Any) -> None:
         self.sites = sites or ("a", "b")
-        self.options = Options(limits=limits, **options)
+        self.options = OrderingOptions(limits=limits, **options)
         self.machine = OrderingMachine("m", self.options)
         self.now = 100.0
         self.ids: dict[str, int] = {}
         self.answered = dict.fromkeys(self.sites, 0)
-        self.out = Effects()
+        self.out = ClientEffects()
         """Everything since the last `take`."""
 
     # ── inputs ───────────────────────────────────────────────────────────────────────────
 
-    def do(self, *inputs: Input) -> Effects:
+    def do(self, *inputs: Input) -> ClientEffects:
         out = self.machine.steps(inputs, self.now)
         for name in ("sends", "calls", "events", "receipts", "told", "dials"):
             getattr(self.out, name).extend(getattr(out, name))
@@ -61,10 +61,10 @@ class Hand:
         self.machine.validate()
         return out
 
-    def frame(self, site: str, frame: Any) -> Effects:
+    def frame(self, site: str, frame: Any) -> ClientEffects:
         return self.do(SiteFrame(site, frame))
 
-    def after(self, seconds: float) -> Effects:
+    def after(self, seconds: float) -> ClientEffects:
         """Let time pass, with all ticks that are due."""
         until = self.now + seconds
         while self.out.wake_at <= until:
@@ -96,8 +96,8 @@ class Hand:
 
     # ── what it has said ─────────────────────────────────────────────────────────────────
 
-    def take(self) -> Effects:
-        out, self.out = self.out, Effects(wake_at=self.out.wake_at)
+    def take(self) -> ClientEffects:
+        out, self.out = self.out, ClientEffects(wake_at=self.out.wake_at)
         return out
 
     def said(self, kind: type[F], site: str = "") -> list[F]:

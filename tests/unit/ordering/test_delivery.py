@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from motet.ordering.delivery import EVENT, LATE, VOIDED, Clocks
 from motet.ordering.envelope import MARK, opened, seal
-from motet.ordering.spans import MOST_SPANS, Spans
+from motet.ordering.spans import MOST_SPANS, NumberSpans
 from motet.protocol.sequencing.messages import Timestamp
 
 TOPICS = st.integers(0, 3)
@@ -117,7 +117,7 @@ def test_a_topic_without_clock_is_ignored() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5))), st.sets(st.integers(0, 60)))
 def test_spans_are_a_set(steps: list[tuple[int, int]], removed: set[int]) -> None:
-    spans, expected, at = Spans(), set(), 0
+    spans, expected, at = NumberSpans(), set(), 0
     for gap, length in steps:
         first = at + gap
         spans.add(first, first + length)
@@ -131,7 +131,7 @@ def test_spans_are_a_set(steps: list[tuple[int, int]], removed: set[int]) -> Non
 
 
 def test_spans_are_bounded() -> None:
-    spans = Spans()
+    spans = NumberSpans()
     for number in range(2 * MOST_SPANS):
         spans.add(2 * number, 2 * number)
     assert 0 not in spans

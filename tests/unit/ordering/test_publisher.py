@@ -6,7 +6,7 @@ import pytest
 
 from motet.errors import NotPublished, TopicRefused, Voided, WindowFull
 from motet.ordering.contract import ServiceDone, SiteClosed, SiteFrame, WantPublish
-from motet.ordering.events import Receipt
+from motet.ordering.events import OrderReceipt
 from motet.protocol.sequencing.messages import (
     OPEN,
     PUBLISHED,
@@ -39,7 +39,7 @@ def test_an_event_is_numbered_published_and_confirmed(hand: Hand) -> None:
     assert hand.said(Confirm) == [Confirm(1)]
     assert not hand.out.receipts, "its number may have become void"
     hand.frame("a", Settled(1))
-    assert hand.out.receipts == [(7, Receipt("a.x", 5))]
+    assert hand.out.receipts == [(7, OrderReceipt("a.x", 5))]
 
 
 def test_a_number_that_became_void_is_told(hand: Hand) -> None:
@@ -49,7 +49,7 @@ def test_a_number_that_became_void_is_told(hand: Hand) -> None:
     hand.frame("a", Settled(2, (1,)))
     (_, first), (_, second) = hand.out.receipts
     assert isinstance(first, Voided)
-    assert second == Receipt("a.x", 2)
+    assert second == OrderReceipt("a.x", 2)
 
 
 def test_events_of_one_turn_travel_as_one_request_and_one_message(hand: Hand) -> None:
@@ -211,7 +211,7 @@ def test_a_lost_answer_to_a_confirmation_is_asked_for(
     topic = hand.id_of("a.x")
     assert hand.said(Ask) == [Ask(topic, (1,))]
     hand.frame("a", Told(topic, ((1, state, None),)))
-    assert isinstance(hand.out.receipts[0][1], Voided if is_void else Receipt)
+    assert isinstance(hand.out.receipts[0][1], Voided if is_void else OrderReceipt)
 
 
 def test_an_instance_that_was_forgotten_goes_on_with_its_next_request(hand: Hand) -> None:
@@ -229,7 +229,7 @@ def test_an_instance_that_was_forgotten_goes_on_with_its_next_request(hand: Hand
     hand.frame("a", Told(topic, ((1, VOID, None), (2, PUBLISHED, None))))
     (_, first), (_, second) = hand.out.receipts
     assert isinstance(first, Voided)
-    assert second == Receipt("a.x", 2)
+    assert second == OrderReceipt("a.x", 2)
     assert hand.last(NumberRequest).first == 4
 
 

@@ -16,8 +16,8 @@ from motet.ordering.contract import (
     WantDrop,
     WantStream,
 )
-from motet.ordering.events import Gap, Joined, Lost
-from motet.ordering.stream import Limits
+from motet.ordering.events import Gap, Joined, Loss
+from motet.ordering.stream import StreamLimits
 from motet.protocol.sequencing.messages import (
     FORGOTTEN,
     OPEN,
@@ -173,7 +173,7 @@ def test_a_published_number_that_does_not_come_is_lost_after_the_limit(hand: Han
     assert hand.given() == []
     hand.after(1.0)
     assert hand.given() == ["a.x#3"]
-    assert hand.out.told == [Lost(1, "a.x", (1, 2))]
+    assert hand.out.told == [Loss(1, "a.x", (1, 2))]
     hand.arrive("a.x", 2)
     assert hand.given()[-1] == "a.x#2 late"
 
@@ -513,7 +513,7 @@ def test_a_lossless_stream_waits_for_an_absent_site() -> None:
 
 
 def test_a_buffer_that_is_full_is_given_tagged() -> None:
-    hand = Hand(limits=Limits(buffer=3)).connect()
+    hand = Hand(limits=StreamLimits(buffer=3)).connect()
     hand.stream("a.x")
     for number in (2, 3, 4, 5):
         hand.arrive("a.x", number)

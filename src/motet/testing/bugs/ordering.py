@@ -6,7 +6,7 @@ from typing import Any
 
 from motet.ordering.delivery import EVENT, LATE, Clocks
 from motet.ordering.publisher import Publisher
-from motet.ordering.stream import ADD, DROP, Stream
+from motet.ordering.stream import ADD, DROP, StreamMachine
 from motet.protocol.sequencing.facts import NumbersRequested
 from motet.protocol.sequencing.groups import Groups
 from motet.protocol.sequencing.messages import (
@@ -131,8 +131,8 @@ def the_expired_are_not_told(original: Any, self: Site, passage: Any, out: Any) 
 
 
 @mutation("ordering", "notification-order", "causality")
-@around(Stream, "_send_change")
-def a_joiner_does_not_stop(original: Any, self: Stream, change: Any, topics: Any) -> None:
+@around(StreamMachine, "_send_change")
+def a_joiner_does_not_stop(original: Any, self: StreamMachine, change: Any, topics: Any) -> None:
     """A stream goes on delivering while it adds a topic."""
     original(self, change, topics)
     if change.kind == ADD:
@@ -151,14 +151,14 @@ def a_joiner_does_not_wait_for_its_cut(
 @mutation("ordering", "notification-order", "causality")
 def a_dropped_topic_is_delivered_until_the_answer() -> list[Patch]:
     """A stream delivers events of a topic until its sites have answered that it is dropped."""
-    apply, leave = Stream._apply, Stream._leave
+    apply, leave = StreamMachine._apply, StreamMachine._leave
 
-    def applying(self: Stream, change: Any, cut: Any, now: float) -> Any:
+    def applying(self: StreamMachine, change: Any, cut: Any, now: float) -> Any:
         if change.kind == DROP:
             leave(self, change)
         return apply(self, change, cut, now)
 
-    return [Patch(Stream, "_leave", nothing), Patch(Stream, "_apply", applying)]
+    return [Patch(StreamMachine, "_leave", nothing), Patch(StreamMachine, "_apply", applying)]
 
 
 @mutation("ordering", "causality", mode=CAUSAL)
@@ -178,13 +178,13 @@ def a_publisher_does_not_wait_between_sites(original: Any, self: Publisher, now:
 
 
 @mutation("ordering", "settles", "completeness")
-@replaces(Stream, "_ask")
+@replaces(StreamMachine, "_ask")
 def nobody_asks(*_: Any) -> None:
     """A stream does not ask what became of a number that it waits for."""
 
 
 @mutation("ordering", "notification-order", "causality", "completeness")
-@around(Stream, "_give")
-def late_events_are_not_tagged(original: Any, self: Stream, passed: Any) -> None:
+@around(StreamMachine, "_give")
+def late_events_are_not_tagged(original: Any, self: StreamMachine, passed: Any) -> None:
     """An event whose place was passed is given as if it were in order."""
     original(self, passed._replace(kind=EVENT) if passed.kind == LATE else passed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from motet.errors import MotetError
 from motet.ordering.contract import (
-    Effects,
+    ClientEffects,
     Result,
     WantAdd,
     WantClose,
@@ -17,8 +17,8 @@ from motet.ordering.contract import (
     WantPublish,
     WantStream,
 )
-from motet.ordering.events import Gap, Joined, OrderedEvent, Receipt
-from motet.ordering.events import Lost as LostNews
+from motet.ordering.events import Gap, Joined, OrderedEvent, OrderReceipt
+from motet.ordering.events import Loss as LostNews
 from motet.testing.ordering.history import PUBLISHED, Given, Lost, Publication, Session, Wait
 from motet.testing.ordering.plan import ACTS
 
@@ -160,7 +160,7 @@ class Application:
 
     # ── what it is given ─────────────────────────────────────────────────────────────────
 
-    def take(self, effects: Effects) -> None:
+    def take(self, effects: ClientEffects) -> None:
         for news in effects.told:
             match news:
                 case Joined():
@@ -226,7 +226,7 @@ class Application:
         if publication is None:
             if isinstance(result, MotetError):
                 self._world.counts[f"refused: {type(result).__name__}"] += 1
-        elif isinstance(result, Receipt):
+        elif isinstance(result, OrderReceipt):
             publication.outcome, publication.number = PUBLISHED, result.number
             self._world.counts["receipts"] += 1
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from motet.ordering.contract import (
     ENTRY,
     PUBLISH,
-    Effects,
+    ClientEffects,
     Input,
     Notified,
     ServiceCall,
@@ -216,7 +216,7 @@ class OrderClient:
         world.client_stepped(self.name, given, effects)
         self._carry(effects)
 
-    def _carry(self, effects: Effects) -> None:
+    def _carry(self, effects: ClientEffects) -> None:
         for site in effects.dials:
             self._want(site)
         for site, frame in effects.sends:

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from motet.errors import InvariantError
-from motet.ordering.contract import Effects, Input
-from motet.ordering.machine import Options, OrderingMachine
+from motet.ordering.contract import ClientEffects, Input
+from motet.ordering.machine import OrderingMachine, OrderingOptions
 from motet.sequencer.config import SiteConfig
 from motet.testing.clock import Agenda
 from motet.testing.faults import FaultMenu
@@ -94,7 +94,7 @@ class World:
         )
 
     def machine(self, client: str) -> OrderingMachine:
-        return OrderingMachine(client, Options(lossless=self.plan.lossless))
+        return OrderingMachine(client, OrderingOptions(lossless=self.plan.lossless))
 
     def new_event(self) -> int:
         self._events += 1
@@ -115,7 +115,7 @@ class World:
         self.odd("invariants", f"{name} at {given}: {text}")
         raise Halt(text) from problem
 
-    def client_stepped(self, name: str, given: Input, effects: Effects) -> None:
+    def client_stepped(self, name: str, given: Input, effects: ClientEffects) -> None:
         trace = self.trace
         calls = [(call.kind, call.topic, call.ticket) for call in effects.calls]
         what = f"{type(given).__name__} {calls} {effects.events} {effects.told}"
@@ -217,7 +217,7 @@ class World:
         self.history.waits += waits
 
 
-def tell(trace: Trace, at: float, name: str, given: Input, effects: Effects) -> None:
+def tell(trace: Trace, at: float, name: str, given: Input, effects: ClientEffects) -> None:
     """One step of a client, for the story."""
     assert trace.story is not None
     lines = [
