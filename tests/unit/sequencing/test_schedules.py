@@ -195,7 +195,7 @@ def play(schedule: Schedule, **settings: Any) -> World:
 
 
 @pytest.mark.parametrize(
-    "schedule, sites, problem", LEFT_OUT, ids=lambda each: getattr(each, "__name__", "")
+    ("schedule", "sites", "problem"), LEFT_OUT, ids=[row[0].__name__ for row in LEFT_OUT]
 )
 def test_a_rule_that_the_stream_or_the_publisher_must_follow(
     schedule: Schedule, sites: int, problem: type[Exception]

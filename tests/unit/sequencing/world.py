@@ -38,6 +38,7 @@ from motet.protocol.sequencing.messages import (
 from motet.protocol.sequencing.state import ON_ITS_WAY
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.durable import DurableSite
+from motet.sequencer.records import MACHINE_VERSION, decode_fact, decode_parts, encode
 
 Event = tuple[int, int]
 """Topic and number."""
@@ -124,9 +125,9 @@ class World:
         first = self._type(self._configs[at])
         first.replay(self.facts[at][:half])
         again = self._type(self._configs[at])
-        again.restore(list(first.parts()))
+        again.restore(decode_parts(MACHINE_VERSION, map(encode, first.parts())))
         assert again.digest() == first.digest()
-        again.replay(self.facts[at][half:])
+        again.replay(decode_fact(encode(fact)) for fact in self.facts[at][half:])
         assert again.digest() == before.digest()
         again.validate()
         for name, ledger in before.ledgers.items():

@@ -454,11 +454,12 @@ class Site:
             site = topic % count
             if site == here and topic in self.names:
                 numbers[topic] = self.number[topic]
-            elif site < here and numbers.get(topic, UNKNOWN) > self.last(topic):
-                self._learn(topic, numbers[topic])
-                self.moment += 1
-                self._log.append(topic)
-                self.changed[topic] = self.moment
+            elif site < here and (number := numbers.get(topic, UNKNOWN)) > self.last(topic):
+                self._learn(topic, number)
+                if number:
+                    self.moment += 1
+                    self._log.append(topic)
+                    self.changed[topic] = self.moment
         if passage.expired:
             for topic in self.groups.own_topics(passage.stream):
                 self.gone.setdefault(topic, []).append(passage.stream)
