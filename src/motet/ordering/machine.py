@@ -431,7 +431,7 @@ class OrderingMachine:
     # ── what the application wants ───────────────────────────────────────────────────────
 
     def _want_publish(self, wanted: WantPublish) -> None:
-        problem = checked_name(wanted.topic)
+        problem = None if wanted.topic in self.ids else checked_name(wanted.topic)
         if problem is not None:
             self.out.receipts.append((wanted.ticket, problem))
         elif len(wanted.payload) > self.most_bytes:

@@ -285,10 +285,10 @@ class Publisher:
             self._world.send(desk.name, Confirm(desk.finished))
 
     def _publish(self, now: float) -> None:
-        """Begin with all whose turn it is; neighbours with one subject travel together."""
+        """Begin with all whose turn it is; what has one subject travels together."""
         leaving, latest = self._leaving, self._world.lease_s / 2
-        ready: list[Outgoing] = []
-        size = 0
+        ready: dict[str, list[Outgoing]] = {}
+        sizes: dict[str, int] = {}
         too_late, self._forgotten = self._forgotten, False
         while leaving and not too_late:
             item = leaving[0]
@@ -297,21 +297,21 @@ class Publisher:
             if item.state == RETURNED or now - item.asked_at > latest:
                 too_late = True
                 break
-            subject = _subject(item.wanted)
+            subject = item.wanted.subject or item.wanted.topic
+            if subject not in ready:
+                if self._at_once.get(subject, 0) >= CALLS_AT_ONCE:
+                    break
+                ready[subject], sizes[subject] = [], 0
             assert item.stamp is not None
-            more = len(item.wanted.payload) + len(item.stamp.entries) * ENTRY_BYTES + ENVELOPE_BYTES
-            if ready and (
-                subject != _subject(ready[0].wanted) or size + more > self._world.most_bytes
-            ):
-                self._call(ready)
-                ready, size = [], 0
-            if not ready and self._at_once.get(subject, 0) >= CALLS_AT_ONCE:
-                break
+            size = len(item.wanted.payload) + len(item.stamp.entries) * ENTRY_BYTES + ENVELOPE_BYTES
+            if sizes[subject] and sizes[subject] + size > self._world.most_bytes:
+                self._call(ready[subject])
+                ready[subject], sizes[subject] = [], 0
             leaving.popleft()
-            ready.append(item)
-            size += more
-        if ready:
-            self._call(ready)
+            ready[subject].append(item)
+            sizes[subject] += size
+        for items in ready.values():
+            self._call(items)
         if too_late:
             self._ask_anew()
 
