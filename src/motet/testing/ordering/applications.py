@@ -53,8 +53,8 @@ class Application:
         """Streams that were asked to end, with their tickets."""
         self._gaps: set[int] = set()
         """Streams that were told of a gap and have not joined anew."""
-        self._causes: dict[tuple[str, int], int] = {}
-        """The last event of each stream, of late events each, and the last that it published."""
+        self._causes: dict[int, None] = {}
+        """What it was given since its last publication, and that one."""
         self._count = 0
 
     # ── acts ─────────────────────────────────────────────────────────────────────────────
@@ -81,12 +81,11 @@ class Application:
             return
         ticket = self._ask(f"a receipt for {topic}")
         event = self._world.new_event()
-        causes = tuple(sorted(self._causes.values()))
-        publication = Publication(event, self._client.name, topic, causes)
+        publication = Publication(event, self._client.name, topic, tuple(self._causes))
         self._world.history.publications[event] = publication
         self._publications[ticket] = publication
         self._world.depths[event] = depth
-        self._causes = {("own", 0): event}
+        self._causes = {event: None}
         self._client.step(WantPublish(ticket, topic, str(event).encode()))
 
     def burst(self) -> None:
@@ -201,7 +200,7 @@ class Application:
             return
         session.steps.append(Given(event.topic, event.number, found, event.late))
         self._world.counts["late" if event.late else "delivered"] += 1
-        self._causes["late" if event.late else "stream", found if event.late else stream] = found
+        self._causes[found] = None
         depth = self._world.depths.get(found, 0)
         random, plan = self._world.random, self._world.plan
         if self._world.acting and depth < DEEPEST and random.random() < plan.reply:

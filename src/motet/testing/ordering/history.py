@@ -82,8 +82,7 @@ class Publication:
     client: str
     topic: str
     causes: tuple[int, ...] = ()
-    """Events that its process had got or published before, as far as they do not follow from
-    these by their own causes or by the order of one session."""
+    """Events that its process had got, or published, since its last publication, and that one."""
     outcome: str = ""
     """Of its receipt: published, or the name of an error; empty: no answer yet."""
     number: int = 0

@@ -1,9 +1,12 @@
 """In causal mode effects come behind their causes, and the orders of all sessions fit together.
 
-An event follows those that its publisher had got or published before, and in each session it
-follows what was given before it. All of this together must be without a circle: then there is one
-order of all events that every session follows. A circle of two is an effect before its cause at
-one session, or a disagreement of two; longer ones need more sessions.
+The causes of an event are the events that its publisher had got or published before, and their
+causes. No session gets an event in order, and one of its causes in order behind it. Besides, the
+orders of all sessions together are without a circle: there is one order that every session follows.
+
+That one order need not put every cause before its effect. T's event t is ordered before u at one
+site, its publisher knows u and publishes v at a higher site, which t reaches only then: sessions
+with t and u, u and v, v and t go in a circle together, though each of them has all causes in order.
 """
 
 from __future__ import annotations
@@ -11,77 +14,91 @@ from __future__ import annotations
 from itertools import pairwise
 
 from motet.testing.checkers.result import CheckResult
-from motet.testing.ordering.history import CAUSAL, OrderHistory
+from motet.testing.ordering.history import CAUSAL, Given, OrderHistory
 
 GUARANTEE = "causality"
+Follows = dict[int, dict[int, str]]
+"""By event: those that follow it directly in a session, and the session's name."""
 
 
 def check(history: OrderHistory) -> CheckResult:
     verdict = CheckResult(GUARANTEE)
-    if history.mode != CAUSAL:
-        return verdict
-    behind: dict[int, list[tuple[int, str]]] = {}
-    """By event: what follows it directly, and why."""
+    if history.mode == CAUSAL:
+        _check_causes(history, verdict)
+        _check_circles(history, verdict)
+    return verdict
+
+
+# ── effects behind causes ────────────────────────────────────────────────────────────────
+
+
+def _check_causes(history: OrderHistory, verdict: CheckResult) -> None:
+    """A set of events is an integer with a bit for each."""
+    pasts: dict[int, int] = {}
+    for event, publication in history.publications.items():  # causes are published earlier
+        past = 0
+        for cause in publication.causes:
+            past |= 1 << cause | pasts.get(cause, 0)
+        pasts[event] = past
+    for session in history.sessions:
+        behind = 0
+        for given in reversed(list(session.in_order())):
+            wrong = pasts.get(given.event, 0) & behind
+            verdict.checked += 1
+            if wrong:
+                cause = wrong.bit_length() - 1
+                verdict.violated(
+                    f"{session.name} got {_name(given)} before its cause, event {cause}"
+                )
+                break
+            behind |= 1 << given.event
+
+
+# ── no circle ────────────────────────────────────────────────────────────────────────────
+
+
+def _check_circles(history: OrderHistory, verdict: CheckResult) -> None:
+    follows: Follows = {}
     before: dict[int, int] = {}
-    """By event: how many events it follows directly that are not placed yet."""
-
-    def follows(first: int, second: int, why: str) -> None:
-        behind.setdefault(first, []).append((second, why))
-        before.setdefault(first, 0)
-        before[second] = before.get(second, 0) + 1
-        verdict.checked += 1
-
+    """By event: how many it follows directly that have no place yet."""
     for session in history.sessions:
         for one, other in pairwise(session.in_order()):
-            if one.event != other.event:
-                follows(one.event, other.event, f"in {session.name}")
-    for publication in history.publications.values():
-        for cause in publication.causes:
-            follows(cause, publication.event, f"published by {publication.client}")
+            verdict.checked += 1
+            before.setdefault(one.event, 0)
+            before.setdefault(other.event, 0)
+            if other.event not in follows.setdefault(one.event, {}):
+                follows[one.event][other.event] = session.name
+                before[other.event] += 1
     ready = [event for event, count in before.items() if not count]
     while ready:
         event = ready.pop()
         del before[event]
-        for follower, _ in behind.get(event, ()):
+        for follower in follows.get(event, ()):
             before[follower] -= 1
             if not before[follower]:
                 ready.append(follower)
     if before:
-        verdict.violated(_circle(before, behind, history))
-    return verdict
+        verdict.violated(_circle(before, follows))
 
 
-def _circle(
-    left: dict[int, int], behind: dict[int, list[tuple[int, str]]], history: OrderHistory
-) -> str:
-    """The shortest circle through an event that is in one, in words."""
-    backwards: dict[int, int] = {}
+def _circle(left: dict[int, int], follows: Follows) -> str:
+    """A circle among these events, each of which follows another one of them."""
+    leaders: dict[int, int] = {}
     for event in left:
-        for follower, _ in behind.get(event, ()):
+        for follower in follows.get(event, ()):
             if follower in left:
-                backwards.setdefault(follower, event)
-    event, met = next(iter(left)), set[int]()
-    while event not in met:  # every event that is left follows another one that is left
-        met.add(event)
-        event = backwards[event]
-    came: dict[int, tuple[int, str]] = {}
-    queue = [event]
-    for one in queue:
-        for follower, why in behind.get(one, ()):
-            if follower in left and follower not in came:
-                came[follower] = (one, why)
-                queue.append(follower)
-        if event in came:
-            break
-    steps: list[str] = []
-    at = event
-    while not steps or at != event:
-        one, why = came[at]
-        steps.append(f"{_name(at, history)} after {_name(one, history)} {why}")
-        at = one
-    return "; ".join(reversed(steps))
+                leaders.setdefault(follower, event)
+    path: dict[int, None] = {}
+    event = next(iter(left))
+    while event not in path:
+        path[event] = None
+        event = leaders[event]
+    circle = list(path)[list(path).index(event) :]
+    steps = zip(circle, [*circle[1:], circle[0]], strict=True)
+    return "a circle: " + ", ".join(
+        f"{one} after {other} in {follows[other][one]}" for one, other in steps
+    )
 
 
-def _name(event: int, history: OrderHistory) -> str:
-    publication = history.publications.get(event)
-    return f"{event}" if publication is None else f"{event} on {publication.topic}"
+def _name(given: Given) -> str:
+    return f"{given.topic}#{given.number}, event {given.event},"
