@@ -144,7 +144,7 @@ async def test_an_overlay_brings_its_sequencer(tmp_path: Path, durable: bool) ->
             seen = [[await stream.get(PATIENCE_S) for _ in range(10)] for stream in (first, second)]
             orders = [[(each.topic, each.number, each.payload) for each in some] for some in seen]
             assert orders[0] == orders[1]
-    assert (tmp_path / "sequencer").is_dir() == durable
+    assert (tmp_path / "B1" / "sequencer" / "journal").is_dir() == durable
     if durable:
         async with motet.local(brokers=2, ordering=True, data=tmp_path) as overlay:
             service, sequencer = overlay.address("B1"), overlay.sequencer

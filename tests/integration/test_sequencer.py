@@ -17,7 +17,7 @@ import pytest
 from motet.broker.folder.examination import examine
 from motet.broker.folder.recovery import read_state, snapshots
 from motet.cli.main import run
-from motet.fleet.process import SiteProcess, free_addresses
+from motet.fleet.process import BrokerProcess, SiteProcess, StartFailed, free_addresses
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
     Changed,
@@ -403,3 +403,53 @@ async def test_a_folder_is_of_one_site_in_one_line_for_good(tmp_path: Path) -> N
     assert "site" in inspected.stdout
     assert motet("journal", "snapshot", str(site.data)).returncode == 0
     assert motet("journal", "verify", str(site.data)).returncode == 0
+
+
+# ── in the process of a broker ───────────────────────────────────────────────────────────
+
+
+async def test_the_root_of_an_overlay_has_its_sequencer(tmp_path: Path) -> None:
+    broker_at, site_at = free_addresses(2)
+    file = tmp_path / "topology.toml"
+    ordering = f'[ordering]\nlisten = "{site_at}"\n'
+    file.write_text(f'{ordering}[brokers.B1]\nlisten = "{broker_at}"\n')
+    broker = BrokerProcess("B1", ("--topology", str(file)), tmp_path)
+    site = SiteProcess("sequencer", (), tmp_path)
+    site.address = site_at  # it is reached like a site of its own
+    try:
+        await broker.start()
+        (topic,) = await ids_at(site, "a")
+        publisher = Publisher(site, "p", (topic,), 3)
+        enough = asyncio.Event()
+        work = asyncio.create_task(publisher.run(enough))
+        await grown([publisher])
+        broker.kill()
+        await broker.ended()
+        await broker.start()
+        await grown([publisher])
+        enough.set()
+        await work
+        check_numbers([publisher])
+        assert (await status_of(broker))["sequencer"] == {"address": site_at}
+        file.write_text(f'{ordering}mode = "pairs"\n[brokers.B1]\nlisten = "{broker_at}"\n')
+        broker.reload()
+        await eventually(lambda: "ordering: cannot change while B1 runs" in broker.said)
+        assert await broker.stop()
+        assert broker.exit_status == 0
+        with pytest.raises(StartFailed, match="founded with the mode causal"):
+            await broker.start()
+    finally:
+        broker.end()
+    assert examine(tmp_path / "B1" / "sequencer", SITE).whole
+
+
+async def test_a_broker_whose_sequencer_cannot_listen_does_not_start(tmp_path: Path) -> None:
+    broker_at, site_at = free_addresses(2)
+    file = tmp_path / "topology.toml"
+    file.write_text(f'[ordering]\nlisten = "{site_at}"\n[brokers.B1]\nlisten = "{broker_at}"\n')
+    broker = BrokerProcess("B1", ("--topology", str(file)), tmp_path)
+    taken = SiteProcess("S1", ("--listen", site_at), tmp_path)
+    async with running(taken):
+        with pytest.raises(StartFailed, match="is in use"):
+            await broker.start()
+        assert "Traceback" not in broker.said

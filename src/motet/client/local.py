@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from motet.broker.overlay.topology import Topology as Topology
 
 LINKED_BOUND_S = 60.0
-SEQUENCER = "sequencer"
-"""The name of the only site, and of its folder."""
 
 _overlays = count(1)
 
@@ -40,10 +38,9 @@ _overlays = count(1)
 class LocalOverlay:
     """Brokers that share the event loop with the application."""
 
-    def __init__(self, topology: Topology, data: Path | None = None, sequencer: str = "") -> None:
+    def __init__(self, topology: Topology, data: Path | None = None) -> None:
         self.topology = topology
         self._data = data
-        self._sequencer = sequencer
         self._site: BrokerDriver | None = None
         self.drivers: dict[str, BrokerDriver] = {}
         """The brokers, for tests that inspect or stop them."""
@@ -61,9 +58,9 @@ class LocalOverlay:
     @property
     def sequencer(self) -> str:
         """The address of the sequencer, for `motet.ordering` in this event loop."""
-        if not self._sequencer:
+        if self.topology.ordering is None:
             raise MisuseError("this overlay has no sequencer; make it with ordering=True")
-        return self._sequencer
+        return self.topology.ordering.listen
 
     def status(self) -> dict[str, dict[str, Any]]:
         """The status of each broker, as `Client.status` returns it."""
@@ -99,7 +96,7 @@ class LocalOverlay:
     async def start(self) -> None:
         """Start all brokers and wait until they are linked."""
         try:
-            if self._sequencer:
+            if self.topology.ordering is not None:
                 await self._start_site()
             for name in self.brokers:
                 await self._start(name)
@@ -140,15 +137,13 @@ class LocalOverlay:
         self.drivers[name] = driver
 
     async def _start_site(self) -> None:
-        from motet.broker.overlay.topology import Wiring
-        from motet.sequencer.config import SiteConfig
-        from motet.sequencer.service import open_site
+        from motet.sequencer.service import open_beside
 
-        folder, durability = Path(SEQUENCER), "volatile"
+        host = self.topology.ordering_host
+        folder, durability = Path(host), "volatile"
         if self._data is not None:
-            folder, durability = self._data / SEQUENCER, self.topology.durability
-        config = SiteConfig(SEQUENCER, heartbeat_s=self.topology.heartbeat_s)
-        site = open_site(config, Wiring(self._sequencer), folder, durability)
+            folder, durability = self._data / host, self.topology.durability
+        site = open_beside(self.topology, folder, durability)
         await site.start()
         self._site = site
 
@@ -209,7 +204,11 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     both in seconds; with `ordering` there is a sequencer for `motet.ordering`, too. The other
     options are as in `Topology`.
     """
-    from motet.broker.overlay.topology import Topology, settings_in  # most programs only connect
+    from motet.broker.overlay.topology import (  # most programs only connect
+        OrderingPlace,
+        Topology,
+        settings_in,
+    )
 
     if isinstance(brokers, bool) or not isinstance(brokers, int | Topology):
         raise MisuseError(f"brokers is a number or a Topology, not {brokers!r}")
@@ -218,7 +217,7 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     data = settings.pop("data", None)
     if data is not None and not isinstance(data, str | Path):
         raise MisuseError(f"`data` is the path of a folder, not {shown(data)}; give text")
-    ordering = settings.pop("ordering", False)
+    ordering = settings.pop("ordering", shape.ordering is not None)
     if not isinstance(ordering, bool):
         raise MisuseError(f"`ordering` is true or false, not {shown(ordering)}")
     number = next(_overlays)
@@ -226,10 +225,10 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")
         for place in shape.brokers
     )
+    place = shape.ordering or OrderingPlace()
+    place = dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-its-sequencer")
+    settings["ordering"] = place if ordering else None
     topology = dataclasses.replace(shape, brokers=places, **settings)
-    sequencer = f"inproc://{shape.name}-{number}-{SEQUENCER}" if ordering else ""
-    if ordering and SEQUENCER in topology.names:
-        raise MisuseError(f"a broker cannot be named {SEQUENCER!r} beside a sequencer; rename it")
-    overlay = LocalOverlay(topology, None if data is None else Path(data), sequencer)
+    overlay = LocalOverlay(topology, None if data is None else Path(data))
     await overlay.start()
     return overlay
