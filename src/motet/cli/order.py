@@ -48,7 +48,7 @@ Sequencer = Annotated[
 ]
 Timeout = Annotated[float, option("SECONDS", "How long to wait for an answer.", min=0.0)]
 
-order = group("order", "One order across topics, over any event service: publish, print, look.")
+order = group("order", "Publish and print events in one order across topics.")
 
 
 # ── pub ──────────────────────────────────────────────────────────────────────────────────
@@ -74,7 +74,7 @@ def pub(
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
-    """Publish an event of an ordered topic, or one for each line of standard input.
+    """Publish an event, or one for each line of input.
 
     It is published when the sequencer has confirmed its number. Exit status 1 if an event was not
     published, or so late that its number was void.
@@ -160,7 +160,7 @@ def sub(
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
-    """Print events of these topics in one order until Ctrl-C.
+    """Print events of topics in one order until Ctrl-C.
 
     All streams that print two events print them in the same order, whatever their topics. An event
     that is marked late came after its place was passed. Lost events and gaps are reported.
@@ -255,7 +255,7 @@ def status(
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
-    """Show the sites of a sequencer: their line, topics, numbers, streams and links.
+    """Show the sites of a sequencer and what they do.
 
     Exit status 1 if a site does not answer.
     """
