@@ -266,6 +266,7 @@ class OrderingClient:
         self._last = 0
         self._streams: dict[int, OrderedStream] = {}
         self._topics: dict[str, Topic] = {}
+        self._has_patterns = False
         self._calls: set[asyncio.Task[None]] = set()
         self._waking: asyncio.TimerHandle | None = None
         self._welcomed: asyncio.Future[None] = self._loop.create_future()
@@ -369,6 +370,7 @@ class OrderingClient:
         if known != topic:
             text = f"topic {topic.name!r} has pattern {known.pattern!r} in this client"
             raise TopicRefused(f"{text}, not {topic.pattern!r}")
+        self._has_patterns = self._has_patterns or bool(topic.pattern)
         return topic.name
 
     def drop_stream(self, stream: OrderedStream, error: MotetError) -> None:
@@ -514,7 +516,7 @@ class OrderingClient:
             await self.service.unsubscribe(pattern or name)
 
     def _notified(self, subject: str, body: bytes) -> None:
-        if subject in self._topics and not self._topics[subject].pattern:
+        if not self._has_patterns:
             self._feed(Notified(subject, body))
             return
         for name, topic in self._topics.items():

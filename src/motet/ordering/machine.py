@@ -252,7 +252,7 @@ class OrderingMachine:
         for names, stream in self._asked.pop(site, ()):
             self._query(site, names, stream)
         self.publisher.connected(site, welcome.answered, self.now)
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             if stream.home == site:
                 stream.repeat()
         self._keep(site)
@@ -290,12 +290,12 @@ class OrderingMachine:
     def _heard_told(self, site: str, frame: Told) -> None:
         self.publisher.told(site, frame)
         sound = tuple(each for each in frame.answers if each[2] is None or is_sound(each[2]))
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             stream.told(frame.topic, sound, self.now)
             stream.deliver(self.now)
 
     def _heard_far(self, frame: Far) -> None:
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             stream.heard_how_far(frame.numbers)
 
     # ── topics ───────────────────────────────────────────────────────────────────────────
@@ -403,7 +403,7 @@ class OrderingMachine:
             self._call(UNSUBSCRIBE, name)
 
     def _interrupted(self, _: ServiceInterrupted) -> None:
-        for stream in self.streams.values():
+        for stream in list(self.streams.values()):
             stream.interrupted(self.now)
             stream.look(self.now)
 
@@ -415,6 +415,8 @@ class OrderingMachine:
         events = opened(body)
         topic = self.ids.get(name)
         if events is None or any(stamp.topic != topic for stamp, _ in events):
+            if events and all(stamp.topic in self.names for stamp, _ in events):
+                return  # of another topic, whose pattern has this subject, too
             self._notified_by_foreigner(name, body, streams)
             return
         for stream in list(streams):

@@ -48,6 +48,12 @@ class Nats(Reconnecting):
     def _check_topic(self, topic: str) -> None:
         check_topic(topic)
 
+    async def subscribe_pattern(self, pattern: str) -> None:
+        """`orders.>` is all subjects that begin so, `orders.*` those with one word more."""
+        if not pattern or not pattern.isprintable() or " " in pattern:
+            raise MisuseError(f"{pattern!r} is not a pattern of NATS; write for example 'orders.>'")
+        await self._subscribe(pattern)
+
 
 class NatsLink:
     """A connection of nats-py that does not reconnect, because what waits in its buffers would

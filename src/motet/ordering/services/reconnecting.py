@@ -95,6 +95,9 @@ class Reconnecting(Service):
 
     async def subscribe(self, topic: str) -> None:
         self._check_topic(topic)
+        await self._subscribe(topic)
+
+    async def _subscribe(self, topic: str) -> None:
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 while not await self._subscribed(topic):
