@@ -188,7 +188,11 @@ def _simulate_ordering(
             if fault != "kill":
                 raise MisuseError(f"profile ordering has no {fault!r} at a step, only kill")
             menu, needs = ordering.calm(), {**needs, **SMALL_ORDERING}
-        world = ordering.run_world(seed, menu, needs, story=story, crash_at=crash_at)
+        schedule = needs.pop("schedule", "")
+        if schedule:
+            world = ordering.run_schedule(schedule, story=story)
+        else:
+            world = ordering.run_world(seed, menu, needs, story=story, crash_at=crash_at)
         verdicts = ordering.verdicts(world)
     checked, found = _tally(verdicts, ordering.GUARANTEES)
     return Result(

@@ -5,13 +5,14 @@
 What lives here
     history      what publishers, streams and sites did, for the checkers
     checkers/    one file per guarantee, written against the history only
-    network      links between sites, and connections of clients; all of them may break
+    recorder     writes the history from the frames between clients and sites
     sites        the simulated driver of real site cores, with a journal that may lose its end
     service      an event service that delays, reorders, doubles, and loses if it may
-    clients      the real machine of a client, with a random application
-    plan         how large a run is, and which faults it has
+    clients, applications   the real machine of a client, and what its application does
+    plan, mishaps   how large a run is, which faults it has, and their injection
     world        all of these on one agenda, with one random generator
-    simulation   seeds, results, stories, a crash at every step
+    schedules    short runs by hand, one for each part of the rule
+    simulation   one run with all checkers on its history
 
 May import: everything but `motet.cli`, `motet.chaos`, `motet_labs` and `motet.spark`. Only
 `motet.testing` imports it.

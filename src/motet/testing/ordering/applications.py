@@ -96,12 +96,16 @@ class Application:
         if len(self.streams) >= self._world.plan.most_streams:
             return
         random, topics = self._world.random, self._world.topics
-        chosen = random.sample(topics, random.randint(1, min(4, len(topics))))
+        self.join(random.sample(topics, random.randint(1, min(4, len(topics)))))
+
+    def join(self, chosen: list[str]) -> int:
+        """Open a stream with these topics."""
         stream = self._count = self._count + 1
         self.streams[stream] = chosen
         ticket = self._ask(f"stream {stream}")
         self._opening[ticket] = stream
         self._client.step(WantStream(stream, tuple(chosen), ticket))
+        return stream
 
     def close(self) -> None:
         if len(self.streams) > 1:
@@ -119,19 +123,23 @@ class Application:
         stream = random.choice(list(self.streams))
         others = [topic for topic in self._world.topics if topic not in self.streams[stream]]
         if others:
-            topic = random.choice(others)
-            self.streams[stream].append(topic)
-            ticket = self._ask(f"{topic} in stream {stream}")
-            self._client.step(WantAdd(stream, ticket, topic))
+            self.add_to(stream, random.choice(others))
+
+    def add_to(self, stream: int, topic: str) -> None:
+        self.streams[stream].append(topic)
+        ticket = self._ask(f"{topic} in stream {stream}")
+        self._client.step(WantAdd(stream, ticket, topic))
 
     def drop(self) -> None:
         wide = [stream for stream, topics in self.streams.items() if len(topics) > 1]
         if wide:
             stream = self._world.random.choice(wide)
-            topic = self._world.random.choice(self.streams[stream])
-            self.streams[stream].remove(topic)
-            ticket = self._ask(f"stream {stream} without {topic}")
-            self._client.step(WantDrop(stream, ticket, topic))
+            self.drop_from(stream, self._world.random.choice(self.streams[stream]))
+
+    def drop_from(self, stream: int, topic: str) -> None:
+        self.streams[stream].remove(topic)
+        ticket = self._ask(f"stream {stream} without {topic}")
+        self._client.step(WantDrop(stream, ticket, topic))
 
     def ask_again(self) -> None:
         """Drop a topic and add it at once."""

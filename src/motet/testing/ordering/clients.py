@@ -141,6 +141,9 @@ class OrderClient:
         self._ends[site] = mine
         self.step(SiteConnected(site))
 
+    def connections(self) -> list[End]:
+        return list(self._ends.values())
+
     def _site_of(self, end: End) -> str | None:
         return next((site for site, each in self._ends.items() if each is end), None)
 

@@ -56,6 +56,8 @@ class SimulatedService:
         """By name of the process."""
         self.slow_topics: dict[str, float] = {}
         """Until when messages of a topic are slow."""
+        self.held: dict[tuple[str, str], list[bytes]] = {}
+        """By process and topic: messages that wait until they are released."""
         self.faultless = False
 
     def attach(self, client: ServiceClient) -> None:
@@ -119,6 +121,9 @@ class SimulatedService:
 
     def _hand_over(self, attached: Attachment, topic: str, body: bytes) -> None:
         world, plan = self._world, self._world.plan
+        if (attached.client.name, topic) in self.held:
+            self.held[attached.client.name, topic].append(body)
+            return
         if not attached.up:
             if plan.lossless:
                 attached.kept.append((topic, body))
@@ -149,6 +154,10 @@ class SimulatedService:
         if slow or (not self.faultless and world.random.random() < plan.slow):
             return world.random.uniform(plan.service_s[0], plan.slow_s * (4 if slow else 1))
         return world.random.uniform(*plan.service_s)
+
+    def release(self, client: ServiceClient, topic: str) -> None:
+        for body in self.held.pop((client.name, topic)):
+            self._hand_over(self._attached[client.name], topic, body)
 
     # ── faults ───────────────────────────────────────────────────────────────────────────
 

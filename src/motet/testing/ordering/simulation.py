@@ -17,6 +17,7 @@ from motet.testing.ordering.checkers import (
     settles,
 )
 from motet.testing.ordering.plan import SMALL
+from motet.testing.ordering.schedules import CALM, perform
 from motet.testing.ordering.world import World
 
 CHECKERS = (notification_order, causality, numbers, completeness, settles)
@@ -35,6 +36,12 @@ def run_world(
     with patched(_surroundings(world)):
         world.run()
     return world
+
+
+def run_schedule(name: str, *, story: bool = False) -> World:
+    """One of `schedules.SCHEDULES`, whatever the seed is."""
+    with patched([Patch(transport, "CLIENT_HOP_S", CALM["client_hop_s"])]):
+        return perform(name, story=story)
 
 
 def verdicts(world: World) -> list[CheckResult]:

@@ -128,11 +128,12 @@ class World:
 
     # ── lives ────────────────────────────────────────────────────────────────────────────
 
-    def new_client(self, name: str) -> OrderClient:
+    def new_client(self, name: str, *, acts: bool = True) -> OrderClient:
         client = OrderClient(self, name, self.random.choice(self.line))
         self.clients.append(client)
         client.start()
-        client.application.begin()
+        if acts:
+            client.application.begin()
         return client
 
     def replace(self, client: OrderClient) -> None:
@@ -144,7 +145,7 @@ class World:
         )
 
     def _succeed(self, name: str) -> None:
-        self.new_client(name)
+        self.new_client(name, acts=self.acting)
 
     def restart_soon(self, site: SimulatedSite) -> None:
         site.kill()
@@ -167,7 +168,7 @@ class World:
     def run(self) -> None:
         try:
             self.chaos()
-            self._rest()
+            self.rest()
         except Halt:
             self.odd("invariants", "the run ended early")
 
@@ -184,7 +185,7 @@ class World:
         self.mishaps.begin()
         self.agenda.run(plan.chaos_s)
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
         """Faults end, then acts; everything must come to rest, and be able to go on."""
         self.mishaps.stop()
         self.note("no more faults")
