@@ -565,7 +565,7 @@ class OrderingClient:
     def site_closed(self, site: SiteConnection, refusal: str) -> None:
         if self.error is None:
             self._feed(SiteClosed(site.name, refusal))
-        if not self._welcomed.done() and isinstance(site.refusal, MisuseError | PeerError):
+        if not self._welcomed.done() and site.is_refused and site.refusal is not None:
             self._welcomed.set_exception(site.refusal)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────

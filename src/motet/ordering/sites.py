@@ -9,7 +9,14 @@ from typing import Final, Protocol
 
 from motet.client.line.line import Line, dial
 from motet.client.session.state import Failure, error_of
-from motet.errors import ClosedError, MisuseError, MotetError, PeerError
+from motet.errors import (
+    ClosedError,
+    MisuseError,
+    MotetError,
+    NoClientsHere,
+    NotOffered,
+    PeerError,
+)
 from motet.protocol.frames import Beat, Frame
 from motet.protocol.sequencing.messages import OrderWelcome
 from motet.protocol.session.messages import Farewell
@@ -51,9 +58,11 @@ class SiteConnection:
         self._backoff = Backoff(last_s=LONGEST_PAUSE_S)
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
-    def also_at(self, addresses: Sequence[str]) -> None:
-        """The site itself has named these addresses."""
-        self._addresses.extend(each for each in addresses if each not in self._addresses)
+    @property
+    def is_refused(self) -> bool:
+        """It would be refused again. A standby refuses, but the next address may be its primary."""
+        refusal = self.refusal
+        return isinstance(refusal, MisuseError | PeerError) and type(refusal) is not NoClientsHere
 
     def send(self, frames: Sequence[Frame]) -> None:
         if self._line is not None:
@@ -93,6 +102,7 @@ class SiteConnection:
         if self._ended:
             raise ClosedError("the client is closed")
         self._line = line
+        self.refusal = None
         self._hearer.site_connected(self)
 
     def heard(self, bodies: Sequence[bytes]) -> None:
@@ -125,6 +135,7 @@ class SiteConnection:
     def disconnected(self, reason: str) -> None:
         self._line = None
         self._lost.set()
-        refusal = self.refusal
         log.info("the connection to the sequencer at %s has ended: %s", self.address, reason)
-        self._hearer.site_closed(self, str(refusal) if refusal is not None else "")
+        # Others say nothing of what we have sent: the site stops, or is a standby.
+        blames_us = isinstance(self.refusal, PeerError | NotOffered)
+        self._hearer.site_closed(self, str(self.refusal) if blames_us else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -16,9 +16,11 @@ from motet.errors import (
     ClosedError,
     MisuseError,
     NoAnswer,
+    NotAuthorised,
     NotPublished,
     SlowConsumer,
     TopicRefused,
+    VersionError,
     Voided,
     WindowFull,
 )
@@ -26,6 +28,10 @@ from motet.ordering import OrderedEvent, OrderedStream, Topic
 from motet.ordering.client import connect
 from motet.ordering.services.memory import Memory
 from motet.protocol.sequencing.messages import PAIRS
+from motet.protocol.session.messages import Farewell
+from motet.runtime.codec import encode
+from motet.runtime.inproc import InprocTransport
+from motet.runtime.transport import Connection
 from tests.unit.ordering.line import RunningLine, running_line
 from tests.waiting import PATIENCE_S, eventually
 
@@ -349,6 +355,45 @@ async def test_misuse_of_connect_is_named(
     given = {"service": "memory://misuse", "sequencer": "inproc://nobody", **options}
     with pytest.raises(error, match=words):
         await connect(given.pop("service"), **given)
+
+
+class Refusing:
+    """A process that says farewell to every frame."""
+
+    def __init__(self, connection: Connection, error: str) -> None:
+        self._connection = connection
+        self._error = error
+
+    def frames(self, bodies: Sequence[bytes]) -> None:
+        del bodies
+        self._connection.send([encode(Farewell(self._error, "not here"))])
+        self._connection.close()
+
+    def closed(self, reason: str) -> None:
+        """It is stateless."""
+
+    def writable(self) -> None:
+        """It sends little."""
+
+
+async def test_a_standby_refuses_and_the_next_address_is_tried(line: RunningLine) -> None:
+    standby = await InprocTransport().listen(
+        "inproc://standby", lambda connection: Refusing(connection, "NoClientsHere")
+    )
+    both = f"{standby.address}, {line.address}"
+    async with connect(line.service, sequencer=both, timeout=PATIENCE_S) as client:
+        assert (await soon(client.publish("a.one", b""))).number == 1
+    await standby.close()
+
+
+@pytest.mark.parametrize("error", [NotAuthorised, VersionError])
+async def test_a_refusal_for_good_is_raised_at_once(error: type[Exception]) -> None:
+    refusing = await InprocTransport().listen(
+        "inproc://refusing", lambda connection: Refusing(connection, error.__name__)
+    )
+    with pytest.raises(error, match="not here"):
+        await connect("memory://x", sequencer=refusing.address, timeout=PATIENCE_S)
+    await refusing.close()
 
 
 async def test_payloads_are_bytes(line: RunningLine) -> None:
