@@ -69,7 +69,8 @@ MAY_IMPORT: dict[str, str] = {
     "broker/core/cell": "errors model protocol protocol/* broker/core",
     "broker/folder": "errors protocol runtime runtime/* broker/core",
     "broker/overlay": (
-        "errors model protocol protocol/delivery runtime runtime/pubend broker/folder"
+        "errors model protocol protocol/delivery protocol/sequencing runtime runtime/pubend "
+        "broker/folder"
     ),
     "broker/driver": "errors model matching protocol protocol/* runtime runtime/* audit broker/*",
     # one order across topics, over services of others

@@ -94,7 +94,7 @@ def sequencer(
     while_stdin: WhileStdin = False,
     json: Json = False,
 ) -> int:
-    """Run a sequencer, or one site of several, until SIGTERM or Ctrl-C.
+    """Run a sequencer until SIGTERM or Ctrl-C.
 
     It numbers the events of topics, so that `motet.ordering` gives them in one order over any event
     service. One site needs --listen; several share a file: --sites FILE and --name.
