@@ -158,5 +158,5 @@ async def test_an_overlay_without_a_sequencer_says_so() -> None:
     async with motet.local(brokers=1) as overlay:
         with pytest.raises(MisuseError, match="ordering=True"):
             overlay.sequencer  # noqa: B018
-    with pytest.raises(MisuseError, match="`ordering` is true or false"):
+    with pytest.raises(MisuseError, match="ordering: is 'yes'; give true, false"):
         await motet.local(ordering="yes")  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ Folder = Annotated[Path, argument("DIR", "The folder of a broker, like run/B1, o
 
 MACHINES = (BROKER, SITE)
 
-journal = group("journal", "Inspect, verify or compact the folder of a broker, or of a site.")
+journal = group("journal", "Inspect, verify or compact the folder of a broker.")
 
 
 @journal.command("inspect")

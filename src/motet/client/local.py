@@ -27,7 +27,7 @@ from motet.model.coverage import Covering
 
 if TYPE_CHECKING:
     from motet.broker.driver.driver import BrokerDriver
-    from motet.broker.overlay.topology import Retention
+    from motet.broker.overlay.topology import OrderingPlace, Retention
     from motet.broker.overlay.topology import Topology as Topology
 
 LINKED_BOUND_S = 60.0
@@ -192,7 +192,7 @@ class LocalOptions(TypedDict, total=False):
     durability: str
     retention: Retention
     root: str
-    ordering: bool
+    ordering: bool | OrderingPlace
 
 
 @opens
@@ -217,17 +217,15 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
     data = settings.pop("data", None)
     if data is not None and not isinstance(data, str | Path):
         raise MisuseError(f"`data` is the path of a folder, not {shown(data)}; give text")
-    ordering = settings.pop("ordering", shape.ordering is not None)
-    if not isinstance(ordering, bool):
-        raise MisuseError(f"`ordering` is true or false, not {shown(ordering)}")
     number = next(_overlays)
     places = tuple(
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")
         for place in shape.brokers
     )
-    place = shape.ordering or OrderingPlace()
-    place = dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-its-sequencer")
-    settings["ordering"] = place if ordering else None
+    place = settings.get("ordering", shape.ordering)
+    if isinstance(place, OrderingPlace):
+        address = f"inproc://{shape.name}-{number}-its-sequencer"
+        settings["ordering"] = dataclasses.replace(place, listen=address)
     topology = dataclasses.replace(shape, brokers=places, **settings)
     overlay = LocalOverlay(topology, None if data is None else Path(data))
     await overlay.start()

@@ -54,6 +54,8 @@ def test_what_is_wrong_is_named(table: str, text: str) -> None:
 
 def test_an_object_is_checked_like_a_file() -> None:
     line = Topology.line(2)
+    assert Topology.line(2, ordering=True).ordering == OrderingPlace()
+    assert Topology.line(2, ordering=False).ordering is None
     assert replace(line, ordering=OrderingPlace()).ordering_host == "B1"
-    with pytest.raises(TopologyError, match="ordering: is True; give an OrderingPlace"):
+    with pytest.raises(TopologyError, match="ordering: is True; give true, false or an"):
         replace(line, ordering=True)  # type: ignore[arg-type]

@@ -131,6 +131,7 @@ class TopologyOptions(TypedDict, total=False):
     root: str
     most_clients: int
     authorise: str
+    ordering: bool | OrderingPlace
 
 
 TIMES = ("lease", "heartbeat")
@@ -140,6 +141,8 @@ def settings_in(options: Mapping[str, Any], known: Iterable[str]) -> dict[str, A
     """Options by the names of the fields of a `Topology`, which are those of its file: there, times
     have their unit in their names."""
     check_options(options, known)
+    if type(options.get("ordering")) is bool:
+        options = {**options, "ordering": OrderingPlace() if options["ordering"] else None}
     return {f"{name}_s" if name in TIMES else name: value for name, value in options.items()}
 
 
@@ -512,7 +515,7 @@ def _check_ordering(topology: Topology, taken: Mapping[str, str], refuse: Any) -
     if place is None:
         return
     if not isinstance(place, OrderingPlace):
-        raise refuse("ordering", f"is {place!r}; give an OrderingPlace")
+        raise refuse("ordering", f"is {place!r}; give true, false or an OrderingPlace")
     try:
         address = _checked_address(place.listen)
     except AddressError as problem:
