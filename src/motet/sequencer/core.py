@@ -34,9 +34,9 @@ from motet.protocol.link.messages import Control, ControlAck, LinkHello
 from motet.protocol.room import LISTED, Objection, Peer
 from motet.protocol.sequencing.facts import (
     ChangeRequested,
-    Confirmed,
     GivenBack,
     InstancesForgotten,
+    NumbersConfirmed,
     NumbersRequested,
     StreamsExpired,
     TopicsNamed,
@@ -88,7 +88,7 @@ SITE = "broker"
 CLIENT = "sequenced"
 
 
-class ClientSoft(Struct):
+class ClientState(Struct):
     """An instance of a client, connected now or a while ago."""
 
     connection: int = 0
@@ -96,7 +96,7 @@ class ClientSoft(Struct):
     """When its last connection ended."""
 
 
-class Counts(Struct):
+class SiteCounts(Struct):
     steps: int = 0
     numbers: int = 0
     passed: int = 0
@@ -117,8 +117,8 @@ class SiteCore:
             for name, ledger in self.durable.ledgers.items()
         }
         self.peers: dict[int, Peer] = {}
-        self.clients: dict[str, ClientSoft] = {}
-        self.counts = Counts()
+        self.clients: dict[str, ClientState] = {}
+        self.counts = SiteCounts()
         self._address = ""
         self._kept: dict[str, float] = {}
         """By stream whose home this is: when it was last heard of."""
@@ -231,7 +231,7 @@ class SiteCore:
             )
         _check_id(hello.client, "the name of an instance")
         client = hello.client
-        soft = self.clients.setdefault(client, ClientSoft())
+        soft = self.clients.setdefault(client, ClientState())
         if soft.connection > connection:
             out.close.append(Close(connection, "", "a newer connection took over"))
             return
@@ -306,7 +306,7 @@ class SiteCore:
         _check_confirmed(instance, request.confirmed, taken)
         if first > taken + 1:  # a frame before it is missing: the client repeats from there
             if request.confirmed > settled:
-                self._journal(Confirmed(client, request.confirmed), out, now)
+                self._journal(NumbersConfirmed(client, request.confirmed), out, now)
             return
         again = taken + 1 - first
         if again:
@@ -351,7 +351,7 @@ class SiteCore:
         if instance is not None:
             _check_confirmed(instance, upto, instance.taken)
             if upto > instance.settled:
-                self._journal(Confirmed(client, upto), out, now)
+                self._journal(NumbersConfirmed(client, upto), out, now)
                 return
             upto = instance.settled
         out.deliver.append((connection, Settled(upto)))

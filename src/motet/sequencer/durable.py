@@ -14,7 +14,7 @@ from motet.protocol.image import chunked
 from motet.protocol.link.facts import ControlReceived, NeighbourMet
 from motet.protocol.link.machine import Ledger, LedgersImage, LinkRecord, OutboxImage
 from motet.protocol.link.messages import ControlMessage
-from motet.protocol.sequencing.site import Effects, Site, effects
+from motet.protocol.sequencing.site import Site, SiteEffects, effects
 from motet.sequencer.config import SiteConfig
 
 
@@ -54,7 +54,7 @@ class DurableSite:
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
 
-    def apply(self, fact: Fact) -> Effects:
+    def apply(self, fact: Fact) -> SiteEffects:
         """Apply a fact. Messages to other sites are in the ledgers when it returns."""
         now, body = fact.now, fact.body
         if now < self.now:

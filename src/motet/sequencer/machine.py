@@ -15,7 +15,7 @@ from motet.sequencer import records
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.core import SiteCore
 from motet.sequencer.durable import DurableSite
-from motet.sequencer.records import Founded
+from motet.sequencer.records import SiteFounded
 
 
 class SiteMachine(Machine[SiteConfig, DurableSite, SiteCore]):
@@ -108,8 +108,8 @@ class SiteMachine(Machine[SiteConfig, DurableSite, SiteCore]):
         }
 
 
-def _founded(config: SiteConfig) -> Founded:
-    return Founded(
+def _founded(config: SiteConfig) -> SiteFounded:
+    return SiteFounded(
         config.name,
         config.incarnation,
         config.sites,
@@ -119,7 +119,7 @@ def _founded(config: SiteConfig) -> Founded:
     )
 
 
-def _check(founded: Founded, settings: SiteConfig) -> None:
+def _check(founded: SiteFounded, settings: SiteConfig) -> None:
     if founded.name != settings.name:
         raise MisuseError(f"this is the journal of {founded.name}, not of {settings.name}")
     for what, was, now in (

@@ -24,7 +24,7 @@ MACHINE_VERSION: Final = 1
 a migration for snapshots of the previous version."""
 
 
-class Founded(Struct, array_like=True, frozen=True):
+class SiteFounded(Struct, array_like=True, frozen=True):
     """The first record of a journal and of each snapshot: the identity of the site."""
 
     name: str
@@ -40,7 +40,7 @@ _PART = Union[(*SITE_PARTS, LedgersImage, OutboxImage)]  # type: ignore[valid-ty
 
 encode = msgspec.msgpack.Encoder().encode
 _facts: msgspec.msgpack.Decoder[tuple[float, _FACT]] = msgspec.msgpack.Decoder(tuple[float, _FACT])
-_founded = msgspec.msgpack.Decoder(Founded)
+_founded = msgspec.msgpack.Decoder(SiteFounded)
 _parts: msgspec.msgpack.Decoder[Struct] = msgspec.msgpack.Decoder(_PART)
 
 
@@ -48,7 +48,7 @@ def decode_fact(payload: bytes) -> Fact:
     return Fact(*_facts.decode(payload))
 
 
-def decode_founded(payload: bytes) -> Founded:
+def decode_founded(payload: bytes) -> SiteFounded:
     return _founded.decode(payload)
 
 

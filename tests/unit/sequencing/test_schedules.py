@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from motet.protocol.sequencing.facts import StreamsExpired
 from motet.protocol.sequencing.messages import CAUSAL, MODES, PAIRS, ChangePassage, Passage
-from motet.protocol.sequencing.site import Effects, Site
+from motet.protocol.sequencing.site import Site, SiteEffects
 from tests.unit.sequencing.world import Inverted, Publisher, Stalled, Stream, Token, World, run
 
 SEEDS = 300
@@ -283,7 +283,7 @@ def test_in_pairs_a_change_names_all_that_a_stream_ever_had(
     play(one_joins_where_it_had_less, mode=PAIRS, sites=2)
     change = Site._change
 
-    def of_the_present(self: Site, passage: ChangePassage, out: Effects) -> None:
+    def of_the_present(self: Site, passage: ChangePassage, out: SiteEffects) -> None:
         known = {each: upto for each, upto in passage.numbers.items() if each in passage.topics}
         change(self, replace(passage, numbers=known), out)
 

@@ -18,9 +18,9 @@ from motet.protocol.link.facts import ControlReceived
 from motet.protocol.link.messages import Control
 from motet.protocol.sequencing.facts import (
     ChangeRequested,
-    Confirmed,
     GivenBack,
     LeasePassed,
+    NumbersConfirmed,
     NumbersRequested,
     StreamsExpired,
     TopicsNamed,
@@ -312,7 +312,7 @@ class Publisher:
             upto += 1
         if upto > self.settled[site]:
             self.settled[site] = upto
-            self.world.apply(site, Confirmed(self.name, upto))
+            self.world.apply(site, NumbersConfirmed(self.name, upto))
 
     def lease_passes(self, site: int) -> None:
         """The clock of the site says so; the publisher may live."""

@@ -21,7 +21,7 @@ class NumbersRequested(Struct, tag="num", array_like=True, frozen=True):
     confirmed: int = 0
 
 
-class Confirmed(Struct, tag="pubd", array_like=True, frozen=True):
+class NumbersConfirmed(Struct, tag="pubd", array_like=True, frozen=True):
     client: str
     upto: int
 
@@ -59,7 +59,7 @@ class InstancesForgotten(Struct, tag="forgot", array_like=True, frozen=True):
 SequencingFact = (
     TopicsNamed
     | NumbersRequested
-    | Confirmed
+    | NumbersConfirmed
     | GivenBack
     | LeasePassed
     | ChangeRequested

@@ -1,9 +1,9 @@
 """The machine of a site: deterministic, changed only by facts.
 
 `apply` takes a fact, `take` a message from another site. Both collect what is to be sent in
-`Effects`. A site counts moments; `changed` and `passed` say at which moment a topic got its present
-number here, and at which it last passed with a timestamp of its own. Therefore the entries of a
-timestamp are the partners of its topic that have changed since the topic last passed.
+`SiteEffects`. A site counts moments; `changed` and `passed` say at which moment a topic got its
+present number here, and at which it last passed with a timestamp of its own. Therefore the entries
+of a timestamp are the partners of its topic that have changed since the topic last passed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from motet.protocol.frames import Frame
 from motet.protocol.image import chunked
 from motet.protocol.sequencing.facts import (
     ChangeRequested,
-    Confirmed,
     GivenBack,
     InstancesForgotten,
     LeasePassed,
+    NumbersConfirmed,
     NumbersRequested,
     StreamsExpired,
     TopicsNamed,
@@ -46,16 +46,16 @@ from motet.protocol.sequencing.messages import (
 )
 from motet.protocol.sequencing.state import (
     ON_ITS_WAY,
-    Given,
+    GivenNumber,
     GoneImage,
     HistoryImage,
     Home,
-    HomesImage,
     Instance,
     InstancesImage,
     OpenImage,
     PartnersImage,
     SiteImage,
+    StreamHomesImage,
     StreamsImage,
     TopicsImage,
     VoidedImage,
@@ -77,7 +77,7 @@ FRAME_ENTRIES: Final = 100_000
 UNKNOWN: Final = -1
 
 
-class Effects(NamedTuple):
+class SiteEffects(NamedTuple):
     """What a fact has caused, in order."""
 
     sends: list[tuple[int, SequencingMessage]]
@@ -86,8 +86,8 @@ class Effects(NamedTuple):
     """Frames to instances of clients. Lost if they are not connected: they ask again."""
 
 
-def effects() -> Effects:
-    return Effects([], [])
+def effects() -> SiteEffects:
+    return SiteEffects([], [])
 
 
 class Site:
@@ -121,18 +121,18 @@ class Site:
         self.instances: dict[str, Instance] = {}
         self.homes: dict[str, Home] = {}
         """Streams whose home this is."""
-        self.given: dict[int, dict[int, Given]] = {}
+        self.given: dict[int, dict[int, GivenNumber]] = {}
         """By topic that lives here: what became of its numbers, unless it is forgotten."""
-        self.history: deque[Given] = deque()
+        self.history: deque[GivenNumber] = deque()
         """Void and published numbers, in the order in which they became that."""
         self.history_entries = 0
         self._most_history = remembered
         self._most_entries = remembered_entries
         self._log: list[int] = []
         """The topics of the last changes: at least of the last `WALK`, one at each moment."""
-        self._facts: dict[type, Callable[[Any, Effects], None]] = {
+        self._facts: dict[type, Callable[[Any, SiteEffects], None]] = {
             NumbersRequested: self._numbers_requested,
-            Confirmed: self._confirmed,
+            NumbersConfirmed: self._confirmed,
             GivenBack: self._given_back,
             LeasePassed: self._lease_passed,
             TopicsNamed: self._topics_named,
@@ -140,7 +140,7 @@ class Site:
             StreamsExpired: self._streams_expired,
             InstancesForgotten: self._instances_forgotten,
         }
-        self._messages: dict[type, Callable[[Any, Effects], None]] = {
+        self._messages: dict[type, Callable[[Any, SiteEffects], None]] = {
             Passage: self._passage,
             Stamped: self._stamped,
             ChangePassage: self._change,
@@ -149,18 +149,18 @@ class Site:
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
 
-    def apply(self, fact: Struct, now: float, out: Effects) -> None:
+    def apply(self, fact: Struct, now: float, out: SiteEffects) -> None:
         self.now = now
         self._facts[type(fact)](fact, out)
 
-    def take(self, message: SequencingMessage, now: float, out: Effects) -> None:
+    def take(self, message: SequencingMessage, now: float, out: SiteEffects) -> None:
         """A message from another site; a part of the fact of its frame."""
         self.now = now
         self._messages[type(message)](message, out)
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────
 
-    def _topics_named(self, fact: TopicsNamed, out: Effects) -> None:
+    def _topics_named(self, fact: TopicsNamed, out: SiteEffects) -> None:
         del out
         for name in fact.names:
             if name not in self.ids:
@@ -184,7 +184,7 @@ class Site:
         """The last number of a topic, or `UNKNOWN`."""
         return self.number[topic] if topic < len(self.number) else UNKNOWN
 
-    def _numbers_requested(self, fact: NumbersRequested, out: Effects) -> None:
+    def _numbers_requested(self, fact: NumbersRequested, out: SiteEffects) -> None:
         client = fact.client
         instance = self.instances.get(client)
         if instance is None:
@@ -213,11 +213,11 @@ class Site:
             stamp = Timestamp(topic, count, entries, expired)
             last = top.get(topic, here)
             if last == here:
-                record = Given(client, request, stamp, now)
+                record = GivenNumber(client, request, stamp, now)
                 far[topic] = count
                 complete.append((request, stamp))
             else:
-                record = Given(client, request, stamp, ON_ITS_WAY)
+                record = GivenNumber(client, request, stamp, ON_ITS_WAY)
                 instance.on_the_way[request] = None
                 upward.append((last, stamp))
             unsettled[request] = given[topic][count] = record
@@ -250,12 +250,12 @@ class Site:
         flat[1::2] = [number[other] for other in found]
         return tuple(flat)
 
-    def _send_up(self, first: int, rows: Sequence[tuple[int, Timestamp]], out: Effects) -> None:
+    def _send_up(self, first: int, rows: Sequence[tuple[int, Timestamp]], out: SiteEffects) -> None:
         for part in _split(rows):
             lasts, stamps = zip(*part, strict=True)
             out.sends.append((self.position + 1, Passage(first, lasts, stamps)))
 
-    def _passage(self, passage: Passage, out: Effects) -> None:
+    def _passage(self, passage: Passage, out: SiteEffects) -> None:
         """Timestamps from a lower site pass: add what is ordered here."""
         here, number, changed, passed = self.position, self.number, self.changed, self.passed
         complete: list[tuple[int, Timestamp]] = []
@@ -278,7 +278,7 @@ class Site:
             out.sends.append((passage.first, Stamped(tuple(stamp for _, stamp in part))))
         self._send_up(passage.first, upward, out)
 
-    def _stamped(self, message: Stamped, out: Effects) -> None:
+    def _stamped(self, message: Stamped, out: SiteEffects) -> None:
         """Timestamps that began here are complete."""
         answers: dict[str, list[tuple[int, Timestamp]]] = {}
         for stamp in message.stamps:
@@ -316,11 +316,11 @@ class Site:
 
     # ── what becomes of numbers ──────────────────────────────────────────────────────────
 
-    def _confirmed(self, fact: Confirmed, out: Effects) -> None:
+    def _confirmed(self, fact: NumbersConfirmed, out: SiteEffects) -> None:
         instance = self.instances[fact.client]
         self._settle(fact.client, instance, fact.upto, out)
 
-    def _settle(self, client: str, instance: Instance, upto: int, out: Effects) -> None:
+    def _settle(self, client: str, instance: Instance, upto: int, out: SiteEffects) -> None:
         voided = []
         unsettled = instance.unsettled
         for request in range(instance.settled + 1, upto + 1):
@@ -335,7 +335,7 @@ class Site:
         instance.settled = max(instance.settled, upto)
         out.answers.append((client, Settled(instance.settled, tuple(voided))))
 
-    def _given_back(self, fact: GivenBack, out: Effects) -> None:
+    def _given_back(self, fact: GivenBack, out: SiteEffects) -> None:
         instance = self.instances[fact.client]
         void = []
         for request in fact.requests:
@@ -346,7 +346,7 @@ class Site:
                 void.append(request)
         out.answers.append((fact.client, Settled(instance.settled, tuple(void))))
 
-    def _lease_passed(self, fact: LeasePassed, out: Effects) -> None:
+    def _lease_passed(self, fact: LeasePassed, out: SiteEffects) -> None:
         del out
         for client, requests in fact.requests:
             for request in requests:
@@ -354,13 +354,13 @@ class Site:
                 if record is not None and record.answered != ON_ITS_WAY:
                     self._make_void(record)
 
-    def _make_void(self, record: Given) -> None:
+    def _make_void(self, record: GivenNumber) -> None:
         if record.state == OPEN:
             record.state = VOID
             if record.answered != ON_ITS_WAY:
                 self._remember(record)
 
-    def _remember(self, record: Given) -> None:
+    def _remember(self, record: GivenNumber) -> None:
         """It is void or published, and its timestamp is complete: it may be forgotten one day."""
         history = self.history
         history.append(record)
@@ -394,7 +394,7 @@ class Site:
             for record in self.instances[client].unsettled.values()
         )
 
-    def _instances_forgotten(self, fact: InstancesForgotten, out: Effects) -> None:
+    def _instances_forgotten(self, fact: InstancesForgotten, out: SiteEffects) -> None:
         del out
         for client in fact.clients:
             if client in self.instances and self.idle(client):
@@ -411,7 +411,7 @@ class Site:
 
     # ── changes of streams ───────────────────────────────────────────────────────────────
 
-    def _change_requested(self, fact: ChangeRequested, out: Effects) -> None:
+    def _change_requested(self, fact: ChangeRequested, out: SiteEffects) -> None:
         home = self.homes.get(fact.stream)
         if home is None:
             home = self.homes[fact.stream] = Home(fact.client)
@@ -423,7 +423,7 @@ class Site:
         """The topics that a change to these topics concerns."""
         return tuple(dict.fromkeys((*home.ever, *topics)))
 
-    def _begin(self, stream: str, home: Home, out: Effects) -> None:
+    def _begin(self, stream: str, home: Home, out: SiteEffects) -> None:
         named = self.named(home, home.wanted)
         passage = ChangePassage(
             stream, self.position, home.pending, home.wanted, named, {}, home.ending
@@ -434,7 +434,7 @@ class Site:
         else:
             out.sends.append((lowest, passage))
 
-    def _streams_expired(self, fact: StreamsExpired, out: Effects) -> None:
+    def _streams_expired(self, fact: StreamsExpired, out: SiteEffects) -> None:
         for stream in fact.streams:
             home = self.homes.get(stream)
             if home is None or home.pending:
@@ -447,7 +447,7 @@ class Site:
             home.ending = True
             self._begin(stream, home, out)
 
-    def _change(self, passage: ChangePassage, out: Effects) -> None:
+    def _change(self, passage: ChangePassage, out: SiteEffects) -> None:
         here, count, named = self.position, self.count, passage.named
         numbers = dict(passage.numbers)
         for topic in named:
@@ -486,7 +486,7 @@ class Site:
         else:
             out.sends.append((passage.home, made))
 
-    def _change_made(self, made: ChangeMade, out: Effects) -> None:
+    def _change_made(self, made: ChangeMade, out: SiteEffects) -> None:
         home = self.homes.get(made.stream)
         if home is None or home.pending != made.number:
             return
@@ -538,9 +538,9 @@ class Site:
         yield from chunked(HistoryImage, self.history)
         yield from chunked(OpenImage, self._open())
         yield from chunked(VoidedImage, self._voided())
-        yield from chunked(HomesImage, self.homes.items())
+        yield from chunked(StreamHomesImage, self.homes.items())
 
-    def _open(self) -> Iterator[Given]:
+    def _open(self) -> Iterator[GivenNumber]:
         """The numbers in `given` that are not in the history."""
         for topic in sorted(self.given):
             numbers = self.given[topic]
@@ -549,7 +549,7 @@ class Site:
                 if record.state == OPEN or record.answered == ON_ITS_WAY:
                     yield record
 
-    def _voided(self) -> Iterator[Given]:
+    def _voided(self) -> Iterator[GivenNumber]:
         for instance in self.instances.values():
             for record in instance.unsettled.values():
                 stamp = record.stamp
@@ -568,7 +568,7 @@ class Site:
             HistoryImage: self._take_history,
             OpenImage: self._take_open,
             VoidedImage: self._take_voided,
-            HomesImage: lambda part: self.homes.update(part.rows),
+            StreamHomesImage: lambda part: self.homes.update(part.rows),
         }
         for part in parts:
             takers[type(part)](part)
@@ -607,7 +607,7 @@ class Site:
         for record in part.rows:
             self._take_given(record)
 
-    def _take_given(self, record: Given) -> None:
+    def _take_given(self, record: GivenNumber) -> None:
         self.given[record.stamp.topic][record.stamp.number] = record
         self._take_unsettled(record)
 
@@ -615,7 +615,7 @@ class Site:
         for record in part.rows:
             self._take_unsettled(record)
 
-    def _take_unsettled(self, record: Given) -> None:
+    def _take_unsettled(self, record: GivenNumber) -> None:
         instance = self.instances.get(record.client)
         if instance is not None and record.request > instance.settled:
             instance.unsettled[record.request] = record

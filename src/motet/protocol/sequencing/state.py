@@ -10,7 +10,7 @@ ON_ITS_WAY = -1.0
 """Instead of the time of the answer: other sites still add to the timestamp."""
 
 
-class Given(Struct, array_like=True, gc=False):
+class GivenNumber(Struct, array_like=True, gc=False):
     """A number, and what became of it."""
 
     client: str
@@ -30,7 +30,7 @@ class Instance(Struct):
     """Its requests up to this one have numbers."""
     settled: int = 0
     """Its requests up to this one are confirmed."""
-    unsettled: dict[int, Given] = field(default_factory=dict)
+    unsettled: dict[int, GivenNumber] = field(default_factory=dict)
     """Those in between, in their sequence."""
     on_the_way: dict[int, None] = field(default_factory=dict)
     """Those of them that have no complete timestamp."""
@@ -100,22 +100,22 @@ class InstancesImage(Struct, tag="instances", array_like=True, frozen=True):
 class HistoryImage(Struct, tag="history", array_like=True, frozen=True):
     """Void and published numbers that are remembered, in the order in which they became that."""
 
-    rows: tuple[Given, ...]
+    rows: tuple[GivenNumber, ...]
 
 
 class OpenImage(Struct, tag="open", array_like=True, frozen=True):
     """All numbers that are not void or published, or whose timestamps are not complete."""
 
-    rows: tuple[Given, ...]
+    rows: tuple[GivenNumber, ...]
 
 
 class VoidedImage(Struct, tag="voided", array_like=True, frozen=True):
     """Void numbers that the history has forgotten, but whose publishers do not know of it."""
 
-    rows: tuple[Given, ...]
+    rows: tuple[GivenNumber, ...]
 
 
-class HomesImage(Struct, tag="homes", array_like=True, frozen=True):
+class StreamHomesImage(Struct, tag="homes", array_like=True, frozen=True):
     rows: tuple[tuple[str, Home], ...]
 
 
@@ -129,5 +129,5 @@ SITE_PARTS: tuple[type[Struct], ...] = (
     HistoryImage,
     OpenImage,
     VoidedImage,
-    HomesImage,
+    StreamHomesImage,
 )
