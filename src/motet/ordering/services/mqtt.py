@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
+import paho.mqtt.client as paho
 from aiomqtt import Client, Message, MqttError, ProtocolVersion
 from aiomqtt.exceptions import MqttConnectError
 from paho.mqtt.reasoncodes import ReasonCode
@@ -58,6 +59,29 @@ class Inbox(asyncio.Queue[Message]):
         self._notify(item.topic.value, payload if isinstance(payload, bytes) else b"")
 
 
+class LoopClient(Client):
+    """aiomqtt asks the loop to watch a socket for writing only in the next iteration. It may be
+    closed by then, and its number belong to a socket of another connection."""
+
+    def _on_socket_register_write(self, client: paho.Client, userdata: Any, sock: Any) -> None:
+        try:
+            on_the_loop = asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # paho connects in a thread
+            on_the_loop = False
+        if not on_the_loop:
+            super()._on_socket_register_write(client, userdata, sock)
+            return
+
+        def write() -> None:
+            try:
+                client.loop_write()
+            except Exception as error:
+                if not self._disconnected.done():
+                    self._disconnected.set_exception(error)
+
+        self._loop.add_writer(sock.fileno(), write)
+
+
 class MqttConnection(Connection):
     def __init__(self, url: Url, name: str, notify: Notify) -> None:
         self._url = url
@@ -76,7 +100,7 @@ class MqttConnection(Connection):
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-            self._client = client = Client(
+            self._client = client = LoopClient(
                 url.host,
                 url.port,
                 username=url.user,
@@ -147,21 +171,23 @@ class MqttConnection(Connection):
         return self._client
 
     async def _call(self, call: Coroutine[Any, Any, T]) -> T:
-        """aiomqtt would wait for an answer also when the connection is broken."""
+        """aiomqtt would wait for an answer also when the connection is broken. With Python 3.11 it
+        may swallow a cancellation, so ours must not pass through it."""
         calling = asyncio.ensure_future(call)
         self._calls.add(calling)
         try:
-            return await calling
+            await asyncio.wait((calling,))
+            if calling.cancelled():
+                raise Disconnected(self._answers.text())
+            return calling.result()
         except MqttError as error:
+            self._fail(str(error))
             raise Disconnected(f"{self._name} did not answer: {error}") from error
-        except asyncio.CancelledError:
-            if calling.cancelled() and self._answers.broken.done():
-                raise Disconnected(self._answers.text()) from None
-            raise
         finally:
             self._calls.discard(calling)
+            calling.cancel()
 
     def _fail(self, why: str) -> None:
         self._answers.fail(why)
-        for call in self._calls:
+        for call in list(self._calls):
             call.cancel()
