@@ -16,6 +16,9 @@ Four worlds, all over TCP, with brokers as processes that sync their journals:
 | `closed` | the same | folders of `killed` after `motet journal snapshot`: all state is in the snapshots |
 | `cell` | p1 – b1 with the mate b2 – s1 | all are killed |
 | `changed` | C1 – C2 – C3 | sessions end, the log of C1 is destroyed and its loss accepted, C3 leaves the overlay; then all are killed |
+
+`upgraded.tar.xz` has the folders of `cell` and `changed` after `motet journal snapshot` of the same
+commit: facts of version 6 are not read by later machines.
 """
 # ruff: noqa: E501, I001 - a long table; imports of modules that have moved since
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import motet
-from motet.errors import MisuseError
-from tests.waiting import PATIENCE_S
+from motet.errors import MisuseError, MoveRefused
+from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,43 @@ async def test_a_wrong_argument_is_named(words: dict[str, Any], problem: str) ->
             await client.move(**{"to": "B2"} | words)
         await client.move("B2")
         assert client.broker == "B2"
+
+
+async def test_a_move_goes_on_when_its_caller_is_cancelled() -> None:
+    async with motet.local(brokers=3) as overlay:
+        shop = await overlay.connect("shop", broker="B2")
+        board = await overlay.connect("board", broker="B1")
+        await shop.advertise("order > 0")
+        orders = await board.subscribe("order > 0")
+        await shop.publish({"order": 1})
+
+        move = asyncio.create_task(board.move("B3"))
+        await asyncio.sleep(0)  # the client asks its broker
+        move.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await move
+        assert board.broker == "B1"
+        await shop.publish({"order": 2})
+        await eventually(lambda: board.broker == "B3")
+
+        await board.move("B2")
+        await shop.publish({"order": 3})
+        async with asyncio.timeout(PATIENCE_S):
+            assert [(await anext(orders))["order"] for _ in range(3)] == [1, 2, 3]
+        assert board.session.lost_sessions == 0
+
+
+async def test_a_move_is_refused_while_a_cancelled_one_is_undecided() -> None:
+    async with motet.local(brokers=3) as overlay:
+        board = await overlay.connect("board", broker="B1")
+        move = asyncio.create_task(board.move("B3"))
+        await asyncio.sleep(0)  # the client asks its broker
+        move.cancel()
+        with pytest.raises(MoveRefused, match="about to move to B3; try again"):
+            await board.move("B2")
+        await eventually(lambda: board.broker == "B3")
+        await board.move("B2")
+        assert (board.broker, board.session.lost_sessions) == ("B2", 0)
 
 
 async def test_publishers_and_subscribers_in_total_order_move_at_once() -> None:

@@ -101,6 +101,21 @@ class MoveRow:
             told[name] = _short(told[name])
         return told
 
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> MoveRow:
+        """The row whose `to_json` this is; its figures are rounded."""
+        return cls(
+            **told
+            | {
+                "latency": Latency(**told["latency"]),
+                "wide": Latency(**told["wide"]),
+                "steps_ms": tuple(told["steps_ms"].values()),
+                "traffic": Traffic(**told["traffic"]),
+                "events": EventAccount(**told["events"]),
+                "problems": tuple(told["problems"]),
+            }
+        )
+
 
 def _short(value: float) -> float:
     return float(f"{value:.4g}") if isinstance(value, float) else value

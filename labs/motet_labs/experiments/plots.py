@@ -28,7 +28,7 @@ def draw(report: Report, directory: Path) -> list[Path]:
     if isinstance(report, TransactionsReport):
         drawn = _of_transactions(report)
     elif isinstance(report, MobilityReport):
-        drawn = mobility_plots.of(report)
+        drawn = mobility_plots.of(report.rows, report.points)
     else:
         drawn = {} if report.overhead is None else {"overhead": _overhead(report.overhead)}
         drawn |= {record.fault: _fault(record) for record in report.records}

@@ -108,8 +108,11 @@ def split_word(first: str | None, second: str | None, name: str) -> tuple[str, s
     """Of `[URL] WORD`: the address, if there is one, and the other word."""
     if second is not None:
         return first or "", second  # the transport reports an invalid address
-    if first is None or is_address(first):
-        raise Misuse(f"{name} is missing", f"give it after the address: {first or EXAMPLE} {name}")
+    if first is None:
+        there = f"alone for the overlay in {DEFAULT_DIRECTORY}/, or after an address"
+        raise Misuse(f"{name} is missing", f"give it {there}: {EXAMPLE} {name}")
+    if is_address(first):
+        raise Misuse(f"{name} is missing", f"give it after the address: {first} {name}")
     return "", first
 
 

@@ -380,8 +380,9 @@ class SimulatedBroker(SimulatedProcess):
             elif type(fact.body) is ControlReceived:
                 withdrawn(cluster.history, core.durable, fact.body.control)
                 voided(cluster.history, core.durable, void)
-        if out.persist and core.durable.transactions.open:
-            engaged(cluster.history, core.durable)
+        transactions = core.durable.transactions
+        if out.persist and (transactions.open or transactions.active):
+            engaged(cluster.history, core.durable, out.persist)
         if self.doomed:
             self.journal.append(out.persist)
             self._remember_digest()

@@ -60,12 +60,16 @@ class SimulatedPubend:
         self._decoded: dict[int, Ticked] = {}
         self._gone = StreamState("")
         """The state that results from the dropped records."""
-        self._forgotten: dict[tuple[str, str], None] = {}
-        """Ended sessions; the log itself has only records of the stream."""
+        self._forgotten: dict[tuple[str, str], int] = {}
+        """Sessions that have ended or left, and the last record before that; the log itself has
+        only records of the stream. A session that comes back publishes behind it."""
 
     def watch(self, durable: Callable[[int], None], failed: Callable[[Exception], None]) -> None:
         """A life begins; `durable` is called with the number of its records that are durable."""
         self._before = self.log.appended
+        for session, last in self._forgotten.items():
+            self._forgotten[session] = min(last, self._before)  # a crash takes records
+        self._end_sessions(self._gone, self.log.first - 1)
         self._decoded.clear()
         records = self._records()
         self._events = sum(_count(each) for each in records)
@@ -100,13 +104,14 @@ class SimulatedPubend:
         self._last_tick = last
 
     def forget(self, sessions: Sequence[tuple[str, str]]) -> None:
-        self._forgotten.update(dict.fromkeys(sessions))
+        self._forgotten.update(dict.fromkeys(sessions, self.log.appended))
+        self._end_sessions(self._gone, self.log.first - 1)
 
     def remembered(self) -> Remembered:
         standing = deepcopy(self._gone)
-        for record in self._records():
+        for sequence, record in enumerate(self._records(), self.log.first):
             standing.apply(_kind(record), record)
-        standing.apply(ENDED, EndedSessions(list(self._forgotten)))
+            self._end_sessions(standing, sequence)
         published = {
             (publisher, epoch): last
             for publisher, sessions in standing.published.items()
@@ -118,6 +123,12 @@ class SimulatedPubend:
             for epoch, sequences in sessions.items()
         }
         return Remembered(standing.last_tick, published, skipped)
+
+    def _end_sessions(self, state: StreamState, last: int) -> None:
+        """Apply what follows this record."""
+        ended = [session for session, known in self._forgotten.items() if known == last]
+        if ended:
+            state.apply(ENDED, EndedSessions(ended))
 
     # ── dropping ─────────────────────────────────────────────────────────────────────────
 
@@ -132,6 +143,7 @@ class SimulatedPubend:
             self._events -= _count(record)
             self.floor = _last(record)
             self._gone.apply(_kind(record), record)
+            self._end_sessions(self._gone, self.log.first + count - 1)
             if self.floor > tick:
                 self.lost_upto = self.floor
         if count:

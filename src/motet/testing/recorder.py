@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
@@ -24,15 +24,18 @@ from motet.broker.core.durable import Durable
 from motet.client.history import Recorder
 from motet.client.session.state import Missed
 from motet.model import OpId
+from motet.protocol.contract import Fact
 from motet.protocol.frames import Frame
+from motet.protocol.link.facts import ControlReceived
 from motet.protocol.link.messages import Control, ControlMessage
 from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import MoveCommit
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import Rehome, Unadvertise, Unsubscribe
 from motet.protocol.session.durable import NOWHERE
+from motet.protocol.session.facts import RequestReceived
 from motet.protocol.session.messages import Decided, ExecuteRequest, Welcome
-from motet.protocol.transactions.messages import op_of
+from motet.protocol.transactions.messages import Engage, Letter, op_of
 from motet.testing.history import History
 
 if TYPE_CHECKING:
@@ -248,14 +251,36 @@ def _doubt(deed: Deed, operation: OperationRecord) -> None:
             doubt(deed, operation)
 
 
-def engaged(history: History, durable: Durable) -> None:
+def engaged(history: History, durable: Durable, facts: Iterable[Fact] = ()) -> None:
     """A broker carries out parts of plans in the sessions that it knows. Such a session may have
-    been outdone elsewhere, and end without its client being told of the plan."""
+    been outdone elsewhere, and end without its client being told of the plan. The root may have
+    decided a plan in the step with these facts, in which it has carried out the last part."""
     for tx, local in durable.transactions.open.items():
         deal = history.deals.get(tx)
         for client, part in local.parts.items() if deal is not None else ():
             if part.plan is not None and deal is not None:
                 _carried_out(history, deal, client, part.epoch)
+    for tx, client in _parts(durable, facts):
+        deal, session = history.deals.get(tx), durable.sessions.get(client)
+        decided = durable.transactions.active.get(tx)
+        if decided is not None and decided.decide.committed and deal is not None and session:
+            _carried_out(history, deal, client, session.epoch)
+
+
+def _parts(durable: Durable, facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
+    """The transactions and clients of the parts of plans that reach a broker with these facts."""
+    name, clients = durable.transactions.courier.name, durable.routing.state.clients
+    for body in (fact.body for fact in facts):
+        if type(body) is ControlReceived:
+            letters = (each for each in body.control.messages if isinstance(each, Letter))
+            for letter in letters:
+                if letter.broker == name and isinstance(letter.body, Engage):
+                    yield letter.body.tx, letter.body.client
+        elif type(body) is RequestReceived and isinstance(body.request, ExecuteRequest):
+            tx = str(OpId(body.client, body.epoch, body.request.sequence))
+            for client, _ in body.request.parts:
+                if clients.home(client) == name:
+                    yield tx, client
 
 
 def _carried_out(history: History, deal: Deal, client: str, epoch: str) -> None:

@@ -11,7 +11,14 @@ import pytest
 from motet.broker.overlay.topology import Topology
 from motet.cli.console import MISUSE, Misuse
 from motet.cli.main import run
-from motet.cli.options import all_addresses, entry_broker, only_broker, split_address, split_word
+from motet.cli.options import (
+    EXAMPLE,
+    all_addresses,
+    entry_broker,
+    only_broker,
+    split_address,
+    split_word,
+)
 from motet.fleet.supervisor import Supervisor
 
 up = import_module("motet.cli.up")
@@ -101,9 +108,13 @@ def test_arguments_are_split_from_the_address() -> None:
     assert split_address("a=motet://x", ["b=2"]) == ("", ["a=motet://x", "b=2"])
     assert split_word("a = 1", None, "FILTER") == ("", "a = 1")
     assert split_word("ftp://x", "a = 1", "FILTER") == ("ftp://x", "a = 1")
-    for first in (None, URL):
-        with pytest.raises(Misuse, match="FILTER is missing"):
+    for first, hint in (
+        (None, f"alone for the overlay in run/, or after an address: {EXAMPLE} FILTER"),
+        ("motet://x:1", "give it after the address: motet://x:1 FILTER"),
+    ):
+        with pytest.raises(Misuse, match="FILTER is missing") as raised:
             split_word(first, None, "FILTER")
+        assert hint in raised.value.hint
 
 
 @pytest.mark.parametrize("where", ["run", "the other run"])

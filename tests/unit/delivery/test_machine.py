@@ -636,6 +636,35 @@ def test_past_events_of_a_removed_subscription_are_not_lost() -> None:
     assert given(rig.told(span(101, 160, 105, 120, 155)), "c") == [155]
 
 
+@pytest.mark.parametrize("start", [70, 90, 99, 100])
+def test_what_follows_the_start_of_another_subscription_is_no_lost_past(start: int) -> None:
+    # given a client that reads the past for one subscription, while another one has started in it
+    rig = edge()
+    rig.subscribe(op("c", 2), "c")
+    rig.receive("up", AckExpected(P, 100, ()))
+    rig.attach("c")
+    rig.start_above(40, op("c"), 100)
+    assert given(rig.receive("up", Knowledge(P, span(41, 60, 50), True, True, 120)), "c") == [50]
+    rig.begin("c", start, 2)
+    # when it takes the first one back, and the other one is owed nothing up to 150
+    rig.do(lambda m, o: m.clients.end(op("c"), o))
+    out = rig.do(lambda m, o: m.clients.lift(op("c", 2), P, 150, o))
+    assert lost(out, "c") == []
+
+
+def test_a_lost_past_ends_where_the_last_subscription_that_wants_it_has_started() -> None:
+    rig = edge()
+    rig.subscribe(op("c", 2), "c")
+    rig.receive("up", AckExpected(P, 100, ()))
+    rig.start_above(40, op("c"), 100)
+    rig.start_above(50, op("c", 2), 80)
+    rig.attach("c")
+    assert given(rig.receive("up", Knowledge(P, span(41, 60, 45), True, True, 120)), "c") == [45]
+    rig.do(lambda m, o: m.clients.end(op("c"), o))
+    out = rig.do(lambda m, o: m.clients.lift(op("c", 2), P, 150, o))
+    assert lost(out, "c") == [(61, 80)]
+
+
 def test_a_subscription_started_again_reads_past_events_up_to_its_new_start() -> None:
     # given a client that reads the past
     rig = edge()

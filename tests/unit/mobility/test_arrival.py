@@ -772,8 +772,11 @@ def test_the_last_of_several_early_hellos_counts() -> None:
     assert len(here.sent(ALICE, Welcome)) == 1
 
 
-def test_an_early_client_that_sends_too_much_is_expelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motet.protocol.mobility.soft.MOST_HELD", 2)
+@pytest.mark.parametrize(("bound", "most"), [("MOST_HELD", 2), ("MOST_HELD_BYTES", 30)])
+def test_an_early_client_that_sends_too_much_is_expelled(
+    bound: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"motet.protocol.mobility.soft.{bound}", most)
     here = Place("C")
     here.control("B", ClientHere(ALICE, EPOCH))
     greet(here)

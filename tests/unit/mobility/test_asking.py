@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from motet.model import OpId
 from motet.protocol.mobility.messages import (
     MoveCommit,
     Moved,
@@ -21,12 +22,16 @@ from motet.protocol.room import Objection
 from motet.protocol.routing.messages import Complete, Echo
 from motet.protocol.session.messages import (
     BeginRequest,
+    ConsentRequest,
+    Decided,
     Done,
+    ExecuteRequest,
     Goodbye,
     Published,
     SubscribeRequest,
 )
-from tests.unit.mobility.place import WIDE, Place
+from motet.protocol.transactions.messages import Engage, Engaged, Invite, Letter, Step
+from tests.unit.mobility.place import WIDE, Place, body
 
 
 def place() -> Place:
@@ -324,6 +329,71 @@ def test_publications_behind_a_request_wait_with_it() -> None:
     assert here.sent("alice", Published) == [Published(1)]
 
 
+ENDING = (Step("unadvertise", "0", str(WIDE)),)
+"""A plan that ends the advertisement of alice."""
+
+
+def kept(root: str) -> Place:
+    """An operator wants to move alice. A publication of hers waits behind a request."""
+    here = Place(root=root)
+    here.connect()
+    here.advertise()
+    here.hear("alice", ConsentRequest(2))
+    here.hear("operator", MoveOrder("alice", "C"))
+    here.hear("alice", SubscribeRequest(3, WIDE, wait=False))
+    assert here.publish(1, 5) == []
+    return here
+
+
+def stays_in_transaction(here: Place) -> None:
+    (told,) = here.sent("operator", MoveOrdered)
+    assert told.error == "InTransaction"
+
+
+def test_what_was_kept_back_is_taken_before_a_part_of_a_plan() -> None:
+    here = kept(root="B")
+    here.control("B", Letter("A", Engage("coord/B-1.9/3", "alice", ENDING, 5.0, ("alice",))))
+    stays_in_transaction(here)
+    assert here.sent("alice", Published) == [Published(1)]
+    assert any(isinstance(each.body, Engaged) for each in here.sent("B", Letter))
+
+
+def test_what_was_kept_back_is_taken_before_a_plan_that_is_decided_at_once() -> None:
+    here = kept(root="A")
+    here.control("B", Letter("A", Engage("coord/B-1.9/3", "alice", ENDING, 5.0, ("alice",))))
+    stays_in_transaction(here)
+    assert here.sent("alice", Published) == [Published(1)]
+    assert [each.committed for each in here.sent("alice", Decided)] == [True]
+
+
+def test_what_was_kept_back_is_taken_before_a_plan_of_another_client_here() -> None:
+    here = kept(root="A")
+    here.connect("bob")
+    here.hear("bob", ExecuteRequest(1, (("alice", ENDING),)))
+    stays_in_transaction(here)
+    assert here.sent("alice", Published) == [Published(1)]
+    assert [each.committed for each in here.sent("alice", Decided)] == [True]
+
+
+def test_a_letter_to_another_broker_ends_no_move() -> None:
+    here = Place("B", root="A")
+    here.connect()
+    here.hear("operator", MoveOrder("alice", "C"))
+    here.hear("alice", SubscribeRequest(1, WIDE, wait=False))
+    here.control("A", Letter("C", Engage("coord/B-1.9/3", "alice", ENDING, 5.0, ("alice",))))
+    assert here.sent("operator", MoveOrdered) == []
+
+
+def test_an_invitation_ends_a_move_that_waits_for_an_answer() -> None:
+    """The client could not answer it before, because what it sends waits."""
+    here = Place(root="B")
+    here.connect()
+    here.subscribe()
+    here.hear("operator", MoveOrder("alice", "C"))
+    here.control("B", Invite("bob/B-1.1/1", OpId("bob", "B-1.1", 2), "1", body(5), 5.0))
+    stays_in_transaction(here)
+
+
 def test_what_was_kept_back_is_not_taken_twice_when_the_client_comes_again() -> None:
     here = place()
     epoch = here.connect()
@@ -355,6 +425,17 @@ def test_a_client_that_sends_too_much_is_expelled(monkeypatch: pytest.MonkeyPatc
     here = place()
     here.ask()
     for sequence in range(1, 5):
+        here.hear("alice", SubscribeRequest(sequence, WIDE, wait=False))
+    assert here.closed[here.ends["alice"]] == "ProtocolError"
+
+
+def test_a_client_that_sends_too_many_bytes_is_expelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.protocol.mobility.soft.MOST_HELD_BYTES", 300)
+    here = place()
+    here.ask()
+    here.hear("alice", SubscribeRequest(1, WIDE, wait=False))
+    assert here.ends["alice"] not in here.closed
+    for sequence in range(2, 20):
         here.hear("alice", SubscribeRequest(sequence, WIDE, wait=False))
     assert here.closed[here.ends["alice"]] == "ProtocolError"
 

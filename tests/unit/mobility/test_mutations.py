@@ -422,6 +422,16 @@ def open_transactions_move(patch: Patch) -> None:
     patch.setattr(SoftMobility, "_is_in_transaction", lambda *_: False)
 
 
+def plans_overtake_what_waits_for_a_move(patch: Patch) -> None:
+    """A part of a plan is taken before what its client has sent earlier, and is kept for a move."""
+    patch.setattr(SoftMobility, "_meet", lambda *_: None)
+
+
+def transactions_wait_for_the_answer_to_an_offer(patch: Patch) -> None:
+    """A client that is invited cannot answer until the target of its move has replied."""
+    patch.setattr(SoftMobility, "_awaits_reply", lambda _, departure: departure.phase == "offering")
+
+
 def commits_come_from_anywhere(patch: Patch) -> None:
     """A broker believes a commit that does not come from where the client was."""
     patch.setattr(DurableMobility, "_may_come", lambda *_: True)
@@ -554,6 +564,18 @@ PLANTED: list[tuple[Callable[[Patch], None], Test]] = [
         asking.test_a_reply_to_the_first_offer_does_not_answer_the_next_move,
     ),
     (open_transactions_move, asking.test_a_client_in_an_open_transaction_stays),
+    (
+        plans_overtake_what_waits_for_a_move,
+        asking.test_what_was_kept_back_is_taken_before_a_plan_that_is_decided_at_once,
+    ),
+    (
+        plans_overtake_what_waits_for_a_move,
+        asking.test_what_was_kept_back_is_taken_before_a_plan_of_another_client_here,
+    ),
+    (
+        transactions_wait_for_the_answer_to_an_offer,
+        asking.test_an_invitation_ends_a_move_that_waits_for_an_answer,
+    ),
     (commits_come_from_anywhere, path.test_a_commit_of_a_session_that_is_elsewhere_is_ignored),
     (
         a_session_that_was_replaced_goes_on,

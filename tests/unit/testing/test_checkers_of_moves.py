@@ -12,6 +12,7 @@ from motet.broker.core.broker import BrokerCore
 from motet.model import Filter, OpId
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact, Input, Output, Received, TimerFired
+from motet.protocol.delivery.facts import AdvertisementOver
 from motet.protocol.link.facts import NeighbourLost
 from motet.protocol.link.messages import Control
 from motet.protocol.mobility.messages import (
@@ -21,11 +22,13 @@ from motet.protocol.mobility.messages import (
     MoveRefusal,
     MoveRequest,
 )
+from motet.protocol.mobility.strays import LAST_S
 from motet.protocol.routing.messages import (
     ClientGone,
     MovingRow,
     MovingStarts,
     Subscribe,
+    Unadvertise,
     Unsubscribe,
 )
 from motet.protocol.session.facts import RequestReceived, SessionDropped
@@ -129,6 +132,31 @@ def test_a_session_that_was_lost_on_its_way_may_have_another_epoch() -> None:
     assert "has become C-9" in moves_of(past)[0]
     past.history.amnesia["B", "C"].touch(5.6, 5.7)
     assert "has become" not in moves_of(past)[0]
+
+
+@pytest.mark.parametrize(
+    ("broker", "jumped_at", "welcomed_at", "is_excused"),
+    [
+        ("B", 4.8, 5.9, True),
+        ("B", 4.8, 4.9, False),
+        ("B", 4.3, 5.9, False),
+        ("B", 5.95, 5.9, False),
+        ("A", 4.8, 5.9, False),
+    ],
+    ids=["it waits", "its client was there", "too early", "too late", "elsewhere"],
+)
+def test_a_session_that_waits_where_the_clock_jumps_may_have_ended(
+    broker: str, jumped_at: float, welcomed_at: float, *, is_excused: bool
+) -> None:
+    # given a client that was sent on from A, and asks for its next move on its way to B
+    past = Past()
+    moved(past, alice(past), "B", 4.5, 4.7)
+    past.history.travels[0].touch(4.6, welcomed_at)
+    past.history.stays["alice", "C-2"].append(Stay("C", 5.5))
+    asked(past, before=("B", "A-1"), after=("C", "C-2"))
+    assert "has become C-2" in moves_of(past)[0]
+    past.history.jumps[broker].touch(jumped_at, jumped_at)
+    assert (moves_of(past) == []) is is_excused
 
 
 def test_a_client_that_did_not_wait_may_have_another_epoch() -> None:
@@ -306,6 +334,16 @@ def test_a_subscription_goes_aside_only_to_an_advertisement(is_wanted: bool) -> 
     out.send.append((8, Control(1, (wanted,))))
     watch.step("B", commit(), out, lambda _: "D", lambda *_: is_wanted, 5.0)
     assert len(watch.verdict.violations) == (0 if is_wanted else 1)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_advertisement_that_is_over_in_the_same_step_goes_aside(*, is_over: bool) -> None:
+    watch, out = moves.MoveWatch(), Output()
+    over, other = OpId("bob", "B-1", 1), OpId("bob", "B-1", 2)
+    out.persist.append(Fact(1.0, AdvertisementOver(over, 9)))
+    out.send.append((8, Control(1, (Unadvertise(over if is_over else other),))))
+    watch.step("B", commit(), out, lambda _: "D", lambda *_: False, 5.0)
+    assert len(watch.verdict.violations) == (0 if is_over else 1)
 
 
 def test_the_move_of_a_publisher_is_told_to_everybody() -> None:
@@ -532,6 +570,43 @@ def test_trouble_before_a_moving_client_has_arrived_excuses_a_best_effort_event(
     past.publish(seller, 5.05, x=1)
     past.history.disturbed["C"].touch(5.9, 5.95)
     assert completeness.check(past.history).violations == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "meanwhile", "is_excused"),
+    [
+        (True, "it ends", True),
+        (True, "it moves on", True),
+        (True, "its client breaks", True),
+        (True, "its broker dies", True),
+        (True, "nothing", False),
+        (True, "it ends later", False),
+        (False, "it ends", False),
+    ],
+)
+def test_an_event_that_waits_for_those_behind_a_client_is_given_in_the_end(
+    broken: bool, meanwhile: str, *, is_excused: bool
+) -> None:
+    # given an event that comes just after a client, on whose path something has broken
+    past = Past()
+    seller, buyer = past.session("seller", "C"), alice(past)
+    past.ask(seller, "advertise", "x > 0")
+    wanted = past.ask(buyer, "subscribe", "x > 0")
+    moved(past, buyer, "C", 5.0, 5.1)
+    past.history.travels[buyer.instance].touch(5.0, 5.2)
+    past.publish(seller, 5.5, x=1)
+    if broken:
+        past.history.disturbed["A", "B"].touch(5.05, 5.1)
+    # when its subscription or its client ends while it waits, or nothing happens
+    at = 5.5 + LAST_S
+    if meanwhile in ("it ends", "it ends later"):
+        wanted.ended_at = at if meanwhile == "it ends" else at + 1.0
+    elif meanwhile == "it moves on":
+        past.history.travels[buyer.instance].touch(at, at)
+    elif meanwhile != "nothing":
+        place = "C" if meanwhile == "its broker dies" else buyer.instance
+        past.history.disturbed[place].touch(at, at)
+    assert (completeness.check(past.history).violations == []) is is_excused
 
 
 def test_a_lost_log_at_a_former_home_excuses_an_event_from_there() -> None:

@@ -27,8 +27,8 @@ PUBEND = "A.1"
 class Stream:
     """A seller at A with a log, and a buyer at C."""
 
-    def __init__(self) -> None:
-        self.past = Past()
+    def __init__(self, *edges: tuple[str, str]) -> None:
+        self.past = Past(*edges)
         self.history = self.past.history
         self.seller: SessionRecord = self.past.session("seller", "A")
         self.buyer: SessionRecord = self.past.session("buyer", "C")
@@ -275,6 +275,31 @@ def test_an_event_may_come_late_from_another_log_only_for_a_reason(stream: Strea
     assert order.check(stream.history).violations
     stream.history.losses.append(LossRecord(stream.buyer.instance, "B.1", 1, 8))
     assert not order.check(stream.history).violations
+
+
+@pytest.mark.parametrize(
+    ("place", "at", "pubend", "is_excused"),
+    [
+        (("A", "B"), 5.0, "B.1", True),
+        (("A", "B"), 0.5, "B.1", False),
+        (("A", "B"), 9.5, "B.1", False),
+        (("C", "D"), 5.0, "B.1", False),
+        ("B", 5.0, "B.1", False),
+        (("A", "B"), 5.0, PUBEND, False),
+    ],
+    ids=["on the way", "before the event", "too late", "aside", "a broker", "the same log"],
+)
+def test_an_event_may_come_late_from_a_log_that_was_out_of_the_overlay(
+    place: Any, at: float, pubend: str, *, is_excused: bool
+) -> None:
+    # given a log at A, a subscriber at C, and D behind C
+    stream = Stream(("A", "B"), ("B", "C"), ("C", "D"))
+    first, second = stream.publish(3), stream.publish(9, pubend=pubend)
+    stream.deliver(second, pubend=pubend)
+    stream.deliver(first)
+    assert order.check(stream.history).violations
+    stream.history.amnesia[place].touch(at, at)
+    assert (not order.check(stream.history).violations) is is_excused
 
 
 def test_past_events_of_one_log_have_an_order(stream: Stream) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from motet.audit.records import OperationRecord
+from motet.audit.records import OperationRecord, Stay
 from motet.broker.core.broker import BrokerCore
 from motet.model import Hop
 from motet.protocol.changes import Sent
@@ -195,6 +195,35 @@ def test_an_advertisement_that_attracted_nothing(world: World) -> None:
     forget_subscription(world)
     looks.claimed(offer, 2.5)
     assert any(str(wish) in each for each in looks.verdict.violations)
+
+
+@pytest.mark.parametrize(
+    ("jumped_at", "place", "is_welcomed", "is_excused"),
+    [
+        (1.5, "B", False, True),
+        (0.95, "B", False, False),
+        (1.5, "A", False, False),
+        (1.5, "B", True, False),
+    ],
+    ids=["it waits", "it was on its way", "elsewhere", "its client is there"],
+)
+def test_a_session_that_waits_for_its_client_may_end_where_the_clock_jumps(
+    jumped_at: float, place: str, *, is_welcomed: bool, is_excused: bool
+) -> None:
+    # given a subscription whose session has arrived at B at 1.0 s, and has no row anywhere
+    world = World()
+    wish, offer = world.wish("x < 5"), world.offer("x > 0", 2.0)
+    looks, history = checker(world), world.past.history
+    wish.wait = False
+    looks.claimed(wish, 0.5)
+    forget_subscription(world)
+    world.buyer.stays = [Stay("A", left_at=0.9, until=1.0), Stay("B", 0.9)]
+    history.travels[world.buyer.instance].begin(0.9)
+    if is_welcomed:
+        history.travels[world.buyer.instance].end(1.2)
+    history.jumps[place].touch(jumped_at, jumped_at)
+    looks.claimed(offer, 2.5)
+    assert any(str(wish) in each for each in looks.verdict.violations) is not is_excused
 
 
 def test_a_subscription_being_removed_is_not_checked(world: World) -> None:

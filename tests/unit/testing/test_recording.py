@@ -79,11 +79,18 @@ def test_no_past_is_withdrawn_where_its_last_publisher_leaves() -> None:
     assert history.withdrawn_upto == {}
 
 
-def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_out() -> None:
+@pytest.mark.parametrize(
+    ("root", "to", "is_ours"),
+    [("B", "A", True), ("A", "A", True), ("A", "B", False)],
+    ids=["decided later", "decided at once", "at another broker"],
+)
+def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_out(
+    root: str, to: str, is_ours: bool
+) -> None:
     # given a client whose broker A has not heard yet that it was outdone at B
-    core, tx = BrokerCore(BrokerConfig("A", ("B",), root="B", incarnation=1)), "bob/B-1.1/7"
+    core, tx = BrokerCore(BrokerConfig("A", ("B",), root=root, incarnation=1)), "bob/B-1.1/7"
     core.recover(0.0, Remembered())
-    core.step(Received(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0)), 0.0)
+    core.step(Received(B, LinkHello(PROTOCOL_VERSION, "B", 1, 0, 0, root=root)), 0.0)
     here = (PubendHere("B.1", ("B",)), ClientHere("bob", "B-1.1"))
     core.step(Received(B, Control(1, here)), 0.0)
     core.step(Received(ALICE, ClientHello(PROTOCOL_VERSION, "alice")), 0.0)
@@ -102,13 +109,14 @@ def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_ou
     deal.deeds.append(deed)
     past.history.deals[tx] = deal
     # when A carries it out
-    letter = Letter("A", Engage(tx, "alice", (step,), 9.0, ("alice",)))
-    core.step(Received(B, Control(3, (letter,))), 0.0)
-    engaged(past.history, core.durable)
+    letter = Letter(to, Engage(tx, "alice", (step,), 9.0, ("alice",)))
+    out = core.step(Received(B, Control(3, (letter,))), 0.0)
+    engaged(past.history, core.durable, out.persist)
     # then that is recorded for the session at A, and nothing is removed in the other one
-    assert (deed.session, deed.process) == (outdone, outdone.instance)
-    assert deed.candidates == [removed]
-    assert not kept.doubts
+    assert (deed.session is outdone) is is_ours
+    assert (deed.process == outdone.instance) is is_ours
+    assert deed.candidates == ([removed] if is_ours else [kept])
+    assert bool(kept.doubts) is not is_ours
 
 
 def started() -> tuple[BrokerCore, History, OpId]:

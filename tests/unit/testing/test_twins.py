@@ -242,6 +242,37 @@ def test_random_trees_are_trees() -> None:
     assert sizes == {2, 3, 4, 5, 6, 7}
 
 
+@pytest.mark.parametrize("acknowledged", [0, 1, 2, 3])
+def test_a_pubend_forgets_a_session_only_up_to_where_it_left(acknowledged: int) -> None:
+    pubend, body = SimulatedPubend(Agenda(), lambda: 0.0), Raw(encode_event({"x": 1}, b""))
+    pubend.watch(lambda _: None, lambda _: None)
+    pubend.append([LogRun(1, "ann", "A-1.1", 1, [body])])
+    pubend.append([LogRun(2, "bob", "A-1.2", 1, [body])])
+    # when both leave, and one of them comes back
+    pubend.forget([("ann", "A-1.1"), ("bob", "A-1.2")])
+    pubend.append([LogRun(3, "ann", "A-1.1", 2, [body])])
+    pubend.acknowledged(acknowledged)
+    # then a restart finds what it has published since
+    pubend.watch(lambda _: None, lambda _: None)
+    assert pubend.remembered().published == {("ann", "A-1.1"): 2}
+    # and if it leaves again, nothing
+    pubend.forget([("ann", "A-1.1")])
+    assert pubend.remembered().published == {}
+
+
+def test_a_crash_takes_records_in_front_of_the_end_of_a_session() -> None:
+    agenda, body = Agenda(), Raw(encode_event({"x": 1}, b""))
+    pubend = SimulatedPubend(agenda, lambda: 1.0)
+    pubend.watch(lambda _: None, lambda _: None)
+    pubend.append([LogRun(1, "ann", "A-1.1", 1, [body])])
+    pubend.forget([("ann", "A-1.1")])
+    pubend.log.crash(0)
+    pubend.watch(lambda _: None, lambda _: None)
+    pubend.append([LogRun(1, "ann", "A-1.1", 1, [body])])
+    agenda.run(2.0)
+    assert pubend.remembered().published == {("ann", "A-1.1"): 1}
+
+
 def test_a_pubend_drops_acknowledged_records_and_any_excess() -> None:
     agenda = Agenda()
     pubend = SimulatedPubend(agenda, lambda: 0.0, kept_events=2)

@@ -20,7 +20,7 @@ from motet.model.coverage import Covering
 from motet.model.filters import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
 
-MACHINE_VERSION = 6
+MACHINE_VERSION = 7
 """Increase it with every change of the effect of a fact, of `image`, or of these records, and add a
 migration for snapshots of the previous version."""
 
@@ -50,6 +50,7 @@ MIGRATIONS: dict[int, Migration] = {
     3: _without_open_plans,
     4: _as_they_are,
     5: _as_they_are,
+    6: _as_they_are,
 }
 """By the version that wrote a snapshot: converts its parts, as plain values, to those of the next
 version. Versions since 2 have added parts, and optional fields at the end."""
@@ -113,5 +114,5 @@ def decode_parts(version: int, payloads: Payloads) -> Iterator[Struct]:
                 "start a release in between first"
             )
         plain = migrate(plain)
-    for values in plain:
-        yield msgspec.convert(values, _PART, dec_hook=from_wire)
+    for values in plain:  # as bytes again, because parts keep some of their fields encoded
+        yield _parts.decode(msgspec.msgpack.encode(values))

@@ -219,7 +219,7 @@ class Clients:
     def _raise(self, stream: Stream, position: Position, op: OpId, tick: int, out: Effects) -> None:
         """Raise a start. A client below all of its starts continues at the lowest one."""
         subend = stream.subend
-        wanted = max(position.given, min(position.starts.values())) + 1
+        wanted, past_upto = position.wanted_past()
         position.origins[op.sequence] = tick
         position.starts[op.sequence] = max(tick, position.starts[op.sequence])
         position.barrier = max(position.barrier, tick)
@@ -227,9 +227,8 @@ class Clients:
         if position.standing(subend.horizon) >= least or position.merge is not None:
             return
         if position.given < position.past_upto:
-            # The past that it was reading cannot be read any more: its routes are gone. But the
-            # subscription that wanted this past may have ended.
-            upto = min(position.past_upto, least)
+            # The past that it was reading cannot be read any more: its routes are gone.
+            upto = min(past_upto, least)
             if wanted <= upto:
                 position.gone = (wanted, upto)
             position.past_upto = 0

@@ -7,9 +7,11 @@ broken it gets them again, and its position here might be behind the record by t
 
 No gate waits for ever. It waits only for what was published before the record: gates that wait for
 each other would each be older than the other. Pubends that are unreachable or destroyed, or that
-the client does not read, are not waited for. A block of a predecessor may wait for a pubend before
-a gate: such a pubend had cut before the record, and the record says so (`PredecessorRecord.cut`).
-In total order there are no gates, because later events have higher ticks.
+the client does not read, are not waited for: if an unreachable one comes back, and tells only then
+where a subscription has started, its events come late. A block of a predecessor may wait for a
+pubend before a gate: such a pubend had cut before the record, and the record says so
+(`PredecessorRecord.cut`). In total order there are no gates, because later events have higher
+ticks.
 """
 
 from __future__ import annotations

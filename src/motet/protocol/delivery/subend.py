@@ -162,6 +162,17 @@ class Position(Struct, eq=False):
         self.deep_upto = max(self.deep_upto, tick)
         self.deep_asof = max(self.deep_asof, tick)
 
+    def wanted_past(self) -> Range:
+        """What is still wanted of the past; maybe nothing, because the subscriptions that wanted it
+        have ended. What follows the start of a subscription is not past for it."""
+        wants = [
+            (start, self.origins[each])
+            for each, start in self.starts.items()
+            if start < self.origins.get(each, 0)
+        ]
+        since, upto = (min(s for s, _ in wants), max(u for _, u in wants)) if wants else (0, 0)
+        return max(self.given, since) + 1, min(upto, self.past_upto)
+
     def standing(self, horizon: int | None) -> int:
         """Everything up to here has been delivered."""
         return max(self.given, horizon) if self.live and horizon is not None else self.given

@@ -130,10 +130,16 @@ class SoftHosted(SoftRoom):
         del connection, peer
         before, self._registered = self._registered, dict.fromkeys(frame.clients)
         self._homes = tuple(client for client in frame.homes if client in self._registered)
-        for client in self._durable.hosted:
-            if client not in before:
+        for client in self._registered:
+            if client not in before and self._is_here(client):
                 self._run(client, out)
         self._look_home(HOME, out, now)
+
+    def _is_here(self, client: str) -> bool:
+        """A hosted client has its session here. A crash may have come between the two facts that
+        begin a session and the hosting of its client."""
+        session = self._shared.durable.sessions.get(client)
+        return client in self._durable.hosted or (session is not None and session.durable)
 
     def _look_home(self, key: TimerKey, out: Output, now: float) -> None:
         """Begin clients that are known nowhere. They may become so at any time: if the broker that
@@ -207,6 +213,8 @@ class SoftHosted(SoftRoom):
     def _refusal(self, client: str) -> Objection | None:
         """Why a hosted client cannot run here now. One that is known nowhere begins at its home,
         when all brokers that may know it have been heard."""
+        if not self._container:  # it has left while the copy was on its way here
+            return Objection(Disconnected.__name__, "the container is gone")
         if client not in self._registered:
             text = f"{self._shared.name} has no code for {client!r}"
             return Objection(MisuseError.__name__, text)
@@ -255,7 +263,7 @@ class SoftHosted(SoftRoom):
     def changed(self, changes: Grouped, out: Output, now: float) -> None:
         del now
         for arrived in changes.get(SessionArrived, ()):
-            if self._durable.current(arrived.client, arrived.epoch) is not None:
+            if self._is_here(arrived.client):
                 self._run(arrived.client, out)
 
     def _halt(self, client: str, out: Output) -> str:
@@ -269,7 +277,7 @@ class SoftHosted(SoftRoom):
 
     def _stays(self, client: str, out: Output) -> None:
         """A move was refused: the client runs again."""
-        if client in self._durable.hosted:
+        if self._is_here(client):
             self._run(client, out)
 
     def _objection(self, offer: MoveOffer) -> Objection | None:

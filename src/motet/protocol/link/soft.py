@@ -179,6 +179,8 @@ class SoftLinks(SoftRoom):
         self.heard: dict[type, Callable[[Control], dict[str, int]]] = {}
         """By kind of control message: returns the soft state that messages in a frame need; see
         `ControlReceived.heard`."""
+        self.ahead: dict[type, Callable[[Any, Output, float], None]] = {}
+        """By kind of control message: called with one that is about to be taken."""
         self.passing: Callable[[str], list[str]] = lambda _: []
         """The clients on their way from or to a neighbour."""
         self.confirmed: list[Callable[[Output, float], None]] = []
@@ -305,6 +307,9 @@ class SoftLinks(SoftRoom):
         if link.move("control") == "ignore":
             return
         if link.ledger.fresh(control):
+            for message in control.messages:
+                if type(message) in self.ahead:
+                    self.ahead[type(message)](message, out, now)
             tick = self._streams.next_tick(now)
             heard: dict[str, int] = {}
             for kind in map(type, control.messages):

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct, field, msgpack
 from msgspec.structs import replace
 
 from motet.errors import ProtocolError
 from motet.model import Hop, OpId, overlap
+from motet.model.filters import to_wire
 from motet.model.ids import is_newer
 from motet.model.limits import MAX_BROKER_CHARS, MAX_CLIENT_ID_CHARS
 from motet.protocol.changes import (
@@ -59,6 +60,7 @@ from motet.protocol.room import LISTED, Objection, Peer, SoftRoom
 from motet.protocol.routing.starts import broker_of_pubend
 from motet.protocol.session.messages import (
     ClientHello,
+    ExecuteRequest,
     Goodbye,
     Processed,
     ProgressQuery,
@@ -68,7 +70,7 @@ from motet.protocol.session.messages import (
 from motet.protocol.session.soft import SoftSessions
 from motet.protocol.session.state import Session
 from motet.protocol.shared import ClientSoft, SharedState
-from motet.protocol.transactions.messages import op_of
+from motet.protocol.transactions.messages import Engage, Letter, op_of
 
 OFFER_AGAIN_S = 0.5
 EARLY_S = 1.0
@@ -78,8 +80,30 @@ ACCEPTED_S = 30.0
 LONGEST_S = 3600.0
 MOST_HELD = 65_536
 """Frames of one client that wait for its move."""
+MOST_HELD_BYTES = 256 * 1024 * 1024
+"""All of them together. More than the window of a client with large events, which it sends again
+wherever it comes."""
 PASSING = (Processed, Ready, Goodbye, MoveRequest, HostedCheckpoint)
 """Frames of a client that do not wait for its move."""
+
+
+class HeldFrames(deque[Frame]):
+    """Frames of one client that wait for its move."""
+
+    size_bytes = 0
+
+    def hold(self, frame: Frame) -> bool:
+        self.size_bytes += len(msgpack.encode(frame, enc_hook=to_wire))
+        if len(self) >= MOST_HELD:
+            raise ProtocolError(f"more than {MOST_HELD} frames were sent during a move")
+        if self.size_bytes > MOST_HELD_BYTES:
+            raise ProtocolError(f"more than {MOST_HELD_BYTES} bytes were sent during a move")
+        self.append(frame)
+        return True
+
+    def clear(self) -> None:
+        super().clear()
+        self.size_bytes = 0
 
 
 class Departure(Struct):
@@ -104,7 +128,7 @@ class Departure(Struct):
     missing: tuple[str, ...] = ()
     """Brokers that the last offer did not reach."""
     busy: str = ""
-    held: deque[Frame] = field(default_factory=deque)
+    held: HeldFrames = field(default_factory=HeldFrames)
 
 
 class Early(NamedTuple):
@@ -112,7 +136,7 @@ class Early(NamedTuple):
 
     connection: int
     arrival: ArrivalHello
-    queue: deque[Frame]
+    queue: HeldFrames
 
 
 class SoftMobility(SoftRoom):
@@ -153,7 +177,7 @@ class SoftMobility(SoftRoom):
         """Clients that have arrived and may not publish yet."""
         self._awaited: dict[str, None] = {}
         """Of clients that have arrived: those whose gate a plan waits for."""
-        self._queues: dict[str, tuple[int, deque[Frame]]] = {}
+        self._queues: dict[str, tuple[int, HeldFrames]] = {}
         """Of such clients: their connection, and their frames that wait."""
         self._early: dict[str, Early] = {}
         self._landed: dict[str, None] = {}
@@ -166,6 +190,8 @@ class SoftMobility(SoftRoom):
         self._attempts = 0
         self._counts = dict.fromkeys(("asked", "done", "refused", "arrived", "passed"), 0)
         links.heard[MoveCommit] = self._heard
+        links.ahead[Letter] = self._meet_letter
+        sessions.ahead[ExecuteRequest] = self._meet_plan
         links.passing = durable.passing
         streams.fenced = self._fence
         streams.fencing, streams.swept = durable.state.fenced, durable.state.swept
@@ -341,12 +367,14 @@ class SoftMobility(SoftRoom):
                 self._admit(client, out, now)
 
     def _awaits_reply(self, departure: Departure) -> bool:
-        """Nothing else changes it before the reply, as long as its client stays connected."""
+        """Nothing else changes it before the reply, as long as its client stays connected and no
+        transaction comes to it."""
         soft = self._shared.clients.get(departure.client)
         return (
             departure.phase == "offering"
             and soft is not None
             and (soft.epoch, soft.connection) == (departure.epoch, departure.connection)
+            and not self._is_in_transaction(departure.client)
         )
 
     def _advance(self, departure: Departure, out: Output, now: float) -> None:
@@ -367,9 +395,8 @@ class SoftMobility(SoftRoom):
         self._detain(departure, out)
         if departure.client not in self._departures:
             return
-        if self._is_in_transaction(session):
-            text = f"{departure.client!r} takes part in an open transaction; end it, then move"
-            self._refuse(departure, Objection("InTransaction", text), out, now)
+        if self._is_in_transaction(departure.client):
+            self._refuse_in_transaction(departure, out, now)
             return
         departure.busy = self._busy(session)
         if now > departure.until - MOMENT_S:
@@ -416,15 +443,36 @@ class SoftMobility(SoftRoom):
             return False
         if kind is Publish and departure.phase != "frozen" and not departure.held:
             return False
-        return _append(departure.held, frame)
+        return departure.held.hold(frame)
 
-    def _is_in_transaction(self, session: Session) -> bool:
-        locals_ = self._shared.durable.transactions.participant.state.locals
-        client = session.client
+    def _is_in_transaction(self, client: str) -> bool:
+        transactions = self._shared.durable.transactions
         return any(
             client in local.parts or any(each.client == client for each in local.invitations)
-            for local in locals_.values()
+            for local in transactions.open.values()
+        ) or any(
+            isinstance(each.request, Engage) and each.request.client == client
+            for each in transactions.decisions.state.held
         )
+
+    def _refuse_in_transaction(self, departure: Departure, out: Output, now: float) -> None:
+        text = f"{departure.client!r} takes part in an open transaction; end it, then move"
+        self._refuse(departure, Objection("InTransaction", text), out, now)
+
+    def _meet_letter(self, letter: Letter, out: Output, now: float) -> None:
+        if letter.broker == self._shared.name and isinstance(letter.body, Engage):
+            self._meet(letter.body.client, out, now)
+
+    def _meet_plan(self, plan: ExecuteRequest, out: Output, now: float) -> None:
+        for client, _ in plan.parts:
+            self._meet(client, out, now)
+
+    def _meet(self, client: str, out: Output, now: float) -> None:
+        """A plan is about to have a part for a local client. What the client has sent before comes
+        first: the root may decide a plan in the same step in which it takes the part."""
+        departure = self._departures.get(client)
+        if departure is not None and departure.held:
+            self._refuse_in_transaction(departure, out, now)
 
     def _busy(self, session: Session) -> str:
         """What a move must wait for; empty: nothing."""
@@ -768,10 +816,10 @@ class SoftMobility(SoftRoom):
         if self._has_left(frame) and self._redirect(connection, hello, out):
             return
         if self._is_on_its_way(hello, now):
-            queue: deque[Frame] = deque()
+            queue = HeldFrames()
             self._early[hello.client] = Early(connection, frame, queue)
             self._shared.peers[connection] = Peer("arriving", hello.client)
-            self._shared.detained[connection] = lambda later: _append(queue, later)
+            self._shared.detained[connection] = queue.hold
             out.timers.append(SetTimer(("move", "early", hello.client), now + EARLY_S))
             return
         self._sessions.greet(connection, hello, out, now)
@@ -884,21 +932,21 @@ class SoftMobility(SoftRoom):
         if known == connection:
             return
         self._shared.detained.pop(known, None)
-        queue: deque[Frame] = deque()
+        queue = HeldFrames()
         self._queues[client] = (connection, queue)
 
         def hold(frame: Frame) -> bool:
             if type(frame) in PASSING:
                 return False
-            return _append(queue, frame)
+            return queue.hold(frame)
 
         if connection:
             self._shared.detained[connection] = hold
 
-    def _close_gate(self, client: str) -> tuple[int, deque[Frame]]:
+    def _close_gate(self, client: str) -> tuple[int, HeldFrames]:
         """Returns the connection of a client that waited, and its frames."""
         self._gates.pop(client, None)
-        connection, queue = self._queues.pop(client, (0, deque()))
+        connection, queue = self._queues.pop(client, (0, HeldFrames()))
         self._shared.detained.pop(connection, None)
         return connection, queue
 
@@ -922,10 +970,3 @@ class SoftMobility(SoftRoom):
             assert departure.client == client
         for connection in self._shared.detained:
             assert connection in self._shared.peers
-
-
-def _append(queue: deque[Frame], frame: Frame) -> bool:
-    if len(queue) >= MOST_HELD:
-        raise ProtocolError(f"more than {MOST_HELD} frames were sent during a move")
-    queue.append(frame)
-    return True

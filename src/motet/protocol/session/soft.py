@@ -74,6 +74,8 @@ class SoftSessions(SoftRoom):
             SubscribeRequest: streams.objection
         }
         """By type of request: the objection to it, for a reason that is not in durable state."""
+        self.ahead: dict[type, Callable[[Any, Output, float], None]] = {}
+        """By type of request: called with one that is about to be taken."""
         self.redirect: Callable[[int, ClientHello, Output], bool] = lambda *_: False
         """Whether a client was sent on to the broker that its session has moved to."""
         self.guard: Callable[[ClientHello], Objection | None] = lambda _: None
@@ -207,6 +209,8 @@ class SoftSessions(SoftRoom):
         if objection is None and objects is not None:
             objection = objects(session, request)
         wrong = ("", "") if objection is None else (objection.error, objection.text)
+        if type(request) in self.ahead:
+            self.ahead[type(request)](request, out, now)
         tick = self._streams.next_tick(now)
         who = (session.client, session.epoch)
         advertises = type(request) is AdvertiseRequest

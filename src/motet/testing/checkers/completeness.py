@@ -12,8 +12,9 @@ broker on the path has lost its state, or a link on it was given up, since the o
 operations was requested. That a client moves, or both do, excuses nothing. But brokers keep events
 for a client that is on its way only while nothing breaks: what was broken since the client was sent
 on counts, too, also for events that come soon after the client: they wait for those that follow it,
-and their subscription may end meanwhile. And what a client publishes may wait until it is where it
-goes, or stays: then the event counts as sent when it is answered.
+and their subscription, or the broker that keeps them, may end meanwhile. And what a client
+publishes may wait until it is where it goes, or stays: then the event counts as sent when it is
+answered.
 
 Once everything is quiet, all that is in force counts as effective, and nothing is excused.
 """
@@ -137,7 +138,16 @@ class _CompletenessCheck:
             disturbed[edge].meets(earliest, latest) for edge in history.tree.edges_within(homes)
         ):
             return False
-        return not self._waits(operation.session, sent_at, latest)
+        waits = self._waits(operation.session, sent_at, latest)
+        return not waits or self._outlasts(operation, latest, latest + LAST_S)
+
+    def _outlasts(self, operation: OperationRecord, since: float, until: float) -> bool:
+        """Does the subscription last, undisturbed, until nobody waits any more?"""
+        history, session = self.history, operation.session
+        places = (session.instance, *session.homes(since, until))
+        trouble = any(history.disturbed[place].meets(since, until) for place in places)
+        moves = history.travels[session.instance].meets(since, until)
+        return operation.ended_at > until and not (trouble or moves)
 
     def _waits(self, session: SessionRecord, sent_at: float, latest: float) -> bool:
         """Has the client just moved here, on a path that has broken since?"""

@@ -7,8 +7,9 @@ broker before the advertisement was requested, is at every broker on the path. A
 has the entry any more.
 
 Not counted: operations that are being withdrawn, whose client may be away or is moving just then,
-or whose broker has lost its state since; and paths on which a broker lost its state after the later
-of the two was requested, because that news may still be on its way.
+or whose broker has lost its state since; those of a session whose client is still on its way to it,
+if the clock has jumped there since it arrived; and paths on which a broker lost its state after the
+later of the two was requested, because that news may still be on its way.
 """
 
 from __future__ import annotations
@@ -91,9 +92,10 @@ class Checker:
     def _may_have_ended(self, session: SessionRecord) -> bool:
         """Its client is on the way to it, and the clock has jumped there: its lease ends early."""
         history = self._history
-        if not session.stays or not history.travels[session.instance].open:
+        if len(session.stays) < 2 or not history.travels[session.instance].open:
             return False
-        return history.jumps[session.home].meets(session.stays[-1].since, inf)
+        arrived_at = session.stays[-2].until
+        return history.jumps[session.home].meets(arrived_at, inf)
 
     def _forgotten(self, path: tuple[str, ...], since: float) -> bool:
         return self._history.forgot(path, since)

@@ -5,7 +5,8 @@ a move: no pin, doubt, transit or residue.
 Until a move is decided, no broker writes anything because of it, except, when it is refused, the
 requests that its client has made meanwhile and what they cause. The move of a client without
 advertisements is told to brokers on its path only, so the tables of all others stay as they are,
-unless the session ends, or an advertisement crosses the move. Its subscriptions are sent to such an
+unless the session ends, or an advertisement crosses the move, or one that has waited for
+acknowledgements is over in the same step. Its subscriptions are sent to an overlapping
 advertisement from where both meet; one that was sent before the target had heard of it is taken
 back with the news of the arrival, and comes again from there.
 
@@ -13,7 +14,8 @@ Reasons for a refusal: an unknown broker, a short timeout, transactions, an oper
 same client, an unadvertisement of the client that waits for slow subscribers, or trouble at the
 client or between the two brokers. Also trouble anywhere, if the client had a request open, or had
 moved before: a request waits for all brokers, and so does the first publication after a move. An
-epoch may change if the client had trouble, or did not wait for its session. A client may give up,
+epoch may change if the client had trouble, or did not wait for its session, or if the clock jumped
+where its session waited for it: the lease ends early. A client may give up,
 for the same reasons, if its own broker does not tell it in time. Clients that were killed, or have
 left, may be without an answer.
 """
@@ -26,7 +28,7 @@ from typing import get_args
 from motet.audit.records import DONE, MoveRecord
 from motet.model import Filter
 from motet.protocol.contract import Input, Output, Received, TimerFired
-from motet.protocol.delivery.facts import DeliveryFact
+from motet.protocol.delivery.facts import AdvertisementOver, DeliveryFact
 from motet.protocol.hosted.messages import HostedHalted
 from motet.protocol.link.facts import NeighbourLost
 from motet.protocol.link.messages import Control
@@ -112,6 +114,7 @@ class MoveWatch:
         else:
             return
         path = () if _ends(cause, control) else self._path_of(cause)
+        over = {fact.target for fact in facts if type(fact) is AdvertisementOver}
         for number, frame in control if path else ():
             aside = name_of(number)
             told = [
@@ -119,6 +122,7 @@ class MoveWatch:
                 for each in frame.messages
                 if type(each) in OF_TABLES
                 and not (type(each) is Subscribe and attracts(aside, each.filter))
+                and not (type(each) is Unadvertise and each.target in over)
             ]
             if not self.verdict.holds(aside in path or not told):
                 what = ", ".join(type(each).__name__ for each in told)
@@ -225,10 +229,26 @@ def _may_change(history: History, move: MoveRecord) -> bool:
     # A session that waits for its client ends early where the clock jumps.
     if move.to in history.jumps and history.jumps[move.to].meets(since, until):
         return True
+    if _may_have_ended(history, move):
+        return True
     # One that is on its way is lost with a link that starts from scratch, or a broker's state.
     homes = [each for each in (move.before[0], move.after[0], move.to) if each is not None]
     known = [each for each in homes if each in history.tree.brokers]
     return history.forgot(known, since, until)
+
+
+def _may_have_ended(history: History, move: MoveRecord) -> bool:
+    """Was the client still on its way to its session when it asked, and has the clock jumped where
+    the session waited for it?"""
+    travels, at = history.travels[move.instance], move.at
+    if not travels.meets(at, at):
+        return False
+    sent_on_at, welcomed_at = travels.begin_of(at, at), travels.end_of(at, at)
+    return any(
+        history.jumps[stay.broker].meets(stay.since, min(welcomed_at, stay.until))
+        for stay in history.stays[move.client, move.before[1] or ""]
+        if stay.left_at > sent_on_at
+    )
 
 
 def _is_ordered(history: History, move: MoveRecord) -> bool:

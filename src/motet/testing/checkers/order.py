@@ -6,7 +6,9 @@ events of transactions is checked by `transaction_order`.
 Past events that a subscription asks for come in the order of their log. Logs are read beside each
 other, and some only when a later advertisement starts the subscription there. So if a publisher has
 moved, such an event may come after later ones from another log. The same holds if the log of the
-later ones has lost, and the client was told so, what it noted about the earlier ones."""
+later ones has lost, and the client was told so, what it noted about the earlier ones; or if, after
+the event was sent, a link between its log and the subscriber was given up or taken out of the
+overlay: nobody waits for a log that is not in the overlay, and it may come back."""
 
 from __future__ import annotations
 
@@ -54,7 +56,11 @@ def _is_unordered(history: History, delivery: DeliveryRecord, before: EventRecor
     """May an event come after a later one, because that one is in another log?"""
     if not delivery.tick or delivery.pubend == before.pubend:
         return False
-    return _is_past(history, delivery) or _is_lost_before(history, delivery, before)
+    return (
+        _is_past(history, delivery)
+        or _is_lost_before(history, delivery, before)
+        or _was_out(history, delivery)
+    )
 
 
 def _is_past(history: History, delivery: DeliveryRecord) -> bool:
@@ -74,6 +80,20 @@ def _is_lost_before(history: History, delivery: DeliveryRecord, event: EventReco
         and loss.pubend == event.pubend
         and loss.last < event.tick
         for loss in history.losses
+    )
+
+
+def _was_out(history: History, delivery: DeliveryRecord) -> bool:
+    """Was a link on the way from the event's log forgotten after the event was sent?"""
+    event, operation = delivery.event, delivery.operation
+    if event is None or operation is None:
+        return False
+    log = delivery.pubend.rpartition(".")[0]
+    homes = operation.session.homes(event.sent_at, delivery.at)
+    return any(
+        event.sent_at <= since <= delivery.at
+        for edge in history.tree.edges_within((log, *homes))
+        for since, _ in history.amnesia[edge]
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from motet.broker.overlay.topology import Topology
 from motet.errors import MisuseError
 from motet.model.coverage import RETRACT
-from motet_labs.experiments import paper3, plots
+from motet_labs.experiments import mobility_plots, paper3, plots
 from motet_labs.experiments.dispatch import distances
 from motet_labs.experiments.mobility import incremental, scattered, ways
 from motet_labs.experiments.mobility_plan import FULL, QUICK, WHOLE, MobilityPlan
@@ -164,6 +164,30 @@ class TestFindings:
         assert all(f"| {each.name} | " in page for each in report().findings)
         assert all(f"({path.name})" in page for path in pictures)
         assert "40 cover 9, 360 cover 0" in page
+
+    def test_bars_and_lines_begin_at_zero(self) -> None:
+        """A bar whose axis begins elsewhere shows a difference larger than it is."""
+        drawn = mobility_plots.of(report().rows, report().points)
+        for part in FULL.parts:
+            for axis in drawn[part].axes:
+                assert axis.get_yscale() == "linear"
+                assert axis.get_ylim()[0] == 0.0
+                shown = [bar.get_height() for bar in axis.patches]
+                shown += [value for line in axis.lines for value in line.get_ydata()]
+                assert axis.get_ylim()[1] > max(shown) > 0
+
+    def test_pictures_are_drawn_again_from_the_figures(self, tmp_path: Path) -> None:
+        report().save(tmp_path)
+        drawn = mobility_plots.again(tmp_path)
+        assert [path.name for path in drawn] == [
+            path.name for path in plots.draw(report(), tmp_path / "first")
+        ]
+        for path in drawn:
+            assert path.read_bytes() == (tmp_path / "first" / path.name).read_bytes(), path.name
+
+    def test_rows_come_back_from_their_json(self) -> None:
+        for each in report().rows:
+            assert MoveRow.from_json(json.loads(json.dumps(each.to_json()))) == each
 
     def test_an_unknown_part_is_refused(self) -> None:
         with pytest.raises(MisuseError, match="unknown part 'weather'; choose from workloads"):
