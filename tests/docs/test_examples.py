@@ -62,7 +62,7 @@ def test_toml_example(place: str, text: str) -> None:
 
     if "[[step]]" in text:
         assert parse_plan(text, place).in_order()
-    elif "[ordering]" in text and "line" in text:
+    elif "[sites." in text:
         assert Sites.parse(text, place).places
     else:
         assert Topology.parse(text, place).brokers
