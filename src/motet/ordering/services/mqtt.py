@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
@@ -111,6 +112,7 @@ class MqttConnection(Connection):
                 timeout=OPEN_TIMEOUT_S / 2,
                 queue_type=cast("type[asyncio.Queue[Message]]", self._inbox),
                 max_concurrent_outgoing_calls=CALLS,
+                socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
                 logger=log,
             )
             await client.__aenter__()
