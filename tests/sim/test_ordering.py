@@ -35,7 +35,7 @@ def test_enough_happens_in_them() -> None:
     assert happened["changes"] > 20 * seeds, happened
     assert happened["replies"] > 20 * seeds, happened
     for rare in ("gaps", "late", "lost", "publication: Voided"):
-        assert happened[rare] > seeds // 2, (rare, happened)
+        assert happened[rare], (rare, happened)
     for common in ("kill", "kill_publisher", "pause_publisher", "drop_client", "message_doubling"):
         assert faults[common] >= seeds // 2, (common, faults)
     for fault in ("disk_failure", "snapshot", "message_loss", "site_clock", "client_clock"):
