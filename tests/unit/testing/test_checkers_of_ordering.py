@@ -20,17 +20,17 @@ from motet.testing.ordering.history import (
     PUBLISHED,
     VOIDED,
     Cut,
-    Dropped,
+    EventSent,
     Given,
-    Lost,
-    Membership,
     Numbered,
+    NumbersLost,
+    OrderedPublication,
     OrderHistory,
-    Publication,
-    Request,
-    Sent,
-    Session,
-    Wait,
+    RequestId,
+    StreamSession,
+    TopicDropped,
+    TopicsHeld,
+    UnmetWait,
 )
 
 Place = tuple[str, int]
@@ -46,7 +46,7 @@ class Past:
     def event(self, word: str) -> int:
         return self._events.setdefault(word, len(self._events) + 1)
 
-    def session(self, name: str, *words: str, late: str = "") -> Session:
+    def session(self, name: str, *words: str, late: str = "") -> StreamSession:
         """`T1` is given, `+T5` is a cut, `-T` a dropped topic, `?T3` a loss."""
         session = self.history.session(name, f"client of {name}")
         for word in words:
@@ -55,17 +55,17 @@ class Past:
             if word[0] == "+":
                 session.steps.append(Cut(topic, number))
             elif word[0] == "-":
-                session.steps.append(Dropped(topic))
+                session.steps.append(TopicDropped(topic))
             elif word[0] == "?":
-                session.steps.append(Lost(topic, (number,)))
+                session.steps.append(NumbersLost(topic, (number,)))
             else:
                 is_late = word in late.split()
                 session.steps.append(Given(topic, number, self.event(word), is_late))
         return session
 
-    def published(self, word: str, *causes: str, outcome: str = PUBLISHED) -> Publication:
+    def published(self, word: str, *causes: str, outcome: str = PUBLISHED) -> OrderedPublication:
         event = self.event(word)
-        publication = Publication(
+        publication = OrderedPublication(
             event,
             "shop",
             word[0],
@@ -74,7 +74,7 @@ class Past:
             int(word[1:]),
         )
         self.history.publications[event] = publication
-        self.history.sent.append(Sent(word[0], int(word[1:]), event))
+        self.history.sent.append(EventSent(word[0], int(word[1:]), event))
         return publication
 
     def numbered(
@@ -82,7 +82,7 @@ class Past:
     ) -> None:
         self.history.numbered.append(
             Numbered(
-                Request("shop.1", site, request),
+                RequestId("shop.1", site, request),
                 word[0],
                 int(word[1:]),
                 tuple((each[0], int(each[1:])) for each in entries),
@@ -285,7 +285,7 @@ def errors(past: Past) -> list[str]:
 
 
 def test_a_request_that_is_answered_twice_has_the_same_number(past: Past) -> None:
-    past.history.memberships.append(Membership("x", frozenset("TU"), 0.0))
+    past.history.memberships.append(TopicsHeld("x", frozenset("TU"), 0.0))
     past.numbered(1, "T1", "U3")
     past.numbered(1, "T1", "U3")
     past.numbered(2, "T2")
@@ -311,7 +311,7 @@ def test_a_number_that_two_requests_get_is_noticed(past: Past) -> None:
 
 
 def test_two_events_with_one_number_are_noticed(past: Past) -> None:
-    past.history.sent += [Sent("T", 1, 7), Sent("T", 1, 8)]
+    past.history.sent += [EventSent("T", 1, 7), EventSent("T", 1, 8)]
     assert len(errors(past)) == 1
     past.history.sent.pop()
     assert errors(past) == []
@@ -333,8 +333,8 @@ def test_a_name_with_two_integers_and_an_integer_with_two_names_are_noticed(past
 
 def test_a_timestamp_that_names_a_topic_outside_the_group_is_noticed(past: Past) -> None:
     past.history.memberships += [
-        Membership("x", frozenset("TU"), 0.0, 2.0),
-        Membership("y", frozenset("TV"), 7.0),
+        TopicsHeld("x", frozenset("TU"), 0.0, 2.0),
+        TopicsHeld("y", frozenset("TV"), 7.0),
     ]
     past.numbered(1, "T1", "U1", at=2.5)
     assert errors(past) == []
@@ -347,9 +347,9 @@ def test_a_timestamp_that_names_a_topic_outside_the_group_is_noticed(past: Past)
 def test_in_mode_pairs_two_sessions_that_ever_had_both_make_a_group() -> None:
     past = Past(PAIRS)
     past.history.memberships += [
-        Membership("x", frozenset("T"), 0.0, 1.0),
-        Membership("x", frozenset("U"), 1.0),
-        Membership("y", frozenset("TU"), 2.0, 3.0),
+        TopicsHeld("x", frozenset("T"), 0.0, 1.0),
+        TopicsHeld("x", frozenset("U"), 1.0),
+        TopicsHeld("y", frozenset("TU"), 2.0, 3.0),
     ]
     past.numbered(1, "T1", "U1", at=9.0)
     assert errors(past) == []
@@ -408,5 +408,5 @@ def test_nothing_waits_at_the_end(past: Past) -> None:
     past.published("T2", outcome="").excused = True
     assert settles.check(past.history).violations == []
     past.published("T3", outcome="")
-    past.history.waits.append(Wait("x", "T#4"))
+    past.history.waits.append(UnmetWait("x", "T#4"))
     assert len(settles.check(past.history).violations) == 2

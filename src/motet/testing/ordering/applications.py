@@ -18,8 +18,15 @@ from motet.ordering.contract import (
     WantStream,
 )
 from motet.ordering.events import Gap, Joined, OrderedEvent, OrderReceipt
-from motet.ordering.events import Loss as LostNews
-from motet.testing.ordering.history import PUBLISHED, Given, Lost, Publication, Session, Wait
+from motet.ordering.events import LostEvents as LostNews
+from motet.testing.ordering.history import (
+    PUBLISHED,
+    Given,
+    NumbersLost,
+    OrderedPublication,
+    StreamSession,
+    UnmetWait,
+)
 from motet.testing.ordering.plan import ACTS
 
 if TYPE_CHECKING:
@@ -42,12 +49,12 @@ class Application:
         self._world = client.world
         self.streams: dict[int, list[str]] = {}
         """Open ones, with the topics that they should have."""
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, StreamSession] = {}
         self.asked: dict[int, str] = {}
         """What was asked of the machine and not answered, by ticket."""
         self._opening: dict[int, int] = {}
         """Streams that are opened, by ticket."""
-        self._publications: dict[int, Publication] = {}
+        self._publications: dict[int, OrderedPublication] = {}
         """Without an outcome, by ticket."""
         self._closed: dict[int, int] = {}
         """Streams that were asked to end, with their tickets."""
@@ -81,7 +88,7 @@ class Application:
             return
         ticket = self._ask(f"a receipt for {topic}")
         event = self._world.new_event()
-        publication = Publication(event, self._client.name, topic, tuple(self._causes))
+        publication = OrderedPublication(event, self._client.name, topic, tuple(self._causes))
         self._world.history.publications[event] = publication
         self._publications[ticket] = publication
         self._world.depths[event] = depth
@@ -181,7 +188,7 @@ class Application:
                     self._gaps.add(news.stream)
                     self._world.counts["gaps"] += 1
                 case LostNews():
-                    lost = Lost(news.topic, news.numbers)
+                    lost = NumbersLost(news.topic, news.numbers)
                     self.sessions[news.stream].steps.append(lost)
                     self._world.counts["lost"] += len(news.numbers)
         for stream, event in effects.events:
@@ -240,5 +247,5 @@ class Application:
             publication.outcome = type(result).__name__
             self._world.counts[f"publication: {publication.outcome}"] += 1
 
-    def waits(self) -> list[Wait]:
-        return [Wait(self._client.name, what) for what in self.asked.values()]
+    def waits(self) -> list[UnmetWait]:
+        return [UnmetWait(self._client.name, what) for what in self.asked.values()]

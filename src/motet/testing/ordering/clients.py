@@ -28,7 +28,7 @@ from motet.protocol.sequencing.messages import Numbers, OrderWelcome
 from motet.protocol.session.messages import Farewell
 from motet.testing.clock import Timers, VirtualClock
 from motet.testing.ordering.applications import Application, event_in
-from motet.testing.ordering.history import Sent
+from motet.testing.ordering.history import EventSent
 from motet.testing.transport import Connection, End
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class OrderClient:
         if call.kind == PUBLISH:
             for stamp, payload in opened(call.body) or ():
                 topic = self.world.recorder.name(stamp.topic)
-                self.world.history.sent.append(Sent(topic, stamp.number, event_in(payload)))
+                self.world.history.sent.append(EventSent(topic, stamp.number, event_in(payload)))
             if self._doomed("publishing"):
                 return
         self.world.service.call(self, call.ticket, call.kind, call.topic, call.body)

@@ -37,24 +37,24 @@ class Given(NamedTuple):
     late: bool = False
 
 
-class Lost(NamedTuple):
+class NumbersLost(NamedTuple):
     """The application was told that it will not get these numbers in order."""
 
     topic: str
     numbers: tuple[int, ...]
 
 
-class Dropped(NamedTuple):
+class TopicDropped(NamedTuple):
     """From here on the session does not have the topic."""
 
     topic: str
 
 
-Step = Cut | Given | Lost | Dropped
+Step = Cut | Given | NumbersLost | TopicDropped
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class StreamSession:
     """What one session of a stream got, in order."""
 
     name: str
@@ -63,7 +63,7 @@ class Session:
     steps: list[Step] = field(default_factory=list)
     ended: bool = False
     """It was closed or has expired, or its client has died: nothing more is owed to it."""
-    former: Session | None = None
+    former: StreamSession | None = None
     """The session of the same stream before its last gap."""
 
     def in_order(self) -> Iterator[Given]:
@@ -75,7 +75,7 @@ class Session:
 
 
 @dataclass(slots=True, eq=False)
-class Publication:
+class OrderedPublication:
     """An application asked to publish an event."""
 
     event: int
@@ -91,7 +91,7 @@ class Publication:
     """Its process died, so nothing is owed."""
 
 
-class Sent(NamedTuple):
+class EventSent(NamedTuple):
     """An event was handed to the event service with a number."""
 
     topic: str
@@ -102,7 +102,7 @@ class Sent(NamedTuple):
 # ── sites ────────────────────────────────────────────────────────────────────────────────
 
 
-class Request(NamedTuple):
+class RequestId(NamedTuple):
     """One request for a number: an instance of a client counts its requests to each site. `life`
     counts how often the site has said that it has forgotten the instance."""
 
@@ -116,7 +116,7 @@ class Numbered(NamedTuple):
     """A site sent a number to a client. `asked_at`: when the request was first sent; `at`: when
     the answer left."""
 
-    request: Request
+    request: RequestId
     topic: str
     number: int
     entries: tuple[tuple[str, int], ...]
@@ -125,7 +125,7 @@ class Numbered(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Membership:
+class TopicsHeld:
     """Topics that a session had at the sites, at the most from `since` to `until`: from the
     request of the change to the answer to the next one."""
 
@@ -135,7 +135,7 @@ class Membership:
     until: float = inf
 
 
-class Wait(NamedTuple):
+class UnmetWait(NamedTuple):
     """Something that an application has waited for to the end of the run."""
 
     who: str
@@ -145,21 +145,21 @@ class Wait(NamedTuple):
 @dataclass(slots=True)
 class OrderHistory:
     mode: str = CAUSAL
-    sessions: list[Session] = field(default_factory=list)
-    publications: dict[int, Publication] = field(default_factory=dict)
+    sessions: list[StreamSession] = field(default_factory=list)
+    publications: dict[int, OrderedPublication] = field(default_factory=dict)
     """By event."""
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[EventSent] = field(default_factory=list)
     numbered: list[Numbered] = field(default_factory=list)
     """Each request with each of its answers."""
-    memberships: list[Membership] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
+    memberships: list[TopicsHeld] = field(default_factory=list)
+    waits: list[UnmetWait] = field(default_factory=list)
     """At the end of the run."""
     names: list[tuple[str, int]] = field(default_factory=list)
     """Topics and the integers that sites gave them, each time that they were told."""
     oddities: list[tuple[str, str]] = field(default_factory=list)
     """Guarantees that were broken in front of the recorder, and how."""
 
-    def session(self, name: str, client: str) -> Session:
-        found = Session(name, client)
+    def session(self, name: str, client: str) -> StreamSession:
+        found = StreamSession(name, client)
         self.sessions.append(found)
         return found

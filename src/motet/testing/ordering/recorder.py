@@ -21,12 +21,12 @@ from motet.protocol.sequencing.messages import (
 )
 from motet.testing.ordering.history import (
     Cut,
-    Dropped,
-    Membership,
     Numbered,
     OrderHistory,
-    Request,
-    Session,
+    RequestId,
+    StreamSession,
+    TopicDropped,
+    TopicsHeld,
 )
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class OrderRecorder:
         self._history = history
         self._names: dict[int, str] = {}
         """Of topics, by integer."""
-        self._asked_at: dict[Request, float] = {}
-        self._memberships: dict[tuple[str, int], Membership] = {}
+        self._asked_at: dict[RequestId, float] = {}
+        self._memberships: dict[tuple[str, int], TopicsHeld] = {}
         """By session and change."""
-        self._last: dict[str, Membership] = {}
+        self._last: dict[str, TopicsHeld] = {}
         """The last one of each session that was made."""
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, StreamSession] = {}
         self._topics: dict[str, set[str]] = {}
         self._lives: dict[tuple[str, str], int] = {}
         """By instance and site."""
@@ -87,8 +87,8 @@ class OrderRecorder:
             self._lives[client, site] = self._lives.get((client, site), 0) + 1
             self._highest[client, site] = 0
 
-    def _request(self, client: str, site: str, number: int) -> Request:
-        return Request(client, site, number, self._lives.get((client, site), 0))
+    def _request(self, client: str, site: str, number: int) -> RequestId:
+        return RequestId(client, site, number, self._lives.get((client, site), 0))
 
     def name(self, topic: int) -> str:
         return self._names.get(topic, f"topic {topic}")
@@ -105,7 +105,7 @@ class OrderRecorder:
             key = (frame.stream, frame.number)
             if key not in self._memberships:
                 topics = frozenset(self.name(topic) for topic in frame.topics)
-                membership = Membership(frame.stream, topics, now)
+                membership = TopicsHeld(frame.stream, topics, now)
                 self._memberships[key] = membership
                 self._history.memberships.append(membership)
 
@@ -121,7 +121,7 @@ class OrderRecorder:
                 last.until = self._world.agenda.now
             self._last[frame.stream] = made
 
-    def joined(self, client: str, news: Joined, before: Session | None) -> Session:
+    def joined(self, client: str, news: Joined, before: StreamSession | None) -> StreamSession:
         """A stream has its cut. The same session, or a new one if the stream had a gap."""
         session = self._sessions.get(news.id)
         if session is None:
@@ -132,7 +132,7 @@ class OrderRecorder:
             self._topics[news.id] = set()
         having = self._topics[news.id]
         for topic in sorted(having - news.cut.keys()):
-            session.steps.append(Dropped(topic))
+            session.steps.append(TopicDropped(topic))
         for topic, number in news.cut.items():
             if topic not in having:
                 session.steps.append(Cut(topic, number))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from motet.testing.faults import FaultMenu
 from motet.testing.ordering.clients import OrderClient
 from motet.testing.ordering.history import CAUSAL, PAIRS
-from motet.testing.ordering.world import Halt, World
+from motet.testing.ordering.world import RunHalted, World
 
 CALM = {
     "pace_s": 0.0,
@@ -31,7 +31,7 @@ SOON_S = 0.6
 """Enough for a few round trips, and less than a lease."""
 
 
-class Stage(World):
+class ScheduledWorld(World):
     """A world whose applications do what a schedule says. `placement`: the position of the site of
     each topic. Each client has at most one stream."""
 
@@ -97,7 +97,7 @@ class Stage(World):
         self.wait()
 
 
-Schedule = Callable[[Stage], None]
+Schedule = Callable[[ScheduledWorld], None]
 SCHEDULES: dict[str, tuple[str, Mapping[str, int], Schedule]] = {}
 """By name: mode, placement, and what happens."""
 
@@ -110,13 +110,13 @@ def schedule(mode: str, **placement: int) -> Callable[[Schedule], Schedule]:
     return register
 
 
-def perform(name: str, *, story: bool = False) -> Stage:
+def perform(name: str, *, story: bool = False) -> ScheduledWorld:
     mode, placement, happens = SCHEDULES[name]
-    stage = Stage(mode, placement, story=story)
+    stage = ScheduledWorld(mode, placement, story=story)
     try:
         happens(stage)
         stage.rest()
-    except Halt:
+    except RunHalted:
         stage.odd("invariants", "the run ended early")
     return stage
 
@@ -125,7 +125,7 @@ def perform(name: str, *, story: bool = False) -> Stage:
 
 
 @schedule(CAUSAL, a=0, d=0, b=1, c=2)
-def a_timestamp_is_slow_between_two_sites(stage: Stage) -> None:
+def a_timestamp_is_slow_between_two_sites(stage: ScheduledWorld) -> None:
     """a is ordered before d, d before b, b before c; a must not come behind c at the highest."""
     for name, topics in {"w": "ad", "x": "db", "y": "bc", "z": "ca"}.items():
         stage.stream(name, *topics)
@@ -137,7 +137,7 @@ def a_timestamp_is_slow_between_two_sites(stage: Stage) -> None:
 
 
 @schedule(PAIRS, T=0, U=0)
-def another_stream_makes_a_pair_of_two_topics(stage: Stage) -> None:
+def another_stream_makes_a_pair_of_two_topics(stage: ScheduledWorld) -> None:
     """X has T and U. W gets f on U, and adds T: from now on the two are ordered, f, too."""
     stage.stream("x", "T", "U")
     stage.stream("w", "U")
@@ -150,7 +150,7 @@ def another_stream_makes_a_pair_of_two_topics(stage: Stage) -> None:
 
 
 @schedule(PAIRS, T=0, U=0)
-def a_stream_drops_a_topic_after_an_event(stage: Stage) -> None:
+def a_stream_drops_a_topic_after_an_event(stage: ScheduledWorld) -> None:
     """X and Z have T and U. X gets f on U, and drops U; e on T: X has f e, and so must Z."""
     stage.stream("x", "T", "U")
     stage.stream("z", "T", "U")
@@ -162,7 +162,7 @@ def a_stream_drops_a_topic_after_an_event(stage: Stage) -> None:
 
 
 @schedule(PAIRS, U=0, V=0, T=1)
-def a_stream_drops_a_topic_and_joins_another(stage: Stage) -> None:
+def a_stream_drops_a_topic_and_joins_another(stage: ScheduledWorld) -> None:
     """X has U and V, gets f on U, drops U, joins T; e on T. Y has T and U: f comes before e."""
     stage.stream("y", "T", "U")
     stage.stream("x", "U", "V")
@@ -175,7 +175,7 @@ def a_stream_drops_a_topic_and_joins_another(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0)
-def an_answer_is_lost(stage: Stage) -> None:
+def an_answer_is_lost(stage: ScheduledWorld) -> None:
     stage.stream("x", "T")
     stage.publishers(p="T")
     client = stage.cast["p"]
@@ -187,7 +187,7 @@ def an_answer_is_lost(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0)
-def a_publisher_dies_with_its_number(stage: Stage) -> None:
+def a_publisher_dies_with_its_number(stage: ScheduledWorld) -> None:
     stage.stream("x", "T")
     stage.publishers(q="T", p="T")
     stage.cast["q"].doom = "numbered"
@@ -196,7 +196,7 @@ def a_publisher_dies_with_its_number(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0, U=0)
-def a_void_number_has_entries(stage: Stage) -> None:
+def a_void_number_has_entries(stage: ScheduledWorld) -> None:
     """u, then a number of T that becomes void, then t: only the void one names u."""
     stage.stream("x", "T", "U")
     stage.stream("y", "T", "U")
@@ -211,7 +211,7 @@ def a_void_number_has_entries(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0, U=0)
-def a_stream_expires_without_knowing_it(stage: Stage) -> None:
+def a_stream_expires_without_knowing_it(stage: ScheduledWorld) -> None:
     stage.stream("x", "T", "U")
     stage.publish("p", "T", "U")
     stage.cast["x"].isolated = True
@@ -227,7 +227,7 @@ def a_stream_expires_without_knowing_it(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0, U=0)
-def events_come_while_a_topic_is_added(stage: Stage) -> None:
+def events_come_while_a_topic_is_added(stage: ScheduledWorld) -> None:
     stage.stream("x", "T")
     stage.stream("y", "T", "U")
     stage.publishers(p="T", q="U")
@@ -238,7 +238,7 @@ def events_come_while_a_topic_is_added(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0, U=0)
-def an_event_from_before_the_cut_is_slow(stage: Stage) -> None:
+def an_event_from_before_the_cut_is_slow(stage: ScheduledWorld) -> None:
     stage.stream("x", "T")
     stage.stream("y", "T", "U")
     stage.hold("x", "T")
@@ -250,7 +250,7 @@ def an_event_from_before_the_cut_is_slow(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0, U=0)
-def events_come_while_a_topic_is_dropped(stage: Stage) -> None:
+def events_come_while_a_topic_is_dropped(stage: ScheduledWorld) -> None:
     stage.stream("x", "T", "U")
     stage.publish("p", "T", "U")
     stage.hold("x", "T")
@@ -262,14 +262,14 @@ def events_come_while_a_topic_is_dropped(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0, U=0)
-def a_publisher_wants_several_numbers_at_once(stage: Stage) -> None:
+def a_publisher_wants_several_numbers_at_once(stage: ScheduledWorld) -> None:
     stage.stream("x", "T", "U")
     stage.cast["p"] = stage.new_client("p.1", acts=False)
     stage.publish("p", "T", "U", wait_s=2.0)
 
 
 @schedule(CAUSAL, T=0, U=1)
-def a_publisher_turns_to_another_site(stage: Stage) -> None:
+def a_publisher_turns_to_another_site(stage: ScheduledWorld) -> None:
     stage.stream("x", "T", "U")
     stage.publish("p", "T", "U", wait_s=2.0)
     stage.sites["S0"].wires["S1"].stalled_until = stage.agenda.now + 0.3
@@ -277,7 +277,7 @@ def a_publisher_turns_to_another_site(stage: Stage) -> None:
 
 
 @schedule(CAUSAL, T=0)
-def an_event_comes_behind_its_void_number(stage: Stage) -> None:
+def an_event_comes_behind_its_void_number(stage: ScheduledWorld) -> None:
     stage.stream("x", "T")
     stage.publishers(q="T", p="T")
     stage.hold("x", "T")

@@ -20,7 +20,7 @@ from motet.testing.clock import Agenda
 from motet.testing.faults import FaultMenu
 from motet.testing.history import Spans
 from motet.testing.ordering.clients import OrderClient
-from motet.testing.ordering.history import OrderHistory, Wait
+from motet.testing.ordering.history import OrderHistory, UnmetWait
 from motet.testing.ordering.mishaps import OrderMishaps
 from motet.testing.ordering.plan import draw_plan
 from motet.testing.ordering.recorder import OrderRecorder
@@ -37,7 +37,7 @@ LAST_S = 15.0
 """Time for the events that are published at the end."""
 
 
-class Halt(Exception):
+class RunHalted(Exception):
     """A machine is broken; further steps would be meaningless."""
 
 
@@ -113,7 +113,7 @@ class World:
     def broken(self, name: str, given: object, problem: Exception) -> None:
         text = f"{type(problem).__name__}: {problem}"
         self.odd("invariants", f"{name} at {given}: {text}")
-        raise Halt(text) from problem
+        raise RunHalted(text) from problem
 
     def client_stepped(self, name: str, given: Input, effects: ClientEffects) -> None:
         trace = self.trace
@@ -122,7 +122,7 @@ class World:
         trace.client(self.agenda.now, name, what, [frame for _, frame in effects.sends])
         if trace.steps > MOST_STEPS:
             self.odd("settles", f"more than {MOST_STEPS} steps")
-            raise Halt("runaway")
+            raise RunHalted("runaway")
         if trace.story is not None:
             tell(trace, self.agenda.now, name, given, effects)
 
@@ -169,7 +169,7 @@ class World:
         try:
             self.chaos()
             self.rest()
-        except Halt:
+        except RunHalted:
             self.odd("invariants", "the run ended early")
 
     def chaos(self) -> None:
@@ -211,7 +211,7 @@ class World:
                 self.odd("invariants", f"{name} at rest: {problem}")
 
     def _note_waits(self) -> None:
-        waits: list[Wait] = []
+        waits: list[UnmetWait] = []
         for client in self.clients:
             if not client.over:
                 waits += client.application.waits()

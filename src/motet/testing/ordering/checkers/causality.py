@@ -33,25 +33,31 @@ def check(history: OrderHistory) -> CheckResult:
 
 
 def _check_causes(history: OrderHistory, verdict: CheckResult) -> None:
-    """A set of events is an integer with a bit for each."""
+    """A set of events is an integer with a bit for each event that is a cause of another one. For
+    runs of thousands of events: pasts grow with the history."""
+    publications = history.publications.items()
+    causes = dict.fromkeys(cause for _, each in publications for cause in each.causes)
+    bits = {cause: 1 << place for place, cause in enumerate(causes)}
     pasts: dict[int, int] = {}
-    for event, publication in history.publications.items():  # causes are published earlier
+    for event, publication in publications:  # causes are published earlier
         past = 0
         for cause in publication.causes:
-            past |= 1 << cause | pasts.get(cause, 0)
-        pasts[event] = past
-    for session in history.sessions:
+            past |= bits[cause] | pasts.get(cause, 0)
+        if past:
+            pasts[event] = past
+    events = list(bits)
+    for session in history.sessions if pasts else ():
         behind = 0
         for given in reversed(list(session.in_order())):
             wrong = pasts.get(given.event, 0) & behind
             verdict.checked += 1
             if wrong:
-                cause = wrong.bit_length() - 1
+                cause = events[wrong.bit_length() - 1]
                 verdict.violated(
                     f"{session.name} got {_name(given)} before its cause, event {cause}"
                 )
                 break
-            behind |= 1 << given.event
+            behind |= bits.get(given.event, 0)
 
 
 # ── no circle ────────────────────────────────────────────────────────────────────────────

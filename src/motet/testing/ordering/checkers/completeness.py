@@ -17,11 +17,11 @@ from motet.testing.checkers.result import CheckResult
 from motet.testing.ordering.history import (
     PUBLISHED,
     Cut,
-    Dropped,
     Given,
-    Lost,
+    NumbersLost,
     OrderHistory,
-    Session,
+    StreamSession,
+    TopicDropped,
 )
 
 GUARANTEE = "completeness"
@@ -68,13 +68,13 @@ def check(history: OrderHistory) -> CheckResult:
     return verdict
 
 
-def _tagged(former: Session | None) -> set[tuple[str, int]]:
+def _tagged(former: StreamSession | None) -> set[tuple[str, int]]:
     """What the stream was given during its last gap."""
     steps = former.steps if former is not None else ()
     return {(each.topic, each.number) for each in steps if isinstance(each, Given) and each.late}
 
 
-def _parts(session: Session, verdict: CheckResult) -> list[_Part]:
+def _parts(session: StreamSession, verdict: CheckResult) -> list[_Part]:
     having: dict[str, _Part] = {}
     found: list[_Part] = []
     for step in session.steps:
@@ -84,11 +84,11 @@ def _parts(session: Session, verdict: CheckResult) -> list[_Part]:
                 found.append(having[step.topic])
             continue
         part = having.get(step.topic)
-        if isinstance(step, Dropped):
+        if isinstance(step, TopicDropped):
             if part is not None:
                 part.kept = False
                 del having[step.topic]
-        elif isinstance(step, Lost):
+        elif isinstance(step, NumbersLost):
             if part is not None:
                 part.met.update(step.numbers)
         elif part is None:

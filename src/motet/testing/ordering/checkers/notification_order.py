@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from motet.testing.checkers.result import CheckResult
-from motet.testing.ordering.history import Given, OrderHistory, Session
+from motet.testing.ordering.history import Given, OrderHistory, StreamSession
 
 GUARANTEE = "notification-order"
 NEVER = 2**63
@@ -27,12 +27,12 @@ Place = tuple[str, int]
 class Course(NamedTuple):
     """What a session got in order: places by position, and positions by place."""
 
-    session: Session
+    session: StreamSession
     places: list[Place]
     at: dict[Place, int]
 
 
-class Bounds:
+class OrderBounds:
     """For one event, by topic: the highest last number and the lowest next one of all sessions."""
 
     __slots__ = ("last", "next")
@@ -45,7 +45,7 @@ class Bounds:
 def check(history: OrderHistory) -> CheckResult:
     verdict = CheckResult(GUARANTEE)
     courses = [_course(session, verdict) for session in history.sessions]
-    bounds: dict[Place, Bounds] = {}
+    bounds: dict[Place, OrderBounds] = {}
     for course in courses:
         _before(course, bounds)
     for course in courses:
@@ -59,7 +59,7 @@ def check(history: OrderHistory) -> CheckResult:
     return verdict
 
 
-def _course(session: Session, verdict: CheckResult) -> Course:
+def _course(session: StreamSession, verdict: CheckResult) -> Course:
     """Also checks that numbers of one topic grow, and that nothing comes twice."""
     places: list[Place] = []
     at: dict[Place, int] = {}
@@ -85,12 +85,12 @@ def _course(session: Session, verdict: CheckResult) -> Course:
     return Course(session, places, at)
 
 
-def _before(course: Course, bounds: dict[Place, Bounds]) -> None:
+def _before(course: Course, bounds: dict[Place, OrderBounds]) -> None:
     last: dict[str, int] = {}
     for place in course.places:
         found = bounds.get(place)
         if found is None:
-            found = bounds[place] = Bounds()
+            found = bounds[place] = OrderBounds()
         highest = found.last
         for topic, number in last.items():
             if number > highest.get(topic, 0):
@@ -98,7 +98,7 @@ def _before(course: Course, bounds: dict[Place, Bounds]) -> None:
         last[place[0]] = place[1]
 
 
-def _behind(course: Course, bounds: dict[Place, Bounds]) -> None:
+def _behind(course: Course, bounds: dict[Place, OrderBounds]) -> None:
     following: dict[str, int] = {}
     for place in reversed(course.places):
         lowest = bounds[place].next

@@ -17,10 +17,10 @@ from motet.testing.ordering.history import (
     CAUSAL,
     PUBLISHED,
     Given,
-    Membership,
     Numbered,
     OrderHistory,
-    Request,
+    RequestId,
+    TopicsHeld,
 )
 
 GUARANTEE = "numbers"
@@ -37,8 +37,8 @@ def check(history: OrderHistory) -> CheckResult:
 
 
 def _check_requests(history: OrderHistory, verdict: CheckResult) -> None:
-    answers: dict[Request, Numbered] = {}
-    owners: dict[Place, Request] = {}
+    answers: dict[RequestId, Numbered] = {}
+    owners: dict[Place, RequestId] = {}
     for each in history.numbered:
         place = (each.topic, each.number)
         first = answers.setdefault(each.request, each)
@@ -105,7 +105,7 @@ class _Oracle:
 
     def __init__(self, history: OrderHistory) -> None:
         self._causal = history.mode == CAUSAL
-        self._having: dict[str, list[Membership]] = {}
+        self._having: dict[str, list[TopicsHeld]] = {}
         ever: dict[str, set[str]] = {}
         for each in history.memberships:
             topics = each.topics
@@ -113,7 +113,7 @@ class _Oracle:
                 topics = frozenset(ever.setdefault(each.session, set()) | topics)
                 ever[each.session] |= topics
             for topic in sorted(topics):
-                membership = Membership(each.session, topics, each.since, each.until)
+                membership = TopicsHeld(each.session, topics, each.since, each.until)
                 self._having.setdefault(topic, []).append(membership)
 
     def allows(self, topic: str, other: str, since: float, until: float) -> bool:
@@ -129,7 +129,7 @@ class _Oracle:
 
 def _check_groups(history: OrderHistory, verdict: CheckResult) -> None:
     oracle = _Oracle(history)
-    seen: set[Request] = set()
+    seen: set[RequestId] = set()
     for each in history.numbered:
         if each.request in seen:
             continue
@@ -151,7 +151,7 @@ def _check_groups(history: OrderHistory, verdict: CheckResult) -> None:
             )
 
 
-def _asked(request: Request) -> str:
+def _asked(request: RequestId) -> str:
     return f"request {request.number} of {request.client} at {request.site}"
 
 
