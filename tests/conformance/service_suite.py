@@ -345,7 +345,7 @@ class ServerSuite(ServiceSuite):
         await service.close()
 
     async def test_who_is_there_says_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in ("reconnecting", "motet"):
+        for module in ("reconnection", "motet"):
             monkeypatch.setattr(f"motet.ordering.services.{module}.OPEN_TIMEOUT_S", 0.3)
         before = asyncio.all_tasks()
         with socket.create_server(("127.0.0.1", 0)) as silent:

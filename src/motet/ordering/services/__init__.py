@@ -4,7 +4,7 @@ Lives here
     base          `Service`: subscribe, unsubscribe, publish, notify; open, close, interrupted
     schemes       `service_of`: the service that a URL names
     memory        `memory://name`, in one process, for tests and examples
-    reconnecting  a service behind a connection, which is made again when it breaks
+    reconnection  a service behind a connection, which is made again when it breaks
     nats          NATS core, with nats-py
     jetstream     JetStream, with nats-py
     mqtt          MQTT 5 at QoS 1, with aiomqtt

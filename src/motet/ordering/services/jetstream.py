@@ -16,9 +16,9 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from motet.errors import Disconnected, MisuseError, NoAnswer, NotOffered, UnavailableError
-from motet.ordering.services.base import CALL_TIMEOUT_S, Notify, Url
+from motet.ordering.services.base import CALL_TIMEOUT_S, Notify, Service, Url
 from motet.ordering.services.nats import ADVICE, PORT, NatsLink, check_topic
-from motet.ordering.services.reconnecting import Connection, Reconnecting
+from motet.ordering.services.reconnection import Reconnecting, ServiceConnection
 
 KEEP_S = 24 * 3600.0
 """How long a stream that we make keeps messages: longer than any interruption."""
@@ -31,37 +31,34 @@ AT_ONCE = 64
 CONTROL = "100"
 
 
-class JetStream(Reconnecting):
+def jetstream(url: str) -> Service:
     """The subject of a topic is `STREAM.topic`, and the stream is made if there is none. With
     `?prefix=p.` it is `p.topic`; `?prefix=` leaves topics as they are, for a stream that exists.
 
     Each topic has a consumer that starts again, after any gap, behind the last message that came.
     So nothing is lost that the stream still has.
     """
+    at = Url(url, PORT, options=("prefix",))
+    stream, prefix = at.path, at.option("prefix")
+    if not stream or any(char in stream for char in " .*>/\\\t"):
+        raise MisuseError(f"{url!r} must name a stream: jetstream://{at.server}/EVENTS")
+    if prefix is None:
+        prefix = f"{stream}."
+    name = f"JetStream at {at.server}"
+    positions = Positions()
 
-    lossless = True
+    def connect(notify: Notify) -> ServiceConnection:
+        link = NatsLink(at, name)
+        return JetStreamConnection(link, name, stream, prefix, positions, notify)
 
-    def __init__(self, url: str) -> None:
-        parsed = Url(url, PORT, options=("prefix",))
-        self._stream = parsed.path
-        if not self._stream or any(char in self._stream for char in " .*>/\\\t"):
-            raise MisuseError(f"{url!r} must name a stream: jetstream://{parsed.server}/EVENTS")
-        super().__init__(f"JetStream at {parsed.server}", f"{ADVICE.format(port=parsed.port)} -js")
-        self._url = parsed
-        prefix = parsed.option("prefix")
-        self._prefix = f"{self._stream}." if prefix is None else prefix
-        self._positions = Positions()
-
-    async def unsubscribe(self, topic: str) -> None:
-        await super().unsubscribe(topic)
-        self._positions.last.pop(topic, None)
-
-    def _connect(self, notify: Notify) -> Connection:
-        link = NatsLink(self._url, self.name)
-        return JetStreamConnection(self, link, self._stream, self._prefix, self._positions, notify)
-
-    def _check_topic(self, topic: str) -> None:
-        check_topic(topic)
+    return Reconnecting(
+        name,
+        f"{ADVICE.format(port=at.port)} -js",
+        connect,
+        check_topic,
+        lossless=True,
+        forget=positions.forget,
+    )
 
 
 class Positions:
@@ -71,6 +68,9 @@ class Positions:
         self.last: dict[str, int] = {}
         self.created: datetime.datetime | None = None
 
+    def forget(self, topic: str) -> None:
+        self.last.pop(topic, None)
+
     def of_stream(self, created: datetime.datetime | None) -> None:
         """A stream that was made anew has only messages that have not come yet."""
         if self.created is not None and created != self.created:
@@ -78,11 +78,11 @@ class Positions:
         self.created = created
 
 
-class JetStreamConnection(Connection):
+class JetStreamConnection(ServiceConnection):
     def __init__(
         self,
-        service: JetStream,
         link: NatsLink,
+        name: str,
         stream: str,
         prefix: str,
         positions: Positions,
@@ -93,7 +93,7 @@ class JetStreamConnection(Connection):
         self.prefix = prefix
         self.positions = positions
         self.notify = notify
-        self._service = service
+        self._name = name
         self._js: JetStreamContext
         self._consumers: dict[str, Consumer] = {}
         self._inbox = ""
@@ -108,15 +108,16 @@ class JetStreamConnection(Connection):
 
     async def open(self) -> None:
         await self.link.open()
-        self._service.most_bytes = self.link.nc.max_payload
+        self.most_bytes = self.link.nc.max_payload
         self._js = self.link.nc.jetstream(timeout=REQUEST_S)
-        name = self._service.name
         try:
             self.positions.of_stream(await self._created())
         except (nats.js.errors.ServiceUnavailableError, nats.errors.NoRespondersError) as error:
-            raise NotOffered(f"{name}: the server runs without it; start it with -js") from error
+            raise NotOffered(
+                f"{self._name}: the server runs without it; start it with -js"
+            ) from error
         except (nats.js.errors.APIError, nats.errors.Error) as error:
-            raise Disconnected(f"{name} does not answer: {error}") from error
+            raise Disconnected(f"{self._name} does not answer: {error}") from error
         self._inbox = self.link.nc.new_inbox()
         await self.link.subscribe(f"{self._inbox}.*", self._acknowledged)
         self._watch = asyncio.create_task(self._look())
@@ -127,7 +128,7 @@ class JetStreamConnection(Connection):
         except nats.js.errors.NotFoundError:
             if not self.prefix:
                 raise MisuseError(
-                    f"{self._service.name} has no stream {self.stream}; make it with the subjects "
+                    f"{self._name} has no stream {self.stream}; make it with the subjects "
                     "that you need, or leave out `prefix`"
                 ) from None
         with suppress(nats.js.errors.BadRequestError):  # another one has just made it
@@ -147,7 +148,7 @@ class JetStreamConnection(Connection):
             await consumer.start()
         except nats.js.errors.APIError as error:
             raise UnavailableError(
-                f"{self._service.name} makes no consumer of {topic!r}: {error.description}"
+                f"{self._name} makes no consumer of {topic!r}: {error.description}"
             ) from error
         except nats.errors.Error as error:
             raise self.link.failure(error) from error
@@ -182,13 +183,16 @@ class JetStreamConnection(Connection):
             future.set_exception(self._refusal(message))
 
     def _refusal(self, message: Msg) -> MisuseError | UnavailableError:
-        name = self._service.name
         if not message.data:
-            return UnavailableError(f"{name}: no stream takes it now")
+            return UnavailableError(f"{self._name}: no stream takes it now")
         answer = msgspec.json.decode(message.data)
         if "error" in answer:
-            return UnavailableError(f"{name} refuses it: {answer['error'].get('description')}")
-        return MisuseError(f"{name}: stream {answer.get('stream')} takes it, not {self.stream}")
+            return UnavailableError(
+                f"{self._name} refuses it: {answer['error'].get('description')}"
+            )
+        return MisuseError(
+            f"{self._name}: stream {answer.get('stream')} takes it, not {self.stream}"
+        )
 
     async def broken(self) -> str:
         return await asyncio.shield(self.link.answers.broken)
@@ -209,7 +213,7 @@ class JetStreamConnection(Connection):
                     break
                 if not future.done():
                     future.set_exception(
-                        NoAnswer(f"{self._service.name} did not answer in {CALL_TIMEOUT_S:g} s")
+                        NoAnswer(f"{self._name} did not answer in {CALL_TIMEOUT_S:g} s")
                     )
             for consumer in self._consumers.values():
                 if now - consumer.heard_s > SILENCE_S:

@@ -12,7 +12,7 @@ from motet.ordering.services.base import Interrupted, Notify, Service, Topics, U
 TOPICS = Topics("a service in memory", "", 1000)
 
 
-class Memory(Service):
+class MemoryService(Service):
     """All services of one name in one process are the same one.
 
     `memory://name?delay=0.01&doubles=0.1&seed=7`: each message reaches each subscriber after a
@@ -21,7 +21,7 @@ class Memory(Service):
     """
 
     lossless = True
-    _joined: ClassVar[dict[str, list[Memory]]] = {}
+    _joined: ClassVar[dict[str, list[MemoryService]]] = {}
 
     def __init__(self, url: str) -> None:
         parsed = Url(url, options=("delay", "doubles", "seed"))

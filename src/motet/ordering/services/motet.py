@@ -24,7 +24,7 @@ TOPICS = Topics("Motet", "\0", 1000)
 WINDOW = 4096
 
 
-class Motet(Service):
+class MotetService(Service):
     """The client reconnects by itself. What is under way meanwhile is published once, later."""
 
     lossless = True

@@ -16,8 +16,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from motet.errors import Disconnected, NotAuthorised
-from motet.ordering.services.base import OPEN_TIMEOUT_S, Notify, Topics, Url
-from motet.ordering.services.reconnecting import Answers, Connection, Reconnecting
+from motet.ordering.services.base import OPEN_TIMEOUT_S, Notify, Service, Topics, Url
+from motet.ordering.services.reconnection import Answers, Reconnecting, ServiceConnection
 
 PORT = 1883
 KEEPALIVE_S = 10
@@ -36,19 +36,18 @@ log = logging.getLogger("motet.ordering.mqtt")
 log.setLevel(logging.ERROR)  # aiomqtt warns of every eleventh publication that is under way
 
 
-class Mqtt(Reconnecting):
-    def __init__(self, url: str) -> None:
-        self._url = Url(url, PORT)
-        super().__init__(f"MQTT at {self._url.server}", ADVICE.format(port=self._url.port))
+def mqtt(url: str) -> Service:
+    at = Url(url, PORT)
+    name = f"MQTT at {at.server}"
+    return Reconnecting(
+        name,
+        ADVICE.format(port=at.port),
+        lambda notify: MqttConnection(at, name, notify),
+        TOPICS.check,
+    )
 
-    def _connect(self, notify: Notify) -> Connection:
-        return MqttConnection(self._url, self.name, notify)
 
-    def _check_topic(self, topic: str) -> None:
-        TOPICS.check(topic)
-
-
-class Inbox(asyncio.Queue[Message]):
+class PassingQueue(asyncio.Queue[Message]):
     """A queue of aiomqtt that passes each message on at once: nothing ever waits in it."""
 
     def __init__(self, notify: Notify) -> None:
@@ -83,7 +82,7 @@ class LoopClient(Client):
         self._loop.add_writer(sock.fileno(), write)
 
 
-class MqttConnection(Connection):
+class MqttConnection(ServiceConnection):
     def __init__(self, url: Url, name: str, notify: Notify) -> None:
         self._url = url
         self._name = name
@@ -123,9 +122,9 @@ class MqttConnection(Connection):
         client.timeout = CALL_S
         self._watch = asyncio.create_task(self._until_it_breaks(client))
 
-    def _inbox(self, maxsize: int) -> Inbox:
+    def _inbox(self, maxsize: int) -> PassingQueue:
         del maxsize  # nothing waits
-        return Inbox(self._notify)
+        return PassingQueue(self._notify)
 
     async def _until_it_breaks(self, client: Client) -> None:
         try:

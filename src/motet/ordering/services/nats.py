@@ -13,8 +13,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from motet.errors import Disconnected, MisuseError, NotAuthorised
-from motet.ordering.services.base import Notify, Topics, Url
-from motet.ordering.services.reconnecting import Answers, Connection, Reconnecting
+from motet.ordering.services.base import Notify, Service, Topics, Url
+from motet.ordering.services.reconnection import Answers, Reconnecting, ServiceConnection
 
 PORT = 4222
 CONNECT_S = 2
@@ -31,28 +31,17 @@ def check_topic(topic: str) -> None:
         raise MisuseError(f"topic {topic!r} cannot be a subject of NATS")
 
 
-class Nats(Reconnecting):
-    def __init__(self, url: str) -> None:
-        parsed = Url(url, PORT)
-        if parsed.path:
-            raise MisuseError(f"{url!r} has a path; JetStream is jetstream://{parsed.server}/NAME")
-        super().__init__(f"NATS at {parsed.server}", ADVICE.format(port=parsed.port))
-        self._url = parsed
-
-    def _connect(self, notify: Notify) -> Connection:
-        return NatsConnection(self._url, self.name, notify, self._learn)
-
-    def _learn(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-
-    def _check_topic(self, topic: str) -> None:
-        check_topic(topic)
-
-    async def subscribe_pattern(self, pattern: str) -> None:
-        """`orders.>` is all subjects that begin so, `orders.*` those with one word more."""
-        if not pattern or not pattern.isprintable() or " " in pattern:
-            raise MisuseError(f"{pattern!r} is not a pattern of NATS; write for example 'orders.>'")
-        await self._subscribe(pattern)
+def nats_core(url: str) -> Service:
+    at = Url(url, PORT)
+    if at.path:
+        raise MisuseError(f"{url!r} has a path; JetStream is jetstream://{at.server}/NAME")
+    name = f"NATS at {at.server}"
+    return Reconnecting(
+        name,
+        ADVICE.format(port=at.port),
+        lambda notify: NatsConnection(at, name, notify),
+        check_topic,
+    )
 
 
 class NatsLink:
@@ -131,15 +120,14 @@ class NatsLink:
         self.answers.fail((error and str(error)) or "the server closed it")
 
 
-class NatsConnection(Connection):
+class NatsConnection(ServiceConnection):
     """NATS processes what comes from one connection in sequence. So a message to ourselves tells,
     when it is back, that the server has everything before it. (`Client.flush` does not: its ping
     overtakes what waits to be written.)"""
 
-    def __init__(self, url: Url, name: str, notify: Notify, learn: Callable[[int], None]) -> None:
+    def __init__(self, url: Url, name: str, notify: Notify) -> None:
         self._link = NatsLink(url, name)
         self._notify = notify
-        self._learn = learn
         self._subscribed: dict[str, Subscription] = {}
         self._inbox = ""
         self._round: list[asyncio.Future[None]] = []
@@ -148,7 +136,7 @@ class NatsConnection(Connection):
 
     async def open(self) -> None:
         await self._link.open()
-        self._learn(self._link.nc.max_payload)
+        self.most_bytes = self._link.nc.max_payload
         self._inbox = self._link.nc.new_inbox()
         await self._link.subscribe(self._inbox, self._returned)
 

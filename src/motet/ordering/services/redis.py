@@ -13,8 +13,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from motet.errors import Disconnected, MisuseError, NotAuthorised, UnavailableError
-from motet.ordering.services.base import OPEN_TIMEOUT_S, Notify, Topics, Url
-from motet.ordering.services.reconnecting import Answers, Connection, Reconnecting
+from motet.ordering.services.base import OPEN_TIMEOUT_S, Notify, Service, Topics, Url
+from motet.ordering.services.reconnection import Answers, Reconnecting, ServiceConnection
 
 PORT = 6379
 PING_S = 5.0
@@ -24,18 +24,17 @@ TOPICS = Topics("Redis", "", 1000)
 NOT_ALLOWED = ("NOPERM", "NOAUTH", "WRONGPASS")
 
 
-class Redis(Reconnecting):
-    def __init__(self, url: str) -> None:
-        self._url = Url(url, PORT)
-        if self._url.path and not self._url.path.isdigit():
-            raise MisuseError(f"{url!r} has the path {self._url.path!r}; it has to be a number")
-        super().__init__(f"Redis at {self._url.server}", ADVICE.format(port=self._url.port))
-
-    def _connect(self, notify: Notify) -> Connection:
-        return RedisConnection(self._url, self.name, notify)
-
-    def _check_topic(self, topic: str) -> None:
-        TOPICS.check(topic)
+def redis(url: str) -> Service:
+    at = Url(url, PORT)
+    if at.path and not at.path.isdigit():
+        raise MisuseError(f"{url!r} has the path {at.path!r}; it has to be a number")
+    name = f"Redis at {at.server}"
+    return Reconnecting(
+        name,
+        ADVICE.format(port=at.port),
+        lambda notify: RedisConnection(at, name, notify),
+        TOPICS.check,
+    )
 
 
 class Pipe:
@@ -102,7 +101,7 @@ class Pipe:
             self._failed(str(error))
 
 
-class RedisConnection(Connection):
+class RedisConnection(ServiceConnection):
     """Two sockets: one that has subscribed may not publish."""
 
     def __init__(self, url: Url, name: str, notify: Notify) -> None:

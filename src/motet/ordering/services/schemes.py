@@ -9,39 +9,39 @@ from motet.ordering.services.base import Service
 
 
 def _memory(url: str) -> Service:
-    from motet.ordering.services.memory import Memory
+    from motet.ordering.services.memory import MemoryService
 
-    return Memory(url)
+    return MemoryService(url)
 
 
 def _nats(url: str) -> Service:
-    from motet.ordering.services.nats import Nats
+    from motet.ordering.services.nats import nats_core
 
-    return Nats(url)
+    return nats_core(url)
 
 
 def _jetstream(url: str) -> Service:
-    from motet.ordering.services.jetstream import JetStream
+    from motet.ordering.services.jetstream import jetstream
 
-    return JetStream(url)
+    return jetstream(url)
 
 
 def _mqtt(url: str) -> Service:
-    from motet.ordering.services.mqtt import Mqtt
+    from motet.ordering.services.mqtt import mqtt
 
-    return Mqtt(url)
+    return mqtt(url)
 
 
 def _redis(url: str) -> Service:
-    from motet.ordering.services.redis import Redis
+    from motet.ordering.services.redis import redis
 
-    return Redis(url)
+    return redis(url)
 
 
 def _motet(url: str) -> Service:
-    from motet.ordering.services.motet import Motet
+    from motet.ordering.services.motet import MotetService
 
-    return Motet(url)
+    return MotetService(url)
 
 
 def _needs(library: str, extra: str, make: Callable[[str], Service]) -> Callable[[str], Service]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from motet.errors import ClosedError, Disconnected, MisuseError, MotetError, NoAnswer
@@ -23,9 +23,12 @@ LAST_WAIT_S = 2.0
 log = logging.getLogger("motet.ordering")
 
 
-class Connection(ABC):
+class ServiceConnection(ABC):
     """One connection to a service, until it breaks. What waits for an answer then raises
     `Disconnected`."""
+
+    most_bytes = 1 << 20
+    """The largest body, known when it is open."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -53,22 +56,30 @@ class Connection(ABC):
 class Reconnecting(Service):
     """Publications fail while there is no connection; subscriptions wait for one."""
 
-    def __init__(self, name: str, advice: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        advice: str,
+        connect: Callable[[Notify], ServiceConnection],
+        check_topic: Callable[[str], None],
+        *,
+        lossless: bool = False,
+        forget: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`advice`: what to do if nobody answers. `connect` makes a connection that is not open.
+        `forget` is called with a topic that is not subscribed any more."""
         self.name = name
+        self.lossless = lossless
         self._advice = advice
+        self._connect = connect
+        self._check_topic = check_topic
+        self._forget = forget
         self._topics: dict[str, None] = {}
-        self._connection: Connection | None = None
+        self._connection: ServiceConnection | None = None
         self._back: asyncio.Future[None] | None = None  # a connection is there again
         self._why = ""
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-
-    @abstractmethod
-    def _connect(self, notify: Notify) -> Connection:
-        """A connection that is not open yet."""
-
-    def _check_topic(self, topic: str) -> None:
-        """Raise `MisuseError` if the service cannot have a topic of this name."""
 
     async def open(self, notify: Notify, interrupted: Interrupted) -> None:
         if self._task is not None or self._closed:
@@ -125,6 +136,7 @@ class Reconnecting(Service):
             with suppress(Disconnected, TimeoutError):  # the next connection has it not
                 async with asyncio.timeout(CALL_TIMEOUT_S):
                     await connection.unsubscribe(topic)
+        self._forget(topic)
 
     async def publish(self, topic: str, body: bytes) -> None:
         connection = self._connection
@@ -139,7 +151,7 @@ class Reconnecting(Service):
         if self._task is None:
             raise ClosedError(f"{self.name} is {'closed' if self._closed else 'not open'}")
 
-    async def _up(self) -> Connection:
+    async def _up(self) -> ServiceConnection:
         while True:
             self._check_open()
             if self._connection is not None:
@@ -148,7 +160,9 @@ class Reconnecting(Service):
                 self._back = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._back)
 
-    async def _keep(self, connection: Connection, notify: Notify, interrupted: Interrupted) -> None:
+    async def _keep(
+        self, connection: ServiceConnection, notify: Notify, interrupted: Interrupted
+    ) -> None:
         backoff = Backoff(last_s=LAST_WAIT_S)
         while True:
             why = await connection.broken()
@@ -167,12 +181,13 @@ class Reconnecting(Service):
             log.info("%s: connected again", self.name)
             interrupted(why)
 
-    async def _connected(self, notify: Notify) -> Connection:
+    async def _connected(self, notify: Notify) -> ServiceConnection:
         """A new connection, with the topics that are subscribed."""
         connection = self._connect(notify)
         try:
             async with asyncio.timeout(OPEN_TIMEOUT_S):
                 await connection.open()
+                self.most_bytes = connection.most_bytes
                 asked: set[str] = set()
                 while new := [topic for topic in self._topics if topic not in asked]:
                     await connection.subscribe(new)
