@@ -26,7 +26,7 @@ from motet.protocol.sequencing.messages import (
     Numbers,
     OrderHello,
     OrderWelcome,
-    Settled,
+    RequestsSettled,
     Timestamp,
     TopicIds,
     TopicQuery,
@@ -97,7 +97,7 @@ class Publisher:
                 assert not isinstance(frame, Farewell) or frame.error == "Disconnected", frame
                 if isinstance(frame, Numbers):
                     self._take(frame)
-                elif isinstance(frame, Settled):
+                elif isinstance(frame, RequestsSettled):
                     assert not frame.voided
             self._confirmed = max(0, last - self.batch)
 

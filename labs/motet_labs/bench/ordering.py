@@ -83,14 +83,14 @@ def run(size: Size, progress: Progress) -> list[Figure]:
     figures: list[Figure] = []
     for part in (_sites, _machine, _services):
         with processes.folder() as folder, ExitStack() as stack:
-            figures += part(effort, Stage(folder, stack), progress)
+            figures += part(effort, OrderingStage(folder, stack), progress)
     if effort.deliveries:
         progress(f"{effort.deliveries:,} deliveries")
         figures.append(_checkers(effort.deliveries))
     return figures
 
 
-class Stage(NamedTuple):
+class OrderingStage(NamedTuple):
     """Starts processes, which all end together."""
 
     folder: Path
@@ -150,7 +150,7 @@ def _alone(*options: str) -> tuple[str, ...]:
 # ── timestamps through sockets ───────────────────────────────────────────────────────────
 
 
-def _sites(effort: OrderingEffort, stage: Stage, progress: Progress) -> list[Figure]:
+def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> list[Figure]:
     load = stage.worker(sequencers.loads)
     echo = stage.echo()
     pids = {}
@@ -212,7 +212,7 @@ def _sites(effort: OrderingEffort, stage: Stage, progress: Progress) -> list[Fig
 # ── the machine alone ────────────────────────────────────────────────────────────────────
 
 
-def _machine(effort: OrderingEffort, stage: Stage, progress: Progress) -> list[Figure]:
+def _machine(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> list[Figure]:
     machine = stage.worker(sequencers.machines)
 
     def measure(shape: str, mode: str, effort: OrderingEffort) -> dict[str, float]:
@@ -246,7 +246,7 @@ def _machine(effort: OrderingEffort, stage: Stage, progress: Progress) -> list[F
 SERVERS: dict[str, type[Server]] = {"nats": NatsServer, "redis": RedisServer, "mqtt": Mosquitto}
 
 
-def _services(effort: OrderingEffort, stage: Stage, progress: Progress) -> list[Figure]:
+def _services(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> list[Figure]:
     stages: dict[str, Callable[[OrderingEffort], Mapping[str, float]]] = {}
     sequencer = stage.site("services", *_alone()).address
     publisher, subscriber = (stage.worker(services.ends) for _ in range(2))
@@ -262,7 +262,7 @@ def _services(effort: OrderingEffort, stage: Stage, progress: Progress) -> list[
     return [_against_plain(name, samples) for name in AGAINST_PLAIN]
 
 
-def _serving(name: str, stage: Stage) -> str:
+def _serving(name: str, stage: OrderingStage) -> str:
     place = stage.folder / name
     place.mkdir()
     if name in SERVERS:

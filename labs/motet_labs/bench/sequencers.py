@@ -149,7 +149,7 @@ def _name(rank: int) -> str:
 # ── a site as a process, through sockets ─────────────────────────────────────────────────
 
 
-class Peer:
+class SitePeer:
     """Raw frames to and from a site, or to an echo, which takes anything."""
 
     def __init__(self, connection: Connection) -> None:
@@ -208,12 +208,12 @@ _parts: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _TAG: Final = msgspec.msgpack.encode("num=")
 
 
-async def _peer(address: str, client: str) -> Peer:
+async def _peer(address: str, client: str) -> SitePeer:
     """Introduced as an instance; an echo says the same back."""
-    made: list[Peer] = []
+    made: list[SitePeer] = []
 
-    def handler(connection: Connection) -> Peer:
-        made.append(Peer(connection))
+    def handler(connection: Connection) -> SitePeer:
+        made.append(SitePeer(connection))
         return made[0]
 
     await transport_for(address).connect(address, handler)
@@ -225,7 +225,7 @@ async def _peer(address: str, client: str) -> Peer:
 class Load:
     """Streams, and a publisher that keeps some frames of requests under way."""
 
-    def __init__(self, peer: Peer, exponent: float, topics: int, *, echo: bool) -> None:
+    def __init__(self, peer: SitePeer, exponent: float, topics: int, *, echo: bool) -> None:
         self._peer = peer
         self._echo = echo
         self._draw = Draw(exponent, topics, seed=2)
@@ -299,10 +299,10 @@ class Load:
 # ── changes ──────────────────────────────────────────────────────────────────────────────
 
 
-class Changes:
+class ChangeLoad:
     """A stream that has the first of some topics, and adds the others."""
 
-    def __init__(self, home: Peer, stream: str, topics: Sequence[int]) -> None:
+    def __init__(self, home: SitePeer, stream: str, topics: Sequence[int]) -> None:
         self._home = home
         self._stream = stream
         self._topics = tuple(topics)
@@ -327,7 +327,7 @@ class Changes:
         return percentiles(took_us)
 
 
-async def _ids(address: str, client: str, names: Sequence[str]) -> tuple[Peer, list[int]]:
+async def _ids(address: str, client: str, names: Sequence[str]) -> tuple[SitePeer, list[int]]:
     """The connection of a subscriber, and topics that live there."""
     peer = await _peer(address, client)
     await peer.expect(OrderWelcome)
@@ -344,7 +344,7 @@ class Loads:
 
     def __init__(self) -> None:
         self._loads: dict[str, Load] = {}
-        self._changes: dict[str, Changes] = {}
+        self._changes: dict[str, ChangeLoad] = {}
 
     async def publisher(
         self, name: str, address: str, exponent: float, topics: int, streams: int
@@ -365,7 +365,7 @@ class Loads:
             topics += ids
         for peer in homes[1:]:
             peer.close()
-        self._changes[name] = Changes(homes[0], name, topics)
+        self._changes[name] = ChangeLoad(homes[0], name, topics)
         await self._changes[name].change(topics[:1])
 
     async def numbers(self, name: str, frames: int) -> dict[str, float]:

@@ -52,7 +52,7 @@ class Side(ABC):
         """Return when all are with the service."""
 
 
-class Nats(Side):
+class PlainNats(Side):
     async def open(self) -> None:
         import nats
 
@@ -73,7 +73,7 @@ class Nats(Side):
         await self._nc.flush()
 
 
-class Redis(Side):
+class PlainRedis(Side):
     """In pipelines; one publication after the other would wait for each answer."""
 
     async def open(self) -> None:
@@ -103,7 +103,7 @@ class Redis(Side):
                 await pipeline.execute()
 
 
-class Mqtt(Side):
+class PlainMqtt(Side):
     """At QoS 0, which is faster than the QoS 1 that ordering uses."""
 
     async def open(self) -> None:
@@ -133,7 +133,7 @@ class Mqtt(Side):
             await self._client.publish(self.topics[number % TOPICS], PAYLOAD)
 
 
-class Motet(Side):
+class PlainMotet(Side):
     """Exactly once, as ordering uses it."""
 
     _client: Client
@@ -182,11 +182,11 @@ class Ordered(Side):
 
 
 PLAIN: Final[dict[str, type[Side]]] = {
-    "nats": Nats, "redis": Redis, "mqtt": Mqtt, "motet": Motet
+    "nats": PlainNats, "redis": PlainRedis, "mqtt": PlainMqtt, "motet": PlainMotet
 }  # fmt: skip
 
 
-class End:
+class ServiceEnd:
     """One side, and how many events have come."""
 
     def __init__(self, url: str, sequencer: str) -> None:
@@ -220,11 +220,11 @@ class Ends:
     """Worker: ends at several services, plain and ordered."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, End] = {}
+        self._ends: dict[str, ServiceEnd] = {}
 
     async def open(self, name: str, url: str, sequencer: str) -> None:
         """Without a sequencer, plainly."""
-        self._ends[name] = end = End(url, sequencer)
+        self._ends[name] = end = ServiceEnd(url, sequencer)
         await end.side.open()
 
     async def subscribe(self, name: str) -> None:

@@ -27,7 +27,7 @@ from motet.cli.pub import stdin_lines
 from motet.client.channel import Answer, ask_all
 from motet.errors import MotetError
 from motet.ordering.client import CONNECT_S, OrderedStream, connect
-from motet.ordering.events import Gap, Loss, OrderedEvent
+from motet.ordering.events import Gap, LostEvents, OrderedEvent
 from motet.ordering.machine import COUNTED, TAGGED
 from motet.ordering.topics import Topic
 from motet.runtime.loop import run
@@ -220,7 +220,7 @@ async def _print_events(stream: OrderedStream, count: int, duration_s: float, js
 def _tell_losses(stream: OrderedStream) -> None:
     while stream.losses:
         news = stream.losses.popleft()
-        if isinstance(news, Loss):
+        if isinstance(news, LostEvents):
             numbers = ", ".join(map(str, news.numbers[:10]))
             more = f" and {len(news.numbers) - 10} more" if len(news.numbers) > 10 else ""
             remark(f"lost by the service: {news.topic} {numbers}{more}")

@@ -30,7 +30,7 @@ Test only this room: `pytest tests/unit/ordering`
 
 from motet.ordering.client import OrderedStream, OrderingClient, SentEvent, connect
 from motet.ordering.contract import MissingNumbers
-from motet.ordering.events import Gap, Loss, OrderedEvent, OrderReceipt
+from motet.ordering.events import Gap, LostEvents, OrderedEvent, OrderReceipt
 from motet.ordering.services import Service, service_of
 from motet.ordering.sync import (
     SyncOrderedStream,
@@ -42,7 +42,7 @@ from motet.ordering.topics import Topic
 
 __all__ = [
     "Gap",
-    "Loss",
+    "LostEvents",
     "MissingNumbers",
     "OrderReceipt",
     "OrderedEvent",

@@ -53,7 +53,7 @@ from motet.ordering.contract import (
     WantPublish,
     WantStream,
 )
-from motet.ordering.events import Gap, Joined, Loss, OrderedEvent, OrderReceipt
+from motet.ordering.events import Gap, Joined, LostEvents, OrderedEvent, OrderReceipt
 from motet.ordering.machine import COUNTED, TAGGED, OrderingMachine, OrderingOptions
 from motet.ordering.services import Service, service_of
 from motet.ordering.sites import SiteConnection, addresses_of
@@ -113,7 +113,7 @@ class OrderedStream(AsyncIterator[OrderedEvent]):
         """How many events the service has lost: the stream went on without them."""
         self.gaps = 0
         """How often the stream has lost its place in the order, and joined anew."""
-        self.losses: deque[Loss | Gap] = deque(maxlen=LISTED_LOSSES)
+        self.losses: deque[LostEvents | Gap] = deque(maxlen=LISTED_LOSSES)
         """The last losses and gaps."""
 
     @property
@@ -191,12 +191,12 @@ class OrderedStream(AsyncIterator[OrderedEvent]):
         self.error = self.error or error
         self._ring()
 
-    def _learn(self, news: Loss | Gap | Joined) -> None:
+    def _learn(self, news: LostEvents | Gap | Joined) -> None:
         if isinstance(news, Joined):
             self._cut, self.id = news.cut, news.id
             return
         self.losses.append(news)
-        if isinstance(news, Loss):
+        if isinstance(news, LostEvents):
             self.lost += len(news.numbers)
             log.warning("the service has lost %s of %r", news.numbers, news.topic)
         else:

@@ -26,7 +26,7 @@ class OrderReceipt(Struct, frozen=True):
     number: int
 
 
-class Loss(NamedTuple):
+class LostEvents(NamedTuple):
     """Events that the service has lost: the stream went on without them."""
 
     stream: int
@@ -53,4 +53,4 @@ class Joined(NamedTuple):
     cut: Mapping[str, int]
 
 
-News = Loss | Gap | Joined
+News = LostEvents | Gap | Joined

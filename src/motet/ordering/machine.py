@@ -54,12 +54,12 @@ from motet.protocol.sequencing.messages import (
     Changed,
     Far,
     Keep,
-    Kept,
     Numbers,
     OrderHello,
     OrderWelcome,
+    RequestsSettled,
     SequencingFrame,
-    Settled,
+    StreamsKept,
     Told,
     TopicIds,
     TopicQuery,
@@ -273,7 +273,7 @@ class OrderingMachine:
     def _heard_numbers(self, site: str, frame: Numbers) -> None:
         self.publisher.numbered(site, frame)
 
-    def _heard_settled(self, site: str, frame: Settled) -> None:
+    def _heard_settled(self, site: str, frame: RequestsSettled) -> None:
         self.publisher.settled(site, frame)
 
     def _heard_changed(self, frame: Changed) -> None:
@@ -281,7 +281,7 @@ class OrderingMachine:
             if stream.id == frame.stream:
                 stream.changed(frame, self.now)
 
-    def _heard_kept(self, frame: Kept) -> None:
+    def _heard_kept(self, frame: StreamsKept) -> None:
         expired = set(frame.expired)
         for stream in list(self.streams.values()):
             if stream.id in expired and stream.known:
@@ -544,9 +544,9 @@ TAKES: Final[dict[type, Callable[[OrderingMachine, Any], None]]] = {
 ANSWERS: Final[dict[type, Callable[[OrderingMachine, str, Any], None]]] = {
     TopicIds: _Machine._heard_ids,
     Numbers: _Machine._heard_numbers,
-    Settled: _Machine._heard_settled,
+    RequestsSettled: _Machine._heard_settled,
     Changed: lambda machine, _, frame: machine._heard_changed(frame),
-    Kept: lambda machine, _, frame: machine._heard_kept(frame),
+    StreamsKept: lambda machine, _, frame: machine._heard_kept(frame),
     Told: _Machine._heard_told,
     Far: lambda machine, _, frame: machine._heard_far(frame),
 }

@@ -22,13 +22,13 @@ from motet.protocol.sequencing.messages import (
     MAX_ASKED,
     MAX_REQUESTS_PER_FRAME,
     OPEN,
-    Ask,
+    AskNumbers,
     Confirm,
     GiveBack,
     NumberRequest,
     Numbers,
+    RequestsSettled,
     SequencingFrame,
-    Settled,
     Timestamp,
     Told,
 )
@@ -43,7 +43,7 @@ ENTRY_BYTES: Final = 5
 ASKED, NUMBERED, LEAVING, PUBLISHED, RETURNED = range(5)
 
 
-class Outgoing:
+class OutgoingEvent:
     """A publication from when its number is requested. `RETURNED`: its number is given back, or
     was void; the event itself may be in another item."""
 
@@ -65,7 +65,7 @@ class Desk:
     def __init__(self, name: str) -> None:
         self.name = name
         self.next = 1
-        self.items: dict[int, Outgoing] = {}
+        self.items: dict[int, OutgoingEvent] = {}
         """Requests that are not settled, in their sequence."""
         self.unanswered = 0
         self.answered = 0
@@ -76,7 +76,7 @@ class Desk:
         """The site was asked, on this connection, to settle requests up to this one."""
         self.doubtful = 0
         """The same on any connection. The answer may be lost, and with it what was void."""
-        self.judged: dict[tuple[int, int], Outgoing] = {}
+        self.judged: dict[tuple[int, int], OutgoingEvent] = {}
         """By topic and number: settled, but the answer was lost, so the site is asked for each."""
 
     def advance(self) -> None:
@@ -106,9 +106,9 @@ class Publisher:
         self._world = world
         self._site = ""
         """Where requests go; another one is chosen when all are answered."""
-        self._leaving: deque[Outgoing] = deque()
+        self._leaving: deque[OutgoingEvent] = deque()
         """Items whose events are not with the service, in the sequence of publishing."""
-        self._calls: dict[int, list[Outgoing]] = {}
+        self._calls: dict[int, list[OutgoingEvent]] = {}
         self._at_once: dict[str, int] = {}
         self._forgotten = False
         """Numbers of what is leaving are void, because a site has forgotten this instance."""
@@ -166,7 +166,7 @@ class Publisher:
         self._forgotten = bool(self._leaving)
         self._judge(desk, desk.judged)
 
-    def _judge_later(self, desk: Desk, item: Outgoing) -> None:
+    def _judge_later(self, desk: Desk, item: OutgoingEvent) -> None:
         assert item.stamp is not None
         desk.judged[item.stamp.topic, item.stamp.number] = item
 
@@ -189,12 +189,12 @@ class Publisher:
                 item.stamp = stamp
                 item.state = NUMBERED
 
-    def settled(self, site: str, answer: Settled) -> None:
+    def settled(self, site: str, answer: RequestsSettled) -> None:
         desk = self.desks.get(site)
         if desk is None:
             return
         voided = set(answer.voided)
-        judged: dict[tuple[int, int], Outgoing] = {}
+        judged: dict[tuple[int, int], OutgoingEvent] = {}
         for request in list(desk.items):
             if request > answer.upto:
                 break
@@ -218,7 +218,7 @@ class Publisher:
             asked.setdefault(topic, []).append(number)
         for topic, numbers in asked.items():
             for at in range(0, len(numbers), MAX_ASKED):
-                self._world.send(desk.name, Ask(topic, tuple(numbers[at : at + MAX_ASKED])))
+                self._world.send(desk.name, AskNumbers(topic, tuple(numbers[at : at + MAX_ASKED])))
 
     def told(self, site: str, answer: Told) -> None:
         desk = self.desks.get(site)
@@ -229,7 +229,7 @@ class Publisher:
             if item is not None:
                 self._conclude(item, state not in (WAS_PUBLISHED, OPEN))
 
-    def _conclude(self, item: Outgoing, is_void: bool) -> None:
+    def _conclude(self, item: OutgoingEvent, is_void: bool) -> None:
         assert item.stamp is not None
         number, topic = item.stamp.number, item.wanted.topic
         if is_void:
@@ -287,7 +287,7 @@ class Publisher:
     def _publish(self, now: float) -> None:
         """Begin with all whose turn it is; what has one subject travels together."""
         leaving, latest = self._leaving, self._world.lease_s / 2
-        ready: dict[str, list[Outgoing]] = {}
+        ready: dict[str, list[OutgoingEvent]] = {}
         sizes: dict[str, int] = {}
         too_late, self._forgotten = self._forgotten, False
         while leaving and not too_late:
@@ -315,7 +315,7 @@ class Publisher:
         if too_late:
             self._ask_anew()
 
-    def _call(self, items: list[Outgoing]) -> None:
+    def _call(self, items: list[OutgoingEvent]) -> None:
         stamps: list[Timestamp] = []
         for item in items:
             assert item.stamp is not None
@@ -337,7 +337,7 @@ class Publisher:
             item.state = RETURNED
         self.queue.extendleft(reversed([item.wanted for item in items]))
 
-    def _give_back(self, items: Iterable[Outgoing]) -> None:
+    def _give_back(self, items: Iterable[OutgoingEvent]) -> None:
         by_desk: dict[Desk, list[int]] = {}
         for item in items:
             by_desk.setdefault(item.desk, []).append(item.request)
@@ -348,7 +348,7 @@ class Publisher:
     def _ask(self, now: float) -> None:
         """Request numbers for as many as the site, and the frame, allow."""
         queue, world = self.queue, self._world
-        asked: list[Outgoing] = []
+        asked: list[OutgoingEvent] = []
         desk: Desk | None = None
         while queue:
             name = queue[0].topic
@@ -370,7 +370,7 @@ class Publisher:
                 desk = self.desks.setdefault(site, Desk(site))
             if len(asked) == MAX_REQUESTS_PER_FRAME or not world.up(site):
                 break
-            item = Outgoing(queue.popleft(), desk, desk.next, now)
+            item = OutgoingEvent(queue.popleft(), desk, desk.next, now)
             desk.items[desk.next] = item
             desk.next += 1
             desk.unanswered += 1
@@ -381,7 +381,7 @@ class Publisher:
             self._request(desk, asked, desk.finished)
             desk.confirming = desk.finished
 
-    def _request(self, desk: Desk, items: list[Outgoing], confirmed: int) -> None:
+    def _request(self, desk: Desk, items: list[OutgoingEvent], confirmed: int) -> None:
         for at in range(0, len(items), MAX_REQUESTS_PER_FRAME):
             some = items[at : at + MAX_REQUESTS_PER_FRAME]
             topics = tuple(self._world.ids[item.wanted.topic] for item in some)

@@ -16,13 +16,13 @@ from motet.errors import (
 )
 from motet.ordering.contract import ClientEffects, MissingNumbers, Result
 from motet.ordering.delivery import EVENT, GIVEN_UP, LATE, VOIDED, Clocks, PassedNumber
-from motet.ordering.events import Gap, Joined, Loss, OrderedEvent
+from motet.ordering.events import Gap, Joined, LostEvents, OrderedEvent
 from motet.protocol.sequencing.messages import (
     FORGOTTEN,
     MAX_ASKED,
     PUBLISHED,
     VOID,
-    Ask,
+    AskNumbers,
     Changed,
     ChangeRequest,
     HowFar,
@@ -197,10 +197,10 @@ class StreamMachine:
         self.lost += 1
         told, name = self._world.out.told, self._world.names[topic]
         last = told[-1] if told else None
-        if isinstance(last, Loss) and last.stream == self.key and last.topic == name:
+        if isinstance(last, LostEvents) and last.stream == self.key and last.topic == name:
             told[-1] = last._replace(numbers=(*last.numbers, number))
         else:
-            told.append(Loss(self.key, name, (number,)))
+            told.append(LostEvents(self.key, name, (number,)))
 
     # ── waiting and asking ───────────────────────────────────────────────────────────────
 
@@ -249,7 +249,7 @@ class StreamMachine:
         stall.ask_at = now + stall.pause_s
         if self._world.up(site):
             numbers = tuple(self.clocks.missing(topic, MAX_ASKED))
-            self._world.send(site, Ask(topic, numbers))
+            self._world.send(site, AskNumbers(topic, numbers))
         elif not self._world.lossless and now >= stall.since + self._limits.limit_s:
             self.lose_place(f"site {site}, which knows what is missing, is away", now)
 

@@ -21,7 +21,7 @@ from motet.client.sync.facade import Facade, Forwarded, Host, LoopThread, blocki
 from motet.errors import ClosedError, MotetError
 from motet.ordering.client import CHANGE_S, OrderedStream, OrderingClient, SentEvent, connect
 from motet.ordering.contract import MissingNumbers
-from motet.ordering.events import Gap, Loss, OrderedEvent, OrderReceipt
+from motet.ordering.events import Gap, LostEvents, OrderedEvent, OrderReceipt
 from motet.ordering.services import Service
 from motet.ordering.topics import Topic
 
@@ -55,7 +55,7 @@ class SyncOrderedStream(Facade[OrderedStream]):
     id = Forwarded[str]()
     lost = Forwarded[int]()
     gaps = Forwarded[int]()
-    losses = Forwarded[deque[Loss | Gap]](on_loop=True)
+    losses = Forwarded[deque[LostEvents | Gap]](on_loop=True)
     buffered = Forwarded[int]()
 
     def __init__(self, stream: OrderedStream, host: Host) -> None:

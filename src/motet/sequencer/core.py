@@ -50,7 +50,7 @@ from motet.protocol.sequencing.messages import (
     MAX_TOPICS_PER_FRAME,
     MAX_UNSETTLED,
     OPEN,
-    Ask,
+    AskNumbers,
     Changed,
     ChangeMade,
     ChangePassage,
@@ -60,13 +60,13 @@ from motet.protocol.sequencing.messages import (
     GiveBack,
     HowFar,
     Keep,
-    Kept,
     NumberRequest,
     OrderHello,
     OrderWelcome,
-    Passage,
-    Settled,
+    RequestsSettled,
     Stamped,
+    StampPassage,
+    StreamsKept,
     Timestamp,
     Told,
     TopicIds,
@@ -134,7 +134,7 @@ class SiteCore:
             Confirm: self._confirm,
             ChangeRequest: self._change_request,
             Keep: self._keep,
-            Ask: self._ask,
+            AskNumbers: self._ask,
             HowFar: self._how_far,
             LinkHello: self._link_hello,
             Control: self._control,
@@ -354,7 +354,7 @@ class SiteCore:
                 self._journal(NumbersConfirmed(client, upto), out, now)
                 return
             upto = instance.settled
-        out.deliver.append((connection, Settled(upto)))
+        out.deliver.append((connection, RequestsSettled(upto)))
 
     def _give_back(
         self, connection: int, peer: Peer, back: GiveBack, out: Output, now: float
@@ -363,7 +363,7 @@ class SiteCore:
         _check_count(requests, MAX_REQUESTS_PER_FRAME, "requests")
         instance = self.site.instances.get(client)
         if instance is None:
-            out.deliver.append((connection, Settled(0)))
+            out.deliver.append((connection, RequestsSettled(0)))
             return
         if not all(0 < request <= instance.taken for request in requests):
             raise ProtocolError(f"a request is given back, but only {instance.taken} were made")
@@ -371,7 +371,7 @@ class SiteCore:
         if left:
             self._journal(GivenBack(client, left), out, now)
         else:
-            out.deliver.append((connection, Settled(instance.settled)))
+            out.deliver.append((connection, RequestsSettled(instance.settled)))
 
     # ── streams ──────────────────────────────────────────────────────────────────────────
 
@@ -425,9 +425,9 @@ class SiteCore:
                 expired.append(stream)
             else:
                 self._kept[stream] = now
-        out.deliver.append((connection, Kept(tuple(expired))))
+        out.deliver.append((connection, StreamsKept(tuple(expired))))
 
-    def _ask(self, connection: int, peer: Peer, ask: Ask, out: Output, now: float) -> None:
+    def _ask(self, connection: int, peer: Peer, ask: AskNumbers, out: Output, now: float) -> None:
         del peer, now
         topic, site = ask.topic, self.site
         _check_count(ask.numbers, MAX_ASKED, "numbers")
@@ -545,7 +545,7 @@ class SiteCore:
         """Raise `ProtocolError` for a message that no site of this line sends to this one."""
         here, count, names = self.site.position, len(self.config.sites), self.site.names
         most = count * self.config.most_topics
-        if isinstance(message, Passage):
+        if isinstance(message, StampPassage):
             first = message.first
             fits = (
                 0 <= first < here

@@ -11,12 +11,12 @@ from motet.protocol.sequencing.messages import (
     OPEN,
     PUBLISHED,
     VOID,
-    Ask,
+    AskNumbers,
     Confirm,
     GiveBack,
     NumberRequest,
     Numbers,
-    Settled,
+    RequestsSettled,
     Timestamp,
     Told,
 )
@@ -38,7 +38,7 @@ def test_an_event_is_numbered_published_and_confirmed(hand: Hand) -> None:
     hand.answer_calls()
     assert hand.said(Confirm) == [Confirm(1)]
     assert not hand.out.receipts, "its number may have become void"
-    hand.frame("a", Settled(1))
+    hand.frame("a", RequestsSettled(1))
     assert hand.out.receipts == [(7, OrderReceipt("a.x", 5))]
 
 
@@ -46,7 +46,7 @@ def test_a_number_that_became_void_is_told(hand: Hand) -> None:
     hand.publish("a.x", 7, 8)
     hand.number("a")
     hand.answer_calls()
-    hand.frame("a", Settled(2, (1,)))
+    hand.frame("a", RequestsSettled(2, (1,)))
     (_, first), (_, second) = hand.out.receipts
     assert isinstance(first, Voided)
     assert second == OrderReceipt("a.x", 2)
@@ -88,7 +88,7 @@ def test_one_confirmation_is_under_way_at_a_time(hand: Hand) -> None:
     hand.number("a", at=3)
     hand.answer_calls()
     assert hand.said(Confirm) == [Confirm(2)]
-    hand.frame("a", Settled(2))
+    hand.frame("a", RequestsSettled(2))
     assert hand.said(Confirm) == [Confirm(2), Confirm(3)]
 
 
@@ -179,7 +179,7 @@ def test_numbers_are_given_back_again_after_a_reconnection_and_before_they_are_c
     hand.reconnect("a", answered=1)
     kinds = [type(frame) for _, frame in hand.out.sends]
     assert kinds.index(GiveBack) < kinds.index(Confirm)
-    hand.frame("a", Settled(1))
+    hand.frame("a", RequestsSettled(1))
     assert len(hand.out.receipts) == 0
 
 
@@ -206,10 +206,10 @@ def test_a_lost_answer_to_a_confirmation_is_asked_for(
     hand.answer_calls()
     hand.reconnect("a", answered=1)
     assert hand.said(Confirm) == [Confirm(1)]
-    hand.frame("a", Settled(1))
+    hand.frame("a", RequestsSettled(1))
     assert not hand.out.receipts, "the lost answer may have said that it was void"
     topic = hand.id_of("a.x")
-    assert hand.said(Ask) == [Ask(topic, (1,))]
+    assert hand.said(AskNumbers) == [AskNumbers(topic, (1,))]
     hand.frame("a", Told(topic, ((1, state, None),)))
     assert isinstance(hand.out.receipts[0][1], Voided if is_void else OrderReceipt)
 
@@ -225,7 +225,7 @@ def test_an_instance_that_was_forgotten_goes_on_with_its_next_request(hand: Hand
     hand.take()
     hand.publish("a.x", 4)
     hand.welcome("a", answered=0)
-    assert hand.said(Ask) == [Ask(topic, (1, 2))]
+    assert hand.said(AskNumbers) == [AskNumbers(topic, (1, 2))]
     hand.frame("a", Told(topic, ((1, VOID, None), (2, PUBLISHED, None))))
     (_, first), (_, second) = hand.out.receipts
     assert isinstance(first, Voided)
@@ -241,7 +241,7 @@ def test_the_window_is_bounded() -> None:
     assert isinstance(problem, WindowFull)
     hand.number("a")
     hand.answer_calls()
-    hand.frame("a", Settled(2))
+    hand.frame("a", RequestsSettled(2))
     hand.publish("a.x", 4)
     assert len(hand.out.receipts) == 3
 
@@ -302,5 +302,5 @@ def test_subjects_of_a_topic_travel_apart(hand: Hand) -> None:
 
 
 def test_a_frame_of_a_connection_that_is_gone_is_ignored(hand: Hand) -> None:
-    hand.do(SiteClosed("a"), SiteFrame("a", Settled(1)))
+    hand.do(SiteClosed("a"), SiteFrame("a", RequestsSettled(1)))
     assert not hand.out.receipts

@@ -16,20 +16,20 @@ from motet.ordering.contract import (
     WantDrop,
     WantStream,
 )
-from motet.ordering.events import Gap, Joined, Loss
+from motet.ordering.events import Gap, Joined, LostEvents
 from motet.ordering.stream import StreamLimits
 from motet.protocol.sequencing.messages import (
     FORGOTTEN,
     OPEN,
     PUBLISHED,
     VOID,
-    Ask,
+    AskNumbers,
     Changed,
     ChangeRequest,
     Far,
     HowFar,
     Keep,
-    Kept,
+    StreamsKept,
     Told,
     TopicQuery,
 )
@@ -109,18 +109,18 @@ def test_a_stream_asks_for_what_is_missing_and_less_often_later(hand: Hand) -> N
     hand.stream("a.x")
     hand.arrive("a.x", 3)
     hand.after(PATIENCE_S / 2)
-    assert not hand.said(Ask)
+    assert not hand.said(AskNumbers)
     hand.after(PATIENCE_S)
-    assert hand.said(Ask) == [Ask(hand.id_of("a.x"), (1, 2))]
+    assert hand.said(AskNumbers) == [AskNumbers(hand.id_of("a.x"), (1, 2))]
     hand.after(10.0)
-    assert 9 <= len(hand.said(Ask)) <= 13
+    assert 9 <= len(hand.said(AskNumbers)) <= 13
 
 
 def test_it_asks_for_what_an_entry_names(hand: Hand) -> None:
     hand.stream("a.x", "b.y")
     hand.arrive("b.y", 1, a_x=2)
     hand.after(2 * PATIENCE_S)
-    assert hand.last(Ask, "a") == Ask(hand.id_of("a.x"), (1, 2))
+    assert hand.last(AskNumbers, "a") == AskNumbers(hand.id_of("a.x"), (1, 2))
     waiting = hand.machine.waiting(1)
     assert [(each.topic, each.numbers) for each in waiting] == [("a.x", (1, 2))]
 
@@ -173,7 +173,7 @@ def test_a_published_number_that_does_not_come_is_lost_after_the_limit(hand: Han
     assert hand.given() == []
     hand.after(1.0)
     assert hand.given() == ["a.x#3"]
-    assert hand.out.told == [Loss(1, "a.x", (1, 2))]
+    assert hand.out.told == [LostEvents(1, "a.x", (1, 2))]
     hand.arrive("a.x", 2)
     assert hand.given()[-1] == "a.x#2 late"
 
@@ -196,7 +196,7 @@ def test_an_idle_stream_notices_a_lost_tail(hand: Hand) -> None:
     assert hand.said(HowFar, "a") == [HowFar((hand.id_of("a.x"),))]
     hand.frame("a", Far({hand.id_of("a.x"): 2}))
     hand.after(1.0)
-    assert hand.last(Ask) == Ask(hand.id_of("a.x"), (2,))
+    assert hand.last(AskNumbers) == AskNumbers(hand.id_of("a.x"), (2,))
 
 
 def test_a_lossless_stream_asks_how_far_only_after_an_interruption() -> None:
@@ -273,7 +273,7 @@ def test_it_asks_for_a_cut_that_it_has_not_reached(hand: Hand) -> None:
     hand.answer_calls()
     hand.answer_change(a_x=2, b_y=4)
     hand.after(2 * PATIENCE_S)
-    assert hand.last(Ask, "a") == Ask(hand.id_of("a.x"), (1, 2))
+    assert hand.last(AskNumbers, "a") == AskNumbers(hand.id_of("a.x"), (1, 2))
 
 
 def test_entries_of_an_added_topic_count_behind_the_cut(hand: Hand) -> None:
@@ -429,7 +429,7 @@ def test_an_expired_stream_joins_anew_and_gives_what_it_holds_tagged(hand: Hand)
     old = hand.stream("a.x", "b.y")
     hand.arrive("a.x", 1)
     hand.arrive("a.x", 3)
-    hand.frame("a", Kept((old,)))
+    hand.frame("a", StreamsKept((old,)))
     (gap,) = hand.out.told
     assert isinstance(gap, Gap)
     assert gap.after == {"a.x": 1, "b.y": 0}
@@ -509,7 +509,7 @@ def test_a_lossless_stream_waits_for_an_absent_site() -> None:
     assert hand.given() == []
     hand.welcome("a")
     hand.after(2.0)
-    assert hand.said(Ask)
+    assert hand.said(AskNumbers)
 
 
 def test_a_buffer_that_is_full_is_given_tagged() -> None:
@@ -526,7 +526,7 @@ def test_a_buffer_that_is_full_is_given_tagged() -> None:
 
 def test_joining_anew_without_an_answer_gives_events_tagged_after_the_limit(hand: Hand) -> None:
     old = hand.stream("a.x")
-    hand.frame("a", Kept((old,)))
+    hand.frame("a", StreamsKept((old,)))
     hand.arrive("a.x", 1)
     hand.after(LIMIT_S - 0.5)
     assert hand.given() == []

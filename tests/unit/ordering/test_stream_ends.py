@@ -13,7 +13,7 @@ from motet.ordering.contract import (
     WantDrop,
     WantStream,
 )
-from motet.protocol.sequencing.messages import ChangeRequest, Kept, TopicQuery
+from motet.protocol.sequencing.messages import ChangeRequest, StreamsKept, TopicQuery
 from tests.unit.ordering.hand import Hand
 
 
@@ -37,7 +37,7 @@ def test_a_stream_that_expires_before_it_is_closed_ends_at_once(hand: Hand) -> N
     stream = hand.stream("a.x", "b.y")
     hand.do(WantDrop(1, 2, "b.y"), WantClose(1, 3))
     hand.answer_queries()
-    hand.frame("a", Kept((stream,)))
+    hand.frame("a", StreamsKept((stream,)))
     results = dict(hand.out.receipts)
     assert isinstance(results[2], ClosedError)
     assert results[3] == {}
@@ -59,7 +59,7 @@ def test_a_change_tried_again_does_not_wait_for_its_first_subscription(hand: Han
     stream = hand.stream("a.x")
     hand.do(WantAdd(1, 2, "b.y"))
     hand.answer_queries()
-    hand.frame("a", Kept((stream,)))
+    hand.frame("a", StreamsKept((stream,)))
     hand.answer_calls()
     hand.answer_change(a_x=4)
     hand.answer_queries()
@@ -73,7 +73,7 @@ def test_a_drop_under_way_is_sent_again_after_joining_anew(hand: Hand) -> None:
     hand.do(WantDrop(1, 2, "b.y"))
     hand.answer_queries()
     hand.out.sends.clear()
-    hand.frame("a", Kept((stream,)))
+    hand.frame("a", StreamsKept((stream,)))
     assert hand.last(ChangeRequest).topics == (hand.id_of("a.x"),)
     hand.answer_change()
     hand.answer_queries()

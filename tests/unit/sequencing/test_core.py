@@ -24,7 +24,7 @@ from motet.protocol.sequencing.messages import (
     PAIRS,
     PUBLISHED,
     VOID,
-    Ask,
+    AskNumbers,
     Changed,
     ChangeMade,
     ChangePassage,
@@ -34,14 +34,14 @@ from motet.protocol.sequencing.messages import (
     GiveBack,
     HowFar,
     Keep,
-    Kept,
     NumberRequest,
     Numbers,
     OrderHello,
     OrderWelcome,
-    Passage,
-    Settled,
+    RequestsSettled,
     Stamped,
+    StampPassage,
+    StreamsKept,
     Timestamp,
     Told,
     TopicIds,
@@ -179,10 +179,10 @@ WRONG: dict[str, Frame] = {
     "a stream without a name": ChangeRequest("", 1, (T,)),
     "a stream with a long name": ChangeRequest("x" * 129, 1, (T,)),
     "a stream of another client": ChangeRequest("of bob", 2, (T,)),
-    "asking for number 0": Ask(T, (0,)),
-    "asking for a number that was never given": Ask(T, (3,)),
-    "asking about a topic elsewhere": Ask(1, (1,)),
-    "asking too much": Ask(T, (1,) * (MAX_ASKED + 1)),
+    "asking for number 0": AskNumbers(T, (0,)),
+    "asking for a number that was never given": AskNumbers(T, (3,)),
+    "asking about a topic elsewhere": AskNumbers(1, (1,)),
+    "asking too much": AskNumbers(T, (1,) * (MAX_ASKED + 1)),
     "asking how far an unknown topic is": HowFar((40,)),
     "a second hello": OrderHello(PROTOCOL_VERSION, "carol"),
     "a frame between sites": ControlAck(1),
@@ -258,17 +258,17 @@ def test_a_frame_of_requests_is_one_fact_and_so_is_a_gap_that_confirms() -> None
     assert len(bench.send(ALICE, NumberRequest(1, (T, U, T))).persist) == 1
     out = bench.send(ALICE, NumberRequest(9, (T,), 2))
     assert len(out.persist) == 1
-    assert [frame for _, frame in out.deliver] == [Settled(2)]
+    assert [frame for _, frame in out.deliver] == [RequestsSettled(2)]
 
 
 def test_what_becomes_of_numbers() -> None:
     bench = Bench(line=("a",))
     bench.send(ALICE, ChangeRequest("x", 1, (0, 1)))
     bench.send(ALICE, NumberRequest(1, (0, 1, 0, 0)))
-    assert bench.answer(ALICE, GiveBack((3,))) == Settled(0, (3,))
-    assert bench.answer(ALICE, Confirm(3)) == Settled(3)
-    assert bench.answer(ALICE, Confirm(2)) == Settled(3)
-    assert bench.answer(BOB, Ask(0, (1, 2, 3))) == Told(
+    assert bench.answer(ALICE, GiveBack((3,))) == RequestsSettled(0, (3,))
+    assert bench.answer(ALICE, Confirm(3)) == RequestsSettled(3)
+    assert bench.answer(ALICE, Confirm(2)) == RequestsSettled(3)
+    assert bench.answer(BOB, AskNumbers(0, (1, 2, 3))) == Told(
         0, ((1, PUBLISHED, stamp(0, 1)), (2, VOID, stamp(0, 2, 1, 1)), (3, OPEN, None))
     )
     assert bench.answer(BOB, HowFar((0, 1))) == Far({0: 3, 1: 1})
@@ -279,11 +279,11 @@ def test_a_number_is_void_after_a_lease_and_its_publisher_is_told() -> None:
     bench.send(ALICE, NumberRequest(1, (T, T)))
     assert not bench.sweep(7.9).persist
     assert bench.sweep(0.2).persist
-    assert bench.answer(BOB, Ask(T, (1,))).answers[0][1] == VOID
+    assert bench.answer(BOB, AskNumbers(T, (1,))).answers[0][1] == VOID
     assert bench.answer(ALICE, NumberRequest(1, (T, T))) == Numbers(1, (None, None))
-    assert bench.answer(ALICE, Confirm(1)) == Settled(1, (1,))
-    assert bench.answer(ALICE, GiveBack((2,))) == Settled(1, (2,))
-    assert bench.answer(ALICE, Confirm(2)) == Settled(2)
+    assert bench.answer(ALICE, Confirm(1)) == RequestsSettled(1, (1,))
+    assert bench.answer(ALICE, GiveBack((2,))) == RequestsSettled(1, (2,))
+    assert bench.answer(ALICE, Confirm(2)) == RequestsSettled(2)
 
 
 def test_a_site_that_starts_again_gives_everybody_a_lease() -> None:
@@ -318,8 +318,8 @@ def test_an_instance_is_forgotten_after_everything_is_settled_and_goes_on() -> N
     assert "alice" not in bench.core.clients
     welcome = bench.answer(7, OrderHello(PROTOCOL_VERSION, "alice"))
     assert welcome.answered == 0
-    assert bench.answer(7, Confirm(3)) == Settled(3)
-    assert bench.answer(7, GiveBack((3,))) == Settled(0)
+    assert bench.answer(7, Confirm(3)) == RequestsSettled(3)
+    assert bench.answer(7, GiveBack((3,))) == RequestsSettled(0)
     assert bench.answer(7, NumberRequest(4, (T,), 3)) == Numbers(4, (stamp(T, 4),))
     bench.again()
 
@@ -328,7 +328,7 @@ def test_the_history_forgets_the_oldest_numbers() -> None:
     bench = Bench(line=("a",), remembered=2)
     bench.send(ALICE, NumberRequest(1, (0, 0, 0, 0)))
     bench.send(ALICE, Confirm(3))
-    states = [state for _, state, _ in bench.answer(BOB, Ask(0, (1, 2, 3, 4))).answers]
+    states = [state for _, state, _ in bench.answer(BOB, AskNumbers(0, (1, 2, 3, 4))).answers]
     assert states == [FORGOTTEN, PUBLISHED, PUBLISHED, OPEN]
     bench.again()
 
@@ -338,8 +338,14 @@ def test_the_history_is_limited_by_the_entries_of_its_timestamps() -> None:
     bench.send(ALICE, ChangeRequest("x", 1, (0, 1)))
     bench.send(ALICE, NumberRequest(1, (0, 1, 0, 1)))
     bench.send(ALICE, Confirm(4))
-    assert [row[1] for row in bench.answer(BOB, Ask(0, (1, 2))).answers] == [FORGOTTEN, PUBLISHED]
-    assert [row[1] for row in bench.answer(BOB, Ask(1, (1, 2))).answers] == [FORGOTTEN, PUBLISHED]
+    assert [row[1] for row in bench.answer(BOB, AskNumbers(0, (1, 2))).answers] == [
+        FORGOTTEN,
+        PUBLISHED,
+    ]
+    assert [row[1] for row in bench.answer(BOB, AskNumbers(1, (1, 2))).answers] == [
+        FORGOTTEN,
+        PUBLISHED,
+    ]
     bench.again()
 
 
@@ -351,7 +357,7 @@ def test_a_void_number_may_leave_the_history_before_its_publisher_knows() -> Non
     half.restore(list(bench.core.durable.parts()))
     half.validate()
     assert half.digest() == bench.core.durable.digest()
-    assert bench.answer(ALICE, Confirm(2)) == Settled(2, (1, 2))
+    assert bench.answer(ALICE, Confirm(2)) == RequestsSettled(2, (1, 2))
 
 
 def test_answers_are_split_so_that_they_fit_into_a_frame() -> None:
@@ -387,9 +393,9 @@ def test_a_stream_that_nobody_keeps_expires_and_its_topics_are_told() -> None:
     for name in ("x", "y"):
         bench.send(ALICE, ChangeRequest(name, 1, (0, 1)))
     bench.now += 5.0
-    assert bench.answer(ALICE, Keep(("y", "z"))) == Kept(("z",))
+    assert bench.answer(ALICE, Keep(("y", "z"))) == StreamsKept(("z",))
     bench.sweep(4.0)
-    assert bench.answer(ALICE, Keep(("x", "y"))) == Kept(("x",))
+    assert bench.answer(ALICE, Keep(("x", "y"))) == StreamsKept(("x",))
     assert bench.answer(ALICE, ChangeRequest("x", 2, (0,))).error == "Expired"
     assert bench.answer(BOB, NumberRequest(1, (0, 0, 1))).stamps == (
         stamp(0, 1, gone=("x",)),
@@ -513,7 +519,7 @@ def test_requests_of_one_frame_keep_their_sequence_whatever_their_groups() -> No
     (control,) = [frame for _, frame in out.send]
     assert isinstance(control, Control)
     (passage,) = control.messages
-    assert isinstance(passage, Passage)
+    assert isinstance(passage, StampPassage)
     assert (passage.lasts, [each.topic for each in passage.stamps]) == ((2, 1, 2), [0, 3, 0])
     line.answers = []
     line.run()
@@ -536,11 +542,11 @@ def test_a_number_given_back_on_its_way_is_void_when_it_is_back() -> None:
     line = line_of("a", "b", connected=False)
     line.send("a", ChangeRequest("x", 1, (0, 1)))
     line.send("a", NumberRequest(1, (0,)))
-    assert line.send("a", GiveBack((1,))) == [Settled(0, (1,))]
-    assert line.send("a", Confirm(1)) == [Settled(1)]
-    assert line.send("a", Ask(0, (1,))) == [Told(0, ((1, OPEN, None),))]
+    assert line.send("a", GiveBack((1,))) == [RequestsSettled(0, (1,))]
+    assert line.send("a", Confirm(1)) == [RequestsSettled(1)]
+    assert line.send("a", AskNumbers(0, (1,))) == [Told(0, ((1, OPEN, None),))]
     line.connect("a", "b")
-    assert line.send("a", Ask(0, (1,))) == [Told(0, ((1, VOID, stamp(0, 1)),))]
+    assert line.send("a", AskNumbers(0, (1,))) == [Told(0, ((1, VOID, stamp(0, 1)),))]
 
 
 def test_a_home_may_be_any_site() -> None:
@@ -605,12 +611,12 @@ def test_a_site_that_hears_of_messages_it_never_sent_stops() -> None:
 
 
 SENSELESS = [
-    Passage(1, (0,), (stamp(1, 1),)),
-    Passage(0, (0,), (stamp(0, 1),)),
-    Passage(0, (1, 1), (stamp(0, 1),)),
-    Passage(0, (2,), (stamp(0, 1),)),
-    Passage(0, (1,), (stamp(1, 1),)),
-    Passage(0, (1,), (stamp(2**40, 1),)),
+    StampPassage(1, (0,), (stamp(1, 1),)),
+    StampPassage(0, (0,), (stamp(0, 1),)),
+    StampPassage(0, (1, 1), (stamp(0, 1),)),
+    StampPassage(0, (2,), (stamp(0, 1),)),
+    StampPassage(0, (1,), (stamp(1, 1),)),
+    StampPassage(0, (1,), (stamp(2**40, 1),)),
     Stamped((stamp(99, 1),)),
     Stamped((stamp(0, 1),)),
     ChangePassage("x", 5, 1, (1,), (1,)),
@@ -649,7 +655,7 @@ def test_control_is_acknowledged_and_taken_once() -> None:
     b = line.cores["b"]
     connection = b.links["a"].soft.connection
     first = b.durable.ledgers["a"].record.received + 1
-    frame = Control(first, (Passage(0, (1,), (stamp(0, 1),)),))
+    frame = Control(first, (StampPassage(0, (1,), (stamp(0, 1),)),))
     for facts in (1, 0):
         out = b.step(Received(connection, frame), 1.0)
         assert len(out.persist) == facts

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from motet.protocol.sequencing.facts import StreamsExpired
-from motet.protocol.sequencing.messages import CAUSAL, MODES, PAIRS, ChangePassage, Passage
+from motet.protocol.sequencing.messages import CAUSAL, MODES, PAIRS, ChangePassage, StampPassage
 from motet.protocol.sequencing.site import Site, SiteEffects
 from tests.unit.sequencing.world import Inverted, Publisher, Stalled, Stream, Token, World, run
 
@@ -318,7 +318,7 @@ def test_a_timestamp_passes_every_site_between(monkeypatch: pytest.MonkeyPatch) 
         for last, stamp in rows:
             above = self.groups._above.get(stamp.topic, {last: 1})
             target = min(site for site in above if site > self.position)
-            out.sends.append((target, Passage(first, (last,), (stamp,))))
+            out.sends.append((target, StampPassage(first, (last,), (stamp,))))
 
     monkeypatch.setattr(Site, "_send_up", skipping)
     with pytest.raises(Stalled):

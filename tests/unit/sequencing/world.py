@@ -32,7 +32,7 @@ from motet.protocol.sequencing.messages import (
     VOID,
     Changed,
     Numbers,
-    Settled,
+    RequestsSettled,
     Timestamp,
 )
 from motet.protocol.sequencing.state import ON_ITS_WAY
@@ -278,7 +278,7 @@ class Publisher:
 
     def hear(self, site: int) -> None:
         frame = self.inbox[site].popleft()
-        if isinstance(frame, Settled):
+        if isinstance(frame, RequestsSettled):
             for request in frame.voided:
                 token = self.tokens[site][request]
                 if token.event is not None:

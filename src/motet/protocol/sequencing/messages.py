@@ -7,10 +7,10 @@
     client ── Confirm ──▶ site            which of its numbers are published
     client ── ChangeRequest ──▶ home      the topics of a stream from now on: Changed has the cut
     client ── Keep ──▶ home               the stream lives; so does every other frame of it
-    client ── Ask ──▶ site                what became of numbers: Told
+    client ── AskNumbers ──▶ site                what became of numbers: Told
     client ── HowFar ──▶ site             the last number of each topic: Far
 
-    site ── Passage ──▶ next site up      timestamps that higher sites add to
+    site ── StampPassage ──▶ next site up      timestamps that higher sites add to
     site ── Stamped ──▶ first site        a timestamp that is complete
     site ── ChangePassage ──▶ next site   a change of a stream, on its way over the sites
     site ── ChangeMade ──▶ home           its cut, from the last site
@@ -36,7 +36,7 @@ MAX_UNSETTLED: Final = 16384
 MAX_TOPICS_OF_STREAM: Final = 1000
 """In mode `pairs`: that it has ever had."""
 MAX_ASKED: Final = 1024
-"""Numbers that one `Ask` may name."""
+"""Numbers that one `AskNumbers` may name."""
 LAST_NUMBER: Final = 2**62
 
 SEQUENCED: Final = ("sequenced",)
@@ -134,21 +134,21 @@ class Numbers(Struct, tag="num=", array_like=True, frozen=True):
 
 @frame(senders=SEQUENCED)
 class GiveBack(Struct, tag="back", array_like=True, frozen=True):
-    """No event will have the numbers of these requests. Answered by `Settled`; repeat it on a new
-    connection before anything that confirms more, if it was not answered."""
+    """No event will have the numbers of these requests. Answered by `RequestsSettled`; repeat it on
+    a new connection before anything that confirms more, if it was not answered."""
 
     requests: tuple[int, ...]
 
 
 @frame(senders=SEQUENCED)
 class Confirm(Struct, tag="pubd", array_like=True, frozen=True):
-    """Requests up to this one are published or given back. Answered by `Settled`."""
+    """Requests up to this one are published or given back. Answered by `RequestsSettled`."""
 
     upto: int
 
 
 @frame()
-class Settled(Struct, tag="pubd=", array_like=True, frozen=True):
+class RequestsSettled(Struct, tag="pubd=", array_like=True, frozen=True):
     """Requests up to `upto` are settled. Those in `voided` were void before they were confirmed:
     subscribers may have passed them."""
 
@@ -180,18 +180,18 @@ class Changed(Struct, tag="chg=", array_like=True, frozen=True):
 
 @frame(senders=SEQUENCED, most_bytes=SMALL_BYTES)
 class Keep(Struct, tag="keep", array_like=True, frozen=True):
-    """These streams live. Answered by `Kept`."""
+    """These streams live. Answered by `StreamsKept`."""
 
     streams: tuple[str, ...]
 
 
 @frame()
-class Kept(Struct, tag="keep=", array_like=True, frozen=True):
+class StreamsKept(Struct, tag="keep=", array_like=True, frozen=True):
     expired: tuple[str, ...] = ()
 
 
 @frame(senders=SEQUENCED)
-class Ask(Struct, tag="what", array_like=True, frozen=True):
+class AskNumbers(Struct, tag="what", array_like=True, frozen=True):
     """What became of numbers of a topic that lives here?"""
 
     topic: int
@@ -227,12 +227,12 @@ SequencingFrame = (
     | Numbers
     | GiveBack
     | Confirm
-    | Settled
+    | RequestsSettled
     | ChangeRequest
     | Changed
     | Keep
-    | Kept
-    | Ask
+    | StreamsKept
+    | AskNumbers
     | Told
     | HowFar
     | Far
@@ -241,7 +241,7 @@ SequencingFrame = (
 # ── between sites: control messages, numbered and repeated by the ledgers of links ───────
 
 
-class Passage(Struct, tag="pass", array_like=True, frozen=True):
+class StampPassage(Struct, tag="pass", array_like=True, frozen=True):
     """Timestamps that begin at a site and go up the line, FIFO. One frame of requests keeps its
     sequence, so they may have different ends."""
 
@@ -277,4 +277,4 @@ class ChangeMade(Struct, tag="changed", array_like=True, frozen=True):
     cut: dict[int, int]
 
 
-SequencingMessage = Passage | Stamped | ChangePassage | ChangeMade
+SequencingMessage = StampPassage | Stamped | ChangePassage | ChangeMade

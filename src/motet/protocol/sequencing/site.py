@@ -38,10 +38,10 @@ from motet.protocol.sequencing.messages import (
     ChangeMade,
     ChangePassage,
     Numbers,
-    Passage,
+    RequestsSettled,
     SequencingMessage,
-    Settled,
     Stamped,
+    StampPassage,
     Timestamp,
 )
 from motet.protocol.sequencing.state import (
@@ -141,7 +141,7 @@ class Site:
             InstancesForgotten: self._instances_forgotten,
         }
         self._messages: dict[type, Callable[[Any, SiteEffects], None]] = {
-            Passage: self._passage,
+            StampPassage: self._passage,
             Stamped: self._stamped,
             ChangePassage: self._change,
             ChangeMade: self._change_made,
@@ -253,9 +253,9 @@ class Site:
     def _send_up(self, first: int, rows: Sequence[tuple[int, Timestamp]], out: SiteEffects) -> None:
         for part in _split(rows):
             lasts, stamps = zip(*part, strict=True)
-            out.sends.append((self.position + 1, Passage(first, lasts, stamps)))
+            out.sends.append((self.position + 1, StampPassage(first, lasts, stamps)))
 
-    def _passage(self, passage: Passage, out: SiteEffects) -> None:
+    def _passage(self, passage: StampPassage, out: SiteEffects) -> None:
         """Timestamps from a lower site pass: add what is ordered here."""
         here, number, changed, passed = self.position, self.number, self.changed, self.passed
         complete: list[tuple[int, Timestamp]] = []
@@ -333,7 +333,7 @@ class Site:
                 if not record.back:
                     voided.append(request)
         instance.settled = max(instance.settled, upto)
-        out.answers.append((client, Settled(instance.settled, tuple(voided))))
+        out.answers.append((client, RequestsSettled(instance.settled, tuple(voided))))
 
     def _given_back(self, fact: GivenBack, out: SiteEffects) -> None:
         instance = self.instances[fact.client]
@@ -344,7 +344,7 @@ class Site:
                 record.back = True
                 self._make_void(record)
                 void.append(request)
-        out.answers.append((fact.client, Settled(instance.settled, tuple(void))))
+        out.answers.append((fact.client, RequestsSettled(instance.settled, tuple(void))))
 
     def _lease_passed(self, fact: LeasePassed, out: SiteEffects) -> None:
         del out

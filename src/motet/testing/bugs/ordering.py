@@ -18,7 +18,7 @@ from motet.protocol.sequencing.messages import (
     CAUSAL,
     PAIRS,
     VOID,
-    Passage,
+    StampPassage,
     Timestamp,
 )
 from motet.protocol.sequencing.site import Site
@@ -40,7 +40,7 @@ def sites_outside_the_group_are_skipped(
         original(self, first, [row], out)
     for at in range(before, len(out.sends)):
         message = out.sends[at][1]
-        assert isinstance(message, Passage)
+        assert isinstance(message, StampPassage)
         above = self.groups._above.get(message.stamps[0].topic) if first == self.position else None
         if above:
             out.sends[at] = (min(above), message)
