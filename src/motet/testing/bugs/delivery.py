@@ -323,7 +323,7 @@ def advertisements_are_taken_for_interest() -> list[Patch]:
 @mutation(
     "calm",
     "exactly-once",
-    first=17,
+    first=38,
     menu={"sure": True, "kill": 1.0, "pace_s": 1.0},
     clients=6,
     chaos_s=10.0,

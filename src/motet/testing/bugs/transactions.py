@@ -163,7 +163,7 @@ def nobody_looks_at_what_was_read() -> list[Patch]:
     return [Patch(TxTables, "objection", lambda *_: None)]
 
 
-@bug("serializability", **RIVALS, first=94)
+@bug("serializability", **RIVALS, first=110)
 def what_clashes_is_decided_meanwhile() -> list[Patch]:
     """While a transaction is validated, another one that changes what it has read is decided."""
     return [Patch(root, "_clash", lambda *_: False)]
