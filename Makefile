@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 JAVA := $(VENV)/java
 JRE := openjdk-17-jre-headless
+SERVERS := $(VENV)/servers
 NATIVE := $(wildcard src/motet/matching/*.c src/motet/matching/*.h \
 	src/motet/matching/native/*.c src/motet/matching/native/*.h)
 
@@ -36,6 +37,10 @@ $(JAVA): $(READY)
 		echo "Spark needs Java 17 or newer. On Debian or Ubuntu: sudo apt-get install $(JRE)"; exit 1; }
 	@touch $@
 
+# Tests of adapters need the event services themselves; nats-server comes with pip.
+$(SERVERS): $(READY) tools/servers.sh
+	@tools/servers.sh && touch $@ || true
+
 demo: $(READY) $(JAVA) ## run the main job: a workflow, five brokers, one killed and back, Spark, a report
 	$(BIN)/motet demo
 
@@ -43,7 +48,7 @@ demo: $(READY) $(JAVA) ## run the main job: a workflow, five brokers, one killed
 # side, the longest first, and the next one begins when one ends. The last is all other folders.
 SUITES := spark integration/test_[a-d]*.py integration/test_[!a-d]*.py unit sim docs
 OTHERS := tests $(foreach each,spark integration unit sim docs,--ignore=tests/$(each))
-test: lint $(JAVA) ## lint, types and all tests
+test: lint $(JAVA) $(SERVERS) ## lint, types and all tests
 	@printf '%s\n' $(SUITES:%='tests/%') "$(OTHERS)" | xargs -P 4 -I SUITE sh -c \
 		'echo "pytest SUITE: begins"; told=$$(mktemp); $(BIN)/pytest SUITE >$$told 2>&1; ended=$$?; \
 		echo "pytest SUITE: status $$ended"; cat $$told; rm $$told; exit $$ended'

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, str] = {
     "protocol/hosted": "errors protocol protocol/mobility protocol/session",
     "protocol/link": (
         "errors model protocol protocol/delivery protocol/mobility protocol/routing "
-        "protocol/transactions"
+        "protocol/sequencing protocol/transactions"
     ),
     "protocol/mobility": (
         "errors model protocol protocol/delivery protocol/hosted protocol/link protocol/routing "
@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, str] = {
     "protocol/routing": (
         "errors matching model protocol protocol/delivery protocol/link protocol/session"
     ),
+    "protocol/sequencing": "errors protocol",
     "protocol/session": (
         "errors model protocol protocol/delivery protocol/link protocol/routing protocol/sinks "
         "protocol/transactions"
@@ -68,13 +69,25 @@ MAY_IMPORT: dict[str, str] = {
     "broker/core/cell": "errors model protocol protocol/* broker/core",
     "broker/folder": "errors protocol runtime runtime/* broker/core",
     "broker/overlay": (
-        "errors model protocol protocol/delivery runtime runtime/pubend broker/folder"
+        "errors model protocol protocol/delivery protocol/sequencing runtime runtime/pubend "
+        "broker/folder"
     ),
     "broker/driver": "errors model matching protocol protocol/* runtime runtime/* audit broker/*",
+    # one order across topics, over services of others
+    "ordering": (
+        "errors protocol protocol/sequencing protocol/session runtime client client/line "
+        "client/session client/sync ordering/services"
+    ),
+    "ordering/services": "errors model runtime client",
+    # the sequencer
+    "sequencer": (
+        "errors model protocol protocol/link protocol/sequencing runtime runtime/log "
+        "broker/folder broker/overlay broker/driver"
+    ),
     # the client
     "client": (  # brokers only for `local`, see tests/tidy/test_imports.py
         "errors model protocol protocol/* runtime audit client/line client/session "
-        "broker/driver broker/overlay hosted"
+        "broker/driver broker/overlay hosted sequencer"
     ),
     "client/line": "errors protocol runtime",
     "client/logs": "errors model protocol protocol/* runtime client client/sync",
@@ -96,13 +109,15 @@ MAY_IMPORT: dict[str, str] = {
     "testing": "* but chaos cli labs spark",
     "testing/bugs": "* but chaos cli labs spark",
     "testing/checkers": "* but chaos cli labs spark",
+    "testing/ordering": "* but chaos cli labs spark",
+    "testing/ordering/checkers": "* but chaos cli labs spark",
     "chaos": "* but labs",
     "cli": "*",
     "labs": "errors matching runtime fleet",
     "labs/bench": "* but cli",
     "labs/demo": "* but cli testing",
     "labs/experiments": "* but cli",
-    "__init__": "errors model client client/* broker/overlay",
+    "__init__": "errors model client client/* broker/overlay ordering",
     "__main__": "cli",
 }
 """By room: the others that it may import, beside itself. `x/*` is every room below x, `* but a b`

@@ -13,6 +13,7 @@ Errors are in `motet.errors`, all other classes of the client in `motet.client`,
 seconds.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from motet import errors
@@ -32,6 +33,7 @@ from motet.errors import MotetError
 from motet.model import Event, Filter, attr
 
 if TYPE_CHECKING:
+    from motet import ordering
     from motet.broker.overlay.topology import Topology
 
 __version__ = "0.1.0"
@@ -55,13 +57,17 @@ __all__ = [
     "local_sync",
     "open_log",
     "open_log_sync",
+    "ordering",
     "read",
     "read_sync",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what brokers are made of only if it is used: most programs only connect."""
+    """Import what brokers are made of, and ordering, only if it is used: most programs only
+    connect."""
+    if name == "ordering":
+        return import_module("motet.ordering")
     if name == "Topology":
         from motet.broker.overlay.topology import Topology
 

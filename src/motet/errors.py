@@ -80,6 +80,15 @@ class TopologyError(MisuseError):
     """A topology file names a broker twice or an unknown one, or its links are not one tree."""
 
 
+class SitesError(MisuseError):
+    """A file of the sites of a sequencer has an error, or does not fit together."""
+
+
+class AnotherLine(MisuseError):
+    """A site was founded with another line, mode or placement of topics than it is started with, or
+    belongs to another line than the one that the client is connected to."""
+
+
 class AddressError(MisuseError):
     """An address is malformed, or its port cannot be bound."""
 
@@ -143,6 +152,19 @@ class NoClientsHere(MisuseError):
 
 class NotAuthorised(MisuseError):
     """The rule that the operator has set for clients does not let this one use the broker."""
+
+
+class TopicRefused(MisuseError):
+    """The name of an ordered topic is empty, too long or has wildcards, or the stream has it, or
+    lacks it, already."""
+
+
+class TopicElsewhere(MisuseError):
+    """The placement says that the topic lives at a site, and that site says it does not."""
+
+
+class WindowFull(MisuseError):
+    """As many publications as the window allows are not confirmed yet. Await some of them."""
 
 
 class ClosedError(MisuseError):
@@ -233,6 +255,21 @@ class EventsLost(UnavailableError):
         self.last = last
         text = f"events of {pubend} are lost, from tick {first} to {last}"
         super().__init__(f"{text}; {advice}" if advice else text)
+
+
+class Voided(UnavailableError):
+    """The event was published so late that its number had become void: subscribers may have passed
+    its place, and get it tagged as late."""
+
+
+class NotPublished(UnavailableError):
+    """The service did not take the event, and its number is given back. The text has the
+    service's reason."""
+
+
+class SitesAway(UnavailableError):
+    """Sites of the sequencer that a change of a stream concerns cannot be reached. Nothing has
+    changed."""
 
 
 class NotAdmitted(UnavailableError):

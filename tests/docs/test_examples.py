@@ -58,9 +58,12 @@ def test_python_example(place: str, code: str, tmp_path: Path) -> None:
 def test_toml_example(place: str, text: str) -> None:
     from motet import Topology
     from motet.client.plan import parse_plan
+    from motet.sequencer.sites_file import Sites
 
     if "[[step]]" in text:
         assert parse_plan(text, place).in_order()
+    elif "[sites." in text:
+        assert Sites.parse(text, place).places
     else:
         assert Topology.parse(text, place).brokers
 

@@ -98,8 +98,19 @@ def test_the_floor_of_a_ping_is_an_echo() -> None:
 
 
 def test_every_benchmark_has_efforts_of_every_size() -> None:
-    from motet_labs.bench import audit, delivery, journal, logs, match, mobility, route, spark, tx
+    from motet_labs.bench import (
+        audit,
+        delivery,
+        journal,
+        logs,
+        match,
+        mobility,
+        ordering,
+        route,
+        spark,
+        tx,
+    )
 
-    for module in (delivery, journal, logs, match, mobility, route, spark, tx):
+    for module in (delivery, journal, logs, match, mobility, ordering, route, spark, tx):
         assert set(module.EFFORTS) == set(Size), module.__name__
     assert set(audit.DELIVERIES) == set(Size)

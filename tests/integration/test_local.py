@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import motet
+from motet import ordering
 from motet.errors import ClosedError, MisuseError, NotAdvertised, TopologyError
 from tests.waiting import PATIENCE_S
 
@@ -124,3 +126,37 @@ async def test_a_broker_can_be_stopped_and_started_again() -> None:
         await p.advertise("y = 1")  # its echo means that the way through B2 is whole again
         await p.send({"x": 1})
         assert (await anext(subscription))["x"] == 1
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_an_overlay_brings_its_sequencer(tmp_path: Path, durable: bool) -> None:
+    async with motet.local(brokers=2, ordering=True, data=tmp_path if durable else None) as overlay:
+        service, sequencer = overlay.address("B1"), overlay.sequencer
+        async with (
+            ordering.connect(service, sequencer=sequencer) as one,
+            ordering.connect(overlay.address("B2"), sequencer=sequencer) as two,
+            one.subscribe("orders", "prices") as first,
+            two.subscribe("prices", "orders") as second,
+        ):
+            for at in range(10):
+                client, topic = (one, two)[at % 2], ("orders", "prices")[at % 3 % 2]
+                await client.publish(topic, b"%d" % at)
+            seen = [[await stream.get(PATIENCE_S) for _ in range(10)] for stream in (first, second)]
+            orders = [[(each.topic, each.number, each.payload) for each in some] for some in seen]
+            assert orders[0] == orders[1]
+    assert (tmp_path / "B1" / "sequencer" / "journal").is_dir() == durable
+    if durable:
+        async with motet.local(brokers=2, ordering=True, data=tmp_path) as overlay:
+            service, sequencer = overlay.address("B1"), overlay.sequencer
+            async with ordering.connect(service, sequencer=sequencer) as client:
+                receipt = await client.publish("orders", b"again")
+                numbers = {number for topic, number, _ in orders[0] if topic == "orders"}
+                assert receipt.number == max(numbers) + 1
+
+
+async def test_an_overlay_without_a_sequencer_says_so() -> None:
+    async with motet.local(brokers=1) as overlay:
+        with pytest.raises(MisuseError, match="ordering=True"):
+            overlay.sequencer  # noqa: B018
+    with pytest.raises(MisuseError, match="ordering: is 'yes'; give true, false"):
+        await motet.local(ordering="yes")  # type: ignore[arg-type]

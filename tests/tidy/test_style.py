@@ -19,9 +19,11 @@ LONGEST_FUNCTION = 60
 
 CONCEPTS = {
     "matching": "overlap",
+    "ordering": "topic",
     "reading": "late reader",
     "routing": "PRT",
     "sealing": "seal",
+    "sequencing": "sequencer",
     "staging": "staged",
 }
 """Names of modules and folders that are gerunds, each with the word of the glossary it is about."""

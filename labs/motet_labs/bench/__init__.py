@@ -13,6 +13,9 @@ What lives here
     tx         transactions: latency beside its floor, throughput, growth, the dip of others
     mobility   clients that move: latency, pause and messages; what others notice; a drain
     movers     clients that move while they are measured, in processes of their own
+    ordering   order across topics: timestamps of sites, latency, ordered over plain events
+    sequencers clients that load sites with raw frames, and a site's machine in process
+    services   publishers and subscribers of event services, plainly and ordered
     spark      Spark's source and sink beside no-op ones, which are in spark_sides
     audit      a large history judged by Spark, on one core and on two
 

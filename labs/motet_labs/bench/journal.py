@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from motet.broker.core.durable import Durable
 from motet.broker.core.rebuild import core_of
-from motet.broker.core.records import FACT, decode_fact
+from motet.broker.core.records import decode_fact
 from motet.broker.driver.driver import BrokerDriver
 from motet.broker.driver.service import PUBEND
 from motet.broker.folder.compaction import Compaction
@@ -32,6 +32,7 @@ from motet.protocol.contract import Dialled, Input, Output, Received
 from motet.protocol.delivery.facts import FloorRaised
 from motet.protocol.frames import PROTOCOL_VERSION, Frame
 from motet.protocol.link.messages import Control
+from motet.protocol.machine import FACT
 from motet.protocol.session.messages import AdvertiseRequest, ClientHello, SubscribeRequest
 from motet.runtime.clock import SteadyClock
 from motet.runtime.codec import decode, encode

@@ -20,6 +20,7 @@ class What(StrEnum):
     PUBEND = "pubend"
     TX = "tx"
     MOBILITY = "mobility"
+    ORDERING = "ordering"
     SPARK = "spark"
     AUDIT = "audit"
     ALL = "all"
@@ -50,6 +51,7 @@ def bench(
     pubend    the log of exactly-once events
     tx        transactions
     mobility  clients that move, and draining a broker
+    ordering  order across topics: sites, and ordered over plain event services
     spark     reading and writing with Spark
     audit     auditing a history with Spark
 

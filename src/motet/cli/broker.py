@@ -26,6 +26,7 @@ from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
 from motet.protocol.config import BrokerConfig
 from motet.runtime.loop import run, take_all_descriptors
 from motet.runtime.tcp import host_and_port
+from motet.sequencer.service import sequencer_of
 
 Name = Annotated[str, option("NAME", "The broker's name in the overlay.")]
 Listen = Annotated[
@@ -171,12 +172,12 @@ def broker(
         else:
             say(f"{name} listens on {driver.address} (pid {os.getpid()}); Ctrl-C stops it")
         if while_stdin:
-            threading.Thread(target=_stop_with_stdin, daemon=True).start()
+            threading.Thread(target=stop_with_stdin, daemon=True).start()
 
     folder = data or DEFAULT_DIRECTORY / name
     opening = partial(open_broker, data=folder, durability=kept, snapshot_bytes=snapshot_bytes)
     opening = partial(opening, retention=retained, accept_loss=accept_loss, history=history)
-    return run(_serve(config, wiring, opening, ready, topology, plan))
+    return run(_serve(config, wiring, opening, ready, topology, plan, folder))
 
 
 async def _serve(
@@ -186,13 +187,17 @@ async def _serve(
     ready: Callable[[BrokerDriver], None],
     topology: Path | None,
     plan: Topology | None,
+    data: Path,
 ) -> int:
     take_all_descriptors()
     driver = opening(config, wiring)
     if plan is not None and plan.hosted:
         attach(driver, plan)
-    again = partial(reload, driver, topology, config.name) if topology is not None else None
-    return await serve(driver, ready=ready, reload=again)
+    again = None
+    if topology is not None:
+        again = partial(reload, driver, topology, config.name, plan)
+    async with sequencer_of(driver, plan, data):
+        return await serve(driver, ready=ready, reload=again)
 
 
 def _alone(
@@ -226,7 +231,7 @@ def _alone(
     return config, Wiring(where, dial)
 
 
-def _stop_with_stdin() -> None:
+def stop_with_stdin() -> None:
     """The parent holds the other end, so standard input ends with the parent. Runs on a thread,
     because an event loop cannot watch a regular file or a terminal."""
     while os.read(0, 4096):

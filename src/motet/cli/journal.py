@@ -1,4 +1,4 @@
-"""`motet journal`: inspect, verify or compact the folder of a broker."""
+"""`motet journal`: inspect, verify or compact the folder of a broker, or of a site."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Annotated, Any
 
 import msgspec
 
-from motet.broker.folder.examination import WAY_OUT, Findings, examine, listed
+from motet.broker.core.rebuild import BROKER
+from motet.broker.folder.examination import Findings, examine, listed, machine_in
 from motet.broker.folder.recovery import close_off
 from motet.cli.console import FAILED, FINE, complain, out, say, say_json, table
 from motet.cli.options import Json, argument, group, option
+from motet.sequencer.machine import SITE
 
-Folder = Annotated[Path, argument("DIR", "The folder of a broker, like run/B1.")]
+Folder = Annotated[Path, argument("DIR", "The folder of a broker, like run/B1, or of a site.")]
+
+MACHINES = (BROKER, SITE)
 
 journal = group("journal", "Inspect, verify or compact the folder of a broker.")
 
@@ -26,12 +30,13 @@ def inspect_(
     first: Annotated[int | None, option("FACT", "The first fact to list.", "--from", min=1)] = None,
     json: Json = False,
 ) -> int:
-    """Show segments, snapshots and state of a broker.
+    """Show segments, snapshots and state of a broker, or of a site.
 
-    Changes nothing, and works while the broker runs. Exit status 1 if something is damaged.
+    Changes nothing, and works while it runs. Exit status 1 if something is damaged.
     """
-    found = examine(directory)
-    told = listed(directory, first, show) if show and found.whole else []
+    machine = machine_in(directory, MACHINES)
+    found = examine(directory, machine)
+    told = listed(directory, first, show, machine) if show and found.whole else []
     if json:
         plain = [{"fact": n, "at_s": f.now, **_plain(f.body)} for n, f in told]
         say_json(_as_json(found) | {"listed": plain})
@@ -44,12 +49,12 @@ def inspect_(
 
 @journal.command()
 def verify(directory: Folder, json: Json = False) -> int:
-    """Check all records and snapshots of a broker.
+    """Check all records and snapshots of a broker, or of a site.
 
-    It rebuilds the broker's state from them, and says what is damaged and how to repair it. Exit
+    It rebuilds the state from them, and says what is damaged and how to repair it. Exit
     status 0 only if nothing is damaged.
     """
-    found = examine(directory)
+    found = examine(directory, machine_in(directory, MACHINES))
     if json:
         say_json(_as_json(found))
     elif found.whole:
@@ -64,12 +69,12 @@ def verify(directory: Folder, json: Json = False) -> int:
 
 @journal.command()
 def snapshot(directory: Folder, json: Json = False) -> int:
-    """Replace the journal of a stopped broker by a snapshot.
+    """Replace the journal of a stopped broker, or site, by a snapshot.
 
     Use it before an upgrade: only the release that wrote a journal can read it, but later releases
     can read its snapshots. Run it with the old release, then start the new one.
     """
-    path = close_off(directory)
+    path = close_off(directory, machine_in(directory, MACHINES))
     if json:
         say_json({"snapshot": str(path), "bytes": path.stat().st_size})
     else:
@@ -83,13 +88,13 @@ def _judge(found: Findings, *, quiet: bool) -> int:
     if not quiet:
         for problem in found.problems:
             complain(problem)
-        complain(f"the folder {found.directory} is damaged", WAY_OUT)
+        complain(f"the folder {found.directory} is damaged", found.way_out)
     return FAILED
 
 
 def _as_json(found: Findings) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(found, enc_hook=str)  # paths
-    return plain | {"whole": found.whole, "way_out": "" if found.whole else WAY_OUT}
+    return plain | {"whole": found.whole, "way_out": "" if found.whole else found.way_out}
 
 
 def _plain(body: Any) -> dict[str, Any]:
@@ -128,7 +133,7 @@ def _show(found: Findings) -> None:
             )
         out().print(shots)
     if found.broker:
-        rows = table("\nbroker", "what", "value")
+        rows = table(f"\n{found.what}", "what", "value")
         for key, value in found.broker.items():
             if key != "links":
                 rows.add_row(key.replace("_", " "), str(value))

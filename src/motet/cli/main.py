@@ -23,10 +23,12 @@ from motet.cli.journal import journal
 from motet.cli.log import log
 from motet.cli.move import move
 from motet.cli.options import switch
+from motet.cli.order import order
 from motet.cli.overlay import overlay
 from motet.cli.pipeline import pipeline
 from motet.cli.pub import pub
 from motet.cli.rebalance import rebalance
+from motet.cli.sequencer import sequencer
 from motet.cli.sim import sim
 from motet.cli.status import status
 from motet.cli.sub import sub
@@ -64,12 +66,16 @@ def _unbroken(command: Callable[..., int]) -> Callable[..., int]:
     return run_command
 
 
-for command in (up, broker, pub, sub, move, drain, rebalance, status, sim, chaos, bench, demo):
+for command in (
+    *(up, broker, pub, sub, move, drain, rebalance, status, sequencer),
+    *(sim, chaos, bench, demo),
+):
     app.command()(_unbroken(command))
 app.add_typer(journal)
 app.add_typer(log)
 app.add_typer(overlay)
 app.add_typer(tx)
+app.add_typer(order)
 app.add_typer(experiment)
 app.add_typer(pipeline)
 

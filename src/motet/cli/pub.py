@@ -158,7 +158,7 @@ async def _repeated(event: Event, count: int) -> AsyncIterator[Event]:
 
 async def _from_lines() -> AsyncIterator[Event]:
     number = 0
-    async for line in _stdin_lines():
+    async for line in stdin_lines():
         number += 1
         if not line.strip():
             continue
@@ -169,7 +169,7 @@ async def _from_lines() -> AsyncIterator[Event]:
             raise Misuse(f"line {number}: {problem}", hint) from None
 
 
-async def _stdin_lines() -> AsyncIterator[str]:
+async def stdin_lines() -> AsyncIterator[str]:
     """Lines as they arrive. A daemon thread reads at most a few chunks ahead, so that this process
     can end without waiting for more input."""
     chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_AHEAD)

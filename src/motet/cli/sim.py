@@ -110,11 +110,11 @@ def sim(
     if replay is not None:
         return sim_run.replay(replay, profile, crash_at, fault or "kill", json)
     if every_step:
-        if profile not in ("", "calm", "delivery", "moves", "mobility"):
+        if profile not in ("", "calm", "delivery", "moves", "mobility", "ordering"):
             raise Misuse(
                 f"--every-step cannot be used with --profile {profile}: it has its own fault",
                 "omit --profile, or use --profile delivery for exactly-once events, or moves for "
-                "clients that move",
+                "clients that move, or ordering for order across topics",
             )
         return sim_run.crash_everywhere(chosen, profile, fault or "kill", jobs, json)
     folder = str(history.resolve()) if history is not None else ""

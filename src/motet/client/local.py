@@ -5,7 +5,10 @@
         bob = await overlay.connect("bob", broker="B3")
 
 The same broker code as in production, joined by the in-process transport. Nothing is durable
-unless you give it a folder (`data=…`).
+unless you give it a folder (`data=…`). With `ordering=True` it has a sequencer as well:
+
+    motet.ordering.connect(overlay.address("B1"), sequencer=overlay.sequencer)
+
 This is the only file of the client that imports brokers.
 """
 
@@ -24,7 +27,7 @@ from motet.model.coverage import Covering
 
 if TYPE_CHECKING:
     from motet.broker.driver.driver import BrokerDriver
-    from motet.broker.overlay.topology import Retention
+    from motet.broker.overlay.topology import OrderingPlace, Retention
     from motet.broker.overlay.topology import Topology as Topology
 
 LINKED_BOUND_S = 60.0
@@ -38,6 +41,7 @@ class LocalOverlay:
     def __init__(self, topology: Topology, data: Path | None = None) -> None:
         self.topology = topology
         self._data = data
+        self._site: BrokerDriver | None = None
         self.drivers: dict[str, BrokerDriver] = {}
         """The brokers, for tests that inspect or stop them."""
         self._clients: list[Client] = []
@@ -50,6 +54,13 @@ class LocalOverlay:
     def address(self, broker: str) -> str:
         """The address for clients in this event loop."""
         return self.topology.place(broker).listen
+
+    @property
+    def sequencer(self) -> str:
+        """The address of the sequencer, for `motet.ordering` in this event loop."""
+        if self.topology.ordering is None:
+            raise MisuseError("this overlay has no sequencer; make it with ordering=True")
+        return self.topology.ordering.listen
 
     def status(self) -> dict[str, dict[str, Any]]:
         """The status of each broker, as `Client.status` returns it."""
@@ -85,6 +96,8 @@ class LocalOverlay:
     async def start(self) -> None:
         """Start all brokers and wait until they are linked."""
         try:
+            if self.topology.ordering is not None:
+                await self._start_site()
             for name in self.brokers:
                 await self._start(name)
             await self._until_linked()
@@ -123,6 +136,17 @@ class LocalOverlay:
         await driver.start()
         self.drivers[name] = driver
 
+    async def _start_site(self) -> None:
+        from motet.sequencer.service import open_beside
+
+        host = self.topology.ordering_host
+        folder, durability = Path(host), "volatile"
+        if self._data is not None:
+            folder, durability = self._data / host, self.topology.durability
+        site = open_beside(self.topology, folder, durability)
+        await site.start()
+        self._site = site
+
     async def _until_linked(self) -> None:
         try:
             async with asyncio.timeout(LINKED_BOUND_S):
@@ -141,12 +165,13 @@ class LocalOverlay:
         )
 
     async def close(self) -> None:
-        """Close the clients made here, then the brokers. Idempotent."""
+        """Close the clients made here, then the brokers and the sequencer. Idempotent."""
         if self._closed:
             return
         self._closed = True
         await asyncio.gather(*(client.close() for client in self._clients))
-        await asyncio.gather(*(driver.stop() for driver in self.drivers.values()))
+        sites = [] if self._site is None else [self._site]
+        await asyncio.gather(*(driver.stop() for driver in (*self.drivers.values(), *sites)))
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,6 +192,7 @@ class LocalOptions(TypedDict, total=False):
     durability: str
     retention: Retention
     root: str
+    ordering: bool | OrderingPlace
 
 
 @opens
@@ -175,9 +201,14 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
 
     With `data`, each broker keeps its state in a folder there and restores it. `lease` is how long
     a session outlives its connection, `heartbeat` how often idle connections send a sign of life,
-    both in seconds; the other options are as in `Topology`.
+    both in seconds; with `ordering` there is a sequencer for `motet.ordering`, too. The other
+    options are as in `Topology`.
     """
-    from motet.broker.overlay.topology import Topology, settings_in  # most programs only connect
+    from motet.broker.overlay.topology import (  # most programs only connect
+        OrderingPlace,
+        Topology,
+        settings_in,
+    )
 
     if isinstance(brokers, bool) or not isinstance(brokers, int | Topology):
         raise MisuseError(f"brokers is a number or a Topology, not {brokers!r}")
@@ -191,6 +222,10 @@ async def local(brokers: int | Topology = 3, **options: Unpack[LocalOptions]) ->
         dataclasses.replace(place, listen=f"inproc://{shape.name}-{number}-{place.name}")
         for place in shape.brokers
     )
+    place = settings.get("ordering", shape.ordering)
+    if isinstance(place, OrderingPlace):
+        address = f"inproc://{shape.name}-{number}-its-sequencer"
+        settings["ordering"] = dataclasses.replace(place, listen=address)
     topology = dataclasses.replace(shape, brokers=places, **settings)
     overlay = LocalOverlay(topology, None if data is None else Path(data))
     await overlay.start()

@@ -11,6 +11,7 @@ What lives here
     process       `BrokerProcess`: start, await readiness, pause, resume, stop, kill; its log;
                   free ports, CPU time and memory, killing all descendants
     fleet         `Fleet`: all processes of a topology, with proxies on chosen links; missing links
+    servers       event services of others: NATS, Mosquitto and Redis, each on a free port
     supervisor    `Supervisor`: restarts with backoff, rolling restarts, changes of the topology
     proxy         `LinkProxy`: cuts, stalls and heals one link
     run_folder    the lock and the state of a supervised overlay, and what commands want of it; the

@@ -1,4 +1,5 @@
-"""One broker process: `motet broker` as a child of ours, started, signalled and ended.
+"""One broker process: `motet broker` as a child of ours, started, signalled and ended; or one site
+of a sequencer, in the same way.
 
 The child holds one end of a pipe to us as its standard input and ends when the pipe does, so it
 never outlives us. It is in a process group of its own within our session: Ctrl-C does not reach it,
@@ -51,6 +52,10 @@ class StartFailed(UnavailableError):
 
 class BrokerProcess:
     """The current process of one broker. Its log also has the output of earlier processes."""
+
+    command = "broker"
+    key = "broker"
+    """The key of its name in the line that it prints when it listens."""
 
     def __init__(
         self,
@@ -105,7 +110,7 @@ class BrokerProcess:
             with self.log.open("ab") as log:
                 self._log_begin = log.tell()
                 self._process = Popen(
-                    (*program, "broker", *options),
+                    (*program, self.command, *options),
                     stdin=PIPE,
                     stdout=PIPE,
                     stderr=log,
@@ -126,7 +131,7 @@ class BrokerProcess:
                 line = await self._first_line(notice)
                 with contextlib.suppress(ValueError):
                     told = json.loads(line)
-                    if told["broker"] == self.name:
+                    if told[self.key] == self.name:
                         self.address = told.get("address", "")
                         return
                 await self.ended()
@@ -264,6 +269,13 @@ class BrokerProcess:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
                     pipe.close()
+
+
+class SiteProcess(BrokerProcess):
+    """The current process of one site of a sequencer."""
+
+    command = "sequencer"
+    key = "site"
 
 
 @contextlib.contextmanager

@@ -223,7 +223,8 @@ def attach(driver: BrokerDriver, topology: Topology) -> None:
     """Give a broker its container, if the topology has clients that may run there. To be called
     before the broker starts."""
     config = driver.core.config
-    if config.head or not any(each.may_run_at(config.name) for each in topology.hosted):
+    is_mate = topology.head(config.name) != config.name
+    if is_mate or not any(each.may_run_at(config.name) for each in topology.hosted):
         return
     heartbeat_s, history = config.heartbeat_s, driver.lodgers
     container = Container(config.name, topology.hosted, driver.listen_inside, heartbeat_s, history)

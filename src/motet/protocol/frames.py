@@ -9,6 +9,7 @@ from motet.protocol.hosted.messages import HostedFrame
 from motet.protocol.link.messages import LinkFrame
 from motet.protocol.mobility.messages import MobilityFrame
 from motet.protocol.reading.messages import ReadingFrame
+from motet.protocol.sequencing.messages import SequencingFrame
 from motet.protocol.session.messages import SessionFrame
 from motet.protocol.sinks.messages import StagingFrame
 from motet.protocol.traits import ANYBODY, SMALL_BYTES, frame
@@ -29,5 +30,6 @@ Frame = (
     | CellFrame
     | MobilityFrame
     | HostedFrame
+    | SequencingFrame
     | Beat
 )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from motet.broker.core.broker import BrokerCore
 from motet.broker.core.cell.mate import MateCore
 from motet.broker.core.durable import Durable
-from motet.broker.core.rebuild import Snapshot, core_of, founding, picture, rebuild
-from motet.broker.core.records import FOUNDED, MACHINE_VERSION, encode
+from motet.broker.core.rebuild import core_of, founding, picture, rebuild
+from motet.broker.core.records import MACHINE_VERSION, encode
 from motet.broker.driver.pubend import LettingGo
 from motet.broker.folder.journal import LoggedJournal
 from motet.errors import InvariantError
@@ -43,6 +43,7 @@ from motet.protocol.frames import Frame
 from motet.protocol.hosted.messages import HostedHello
 from motet.protocol.link.facts import ControlReceived, NeighbourLost
 from motet.protocol.link.messages import Control
+from motet.protocol.machine import FOUNDED, Snapshot
 from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import ArrivalHello
 from motet.protocol.session.facts import SessionDropped, SessionEnded, SessionOpened

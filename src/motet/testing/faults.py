@@ -98,6 +98,10 @@ class FaultMenu(Struct, frozen=True):
     moving: bool = False
     """Clients move to other brokers. If there are faults, some of them hit moves on purpose."""
 
+    ordering: bool = False
+    """No overlay, but sites that order events across topics; see `motet.testing.ordering`, which
+    has most of its faults in a plan of its own."""
+
     sync_s: float = 0.0
     """The longest time until facts in a journal are durable."""
 
@@ -206,6 +210,9 @@ PROFILES["orphans"] = FaultMenu(
 PROFILES["transactions"] = replace(PROFILES["delivery"], deals=True, cells=0.0, amnesia=0.15)
 PROFILES["moves"] = FaultMenu(sure=True, moving=True, sync_s=0.004)
 PROFILES["mobility"] = replace(PROFILES["transactions"], moving=True)
+PROFILES["ordering"] = FaultMenu(
+    ordering=True, rough_links=0.4, loss=0.03, doubling=0.08, delay=0.02, reordering=0.03
+)
 DEFAULT_PROFILE = "mixed"
 
 

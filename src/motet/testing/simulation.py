@@ -31,6 +31,8 @@ from motet.testing.checkers.result import BrokerState, CheckResult
 from motet.testing.cluster import Cluster
 from motet.testing.faults import DEFAULT_PROFILE, STEP_FAULTS, FaultMenu, profile
 from motet.testing.history import History, write_history
+from motet.testing.ordering import simulation as ordering
+from motet.testing.ordering.plan import SMALL as SMALL_ORDERING
 
 OF_TRANSACTIONS = (
     "atomicity",
@@ -44,6 +46,8 @@ OF_TRANSACTIONS = (
 """Guarantees that only overlays with a root give."""
 OF_MOVES = ("moves", "copies", "checkpoints")
 """Guarantees about clients that move, and those that are hosted."""
+OF_ORDERING = ("notification-order", "causality", "numbers")
+"""Guarantees of order across topics."""
 GUARANTEES = (
     "routing",
     "completeness",
@@ -57,10 +61,12 @@ GUARANTEES = (
     "sessions",
     *OF_TRANSACTIONS,
     *OF_MOVES,
+    *OF_ORDERING,
     "replay",
     "invariants",
     "settles",
 )
+GUARANTEES_OF_OVERLAYS = tuple(each for each in GUARANTEES if each not in OF_ORDERING)
 _surely_covers = lru_cache(maxsize=1 << 16)(surely_covers)
 SMALL = {"clients": 4, "chaos_s": 1.2, "sync": 1.0, "weights": (4, 3, 3, 2, 2, 0.3, 0.3)}
 """The plan of runs that are repeated for every step: few events, many operations."""
@@ -92,6 +98,8 @@ class Result(Struct, frozen=True):
     """By kind and outcome."""
     moves: dict[str, int] = {}
     """By outcome."""
+    ordering: dict[str, int] = {}
+    """What happened to streams and publishers of the profile `ordering`."""
     story: tuple[str, ...] = ()
 
     def to_json(self, mutations: tuple[int, int] = (0, 0)) -> dict[str, Any]:
@@ -110,6 +118,7 @@ class Result(Struct, frozen=True):
             "trace_hash": self.trace_hash,
             **({"transactions": self.transactions} if self.transactions else {}),
             **({"moves": self.moves} if self.moves else {}),
+            **({"ordering": self.ordering} if self.ordering else {}),
         }
 
     def complaints(self) -> list[str]:
@@ -149,6 +158,8 @@ def simulate(
     else is the `fault`; events are exactly-once if the profile has them. With `history`, add the
     history to that folder.
     """
+    if profile(profile_name).ordering:
+        return _simulate_ordering(seed, mutation, story=story, crash_at=crash_at, fault=fault)
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
         needs = _needs_of(bug)
         menu = replace(profile(profile_name), **needs.pop("menu", {}))
@@ -164,6 +175,37 @@ def simulate(
                 cluster.farewell()
                 verdicts += [*_tables(cluster), *_oddities(cluster)]
     return _result(seed, profile_name, cluster, verdicts)
+
+
+def _simulate_ordering(
+    seed: int, mutation: str | None, *, story: bool, crash_at: int | None, fault: str
+) -> Result:
+    """The profile `ordering` has another world, and its own checkers."""
+    with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
+        needs = dict(bug.needs) if bug is not None else {}
+        menu = replace(profile("ordering"), **needs.pop("menu", {}))
+        if crash_at is not None:
+            if fault != "kill":
+                raise MisuseError(f"profile ordering has no {fault!r} at a step, only kill")
+            menu, needs = ordering.calm(), {**needs, **SMALL_ORDERING}
+        schedule = needs.pop("schedule", "")
+        if schedule:
+            world = ordering.run_schedule(schedule, story=story)
+        else:
+            world = ordering.run_world(seed, menu, needs, story=story, crash_at=crash_at)
+        verdicts = ordering.verdicts(world)
+    checked, found = _tally(verdicts, ordering.GUARANTEES)
+    return Result(
+        seeds=1,
+        steps=world.trace.steps,
+        faults=dict(sorted(world.faults.items())),
+        checked=checked,
+        violations=_violations(seed, found, crash_at, fault),
+        trace_hash=world.trace.digest(),
+        profile="ordering",
+        ordering=ordering.counts(world),
+        story=tuple(world.trace.story or ()),
+    )
 
 
 def observe(
@@ -257,27 +299,41 @@ def _oddities(cluster: Cluster) -> list[CheckResult]:
 def _result(
     seed: int, profile_name: str, cluster: Cluster, verdicts: Sequence[CheckResult]
 ) -> Result:
-    checked = dict.fromkeys(GUARANTEES, 0)
-    found: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        checked[verdict.guarantee] += verdict.checked
-        if verdict.violations:
-            found.setdefault(verdict.guarantee, []).extend(verdict.violations)
+    checked, found = _tally(verdicts, GUARANTEES_OF_OVERLAYS)
     return Result(
         seeds=1,
         steps=cluster.trace.steps,
         faults=dict(sorted(cluster.faults.items())),
         checked=checked,
-        violations=tuple(
-            Violation(seed, guarantee, detail, cluster.crash_at, cluster.fault)
-            for guarantee, details in found.items()
-            for detail in details[:SHOWN]
-        ),
+        violations=_violations(seed, found, cluster.crash_at, cluster.fault),
         trace_hash=cluster.trace.digest(),
         profile=profile_name,
         transactions=_count(cluster),
         moves=cluster.relocations.count(),
         story=tuple(cluster.trace.story or ()),
+    )
+
+
+def _tally(
+    verdicts: Sequence[CheckResult], guarantees: Sequence[str]
+) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """By guarantee: the number of tests, and the violations."""
+    checked = dict.fromkeys(guarantees, 0)
+    found: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        checked[verdict.guarantee] += verdict.checked
+        if verdict.violations:
+            found.setdefault(verdict.guarantee, []).extend(verdict.violations)
+    return checked, found
+
+
+def _violations(
+    seed: int, found: dict[str, list[str]], crash_at: int | None, fault: str
+) -> tuple[Violation, ...]:
+    return tuple(
+        Violation(seed, guarantee, detail, crash_at, fault)
+        for guarantee, details in found.items()
+        for detail in details[:SHOWN]
     )
 
 
@@ -363,6 +419,7 @@ def merge(results: Sequence[Result], profile_name: str = DEFAULT_PROFILE) -> Res
         profile=profile_name,
         transactions=dict(sorted(_sum(result.transactions for result in results).items())),
         moves=dict(sorted(_sum(result.moves for result in results).items())),
+        ordering=dict(sorted(_sum(result.ordering for result in results).items())),
     )
 
 
@@ -379,6 +436,8 @@ def crashes_of(
 ) -> Sequence[int]:
     """The steps that brokers take in a small run of this seed, until faults would stop; or only
     those in which they get, decide or send something of a move."""
+    if profile(profile_name).ordering:
+        return ordering.steps_of(seed)
     menu, needs = _small(profile_name, {}, fault)
     cluster = Cluster(seed, menu, needs=needs, crash_at=0, fault=fault)
     with patched(_surroundings(cluster)):

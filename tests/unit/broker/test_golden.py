@@ -19,7 +19,8 @@ import msgspec
 
 from motet.broker.core import records
 from motet.broker.core.broker import BrokerCore
-from motet.broker.core.rebuild import Snapshot, picture, rebuild
+from motet.broker.core.rebuild import picture, rebuild
+from motet.protocol.machine import Snapshot
 from tests.unit.broker.test_image import CONFIG, eventful, lived, written
 
 FILE = Path(__file__).parent / f"journal-v{records.MACHINE_VERSION}.txt"

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from motet.broker.core import records
 from motet.broker.core.broker import BrokerCore
 from motet.broker.core.durable import Durable
-from motet.broker.core.rebuild import Snapshot, founding, picture, rebuild
+from motet.broker.core.rebuild import founding, picture, rebuild
 from motet.errors import LogCorrupted, MisuseError, WrittenByAnotherVersion
 from motet.model import Filter, OpId
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact, Input, Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link import messages as link
+from motet.protocol.machine import FACT, FOUNDED, Snapshot
 from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
 from motet.protocol.transactions.state import ClientPart, Held, OpenInvitation
@@ -65,8 +66,8 @@ def lived(inputs: Sequence[Input], core: BrokerCore) -> list[Fact]:
 
 def written(facts: list[Fact]) -> list[tuple[int, bytes]]:
     return [
-        (records.FOUNDED, founding(CONFIG)),
-        *((records.FACT, records.encode(fact)) for fact in facts),
+        (FOUNDED, founding(CONFIG)),
+        *((FACT, records.encode(fact)) for fact in facts),
     ]
 
 
@@ -117,7 +118,7 @@ def test_the_example_run_fills_every_part_of_an_image() -> None:
 
 def _decoded(record: tuple[int, bytes]) -> object:
     kind, payload = record
-    if kind == records.FOUNDED:
+    if kind == FOUNDED:
         return records.decode_founded(payload)
     return next(records.decode_parts(records.MACHINE_VERSION, [payload]))
 
@@ -136,7 +137,7 @@ def test_a_journal_without_a_founding_record_is_refused() -> None:
     with pytest.raises(LogCorrupted, match="empty"):
         rebuild(CONFIG, None, [])
     with pytest.raises(LogCorrupted, match="founds it"):
-        rebuild(CONFIG, None, [(records.FACT, b"")])
+        rebuild(CONFIG, None, [(FACT, b"")])
 
 
 # ── versions ─────────────────────────────────────────────────────────────────────────────

@@ -189,8 +189,7 @@ def test_only_the_version_that_wrote_a_journal_replays_it(
     lived: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, _ = lived
-    for module in (records, recovery):
-        monkeypatch.setattr(module, "MACHINE_VERSION", records.MACHINE_VERSION + 1)
+    monkeypatch.setattr(records, "MACHINE_VERSION", records.MACHINE_VERSION + 1)
     with pytest.raises(WrittenByAnotherVersion, match="motet journal snapshot"):
         recovery.open_folder(CONFIG, directory)
 
@@ -201,8 +200,7 @@ def test_an_upgrade_is_a_snapshot_and_a_migration(
     directory, digest = lived
     recovery.close_off(directory)
     old = records.MACHINE_VERSION
-    for module in (records, recovery):
-        monkeypatch.setattr(module, "MACHINE_VERSION", old + 1)
+    monkeypatch.setattr(records, "MACHINE_VERSION", old + 1)
     with pytest.raises(WrittenByAnotherVersion, match="nothing leads"):
         recovery.open_folder(CONFIG, directory)
     assert not examine(directory).whole

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from motet.broker.core.records import FACT, FOUNDED, PART, encode
+from motet.broker.core.records import encode
 from motet.broker.folder.examination import examine
 from motet.broker.folder.recovery import open_folder, open_log, read_durable
 from motet.errors import LogCorrupted, StorageError
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact
+from motet.protocol.machine import FACT, FOUNDED, PART
 from motet.protocol.session.facts import SessionEnded
 
 CONFIG = BrokerConfig("A")
@@ -66,12 +67,12 @@ def test_a_folder_that_changes_while_it_is_read_is_read_again(
     looks: list[int] = []
     read = recovery._read
 
-    def disturbed(directory: Path, upto: int | None) -> object:
+    def disturbed(machine: object, directory: Path, upto: int | None) -> object:
         looks.append(1)
         if len(looks) < 3:
             (tmp_path / f"{len(looks)}").touch()
             raise StorageError("it was there a moment ago")
-        return read(directory, upto)
+        return read(machine, directory, upto)
 
     monkeypatch.setattr(recovery, "_read", disturbed)
     assert read_durable(tmp_path)[1] == 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from motet.broker.core import records
 from motet.broker.core.durable import Durable
-from motet.broker.core.rebuild import Snapshot, picture, rebuild
+from motet.broker.core.rebuild import picture, rebuild
 from motet.model import Filter, Hop, OpId
 from motet.protocol.config import BrokerConfig
+from motet.protocol.machine import Snapshot
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import (
     Advertise,

@@ -10,13 +10,14 @@ import pytest
 from motet.broker.core import records
 from motet.broker.core.broker import BrokerCore
 from motet.broker.core.durable import Durable
-from motet.broker.core.rebuild import Snapshot, picture, rebuild
+from motet.broker.core.rebuild import picture, rebuild
 from motet.model import Filter, Hop, OpId, encode_event
 from motet.model.filters import from_wire
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Received, Remembered
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link import messages as link
+from motet.protocol.machine import Snapshot
 from motet.protocol.routing import messages as routing
 from motet.protocol.session import messages as session
 from motet.protocol.session.durable import DurableSessions

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from motet.broker.core.rebuild import Snapshot, core_of, founding, picture, rebuild
-from motet.broker.core.records import FOUNDED, MACHINE_VERSION, encode
+from motet.broker.core.rebuild import core_of, founding, picture, rebuild
+from motet.broker.core.records import MACHINE_VERSION, encode
 from motet.errors import StagingLost
 from motet.model import EVERYTHING, decode_attributes, encode_event
 from motet.model.ids import LAST_TICK
@@ -34,6 +34,7 @@ from motet.protocol.contract import (
 from motet.protocol.delivery.spans import CutRecord, Span
 from motet.protocol.delivery.stream import ReadWanted
 from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.machine import FOUNDED, Snapshot
 from motet.protocol.room import Objection
 from motet.protocol.session.messages import (
     AdvertiseRequest,

@@ -9,7 +9,8 @@ import pytest
 
 from motet.broker.core import records
 from motet.broker.core.durable import Durable
-from motet.broker.core.rebuild import Snapshot, founding, picture, rebuild
+from motet.broker.core.rebuild import founding, picture, rebuild
+from motet.protocol.machine import FACT, FOUNDED, Snapshot
 from motet.protocol.transactions.state import TxState
 from motet.testing.scenario import Scenario
 
@@ -41,8 +42,8 @@ def test_a_snapshot_at_any_moment(path: Path) -> None:
     assert len(scenario.brokers) > 1
     for name, core in scenario.brokers.items():
         config = scenario._founded[name]
-        facts = [(records.FACT, records.encode(fact)) for fact in scenario.journals[name]]
-        journal = [(records.FOUNDED, founding(config)), *facts]
+        facts = [(FACT, records.encode(fact)) for fact in scenario.journals[name]]
+        journal = [(FOUNDED, founding(config)), *facts]
         for position in range(1, len(journal), EVERY):
             half_way = rebuild(config, None, journal[:position])
             again = rebuild(config, snapshot_of(half_way), journal[position:])

@@ -1,89 +1,116 @@
-"""Restores a broker from its last snapshot and the facts since.
-
-Pure: the caller reads the disk and passes bytes. The same code starts a real broker, takes a
-snapshot in the background, reads a folder for inspection, and restarts brokers in the simulator.
+"""A broker as a machine with a folder: what founds it, and how it is restored from its last
+snapshot and the facts since. Pure, like all of `motet.protocol.machine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from motet.broker.core import records
 from motet.broker.core.broker import BrokerCore
 from motet.broker.core.durable import Durable
 from motet.broker.core.image import parts_of
-from motet.broker.core.records import (
-    FACT,
-    FOUNDED,
-    PART,
-    Founded,
-    decode_fact,
-    decode_founded,
-    decode_parts,
-    encode,
-)
-from motet.errors import LogCorrupted, MisuseError
+from motet.broker.core.records import Founded, decode_fact, decode_founded, decode_parts, encode
+from motet.errors import MisuseError
 from motet.model.coverage import shown_covering
 from motet.protocol.config import BrokerConfig
-from motet.protocol.contract import Fact
+from motet.protocol.contract import Fact, Reconfigured
+from motet.protocol.machine import Machine
+
+Core: TypeAlias = BrokerCore
+"""The result of opening a folder; callers need no other part of the composition."""
 
 
-class Snapshot(NamedTuple):
-    """`version` is that of the machine that made it; the first payload names the broker."""
+class BrokerMachine(Machine[BrokerConfig, Durable, BrokerCore]):
+    """The broker's name, incarnation and neighbours come from the journal."""
 
-    version: int
-    payloads: Iterable[bytes]
+    what = "broker"
+    where = "motet.broker.core.rebuild:BROKER"
+    journal = "journal"
+    snapshot = "snapshot"
+    without_folder = (
+        "move the folder away and start the broker without it: it joins the overlay as a new "
+        "broker, and its clients renew their sessions"
+    )
 
+    @property
+    def version(self) -> int:
+        return records.MACHINE_VERSION
 
-def founding(config: BrokerConfig) -> bytes:
-    """The first record of a new journal."""
-    return encode(_founded(config, config.neighbours))
+    def founding(self, settings: BrokerConfig) -> bytes:
+        return encode(_founded(settings, settings.neighbours))
+
+    def born(self, settings: BrokerConfig | None, founding: bytes) -> Durable:
+        return _born(settings, decode_founded(founding))
+
+    def identity(self, state: Durable) -> bytes:
+        return encode(_founded(state.config, tuple(state.ledgers)))
+
+    def parts(self, state: Durable) -> Iterator[Struct]:
+        return parts_of(state)
+
+    def encode(self, record: Any) -> bytes:
+        return encode(record)
+
+    def decode_fact(self, payload: bytes) -> Fact:
+        return decode_fact(payload)
+
+    def decode_parts(self, version: int, payloads: Iterable[bytes]) -> Iterator[Struct]:
+        return decode_parts(version, payloads)
+
+    def new(self, settings: BrokerConfig) -> BrokerCore:
+        return BrokerCore(settings)
+
+    def core_of(self, state: Durable) -> BrokerCore:
+        return BrokerCore(replace(state.config, neighbours=tuple(state.ledgers)), state)
+
+    def continues(self, state: Durable, settings: BrokerConfig) -> tuple[BrokerCore, list[Fact]]:
+        """The overlay may have changed while the broker was down."""
+        core = BrokerCore(state.config, state)
+        neighbours = settings.neighbours
+        objection = core.objection_to(neighbours)
+        if objection is not None:
+            raise MisuseError(
+                f"{core.config.name} cannot start with the neighbours "
+                f"{', '.join(neighbours) or '–'}: {objection.text}; start it with the neighbours "
+                "it had before"
+            )
+        return core, core.step(Reconfigured(neighbours), state.now).persist
+
+    def summary(self, state: Durable, facts: int) -> dict[str, Any]:
+        routing, config = state.routing.state, state.config
+        return {
+            "name": config.name,
+            "incarnation": config.incarnation,
+            "covering": config.covering,
+            "facts": facts,
+            "time_s": state.now,
+            "sessions": len(state.sessions),
+            "clients": len(routing.clients),
+            "advertisements": len(routing.advertisements),
+            "subscriptions": len(routing.subscriptions),
+            "waiting_operations": len(routing.waits),
+            "links": {
+                name: {
+                    "sent": ledger.record.sent,
+                    "received": ledger.record.received,
+                    "unacknowledged": len(ledger.outbox),
+                }
+                for name, ledger in state.ledgers.items()
+            },
+            "digest": state.digest(),
+        }
 
 
 def _founded(config: BrokerConfig, neighbours: tuple[str, ...]) -> Founded:
     return Founded(config.name, config.incarnation, neighbours, config.covering, config.root)
 
 
-def rebuild(
-    settings: BrokerConfig | None,
-    snapshot: Snapshot | None,
-    records: Iterable[tuple[int, bytes]],
-) -> Durable:
-    """The durable state as it was after the last record.
-
-    The broker's name, incarnation and neighbours come from the journal; the other settings (leases
-    etc.) may have changed meanwhile. Without settings, the journal of any broker is accepted.
-    """
-    left = iter(records)
-    if snapshot is not None:
-        payloads = iter(snapshot.payloads)
-        durable = _born(settings, next(payloads, None))
-        durable.restore(decode_parts(snapshot.version, payloads))
-    else:
-        kind, payload = next(left, (FOUNDED, None))
-        if kind != FOUNDED:
-            raise LogCorrupted("the journal does not begin with the record that founds it")
-        durable = _born(settings, payload)
-    durable.replay(_facts(left))
-    return durable
-
-
-Core: TypeAlias = BrokerCore
-"""The result of opening a folder; callers need no other part of the composition."""
-
-
-def core_of(durable: Durable) -> BrokerCore:
-    """The broker that continues with this state."""
-    config = replace(durable.config, neighbours=tuple(durable.ledgers))
-    return BrokerCore(config, durable)
-
-
-def _born(settings: BrokerConfig | None, payload: bytes | None) -> Durable:
-    if payload is None:
-        raise LogCorrupted("the journal is empty: even the record that founds it is missing")
-    founded = decode_founded(payload)
+def _born(settings: BrokerConfig | None, founded: Founded) -> Durable:
     if settings is None:
         covering, root = founded.covering, founded.root or ""
         settings = BrokerConfig(founded.name, covering=covering, root=root)
@@ -115,17 +142,9 @@ def _born(settings: BrokerConfig | None, payload: bytes | None) -> Durable:
     )
 
 
-def _facts(records: Iterable[tuple[int, bytes]]) -> Iterator[Fact]:
-    for kind, payload in records:
-        if kind == FACT:
-            yield decode_fact(payload)
-        else:
-            raise LogCorrupted(f"a record of kind {kind} was found among the facts")
+BROKER: Final = BrokerMachine()
 
-
-def picture(durable: Durable) -> Iterator[tuple[int, bytes]]:
-    """A snapshot of this state, as records."""
-    config = durable.config
-    yield FOUNDED, encode(_founded(config, tuple(durable.ledgers)))
-    for part in parts_of(durable):
-        yield PART, encode(part)
+founding = BROKER.founding
+rebuild = BROKER.rebuild
+picture = BROKER.picture
+core_of = BROKER.core_of

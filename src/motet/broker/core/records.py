@@ -24,11 +24,6 @@ MACHINE_VERSION = 7
 """Increase it with every change of the effect of a fact, of `image`, or of these records, and add a
 migration for snapshots of the previous version."""
 
-FACT = 0
-FOUNDED = 1
-PART = 2
-"""Kinds of records."""
-
 Payloads = Iterable[bytes]
 Migration = Callable[[Iterable[Any]], Iterable[Any]]
 

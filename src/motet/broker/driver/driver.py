@@ -1,4 +1,4 @@
-"""The broker under asyncio: carries out the outputs of the pure core.
+"""A broker, or a site of a sequencer, under asyncio: carries out the outputs of the pure core.
 
 One read of a connection is one turn: all its frames are decoded and stepped through the core. The
 outputs of all turns in one iteration of the loop are written once per connection, after the last of
@@ -114,11 +114,25 @@ class VolatileJournal:
         """Nothing to release."""
 
 
-class Core(Protocol):
-    """The part of a core that the driver needs, so that tests can use a small one."""
+class CoreConfig(Protocol):
+    """Of any machine that the driver runs."""
 
     @property
-    def config(self) -> BrokerConfig: ...
+    def name(self) -> str: ...
+
+    @property
+    def heartbeat_s(self) -> float: ...
+
+    @property
+    def mates(self) -> tuple[str, ...]: ...
+
+
+class Core(Protocol):
+    """The part of a core that the driver needs: that of a broker, of a site, or a small one of a
+    test."""
+
+    @property
+    def config(self) -> CoreConfig: ...
 
     def step(self, given: Input, now: float, /) -> Output: ...
 
@@ -136,7 +150,8 @@ class Core(Protocol):
 
 
 class BrokerDriver:
-    """Use `start`, then `stop`. If the core fails, `failure` is set and `finished` returns."""
+    """Use `start`, then `stop`. If the core fails, `failure` is set and `finished` returns. `what`
+    it runs: only brokers answer late readers, stage rows and are reconfigured."""
 
     def __init__(
         self,
@@ -150,8 +165,10 @@ class BrokerDriver:
         transports: Callable[[str], Transport] = transport,
         soon: Soon = behind_the_rest,
         stagings: Stagings | None = None,
+        what: str = "broker",
     ) -> None:
         self.core = core
+        self.what = what
         self.wiring = wiring
         self.traffic = TrafficCounters()
         self.contacts: dict[int, Contact] = {}
@@ -167,13 +184,16 @@ class BrokerDriver:
         self.reloads: list[str] = []
         """One entry per reload of the topology: its error, or ""."""
         self._pubend = pubend
-        self._readings = Readings(core.config, pubend.readable if pubend else None, self._tell)
-        self._stagings = stagings or Stagings(core.config)
-        self._stagings.open(self._tell, self._turn, self._fail)
-        self._beside: dict[type, Any] = {
-            **dict.fromkeys(REQUESTS, self._readings.requests),
-            **dict.fromkeys(STAGING, self._stagings.requests),
-        }
+        self._readings: Readings | None = None
+        self._stagings: Stagings | None = None
+        self._beside: dict[type, Any] = {}
+        if isinstance(core.config, BrokerConfig):
+            readable = pubend.readable if pubend else None
+            self._readings = Readings(core.config, readable, self._tell)
+            self._stagings = stagings or Stagings(core.config)
+            self._stagings.open(self._tell, self._turn, self._fail)
+            self._beside |= dict.fromkeys(REQUESTS, self._readings.requests)
+            self._beside |= dict.fromkeys(STAGING, self._stagings.requests)
         self._remembered = remembered
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._count = self._dropped_before = 0
@@ -251,10 +271,11 @@ class BrokerDriver:
         if isinstance(self.failure, StorageError):
             raise self.failure
         if self.failure is not None:
-            raise InvariantError(f"the broker failed: {self.failure!r}") from self.failure
+            raise InvariantError(f"the {self.what} failed: {self.failure!r}") from self.failure
 
-    async def stop(self, error: str = "Disconnected", text: str = "the broker stops") -> None:
+    async def stop(self, error: str = "Disconnected", text: str = "") -> None:
         """Send every peer a `Farewell` and close everything. A second call waits for the first."""
+        text = text or f"the {self.what} stops"
         if self._stopping:
             await self._finished.wait()
             return
@@ -272,7 +293,7 @@ class BrokerDriver:
             self._finished.set()
 
     async def _abandon(self) -> None:
-        """The broker has failed: release the logs without an orderly end."""
+        """The core has failed: release the logs without an orderly end."""
         await self._journal.abandon()
         if self._pubend is not None:
             await self._pubend.abandon()
@@ -281,8 +302,9 @@ class BrokerDriver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._readings.close()
-        await self._stagings.close()
+        for beside in (self._readings, self._stagings):
+            if beside is not None:
+                await beside.close()
         self._cancel_timers()
         for listening in (self._listening, self._inside):
             if listening is not None:
@@ -302,8 +324,8 @@ class BrokerDriver:
         if self.failure is None:
             self.failure = failure
             trace = None if isinstance(failure, StorageError) else failure
-            log.critical("the broker fails and stops: %s", failure, exc_info=trace)
-            text = "the broker failed and stops; its log says why"
+            log.critical("the %s fails and stops: %s", self.what, failure, exc_info=trace)
+            text = f"the {self.what} failed and stops; its log says why"
             self._stopper = asyncio.ensure_future(self.stop(InvariantError.__name__, text))
 
     # ── connections ──────────────────────────────────────────────────────────────────────
@@ -340,6 +362,8 @@ class BrokerDriver:
         Raises `MisuseError`, and changes nothing, if a running broker cannot be changed like that,
         or if operations of a neighbour to be removed are still in force.
         """
+        if not isinstance(self.core.config, BrokerConfig):
+            raise MisuseError(f"a {self.what} cannot be changed while it runs; start it again")
         kept = self._journal.describe()["durability"]
         ours = asdict(self.core.config) | {"listen": self.wiring.listen, "durability": kept}
         asked = asdict(config) | {"listen": wiring.listen, "durability": durability or kept}
@@ -494,6 +518,7 @@ class BrokerDriver:
         for want in output.reads:
             asyncio.get_running_loop().call_soon(self._read_log, want)
         for wish in output.staged:
+            assert self._stagings is not None
             self._stagings.carry(wish)
         if output.timers:
             self._set_timers(output.timers)

@@ -26,7 +26,7 @@ from motet.broker.folder.journal import VOLATILE
 from motet.broker.folder.recovery import open_folder
 from motet.broker.folder.retention import DEFAULT, Upkeep, segment_bytes
 from motet.broker.overlay.topology import Topology, Wiring
-from motet.errors import InvariantError, LogCorrupted, MotetError, StorageError
+from motet.errors import InvariantError, LogCorrupted, MisuseError, MotetError, StorageError
 from motet.model.ids import TICKS_PER_S
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Remembered
@@ -208,12 +208,18 @@ def _set_aside(folder: Path) -> Path | None:
     return aside
 
 
-def reload(driver: BrokerDriver, topology: Path, name: str) -> None:
+def reload(
+    driver: BrokerDriver, topology: Path, name: str, started_with: Topology | None = None
+) -> None:
     """Apply a topology file. If it is wrong, or cannot be applied to a running broker, the error
     goes to the log and to the status, and the broker continues unchanged."""
     problem = ""
     try:
         plan = Topology.load(topology)
+        if started_with is not None and plan.ordering != started_with.ordering:
+            raise MisuseError(
+                f"{topology}: ordering: cannot change while {name} runs; stop it and start it again"
+            )
         driver.reconfigure(plan.config(name), plan.wiring(name), plan.durability)
         driver.retain(plan.retention_of(name))
     except MotetError as error:

@@ -1,10 +1,13 @@
-"""Snapshots while the broker runs: another process replays the journal and writes the result.
+"""Snapshots while a broker, or another machine, runs: another process replays its journal and
+writes the result.
 
-The broker itself never pauses for it: it begins a new segment, names the last fact of the old one,
+The machine itself never pauses for it: it begins a new segment, names the last fact of the old one,
 and continues. The other process reads only immutable files, and by reading them it proves that they
 can be replayed. The segments before the snapshot are removed when the snapshot is on disk.
 
-    python -m motet.broker.folder.compaction DIR UPTO ACKNOWLEDGED    is that process
+    python -m motet.broker.folder.compaction DIR UPTO ACKNOWLEDGED MODULE:MACHINE
+
+is that process.
 """
 
 from __future__ import annotations
@@ -15,10 +18,18 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
+from motet.broker.core.rebuild import BROKER
 from motet.broker.folder.journal import LoggedJournal
-from motet.broker.folder.recovery import forget_before, snapshots, sweep, take_snapshot
+from motet.broker.folder.recovery import (
+    AnyMachine,
+    forget_before,
+    snapshots,
+    sweep,
+    take_snapshot,
+)
 from motet.errors import MotetError, StorageError
 from motet.runtime.log import FileLog
 from motet.runtime.log.files import run_module
@@ -32,13 +43,13 @@ GROWTH = 2
 LOOK_EVERY_S = 0.5
 TRY_AGAIN_S = 60.0
 NICENESS = 10
-"""The broker has priority."""
+"""The machine itself has priority."""
 
 Acknowledged = Callable[[], dict[str, int]]
 
 
 class Compaction:
-    """Keeps the journal of one broker short. `run` works until cancelled; `take` acts at once."""
+    """Keeps the journal of one machine short. `run` works until cancelled; `take` acts at once."""
 
     def __init__(
         self,
@@ -46,6 +57,7 @@ class Compaction:
         journal: LoggedJournal,
         acknowledged: Acknowledged,
         least_bytes: int = LEAST_BYTES,
+        machine: AnyMachine = BROKER,
     ) -> None:
         assert isinstance(journal.log, FileLog)
         self._directory = directory
@@ -53,6 +65,7 @@ class Compaction:
         self._log = journal.log
         self._acknowledged = acknowledged
         self._least_bytes = least_bytes
+        self._machine = machine
         self._bytes = 0
         """The size of the journal when the last snapshot was taken."""
 
@@ -82,9 +95,11 @@ class Compaction:
         position = self._log.appended
         self._log.roll()
         await asyncio.to_thread(self._log.sync)  # rolled, and synced whatever the durability
-        sweep(self._directory)  # remains of an earlier broker, which may even be writing them
+        sweep(self._directory)  # remains of an earlier process, which may even be writing them
         words = ("-m", "motet.broker.folder.compaction", self._directory, str(position))
-        code, printed, last_words = await run_module(*words, json.dumps(acknowledged))
+        code, printed, last_words = await run_module(
+            *words, json.dumps(acknowledged), self._machine.where
+        )
         if code:
             raise StorageError(last_words or f"exit status {code}")
         path = Path(printed.decode().strip())
@@ -95,10 +110,12 @@ class Compaction:
         return path
 
 
-def main(directory: str, upto: str, acknowledged: str) -> int:
+def main(directory: str, upto: str, acknowledged: str, where: str) -> int:
     os.nice(NICENESS)
+    module, _, name = where.partition(":")
+    machine: AnyMachine = getattr(import_module(module), name)
     try:
-        print(take_snapshot(Path(directory), int(upto), json.loads(acknowledged)))
+        print(take_snapshot(Path(directory), int(upto), json.loads(acknowledged), machine))
     except (MotetError, OSError) as problem:
         print(problem, file=sys.stderr)
         return 1

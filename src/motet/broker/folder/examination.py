@@ -1,36 +1,27 @@
-"""Examines a broker's folder: its content, whether it is whole, and the state it restores.
+"""Examines the folder of a broker, or of another machine: its content, whether it is whole, and the
+state it restores.
 
-Only reads, and continues where a broker would stop, so that every problem is named.
+Only reads, and continues where the machine would stop, so that every problem is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
-from motet.broker.core.durable import Durable
-from motet.broker.core.records import FACT, MACHINE_VERSION, decode_fact
-from motet.broker.folder.recovery import (
-    JOURNAL,
-    SNAPSHOT,
-    open_log,
-    read_durable,
-    snapshots,
-)
+from motet.broker.core.rebuild import BROKER
+from motet.broker.folder.recovery import JOURNAL, AnyMachine, open_log, read_state, snapshots
 from motet.errors import MisuseError, MotetError
 from motet.protocol.contract import Fact
+from motet.protocol.machine import FACT
 from motet.runtime.log import SegmentReport, inspect, read_sealed
 from motet.runtime.log.files import LOOKS, listing, steadily
-
-WAY_OUT = (
-    "restore the folder from a copy taken while the broker was stopped and nothing has happened "
-    "since, or move it away and start the broker without it: it joins the overlay as a new "
-    "broker, and its clients renew their sessions"
-)
+from motet.runtime.log.folder import read_header
+from motet.runtime.log.layout import BadHeader
 
 
 class SnapshotReport(Struct):
@@ -46,9 +37,12 @@ class Findings(Struct):
     directory: str
     segments: list[SegmentReport]
     snapshots: list[SnapshotReport]
-    machine_version: int = MACHINE_VERSION
+    machine_version: int
+    what: str
+    way_out: str
+    """What to do if it is damaged."""
     broker: dict[str, Any] = field(default_factory=dict)
-    """The broker's identity and its state in brief; empty if it cannot be rebuilt."""
+    """The machine's identity and its state in brief; empty if it cannot be rebuilt."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -56,58 +50,84 @@ class Findings(Struct):
         return not self.problems
 
 
-def examine(directory: Path) -> Findings:
-    """Verify every byte, then rebuild the broker from it."""
+def examine(directory: Path, machine: AnyMachine = BROKER) -> Findings:
+    """Verify every byte, then rebuild the machine from it."""
     if not (directory / JOURNAL).is_dir():
         raise MisuseError(
-            f"{directory} is not the folder of a broker: there is no {directory / JOURNAL}; "
-            "`motet up` keeps one for each broker, like run/B1"
+            f"{directory} is not the folder of a {machine.what}: there is no "
+            f"{directory / JOURNAL}; `motet up` keeps one for each broker, like run/B1"
         )
     for _ in range(LOOKS):
         before = listing(directory, directory / JOURNAL)
-        found = _examined(directory)
+        found = _examined(directory, machine)
         if found.whole or listing(directory, directory / JOURNAL) == before:
-            break  # otherwise a running broker has changed the folder meanwhile
+            break  # otherwise a running process has changed the folder meanwhile
     return found
 
 
-def _examined(directory: Path) -> Findings:
+def _examined(directory: Path, machine: AnyMachine) -> Findings:
     found = Findings(
-        str(directory), inspect(directory / JOURNAL), [_look(path) for path in snapshots(directory)]
+        str(directory),
+        inspect(directory / JOURNAL),
+        [_look(path, machine.snapshot) for path in snapshots(directory)],
+        machine.version,
+        machine.what,
+        f"restore the folder from a copy taken while the {machine.what} was stopped and nothing "
+        f"has happened since, or {machine.without_folder}",
     )
     found.problems += [f"{s.file}: {s.problem}" for s in found.segments if s.problem]
     found.problems += [shot.problem for shot in found.snapshots if shot.problem]
     try:
-        durable, position = read_durable(directory)
-        durable.validate()
+        state, position = read_state(machine, directory)
+        state.validate()
     except MotetError as problem:
         if str(problem) not in found.problems:
             found.problems.append(str(problem))
     else:
-        found.broker = _sum_up(durable, position)
+        found.broker = machine.summary(state, position)
     return found
 
 
-def facts(directory: Path, first: int | None = None) -> Iterator[tuple[int, Fact]]:
+def facts(
+    directory: Path, first: int | None = None, machine: AnyMachine = BROKER
+) -> Iterator[tuple[int, Fact]]:
     """The journaled facts with their numbers, from the oldest that is kept, or from `first`."""
-    files = open_log(directory, writable=False)
+    files = open_log(directory, writable=False, machine=machine)
     for record in files.read(files.first if first is None else first):
         if record.kind == FACT:
-            yield record.sequence, decode_fact(record.payload)
+            yield record.sequence, machine.decode_fact(record.payload)
 
 
-def listed(directory: Path, first: int | None, most: int) -> list[tuple[int, Fact]]:
-    """At most `most` facts; also works while the broker runs."""
+def listed(
+    directory: Path, first: int | None, most: int, machine: AnyMachine = BROKER
+) -> list[tuple[int, Fact]]:
+    """At most `most` facts; also works while the process runs."""
     return steadily(
-        lambda: list(islice(facts(directory, first), most)), directory, directory / JOURNAL
+        lambda: list(islice(facts(directory, first, machine), most)),
+        directory,
+        directory / JOURNAL,
     )
 
 
-def _look(path: Path) -> SnapshotReport:
+def machine_in(directory: Path, known: Sequence[AnyMachine]) -> AnyMachine:
+    """The one of these machines whose folder this is: the headers of its files tell. The first one
+    if they cannot be read."""
+    for path in sorted((directory / JOURNAL).glob("*")):
+        try:
+            purpose = read_header(path).purpose
+        except (BadHeader, OSError):
+            continue
+        for machine in known:
+            if machine.journal == purpose:
+                return machine
+    return known[0]
+
+
+def _look(path: Path, purpose: str) -> SnapshotReport:
     report = SnapshotReport(path.name, int(path.stem), 0)
     try:
         report.bytes = path.stat().st_size
-        file = read_sealed(path, purpose=SNAPSHOT)
+        file = read_sealed(path, purpose=purpose)
         report.version = file.version
         report.parts = sum(1 for _ in file)
     except MotetError as problem:
@@ -115,28 +135,3 @@ def _look(path: Path) -> SnapshotReport:
     except OSError as problem:
         report.problem = f"{path} cannot be read: {problem.strerror or problem}"
     return report
-
-
-def _sum_up(durable: Durable, position: int) -> dict[str, Any]:
-    state, config = durable.routing.state, durable.config
-    return {
-        "name": config.name,
-        "incarnation": config.incarnation,
-        "covering": config.covering,
-        "facts": position,
-        "time_s": durable.now,
-        "sessions": len(durable.sessions),
-        "clients": len(state.clients),
-        "advertisements": len(state.advertisements),
-        "subscriptions": len(state.subscriptions),
-        "waiting_operations": len(state.waits),
-        "links": {
-            name: {
-                "sent": ledger.record.sent,
-                "received": ledger.record.received,
-                "unacknowledged": len(ledger.outbox),
-            }
-            for name, ledger in durable.ledgers.items()
-        },
-        "digest": durable.digest(),
-    }

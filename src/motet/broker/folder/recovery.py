@@ -1,10 +1,10 @@
-"""A broker's folder: its journal, and the last snapshot beside it.
+"""The folder of a broker, or of another machine: its journal, and the last snapshot beside it.
 
     DIR/journal/…             the log of facts
     DIR/<position>.snapshot   all state as it was after the fact with that number
 
-Opening restores the broker as it was. Any problem of the folder raises an error that names the file
-and the way out; nothing is repaired silently except a tail that was never acknowledged.
+Opening restores the machine as it was. Any problem of the folder raises an error that names the
+file and the way out; nothing is repaired silently except a tail that was never acknowledged.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 from msgspec.structs import replace
 
 from motet.broker.core.durable import Durable
-from motet.broker.core.rebuild import Core, Snapshot, core_of, founding, picture, rebuild
-from motet.broker.core.records import FOUNDED, MACHINE_VERSION, encode
+from motet.broker.core.rebuild import BROKER
+from motet.broker.core.rebuild import Core as BrokerCore
 from motet.broker.folder.journal import LoggedJournal
 from motet.errors import (
     LogCorrupted,
@@ -29,23 +29,23 @@ from motet.errors import (
     WrittenByAnotherVersion,
 )
 from motet.protocol.config import BrokerConfig
-from motet.protocol.contract import Reconfigured
+from motet.protocol.machine import FOUNDED, Core, Machine, Settings, Snapshot, State
 from motet.runtime.clock import fresh_incarnation
 from motet.runtime.log import Durability, FileLog, SealedFile, read_sealed, write_sealed
 from motet.runtime.log.files import NEW, remove_file, steadily, usable
 from motet.runtime.loop import growing
 
-T = TypeVar("T")
-
 log = logging.getLogger("motet.broker")
 
 JOURNAL = "journal"
 SNAPSHOT = "snapshot"
-"""Purposes, as the headers of the files name them."""
+"""The names of files."""
+
+AnyMachine = Machine[Any, Any, Any]
 
 
-class OpenedFolder(NamedTuple):
-    """A restored broker, and the journal that it writes from now on."""
+class OpenedFolder(NamedTuple, Generic[Core]):
+    """A restored machine, and the journal that it writes from now on."""
 
     core: Core
     journal: LoggedJournal
@@ -55,28 +55,42 @@ class OpenedFolder(NamedTuple):
 
 def open_folder(
     settings: BrokerConfig, directory: Path, durability: Durability = Durability.FSYNC
-) -> OpenedFolder:
+) -> OpenedFolder[BrokerCore]:
     """The broker of this folder; an empty folder becomes that of a new broker."""
+    return open_machine(BROKER, settings, directory, durability)
+
+
+def open_machine(
+    machine: Machine[Settings, State, Core],
+    settings: Settings,
+    directory: Path,
+    durability: Durability = Durability.FSYNC,
+) -> OpenedFolder[Core]:
+    """The machine of this folder; an empty folder becomes that of a new one."""
     with usable(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    files = open_log(directory, durability)
+    files = open_log(directory, durability, machine=machine)
     try:
         sweep(directory)
-        return _opened(settings, files, last_snapshot(directory), durability)
+        return _opened(machine, settings, files, last_snapshot(directory, machine), durability)
     except BaseException:
         files.shut()
         raise
 
 
 def open_log(
-    directory: Path, durability: Durability = Durability.FSYNC, *, writable: bool = True
+    directory: Path,
+    durability: Durability = Durability.FSYNC,
+    *,
+    writable: bool = True,
+    machine: AnyMachine = BROKER,
 ) -> FileLog:
-    """The log in the folder of a broker."""
+    """The log in the folder of a machine."""
     try:
         return FileLog.open(
             directory / JOURNAL,
-            purpose=JOURNAL,
-            version=MACHINE_VERSION,
+            purpose=machine.journal,
+            version=machine.version,
             durability=durability,
             writable=writable,
         )
@@ -89,7 +103,7 @@ def open_log(
 
 
 def sweep(directory: Path) -> None:
-    """Remove snapshots that were unfinished when the broker died. The caller holds the lock; a
+    """Remove snapshots that were unfinished when the process died. The caller holds the lock; a
     process that still writes one finds it removed and ends."""
     with usable(directory):
         for path in directory.glob(f"*.{SNAPSHOT}*{NEW}"):
@@ -97,47 +111,48 @@ def sweep(directory: Path) -> None:
 
 
 def _opened(
-    settings: BrokerConfig, files: FileLog, last: SealedFile | None, durability: Durability
-) -> OpenedFolder:
-    journal = LoggedJournal(files, encode, durability.value, gathers=True)
+    machine: Machine[Settings, State, Core],
+    settings: Settings,
+    files: FileLog,
+    last: SealedFile | None,
+    durability: Durability,
+) -> OpenedFolder[Core]:
+    journal = LoggedJournal(files, machine.encode, durability.value, gathers=True)
     if last is None and not files.appended:
-        config = replace(settings, incarnation=fresh_incarnation())
-        files.append([founding(config)], FOUNDED)
+        founded = replace(settings, incarnation=fresh_incarnation())
+        files.append([machine.founding(founded)], FOUNDED)
         files.sync()
-        return OpenedFolder(Core(config), journal, 0)
-    began = _began(files, last)
-    reading = FolderReading(files, last, began, files.appended)
+        return OpenedFolder(machine.new(founded), journal, 0)
+    began = _began(files, last, machine)
+    reading = FolderReading(files, last, began, files.appended, machine)
     with reading.named(), growing():
-        durable = rebuild(settings, reading.snapshot, reading)
+        state = machine.rebuild(settings, reading.snapshot, reading)
     journal.bytes = reading.bytes
-    core = Core(durable.config, durable)
     replayed = max(files.appended - began, 0)
-    _take_neighbours(core, settings.neighbours, journal)
+    with reading.named():
+        core, changes = machine.continues(state, settings)
+    if changes:
+        journal.append(changes)
     files.sync()
     return OpenedFolder(core, journal, replayed)
-
-
-def _take_neighbours(core: Core, neighbours: tuple[str, ...], journal: LoggedJournal) -> None:
-    """The overlay may have changed while the broker was down."""
-    objection = core.objection_to(neighbours)
-    if objection is not None:
-        raise MisuseError(
-            f"{core.config.name} cannot start with the neighbours {', '.join(neighbours) or '–'}: "
-            f"{objection.text}; start it with the neighbours it had before"
-        )
-    changes = core.step(Reconfigured(neighbours), core.durable.now)
-    if changes.persist:
-        journal.append(changes.persist)
 
 
 class FolderReading:
     """The content of a folder, record by record: the last snapshot and the facts after it."""
 
-    def __init__(self, files: FileLog, last: SealedFile | None, began: int, upto: int) -> None:
+    def __init__(
+        self,
+        files: FileLog,
+        last: SealedFile | None,
+        began: int,
+        upto: int,
+        machine: AnyMachine = BROKER,
+    ) -> None:
         self.bytes = 0
         """The size of the facts read so far."""
         self.snapshot = None if last is None else Snapshot(last.version, self._parts(last))
         self._files = files
+        self._machine = machine
         self._facts = range(began + 1, upto + 1)
         self._at = f"the journal in {files.directory}"
         self._fact = 0
@@ -180,27 +195,26 @@ class FolderReading:
     def _senseless(self, problem: Exception) -> LogCorrupted:
         return LogCorrupted(
             f"{self._place} makes no sense: {problem}; was it written by another release? Start "
-            "that one, or move the folder away and start the broker without it: it joins the "
-            "overlay as a new broker"
+            f"that one, or {self._machine.without_folder}"
         )
 
 
-def _began(files: FileLog, last: SealedFile | None) -> int:
+def _began(files: FileLog, last: SealedFile | None, machine: AnyMachine) -> int:
     """The last fact in the snapshot. Raises if facts between it and the journal are missing."""
     began = last.first if last is not None else 0
     if files.first > began + 1:
         raise LogCorrupted(
             f"{files.directory} begins with fact {files.first}, but the snapshot of all facts "
-            f"before it is missing from {files.directory.parent}; put it back, or move the folder "
-            "away and start the broker without it: it joins the overlay as a new broker"
+            f"before it is missing from {files.directory.parent}; put it back, or "
+            f"{machine.without_folder}"
         )
     chain = files.chain_before(began + 1)
     foreign = last is not None and last.chain and chain is not None and chain != last.chain
     if last is not None and (foreign or files.appended < began):
         raise LogCorrupted(
             f"{last.path} holds the facts up to {began}, but {files.directory} is not the journal "
-            f"it was made from (its last fact is {files.appended}); put that one back, or move "
-            "the folder away and start the broker without it: it joins the overlay as a new broker"
+            f"it was made from (its last fact is {files.appended}); put that one back, or "
+            f"{machine.without_folder}"
         )
     return began
 
@@ -209,29 +223,44 @@ def _began(files: FileLog, last: SealedFile | None) -> int:
 
 
 def read_durable(directory: Path, upto: int | None = None) -> tuple[Durable, int]:
+    """The state in the folder of a broker; see `read_state`."""
+    return read_state(BROKER, directory, upto)
+
+
+def read_state(
+    machine: Machine[Any, State, Any], directory: Path, upto: int | None = None
+) -> tuple[State, int]:
     """The state in a folder, after fact `upto` or at its end, and the number of that fact. Changes
-    nothing, and works while the broker runs."""
+    nothing, and works while the process runs."""
+    _check_folder(machine, directory)
+    return steadily(lambda: _read(machine, directory, upto), directory, directory / JOURNAL)
+
+
+def _check_folder(machine: AnyMachine, directory: Path) -> None:
     if not (directory / JOURNAL).is_dir():
-        raise MisuseError(f"{directory} is not the folder of a broker: it has no {JOURNAL}/")
-    return steadily(lambda: _read(directory, upto), directory, directory / JOURNAL)
+        raise MisuseError(
+            f"{directory} is not the folder of a {machine.what}: it has no {JOURNAL}/"
+        )
 
 
-def _read(directory: Path, upto: int | None) -> tuple[Durable, int]:
-    last = last_snapshot(directory)
-    files = open_log(directory, writable=False)
-    began = _began(files, last)
+def _read(
+    machine: Machine[Any, State, Any], directory: Path, upto: int | None
+) -> tuple[State, int]:
+    last = last_snapshot(directory, machine)
+    files = open_log(directory, writable=False, machine=machine)
+    began = _began(files, last, machine)
     position = files.appended if upto is None else upto
     if position > files.appended:
         raise LogCorrupted(f"{files.directory} has {files.appended} facts, not {position}")
-    reading = FolderReading(files, last, began, position)
+    reading = FolderReading(files, last, began, position, machine)
     with reading.named(), growing():
-        return rebuild(None, reading.snapshot, reading), position
+        return machine.rebuild(None, reading.snapshot, reading), position
 
 
-def read_core(directory: Path) -> Core:
+def read_core(directory: Path) -> BrokerCore:
     """The broker of a folder, for inspection."""
     durable, _ = read_durable(directory)
-    return core_of(durable)
+    return BROKER.core_of(durable)
 
 
 # ── snapshots ────────────────────────────────────────────────────────────────────────────
@@ -242,28 +271,30 @@ def snapshots(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob(f"*.{SNAPSHOT}") if path.stem.isdigit())
 
 
-def last_snapshot(directory: Path) -> SealedFile | None:
+def last_snapshot(directory: Path, machine: AnyMachine = BROKER) -> SealedFile | None:
     found = snapshots(directory)
-    return read_sealed(found[-1], purpose=SNAPSHOT) if found else None
+    return read_sealed(found[-1], purpose=machine.snapshot) if found else None
 
 
-def take_snapshot(directory: Path, upto: int | None, acknowledged: dict[str, int]) -> Path:
+def take_snapshot(
+    directory: Path, upto: int | None, acknowledged: dict[str, int], machine: AnyMachine = BROKER
+) -> Path:
     """Replay the folder up to this fact, and write the result as a snapshot.
 
     `acknowledged` says how much control each neighbour has confirmed: that need not be kept. Older
     snapshots stay until `forget_before`."""
-    durable, position = read_durable(directory, upto)
+    state, position = read_state(machine, directory, upto)
     for neighbour, received in acknowledged.items():
-        if neighbour in durable.ledgers:
-            durable.ledgers[neighbour].trim(received)
+        if neighbour in state.ledgers:
+            state.ledgers[neighbour].trim(received)
     path = directory / f"{position:020d}.{SNAPSHOT}"
-    chain = open_log(directory, writable=False).chain_before(position + 1)
+    chain = open_log(directory, writable=False, machine=machine).chain_before(position + 1)
     write_sealed(
         path,
-        purpose=SNAPSHOT,
-        version=MACHINE_VERSION,
+        purpose=machine.snapshot,
+        version=machine.version,
         first=position,
-        payloads=picture(durable),
+        payloads=machine.picture(state),
         chain=chain or 0,  # unknown unless a segment of the journal begins here
     )
     return path
@@ -279,16 +310,15 @@ def forget_before(directory: Path, snapshot: Path) -> None:
                 raise StorageError(f"{path} cannot be removed: {problem}") from None
 
 
-def close_off(directory: Path) -> Path:
-    """Replace the journal of a stopped broker by a snapshot that later releases can read."""
-    if not (directory / JOURNAL).is_dir():
-        raise MisuseError(f"{directory} is not the folder of a broker: it has no {JOURNAL}/")
-    files = open_log(directory)
+def close_off(directory: Path, machine: AnyMachine = BROKER) -> Path:
+    """Replace the journal of a stopped process by a snapshot that later releases can read."""
+    _check_folder(machine, directory)
+    files = open_log(directory, machine=machine)
     try:
         sweep(directory)
         files.roll()
         files.sync()
-        path = take_snapshot(directory, None, {})
+        path = take_snapshot(directory, None, {}, machine)
         forget_before(directory, path)
         files.trim(files.appended)
         files.sync()

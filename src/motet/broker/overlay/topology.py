@@ -11,6 +11,11 @@
     [hosted.counter]
     class = "package.module:Class"
     home = "B2"
+    [ordering]
+    listen = "127.0.0.1:7720"
+
+With `ordering`, the process of the root has a sequencer as well, with an address and a folder of
+its own; `ordering = true` at the beginning of the file gives it the usual address.
 
 A broker with mates is a cell: one broker to all others, several processes that carry its streams.
 A hosted client runs in a broker's container. It begins at its home, and may move to any broker, or
@@ -23,7 +28,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -39,16 +44,20 @@ from motet.model.limits import (
 )
 from motet.protocol.config import LIVENESS, OUTBOX_BOUND, BrokerConfig
 from motet.protocol.delivery.stream import Liveness
+from motet.protocol.sequencing.messages import CAUSAL, MODES
 from motet.runtime.inproc import name_in
 from motet.runtime.pubend.retention import Retention as Retention
 from motet.runtime.tcp import address_of, host_and_port
 
 FIRST_PORT = 7701
+ORDERING_PORT = 7720
 MIN_LEASE_S = 0.001
 MAX_LEASE_S = 3600.0
 MAX_OUTBOX_BOUND = 100_000_000
 MIN_LIVENESS_S = 0.001
 MAX_LIVENESS_S = 3600.0
+MIN_ORDERING_S = 0.1
+MAX_ORDERING_S = 86_400.0
 MAX_CLIENTS = 10_000_000
 LEGAL_IMPORT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 LEGAL_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_BROKER_CHARS - 1}}}")
@@ -98,6 +107,16 @@ class HostedPlace:
         return not self.brokers or broker == self.home or broker in self.brokers
 
 
+@dataclass(frozen=True)
+class OrderingPlace:
+    """The sequencer in the process of the root: where it listens, and the settings of its site."""
+
+    listen: str = address_of("127.0.0.1", ORDERING_PORT)
+    mode: str = CAUSAL
+    lease_s: float = 10.0
+    keep_s: float = 60.0
+
+
 class TopologyOptions(TypedDict, total=False):
     """The settings of an overlay, as parameters of functions. Times are seconds."""
 
@@ -112,6 +131,7 @@ class TopologyOptions(TypedDict, total=False):
     root: str
     most_clients: int
     authorise: str
+    ordering: bool | OrderingPlace
 
 
 TIMES = ("lease", "heartbeat")
@@ -121,6 +141,8 @@ def settings_in(options: Mapping[str, Any], known: Iterable[str]) -> dict[str, A
     """Options by the names of the fields of a `Topology`, which are those of its file: there, times
     have their unit in their names."""
     check_options(options, known)
+    if type(options.get("ordering")) is bool:
+        options = {**options, "ordering": OrderingPlace() if options["ordering"] else None}
     return {f"{name}_s" if name in TIMES else name: value for name, value in options.items()}
 
 
@@ -148,6 +170,7 @@ class Topology:
     authorise: str = ""
     """The rule for clients, a function of the operator's own as `module:function`."""
     hosted: tuple[HostedPlace, ...] = ()
+    ordering: OrderingPlace | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -203,6 +226,7 @@ class Topology:
                 HostedPlace(name, each.path, each.home, tuple(each.brokers), each.options)
                 for name, each in file.hosted.items()
             ),
+            _ordering(file.ordering),
         )
 
     @staticmethod
@@ -294,6 +318,11 @@ class Topology:
             return ""
         return self.root or self.brokers[0].name
 
+    @property
+    def ordering_host(self) -> str:
+        """The broker whose process has the sequencer; none without one."""
+        return "" if self.ordering is None else self.root or self.brokers[0].name
+
     def _most_clients(self, name: str) -> int:
         own = self.place(name).most_clients
         return self.most_clients if own is None else own
@@ -348,6 +377,10 @@ class Topology:
                 lines.append(f"retention = {as_table(place.retention)}")
             if place.most_clients is not None:
                 lines.append(f"most_clients = {place.most_clients}")
+        if self.ordering is not None:
+            lines += ["", "[ordering]", f'listen = "{self.ordering.listen}"']
+            lines += [f'mode = "{self.ordering.mode}"', f"lease_s = {self.ordering.lease_s!r}"]
+            lines.append(f"keep_s = {self.ordering.keep_s!r}")
         for hosted in self.hosted:
             lines += ["", f"[hosted.{_key(hosted.name)}]", f"class = {_toml(hosted.path)}"]
             lines.append(f"home = {_toml(hosted.home)}")
@@ -367,6 +400,13 @@ def _retention(key: str, table: Any, base: Retention, source: str) -> Retention:
         return retention_of(table, base)
     except MisuseError as problem:
         raise TopologyError(f"{source}: {key}.retention: {problem}") from None
+
+
+def _ordering(given: Any) -> OrderingPlace | None:
+    if isinstance(given, bool):
+        return OrderingPlace() if given else None
+    place = OrderingPlace(mode=given.mode, lease_s=given.lease_s, keep_s=given.keep_s)
+    return place if given.listen is None else replace(place, listen=full_address(given.listen))
 
 
 def _key(name: str) -> str:
@@ -464,9 +504,30 @@ def _check(topology: Topology) -> None:
         if address in taken:
             raise refuse(f"{key}.listen", f"{address} is taken by {taken[address]}; choose another")
         taken[address] = place.name
+    _check_ordering(topology, taken, refuse)
     _check_links(topology, names, refuse)
     _check_tree(topology, refuse)
     _check_hosted(topology, refuse)
+
+
+def _check_ordering(topology: Topology, taken: Mapping[str, str], refuse: Any) -> None:
+    place = topology.ordering
+    if place is None:
+        return
+    if not isinstance(place, OrderingPlace):
+        raise refuse("ordering", f"is {place!r}; give true, false or an OrderingPlace")
+    try:
+        address = _checked_address(place.listen)
+    except AddressError as problem:
+        raise refuse("ordering.listen", str(problem)) from None
+    if address in taken:
+        raise refuse("ordering.listen", f"{address} is taken by {taken[address]}; choose another")
+    if place.mode not in MODES:
+        raise refuse("ordering.mode", f"is {place.mode!r}; choose one of {', '.join(MODES)}")
+    for key, seconds in (("lease_s", place.lease_s), ("keep_s", place.keep_s)):
+        if type(seconds) not in (int, float) or not MIN_ORDERING_S <= seconds <= MAX_ORDERING_S:
+            text = f"is {seconds!r}; choose from {MIN_ORDERING_S:g} to {MAX_ORDERING_S:g} seconds"
+            raise refuse(f"ordering.{key}", text)
 
 
 def _check_hosted(topology: Topology, refuse: Any) -> None:

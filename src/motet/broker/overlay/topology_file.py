@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from motet.errors import TopologyError
 from motet.protocol.config import LIVENESS, OUTBOX_BOUND
+from motet.protocol.sequencing.messages import CAUSAL
 
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """`Topology` itself checks the upper limits."""
@@ -59,11 +60,19 @@ class _Hosted(_Strict):
     options: dict[str, Any] = {}
 
 
+class _Ordering(_Strict):
+    listen: str | None = None
+    mode: str = CAUSAL
+    lease_s: _Seconds = 10.0
+    keep_s: _Seconds = 60.0
+
+
 class File(_Strict):
     overlay: _Overlay = _Overlay()
     brokers: dict[str, _Place]
     liveness: _Liveness = _Liveness()
     hosted: dict[str, _Hosted] = {}
+    ordering: bool | _Ordering = False
 
 
 def _explain(problem: ValidationError) -> str:

@@ -16,10 +16,11 @@ from motet.protocol.delivery.messages import DeliveryFrame
 from motet.protocol.mobility.messages import MobilityMessage
 from motet.protocol.publication import Publication
 from motet.protocol.routing.messages import RoutingMessage
+from motet.protocol.sequencing.messages import SequencingMessage
 from motet.protocol.traits import BROKER, SMALL_BYTES, STRANGER, frame
 from motet.protocol.transactions.messages import TxMessage
 
-ControlMessage = RoutingMessage | TxMessage | MobilityMessage
+ControlMessage = RoutingMessage | TxMessage | MobilityMessage | SequencingMessage
 
 
 @frame(senders=(*STRANGER, *BROKER), hello=lambda hello: ("broker", hello.broker), versioned=True)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from motet.broker.core.cell.bundle import Bundle, Word
 from motet.broker.core.durable import Durable
-from motet.broker.core.rebuild import Snapshot, rebuild
+from motet.broker.core.rebuild import rebuild
 from motet.broker.core.records import MACHINE_VERSION, decode_fact
 from motet.errors import NoClientsHere, PeerError, ProtocolError
 from motet.model import OpId
@@ -52,6 +52,7 @@ from motet.protocol.delivery.stream import Effects
 from motet.protocol.frames import Frame
 from motet.protocol.link.machine import LinkRecord
 from motet.protocol.link.messages import LinkHello
+from motet.protocol.machine import Snapshot
 from motet.protocol.room import Objection, Peer
 from motet.protocol.routing.soft import Router
 from motet.protocol.session.messages import ClientHello

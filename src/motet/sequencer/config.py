@@ -1,0 +1,79 @@
+"""The configuration of a site, given at its start."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from motet.errors import MisuseError
+from motet.protocol.sequencing.messages import CAUSAL, MODES
+from motet.protocol.sequencing.placement import ANY, site_of
+from motet.protocol.sequencing.site import REMEMBERED, REMEMBERED_ENTRIES
+
+MOST_TOPICS = 100_000
+
+
+class SiteConfig(Struct, frozen=True):
+    """`incarnation` must differ from that of every earlier site of this name whose state is lost.
+    Name, line, placement and mode are founded with a site; the rest may change at a start."""
+
+    name: str
+    line: tuple[str, ...] = ()
+    """The names of all sites, lowest first; empty: this is the only one."""
+    placement: tuple[tuple[str, str], ...] = ()
+    """Topics with these names, or prefixes (they end with `*`), live at these sites."""
+    elsewhere: str = ""
+    """The site of all other topics; empty: the lowest one."""
+    mode: str = CAUSAL
+    incarnation: int = 1
+    lease_s: float = 10.0
+    """How long a number is open without confirmation."""
+    keep_s: float = 60.0
+    """How long a stream is kept whose client says nothing."""
+    heartbeat_s: float = 2.0
+    addresses: dict[str, str] = {}
+    """Where clients reach the sites. Its own one is where it listens, unless it is named here."""
+    most_topics: int = MOST_TOPICS
+    remembered: int = REMEMBERED
+    remembered_entries: int = REMEMBERED_ENTRIES
+    mates: tuple[str, ...] = ()
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self.line or (self.name,)
+
+    @property
+    def position(self) -> int:
+        return self.sites.index(self.name)
+
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        """All other sites: each has a link to each."""
+        return tuple(name for name in self.sites if name != self.name)
+
+    def site_of(self, topic: str) -> str:
+        return site_of(topic, self.placement, self.elsewhere or self.sites[0])
+
+    @property
+    def identity(self) -> str:
+        """What all sites of a line must agree on."""
+        placed = ",".join(f"{name}={site}" for name, site in sorted(self.placement))
+        return f"{self.mode}|{','.join(self.sites)}|{placed}|{self.elsewhere or self.sites[0]}"
+
+    def check(self) -> None:
+        """Raise `MisuseError` if it contradicts itself."""
+        sites = self.sites
+        if self.name not in sites:
+            raise MisuseError(f"{self.name} is not in its line of sites: {', '.join(sites)}")
+        if len(set(sites)) < len(sites):
+            raise MisuseError(f"a site stands twice in the line {', '.join(sites)}")
+        if self.mode not in MODES:
+            raise MisuseError(f"unknown mode {self.mode!r}; use one of {', '.join(MODES)}")
+        for name, site in (*self.placement, (ANY, self.elsewhere or sites[0])):
+            if site not in sites:
+                raise MisuseError(f"topics {name} live at {site}, which is not in the line")
+            if ANY in name[:-1]:
+                raise MisuseError(f"{name}: {ANY} is allowed at the end of a prefix only")
+        if len({name for name, _ in self.placement}) < len(self.placement):
+            raise MisuseError("a topic or prefix has two sites")
+        if self.lease_s <= 0 or self.keep_s <= 0 or self.heartbeat_s <= 0:
+            raise MisuseError("lease_s, keep_s and heartbeat_s must be more than 0")
