@@ -97,6 +97,8 @@ def debugging(wanted: bool | None = None) -> bool:
 
 
 _COMMAND = re.compile(r"`motet [^`]+`")
+_ADVICE = re.compile(r"(start one with|check that) `")
+"""Texts that say themselves what to start."""
 
 HINTS: tuple[tuple[type[errors.MotetError], str], ...] = (
     (errors.FilterError, "filters look like: process = 'p1' and step between 1 and 9"),
@@ -161,6 +163,8 @@ def status_of(error: errors.MotetError) -> int:
 def hint_for(error: Exception) -> str:
     """A hint that the error does not contain already."""
     own: str = getattr(error, "hint", "")
+    if not own and _ADVICE.search(str(error)):
+        return ""
     hint = own or next((text for kind, text in HINTS if isinstance(error, kind)), "")
     return "" if any(each in str(error) for each in _COMMAND.findall(hint)) else hint
 

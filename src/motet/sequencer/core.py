@@ -667,7 +667,7 @@ class SiteCore:
             "remembered": len(site.history),
             "instances": len(site.instances),
             "connected": sum(bool(soft.connection) for soft in self.clients.values()),
-            "streams": len(site.homes),
+            "streams": site.streams,
             "noted": len(site.groups.noted),
             "expelled": dict(self.counts.expelled),
             "links": {

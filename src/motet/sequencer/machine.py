@@ -93,7 +93,7 @@ class SiteMachine(Machine[SiteConfig, DurableSite, SiteCore]):
             "time_s": state.now,
             "moment": site.moment,
             "topics": len(site.ids),
-            "streams": len(site.homes),
+            "streams": site.streams,
             "instances": len(site.instances),
             "remembered": len(site.history),
             "links": {

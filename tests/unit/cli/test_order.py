@@ -125,3 +125,13 @@ def test_errors_are_one_clear_line(
     shown = capsys.readouterr().err
     assert problem in shown
     assert "Traceback" not in shown
+
+
+def test_an_error_that_says_what_to_start_has_no_hint_about_overlays(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--sequencer", "motet://127.0.0.1:1", "--timeout", "0.2"]
+    assert run(["order", "pub", "memory://cli-away", "orders", "x", *words]) == console.FAILED
+    said = capsys.readouterr().err
+    assert "check that `motet sequencer` runs there" in said
+    assert "hint" not in said

@@ -678,3 +678,12 @@ def test_the_status_names_what_operators_look_for() -> None:
     assert (status["site"], status["numbers"], status["streams"]) == ("a", 2, 1)
     assert (status["unsettled"], status["topics_above"]) == (2, 1)
     assert status["links"]["b"]["phase"] == "up"
+
+
+def test_the_status_counts_no_stream_that_has_ended() -> None:
+    line = line_of("a")
+    line.send("a", ChangeRequest("x", 1, (0,)))
+    line.send("a", ChangeRequest("y", 1, (0,)))
+    assert line.cores["a"].status()["streams"] == 2
+    line.send("a", ChangeRequest("x", 2, ()))
+    assert line.cores["a"].status()["streams"] == 1

@@ -622,6 +622,11 @@ class Site:
 
     # ── looking in ───────────────────────────────────────────────────────────────────────
 
+    @property
+    def streams(self) -> int:
+        """The streams that live here. Ended ones are remembered for a while, for their answers."""
+        return sum(bool(home.topics) for home in self.homes.values())
+
     def validate(self) -> None:
         """Raise `InvariantError` if the state contradicts itself."""
         self.groups.validate()
