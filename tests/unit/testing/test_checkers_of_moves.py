@@ -13,13 +13,16 @@ from motet.model import Filter, OpId
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import Fact, Input, Output, Received, TimerFired
 from motet.protocol.delivery.facts import AdvertisementOver
+from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.link.facts import NeighbourLost
-from motet.protocol.link.messages import Control
+from motet.protocol.link.messages import Control, LinkHello
+from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import (
     MoveCommit,
     MoveDone,
     MoveOrdered,
     MoveRefusal,
+    MoveReply,
     MoveRequest,
 )
 from motet.protocol.mobility.strays import LAST_S
@@ -278,6 +281,7 @@ def watched(
 
 
 ASKED = Received(7, MoveRequest(1, "C"))
+REPLY = ("alice", "A-1", 1, ("A", "B", "C"), "inproc://C")
 REQUEST = RequestReceived("alice", "A-1", UnsubscribeRequest(3, 2))
 
 
@@ -334,6 +338,20 @@ def test_a_subscription_goes_aside_only_to_an_advertisement(is_wanted: bool) -> 
     out.send.append((8, Control(1, (wanted,))))
     watch.step("B", commit(), out, lambda _: "D", lambda *_: is_wanted, 5.0)
     assert len(watch.verdict.violations) == (0 if is_wanted else 1)
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_what_a_neighbour_has_missed_may_be_sent_again_in_the_step_of_a_decision(
+    *, is_resumed: bool
+) -> None:
+    watch, out, row = moves.MoveWatch(), Output(), OpId("bob", "B-1", 1)
+    out.persist.append(Fact(1.0, MoveDecided("alice", "A-1", ("A", "B", "C"), "")))
+    out.send.append((7, commit().frame))
+    out.send.append((8, Control(5, (Unadvertise(row),))))
+    came = LinkHello(PROTOCOL_VERSION, "D", 1, 1, 4) if is_resumed else MoveReply(*REPLY)
+    names = {7: "B", 8: "D"}
+    watch.step("A", Received(8, came), out, names.__getitem__, lambda *_: False, 5.0)
+    assert len(watch.verdict.violations) == (0 if is_resumed else 1)
 
 
 @pytest.mark.parametrize("is_over", [True, False])

@@ -31,7 +31,7 @@ from motet.protocol.contract import Input, Output, Received, TimerFired
 from motet.protocol.delivery.facts import AdvertisementOver, DeliveryFact
 from motet.protocol.hosted.messages import HostedHalted
 from motet.protocol.link.facts import NeighbourLost
-from motet.protocol.link.messages import Control
+from motet.protocol.link.messages import Control, LinkHello
 from motet.protocol.mobility.facts import MoveDecided
 from motet.protocol.mobility.messages import (
     MoveCommit,
@@ -105,6 +105,8 @@ class MoveWatch:
                 self.verdict.violated(f"{broker} writes {what} for an undecided move at {now}")
             self.verdict.checked += 1
         control = [(number, each) for number, each in out.send if isinstance(each, Control)]
+        if type(given) is Received and type(given.frame) is LinkHello:
+            return  # what the neighbour has missed is sent again
         if is_decided and len(facts) == 1:
             sent = (message for _, frame in control for message in frame.messages)
             cause: object = next((each for each in sent if type(each) is MoveCommit), None)
