@@ -33,7 +33,7 @@ from motet.errors import MotetError
 from motet.model import Event, Filter, attr
 
 if TYPE_CHECKING:
-    from motet import ordering
+    from motet import ordering as ordering
     from motet.broker.overlay.topology import Topology
 
 __version__ = "0.1.0"
@@ -57,7 +57,6 @@ __all__ = [
     "local_sync",
     "open_log",
     "open_log_sync",
-    "ordering",
     "read",
     "read_sync",
 ]

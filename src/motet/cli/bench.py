@@ -31,7 +31,9 @@ MODULES = {what: what.value for what in What if what is not What.ALL} | {What.PU
 
 
 def bench(
-    what: Annotated[What, typer.Argument(help="The benchmark to run.")] = What.ALL,
+    what: Annotated[
+        What, typer.Argument(show_choices=False, help="One of the benchmarks above.")
+    ] = What.ALL,
     short: Annotated[bool, switch("--short", "Run fewer rounds: about a minute each.")] = False,
     least: Annotated[
         bool, switch("--least", "Only check that it runs: seconds, and no useful figures.")
