@@ -489,3 +489,15 @@ def test_no_broker_answers() -> None:
     with pytest.raises(AddressError):
         motet.connect_sync("nowhere")
     assert threading.active_count() <= threads
+
+
+def test_an_overlay_has_a_sequencer_for_synchronous_clients() -> None:
+    with (
+        motet.local_sync(brokers=1, ordering=True) as overlay,
+        motet.ordering.connect_sync("memory://sync", sequencer=overlay.sequencer) as client,
+        client.subscribe("orders", "prices") as stream,
+    ):
+        client.publish("orders", b"box")
+        client.publish("prices", b"12")
+        events = [stream.get(timeout=60) for _ in range(2)]
+        assert [event.payload for event in events] == [b"box", b"12"]

@@ -57,10 +57,10 @@ class LocalOverlay:
 
     @property
     def sequencer(self) -> str:
-        """The address of the sequencer, for `motet.ordering` in this event loop."""
-        if self.topology.ordering is None:
+        """The address of the sequencer, for `motet.ordering`, also in other threads."""
+        if self._site is None:
             raise MisuseError("this overlay has no sequencer; make it with ordering=True")
-        return self.topology.ordering.listen
+        return self._site.address
 
     def status(self) -> dict[str, dict[str, Any]]:
         """The status of each broker, as `Client.status` returns it."""
@@ -143,7 +143,8 @@ class LocalOverlay:
         folder, durability = Path(host), "volatile"
         if self._data is not None:
             folder, durability = self._data / host, self.topology.durability
-        site = open_beside(self.topology, folder, durability)
+        # Unlike brokers, at a port: clients of `motet.ordering` may have loops of their own.
+        site = open_beside(self.topology, folder, durability, "motet://127.0.0.1:0")
         await site.start()
         self._site = site
 

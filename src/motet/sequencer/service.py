@@ -53,8 +53,11 @@ def open_site(
     return driver
 
 
-def open_beside(topology: Topology, data: Path, durability: str) -> BrokerDriver:
-    """The sequencer of an overlay that has one; `data` is the folder of the broker beside it."""
+def open_beside(
+    topology: Topology, data: Path, durability: str, listen: str | None = None
+) -> BrokerDriver:
+    """The sequencer of an overlay that has one; `data` is the folder of the broker beside it.
+    `listen` replaces the address in the topology."""
     place = topology.ordering
     assert place is not None
     settings = SiteConfig(
@@ -64,7 +67,7 @@ def open_beside(topology: Topology, data: Path, durability: str) -> BrokerDriver
         keep_s=place.keep_s,
         heartbeat_s=topology.heartbeat_s,
     )
-    return open_site(settings, Wiring(place.listen), data / SEQUENCER, durability)
+    return open_site(settings, Wiring(listen or place.listen), data / SEQUENCER, durability)
 
 
 @asynccontextmanager

@@ -667,6 +667,11 @@ class SyncOverlay(Facade[LocalOverlay]):
         """As `LocalOverlay.address`."""
         return self._wrapped.address(broker)
 
+    @property
+    def sequencer(self) -> str:
+        """As `LocalOverlay.sequencer`."""
+        return self._wrapped.sequencer
+
     def connect(
         self,
         client_id: str | None = None,

@@ -31,6 +31,12 @@ def check_topic(topic: str) -> None:
         raise MisuseError(f"topic {topic!r} cannot be a subject of NATS")
 
 
+def check_pattern(pattern: str) -> None:
+    """`orders.>` is all subjects that begin so, `orders.*` those with one word more."""
+    if not pattern or not pattern.isprintable() or " " in pattern:
+        raise MisuseError(f"{pattern!r} is not a pattern of NATS; write for example 'orders.>'")
+
+
 def nats_core(url: str) -> Service:
     at = Url(url, PORT)
     if at.path:
@@ -41,6 +47,7 @@ def nats_core(url: str) -> Service:
         ADVICE.format(port=at.port),
         lambda notify: NatsConnection(at, name, notify),
         check_topic,
+        check_pattern=check_pattern,
     )
 
 

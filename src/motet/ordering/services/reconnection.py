@@ -63,16 +63,19 @@ class Reconnecting(Service):
         connect: Callable[[Notify], ServiceConnection],
         check_topic: Callable[[str], None],
         *,
+        check_pattern: Callable[[str], None] | None = None,
         lossless: bool = False,
         forget: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`advice`: what to do if nobody answers. `connect` makes a connection that is not open.
+        `check_pattern`: if the service has patterns, and its connections take them for topics.
         `forget` is called with a topic that is not subscribed any more."""
         self.name = name
         self.lossless = lossless
         self._advice = advice
         self._connect = connect
         self._check_topic = check_topic
+        self._check_pattern = check_pattern
         self._forget = forget
         self._topics: dict[str, None] = {}
         self._connection: ServiceConnection | None = None
@@ -107,6 +110,13 @@ class Reconnecting(Service):
     async def subscribe(self, topic: str) -> None:
         self._check_topic(topic)
         await self._subscribe(topic)
+
+    async def subscribe_pattern(self, pattern: str) -> None:
+        if self._check_pattern is None:
+            await super().subscribe_pattern(pattern)
+        else:
+            self._check_pattern(pattern)
+            await self._subscribe(pattern)
 
     async def _subscribe(self, topic: str) -> None:
         try:
