@@ -380,8 +380,7 @@ class SimulatedBroker(SimulatedProcess):
             elif type(fact.body) is ControlReceived:
                 withdrawn(cluster.history, core.durable, fact.body.control)
                 voided(cluster.history, core.durable, void)
-        transactions = core.durable.transactions
-        if out.persist and (transactions.open or transactions.active):
+        if out.persist:
             engaged(cluster.history, core.durable, out.persist)
         if self.doomed:
             self.journal.append(out.persist)

@@ -460,7 +460,7 @@ class SoftMobility(SoftRoom):
         self._refuse(departure, Objection("InTransaction", text), out, now)
 
     def _meet_letter(self, letter: Letter, out: Output, now: float) -> None:
-        if letter.broker == self._shared.name and isinstance(letter.body, Engage):
+        if isinstance(letter.body, Engage):
             self._meet(letter.body.client, out, now)
 
     def _meet_plan(self, plan: ExecuteRequest, out: Output, now: float) -> None:
