@@ -1,9 +1,10 @@
 """Every request and publication is answered once; a timeout names only brokers that had trouble.
 
 Killed applications are not counted. A broker that is named as not reached must be another broker of
-the overlay, and there must be a reason at that time: trouble on the path to it or behind it, a jump
-of the clock at the broker that timed out, or a timeout shorter than a message needs through the
-overlay. A transaction that could not begin in time needs a reason, too.
+the overlay, and there must be a reason at that time: trouble on the path to it or behind it, a
+broker on the path that asks again because it was unsure, a jump of the clock at the broker that
+timed out, or a timeout shorter than a message needs through the overlay. A transaction that could
+not begin in time needs a reason, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from motet.audit.records import OperationRecord
 from motet.testing.checkers.result import CheckResult
 from motet.testing.history import Call, History
+from motet.testing.topology import Edge
 
 INQUIRY_S = 0.3
 """The longest time that a broker spends asking other brokers before it names one."""
@@ -46,7 +48,7 @@ def _check_begin(call: Call, history: History, verdict: CheckResult) -> None:
     since = call.at - _widest_s(history)
     if until - call.at <= 2 * _widest_s(history) + INQUIRY_S:
         return  # the client did not wait that long
-    places = (call.instance, *history.tree.brokers, *history.tree.edges)
+    places: list[int | str | Edge] = [call.instance, *history.tree.brokers, *history.tree.edges]
     verdict.expect(
         any(history.disturbed[place].meets(since, until) for place in places)
         or any(history.jumps[name].meets(since, until) for name in history.tree.brokers),
@@ -98,7 +100,10 @@ def _had_reason_at(home: str, operation: OperationRecord, name: str, history: Hi
     if not history.disturbed[operation.session.instance].meets(since, until):
         # The answer reached the client at once, so the trouble was shortly before it.
         since = max(since, until - widest_s - INQUIRY_S)
-    for beyond in (*tree.path(home, name), *tree.behind(home, name)):
+    path = tree.path(home, name)
+    if any(history.unsure[each].meets(since, until) for each in path[:-1]):
+        return True
+    for beyond in (*path, *tree.behind(home, name)):
         if history.disturbed[beyond].meets(since, until):
             return True
         if any(
