@@ -187,6 +187,9 @@ PINNED = [
     ("mobility", 767461384),
     # The root lost its state, and was told a decision that others had settled: they cut again.
     ("mobility", 148440516),
+    # A publisher that had moved advertised anew. A subscriber had started there for another one's
+    # advertisement, above the record that names the publisher's earlier events.
+    ("mobility", 321904641),
 ]
 
 

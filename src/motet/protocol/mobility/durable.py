@@ -12,6 +12,7 @@ from motet.model import Hop, OpId
 from motet.model.filters import from_own, to_wire
 from motet.model.ids import LAST_TICK, is_newer
 from motet.protocol.changes import (
+    AdvertisementMade,
     ArrivalEchoed,
     ArrivalReported,
     ClientEnded,
@@ -97,6 +98,7 @@ class DurableMobility(DurableRoom):
             NeighbourForgotten: self._forget,
             NeighbourDismissed: lambda change: self._release(change.neighbour),
             ArrivalEchoed: self._echoed,
+            AdvertisementMade: self._advertised,
             StartMade: self._started,
         }
 
@@ -461,6 +463,12 @@ class DurableMobility(DurableRoom):
 
     def _started(self, made: StartMade) -> None:
         if self.state.travels:
+            self._bus.emit(PredecessorsDue(made.op))
+
+    def _advertised(self, made: AdvertisementMade) -> None:
+        """Its subscribers may have started for other clients' advertisements, above the record that
+        was written when this client arrived."""
+        if self.predecessors(made.op.client, made.op.epoch):
             self._bus.emit(PredecessorsDue(made.op))
 
     def _session_closed(self, closed: SessionClosed) -> None:

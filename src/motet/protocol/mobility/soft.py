@@ -11,7 +11,7 @@ moves, they are dropped: the client sends them again at its new broker.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -931,17 +931,20 @@ class SoftMobility(SoftRoom):
             del self._awaited[client]
             self._shared.journal(PublisherAdmitted(client, travel.epoch), out, now)
 
-    def _precede_again(self, started: Iterable[OpId], out: Output, now: float) -> None:
+    def _precede_again(self, due: Sequence[OpId], out: Output, now: float) -> None:
         """Subscriptions have started above the records that name earlier events of clients that
         have arrived. If some are still owed, the subscribers must find the records above, too."""
         state = self._shared.durable.routing.state
-        found = [state.subscriptions.get(op) for op in started]
+        advertised = {op.client for op in due if op in state.advertisements}
+        found = [state.subscriptions.get(op) for op in due]
         filters = [entry.filter for entry in found if entry is not None]
         for client, travel in self._durable.state.travels.items():
             if client in self._gates:
                 continue  # a record is due when its gate opens
             own = state.advertisements.from_source(Hop.client(client))
-            if any(overlap(each.filter, wanted) for each in own for wanted in filters):
+            if client in advertised or any(
+                overlap(each.filter, wanted) for each in own for wanted in filters
+            ):
                 predecessors = self._durable.predecessors(client, travel.epoch)
                 self._streams.precede(client, predecessors, {}, out, now)
 
