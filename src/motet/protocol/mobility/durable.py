@@ -203,13 +203,15 @@ class DurableMobility(DurableRoom):
 
     def _hand_out(self, client: str, epoch: str) -> Iterator[MovingPart]:
         for room in self._bus.rooms:
-            part = room.hand_out(client, epoch)
-            if part is not None and room is not self._requests:
+            part = None if room is self._requests else room.hand_out(client, epoch)
+            if part is not None:
                 yield MovingPart(room.name, msgpack.encode(part, enc_hook=to_wire))
 
     def _still_owed(self, travel: Travel, client: str, epoch: str) -> dict[str, int]:
         """The predecessors of a session whose events may not have arrived everywhere: there are
         still residues of its advertisements."""
+        if not travel.predecessors:
+            return {}
         homes = {
             entry.home
             for entry in self._routing.state.advertisements
@@ -284,10 +286,10 @@ class DurableMobility(DurableRoom):
             and is_counted(commit)
         )
 
-    def _concerned(self, commit: MoveCommit, heard: Mapping[str, int]) -> dict[str, int]:
+    def _concerned(self, commit: MoveCommit, heard: Mapping[str, int]) -> Mapping[str, int]:
         """The pubends among these that the session may receive from."""
-        if not heard:
-            return {}
+        if all(pubend in commit.levels or pubend in commit.doubts for pubend in heard):
+            return heard
         overlapping = self._routing.state.advertisements.overlapping
         homes = {each.home for row in commit.subscriptions for each in overlapping(row.filter)}
         return {

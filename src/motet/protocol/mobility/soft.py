@@ -673,11 +673,11 @@ class SoftMobility(SoftRoom):
         clients = streams.machine.clients
         own = durable.routing.state.subscriptions.from_source(Hop.client(client))
         levels = clients.levels(client)
-        concerned = dict.fromkeys((*levels, *self._pubends_for(each.filter for each in own)))
+        concerned = (*levels, *self._pubends_for((each.filter for each in own), levels))
         doubts = {p: tick for p in concerned if (tick := streams.machine.frontier(p))}
         given = clients.given(client) if session.total_order else 0
         logged = streams.retirement.last_of(client, epoch)
-        last = logged if logged > streams.done_with() else 0
+        last = logged if logged and logged > streams.done_with() else 0
         cut, _ = durable.transactions.cutter.state.last_cut
         fact = MoveDecided(
             client,
@@ -704,22 +704,27 @@ class SoftMobility(SoftRoom):
         for order in departure.orders:
             out.deliver.append((order, MoveOrdered(client)))
 
-    def _pubends_for(self, filters: Iterable[Any]) -> list[str]:
-        """The pubends that subscriptions with these filters may receive from."""
-        state = self._shared.durable.routing.state
+    def _pubends_for(self, filters: Iterable[Any], known: Mapping[str, int]) -> list[str]:
+        """The pubends that subscriptions with these filters may receive from, without those that
+        are known anyway, and those of which nothing was heard."""
+        state, frontier = self._shared.durable.routing.state, self._streams.machine.frontier
+        others = [each for each in state.pubends if each not in known and frontier(each)]
+        if not others:
+            return []
         homes: dict[str, None] = {}
         for each in filters:
             for entry in state.advertisements.overlapping(each):
                 homes[entry.home] = None
-        return [pubend for pubend in state.pubends if broker_of_pubend(pubend) in homes]
+        return [pubend for pubend in others if broker_of_pubend(pubend) in homes]
 
     def _heard(self, control: Control) -> dict[str, int]:
         """The highest ticks heard of, for moves in a control frame."""
         commits = [each for each in control.messages if type(each) is MoveCommit]
         found: dict[str, int] = {}
         for commit in commits:
-            overlapping = self._pubends_for(row.filter for row in commit.subscriptions)
-            for pubend in (*commit.levels, *commit.doubts, *overlapping):
+            named = {**commit.levels, **commit.doubts}
+            filters = (row.filter for row in commit.subscriptions)
+            for pubend in (*named, *self._pubends_for(filters, named)):
                 tick = self._streams.machine.frontier(pubend)
                 if tick:
                     found[pubend] = tick
