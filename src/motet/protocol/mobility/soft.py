@@ -447,12 +447,14 @@ class SoftMobility(SoftRoom):
 
     def _is_in_transaction(self, client: str) -> bool:
         transactions = self._shared.durable.transactions
+        held = transactions.decisions.state.held
+        if not (transactions.open or held):
+            return False
         return any(
             client in local.parts or any(each.client == client for each in local.invitations)
             for local in transactions.open.values()
         ) or any(
-            isinstance(each.request, Engage) and each.request.client == client
-            for each in transactions.decisions.state.held
+            isinstance(each.request, Engage) and each.request.client == client for each in held
         )
 
     def _refuse_in_transaction(self, departure: Departure, out: Output, now: float) -> None:
