@@ -141,6 +141,7 @@ class Clients:
         doubt = self.doubt(client, stream.pubend)
         if doubt:
             position.doubt(doubt)
+            stream.doubtful[client] = None
         level = reader.kept.get(stream.pubend, 0)
         position.level = level if position.deep_upto else max(level, stream.floor)
         position.origins[op.sequence] = tick

@@ -28,6 +28,8 @@ class FloorRaised(Struct, tag="floor", array_like=True, frozen=True):
     upto: int
     cursors: dict[str, int] = {}
     """See `Floor.cursors`."""
+    passed: tuple[str, ...] = ()
+    """See `Floor.passed`."""
 
 
 class LossLearnt(Struct, tag="destroyed", array_like=True, frozen=True):

@@ -346,9 +346,9 @@ class Acknowledgements:
             return 0
         least = stream.frontier if stream.hosted else stream.cleared
         least = min(least, self._interest.pinned(stream.pubend))
-        own = stream.subend.settled()
+        own = self._own(stream)
         if own is not None:
-            least = min(least, own, stream.floor)
+            least = min(least, own)
         for neighbour in self.wanting(stream):
             told = stream.outs.get(neighbour)
             if told is None or told.acked is None:
@@ -356,11 +356,18 @@ class Acknowledgements:
             least = min(least, told.acked)
         return least
 
+    @staticmethod
+    def _own(stream: Stream) -> int | None:
+        """What clients of this broker have acknowledged, also after a restart; None if there are
+        none."""
+        own, levels = stream.subend.settled(), stream.subend.levels(stream.doubtful)
+        return None if own is None else min(own, stream.floor, *levels)
+
     def behind(self, stream: Stream, upto: int) -> list[str]:
         """The neighbours that have not acknowledged everything up to this tick; "": clients of this
         broker have not."""
-        own = stream.subend.settled()
-        found = [""] if own is not None and min(own, stream.floor) < upto else []
+        own = self._own(stream)
+        found = [""] if own is not None and own < upto else []
         for neighbour in self.wanting(stream):
             told = stream.outs.get(neighbour)
             if told is None or told.acked is None or told.acked < upto:
@@ -382,9 +389,11 @@ class Acknowledgements:
         if own is not None and raised:
             stream.floor = own
         notes = stream.subend.notes(stream.floor) if stream.lasting else {}
-        if raised or notes:
+        passed = stream.subend.passed(stream.doubtful, stream.floor) if stream.doubtful else ()
+        if raised or notes or passed:
             # The floor may be older than a client that has moved here, which is below it.
-            out.floors.append(Floor(stream.pubend, stream.floor if raised else 0, notes))
+            upto = stream.floor if raised else 0
+            out.floors.append(Floor(stream.pubend, upto, notes, passed))
         if stream.hosted:
             return
         upto = self.settled(stream)

@@ -588,6 +588,9 @@ class Streams(SoftRoom):
 
     def changed(self, changes: Grouped, out: Output, now: float) -> None:
         """Apply the changes that a fact has made to subscriptions and pubends."""
+        for closed in changes.get(SessionClosed, ()):
+            # A session that was fenced may have been connected, and a newer one may arrive now.
+            self.detach(closed.client, out, now)
         if StartMade in changes or BlockMade in changes:
             self._write(changes.get(StartMade, ()), changes.get(BlockMade, ()), out)
         if StartRecalled in changes:

@@ -447,6 +447,8 @@ class Floor(NamedTuple):
     upto: int
     cursors: dict[str, int]
     """Positions of durable clients that are beyond `upto`, or still read the past."""
+    passed: tuple[str, ...] = ()
+    """Clients that have moved here and have now passed what they had doubts about."""
 
 
 class Effects(Struct):
@@ -478,6 +480,7 @@ class Stream:
         "deep",
         "deep_asked",
         "delay_armed",
+        "doubtful",
         "expected",
         "expecting",
         "floor",
@@ -545,6 +548,9 @@ class Stream:
         """Unreachable for so long that merges and blocks do not wait for it any more."""
         self.ack_armed = False
         self.lasting = False
+        self.doubtful: dict[str, None] = {}
+        """Clients that have moved here and must read a range from the log. After a restart each
+        begins again where it had stood when it arrived, until it is durable that it has passed."""
         """Some of this broker's clients here are durable."""
         self.delay_armed = False
         self.wake_at: float | None = None

@@ -8,7 +8,7 @@ own position, from memory and then by requests, until it reaches the horizon.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
 
@@ -560,6 +560,26 @@ class Subend:
                 if at > max(position.noted, 0 if at < position.deep_upto else floor):
                     found[position.client] = position.noted = at
         return found
+
+    def levels(self, clients: Iterable[str]) -> Iterator[int]:
+        """Where these clients would begin again after a restart."""
+        for position in map(self.positions.get, clients):
+            if position is not None:
+                first = min(position.starts.values(), default=0)
+                yield max(position.level, position.noted, first)
+
+    def passed(self, doubtful: dict[str, None], floor: int) -> tuple[str, ...]:
+        """Remove the clients that have passed what they had doubts about, and stand at the floor.
+        Returns these: that must be durable before anything is acknowledged for them."""
+        found = []
+        for client in list(doubtful):
+            position = self.positions.get(client)
+            if position is None:
+                del doubtful[client]
+            elif position.settled(self.horizon) >= max(floor, position.deep_upto):
+                del doubtful[client]
+                found.append(client)
+        return tuple(found)
 
     def settled(self) -> int | None:
         """All clients have acknowledged everything up to here; None if there are none."""

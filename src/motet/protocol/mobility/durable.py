@@ -460,6 +460,9 @@ class DurableMobility(DurableRoom):
     def _floor_raised(self, fact: FloorRaised) -> None:
         for travel in self.state.travels.values():
             travel.settle(fact.pubend, fact.upto)
+        for client in fact.passed:
+            if client in self.state.travels:
+                self.state.travels[client].passed(fact.pubend)
 
     def _started(self, made: StartMade) -> None:
         if self.state.travels:

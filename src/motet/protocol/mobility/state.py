@@ -82,6 +82,11 @@ class Travel(Struct):
         if self.levels.get(pubend, LAST_TICK) <= floor and pubend not in self.doubts:
             del self.levels[pubend]
 
+    def passed(self, pubend: str) -> None:
+        """Its client has passed what it had doubts about, and stands at the floor or above."""
+        self.doubts.pop(pubend, None)
+        self.levels.pop(pubend, None)
+
 
 class HeldEcho(Struct):
     """The echo of an advertisement, or of a probe. It says that all clients in total order have
