@@ -8,7 +8,10 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
+
+import typer
 
 from motet.cli.console import (
     FAILED,
@@ -27,6 +30,7 @@ from motet.cli.pub import stdin_lines
 from motet.client.channel import Answer, ask_all
 from motet.errors import MotetError
 from motet.ordering.client import CONNECT_S, OrderedStream, connect
+from motet.ordering.envelope import LONGEST_KEY, SHORTEST_KEY
 from motet.ordering.events import Gap, LostEvents, OrderedEvent
 from motet.ordering.machine import COUNTED, TAGGED
 from motet.ordering.topics import Topic
@@ -47,6 +51,10 @@ Sequencer = Annotated[
     ),
 ]
 Timeout = Annotated[float, option("SECONDS", "How long to wait for an answer.", min=0.0)]
+KeyFile = Annotated[
+    Path | None,
+    option("FILE", "A secret that all clients share: events without its seal are dropped."),
+]
 
 order = group("order", "Publish and print events in one order across topics.")
 
@@ -71,6 +79,14 @@ def pub(
     rate: Annotated[
         float, option("N", "Maximum events per second; 0 means no limit.", min=0.0)
     ] = 0.0,
+    headers: Annotated[
+        bool,
+        typer.Option(
+            "--headers",
+            help="Put numbers into headers of the service, and leave payloads alone for others.",
+        ),
+    ] = False,
+    key_file: KeyFile = None,
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
@@ -88,9 +104,17 @@ def pub(
     else:
         source = _repeated(payload.encode(), count)
     name = client or f"pub-{os.getpid()}"
+    key = _key(key_file)
 
     async def work() -> int:
-        opening = connect(service, sequencer=sequencer, client_id=name, timeout=timeout)
+        opening = connect(
+            service,
+            sequencer=sequencer,
+            client_id=name,
+            headers=headers,
+            key=key,
+            timeout=timeout,
+        )
         async with opening as opened:
             published, begin, last = 0, time.monotonic(), None
             async for body in source:
@@ -157,6 +181,7 @@ def sub(
             "Events of publishers that do not take part are printed without number, or counted.",
         ),
     ] = TAGGED,
+    key_file: KeyFile = None,
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
@@ -169,6 +194,7 @@ def sub(
     """
     name = client or f"sub-{os.getpid()}"
     wanted = [_topic(word) for word in topics]
+    key = _key(key_file)
     if foreign not in (TAGGED, COUNTED):
         raise Misuse(f"unknown value {foreign!r} for --foreign", f"choose {TAGGED} or {COUNTED}")
 
@@ -180,6 +206,7 @@ def sub(
             patience=patience,
             limit=limit,
             foreign="counted" if foreign == COUNTED else "tagged",
+            key=key,
             timeout=timeout,
         )
         async with opening as opened, opened.subscribe(*wanted, timeout=timeout) as stream:
@@ -188,9 +215,23 @@ def sub(
             await _print_events(stream, count, duration, json)
             if opened.foreign_events:
                 remark(f"{opened.foreign_events} events came from publishers that take no part")
+            if stream.forged:
+                remark(f"{stream.forged} events were forged, and dropped")
         return FINE
 
     return run(until_interrupted(work()))
+
+
+def _key(file: Path | None) -> bytes:
+    if file is None:
+        return b""
+    try:
+        return file.read_bytes().strip()
+    except OSError as error:
+        raise Misuse(
+            f"cannot read {file}: {error.strerror}",
+            f"name a file of {SHORTEST_KEY} to {LONGEST_KEY} bytes with --key-file",
+        ) from None
 
 
 def _topic(word: str) -> Topic:

@@ -432,12 +432,11 @@ class SiteCore:
         topic, site = ask.topic, self.site
         _check_count(ask.numbers, MAX_ASKED, "numbers")
         self._check_own((topic,))
-        last = site.number[topic]
         answers: list[tuple[int, int, Timestamp | None]] = []
         entries = 0
         for number in ask.numbers:
-            if not 0 < number <= last:
-                raise ProtocolError(f"topic {topic} has no number {number}: {last} is its last")
+            if not 0 < number <= LAST_NUMBER:
+                raise ProtocolError(f"{number} is no number of an event: they count from 1")
             state, stamp = site.became(topic, number)
             answers.append((number, state, stamp))
             entries += 0 if stamp is None else len(stamp.entries)

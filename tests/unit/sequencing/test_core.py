@@ -23,6 +23,7 @@ from motet.protocol.sequencing.messages import (
     OPEN,
     PAIRS,
     PUBLISHED,
+    UNGIVEN,
     VOID,
     AskNumbers,
     Changed,
@@ -180,7 +181,7 @@ WRONG: dict[str, Frame] = {
     "a stream with a long name": ChangeRequest("x" * 129, 1, (T,)),
     "a stream of another client": ChangeRequest("of bob", 2, (T,)),
     "asking for number 0": AskNumbers(T, (0,)),
-    "asking for a number that was never given": AskNumbers(T, (3,)),
+    "asking for a number beyond the last": AskNumbers(T, (LAST_NUMBER + 1,)),
     "asking about a topic elsewhere": AskNumbers(1, (1,)),
     "asking too much": AskNumbers(T, (1,) * (MAX_ASKED + 1)),
     "asking how far an unknown topic is": HowFar((40,)),
@@ -268,8 +269,15 @@ def test_what_becomes_of_numbers() -> None:
     assert bench.answer(ALICE, GiveBack((3,))) == RequestsSettled(0, (3,))
     assert bench.answer(ALICE, Confirm(3)) == RequestsSettled(3)
     assert bench.answer(ALICE, Confirm(2)) == RequestsSettled(3)
-    assert bench.answer(BOB, AskNumbers(0, (1, 2, 3))) == Told(
-        0, ((1, PUBLISHED, stamp(0, 1)), (2, VOID, stamp(0, 2, 1, 1)), (3, OPEN, None))
+    assert bench.answer(BOB, AskNumbers(0, (1, 2, 3, 4, LAST_NUMBER))) == Told(
+        0,
+        (
+            (1, PUBLISHED, stamp(0, 1)),
+            (2, VOID, stamp(0, 2, 1, 1)),
+            (3, OPEN, stamp(0, 3)),
+            (4, UNGIVEN, None),
+            (LAST_NUMBER, UNGIVEN, None),
+        ),
     )
     assert bench.answer(BOB, HowFar((0, 1))) == Far({0: 3, 1: 1})
 

@@ -54,6 +54,8 @@ PUBLISHED: Final = 2
 """Its publisher has confirmed that the event was published."""
 FORGOTTEN: Final = 3
 """The site does not remember it any more."""
+UNGIVEN: Final = 4
+"""The site has not given it: who says that there is such an event has made it up."""
 
 
 class Timestamp(Struct, array_like=True, frozen=True, gc=False):
@@ -200,7 +202,7 @@ class AskNumbers(Struct, tag="what", array_like=True, frozen=True):
 
 @frame()
 class Told(Struct, tag="what=", array_like=True, frozen=True):
-    """`answers`: number, state, and the timestamp if it is void or published."""
+    """`answers`: number, state, and the timestamp if the site has told it to the publisher."""
 
     topic: int
     answers: tuple[tuple[int, int, Timestamp | None], ...]
