@@ -39,11 +39,16 @@ class Member:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.came: dict[str, list[bytes]] = defaultdict(list)
+        self.headers: dict[str, list[str]] = defaultdict(list)
         self.interruptions: list[str] = []
 
     async def open(self) -> Member:
-        await self.service.open(lambda t, body: self.came[t].append(body), self.interrupted)
+        await self.service.open(self.notified, self.interrupted)
         return self
+
+    def notified(self, topic: str, body: bytes, header: str = "", /) -> None:
+        self.came[topic].append(body)
+        self.headers[topic].append(header)
 
     def interrupted(self, why: str) -> None:
         self.interruptions.append(why)
@@ -237,6 +242,7 @@ class ServiceSuite:
 class ServerSuite(ServiceSuite):
     scheme: ClassVar[str]
     advice = "start one with"
+    kills: ClassVar[int] = 2
 
     @staticmethod
     def server(folder: Path) -> Server:
@@ -311,7 +317,7 @@ class ServerSuite(ServiceSuite):
                         taken.append(body)
 
             publishing = asyncio.create_task(publish())
-            for _ in range(2):
+            for _ in range(self.kills):
                 before = len(taken)
                 await eventually(lambda before=before: len(taken) >= before + 100)
                 told = len(publisher.interruptions), len(subscriber.interruptions)

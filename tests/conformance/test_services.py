@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.errors import MisuseError, NotOffered
+from motet.errors import MisuseError, NotAuthorised, NotOffered
 from motet.ordering.services import service_of
 from tests.conformance.service_suite import (
     Member,
@@ -18,7 +18,15 @@ from tests.conformance.service_suite import (
     publish_all,
     topic_of,
 )
-from tests.servers import Broker, JetStreamServer, Mosquitto, NatsServer, RedisServer, Server
+from tests.servers import (
+    Broker,
+    JetStreamServer,
+    Mosquitto,
+    NatsServer,
+    RabbitServer,
+    RedisServer,
+    Server,
+)
 from tests.waiting import eventually
 
 
@@ -106,6 +114,35 @@ class TestRedis(ServerSuite):
         return RedisServer(folder)
 
 
+class TestRabbitMq(ServerSuite):
+    scheme = "amqp"
+    refused = ("a.*", "#", "x" * 256)
+    malformed = ("amqp://", "amqp://127.0.0.1:x", "amqp://127.0.0.1:1?x=1")
+    kills = 1  # it takes seconds to start
+
+    @staticmethod
+    def server(folder: Path) -> Server:
+        return RabbitServer(folder)
+
+    async def test_an_exchange_has_to_exist(self, running: Server) -> None:
+        service = service_of(f"{running.url}?exchange=nothing")
+        with pytest.raises(MisuseError, match="no exchange nothing"):
+            await Member(service).open()
+        await service.close()
+
+    async def test_an_exchange_has_to_be_one_of_topics(self, running: Server) -> None:
+        service = service_of(f"{running.url}?exchange=amq.fanout")
+        with pytest.raises(MisuseError, match="type topic"):
+            await Member(service).open()
+        await service.close()
+
+    async def test_another_user_is_refused(self, running: Server) -> None:
+        service = service_of(running.url.replace("://", "://nobody:secret@"))
+        with pytest.raises(NotAuthorised, match="refuses this user"):
+            await Member(service).open()
+        await service.close()
+
+
 class TestMotet(ServerSuite):
     scheme = "motet"
     advice = "check that the broker runs"
@@ -129,6 +166,7 @@ def test_unknown_schemes_are_refused(url: str) -> None:
         ("jetstream://127.0.0.1/EVENTS", "nats", "nats"),
         ("mqtt://127.0.0.1", "aiomqtt", "mqtt"),
         ("redis://127.0.0.1", "redis", "redis"),
+        ("amqp://127.0.0.1", "aio_pika", "rabbitmq"),
     ],
 )
 def test_a_missing_library_is_named(

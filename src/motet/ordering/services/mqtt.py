@@ -185,7 +185,7 @@ class MqttConnection(ServiceConnection):
     async def publish(self, topic: str, body: bytes, header: str = "") -> None:
         properties = None
         if header:
-            properties = Properties(PacketTypes.PUBLISH)
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.UserProperty = [(HEADER, header)]
         await self._call(self._there.publish(topic, body, 1, properties=properties))
 
