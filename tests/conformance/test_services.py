@@ -50,6 +50,10 @@ class TestMemory(ServiceSuite):
 
 class TestNats(ServerSuite):
     scheme = "nats"
+    pattern = "NAME.>"
+    matched = ("NAME.north", "NAME.south.east")
+    unmatched = ("NAME", "NAMEs.north", "other.NAME.north")
+    no_patterns = ("", "a b", "a.\n")
     refused = ("a.*", ">", "a b", ".a", "a.", "a..b", "$SYS.x")
     malformed = ("nats://", "nats://127.0.0.1:x", "nats://127.0.0.1:1/x", "nats://h:1?jetstream=x")
 
@@ -60,6 +64,10 @@ class TestNats(ServerSuite):
 
 class TestJetStream(ServerSuite):
     scheme = "jetstream"
+    pattern = "NAME.>"
+    matched = ("NAME.north", "NAME.south.east")
+    unmatched = ("NAME", "NAMEs.north", "other.NAME.north")
+    no_patterns = ("", "a b", "a.\n")
     refused = ("a.*", ">", "a b", ".a", "a.", "a..b", "$SYS.x")
     malformed = ("jetstream://", "jetstream://127.0.0.1:1", "jetstream://127.0.0.1:1/a.b")
 
@@ -97,6 +105,10 @@ class TestJetStream(ServerSuite):
 
 class TestMqtt(ServerSuite):
     scheme = "mqtt"
+    pattern = "NAME/#"
+    matched = ("NAME/north", "NAME/south/east", "NAME")
+    unmatched = ("NAMEs/north", "other/NAME/north")
+    no_patterns = ("", "a/#/b", "a#", "a/+b")
     refused = ("a/+", "#")
     malformed = ("mqtt://", "mqtt://127.0.0.1:x", "mqtt://127.0.0.1:1?x=1")
 
@@ -107,6 +119,11 @@ class TestMqtt(ServerSuite):
 
 class TestRedis(ServerSuite):
     scheme = "redis"
+    has_headers = False
+    pattern = "NAME.[a-z]*th?x\\*"
+    matched = ("NAME.north.x*", "NAME.south.east.beth-x*")
+    unmatched = ("NAME", "NAME.North.x*", "NAME.north.xy", "other.NAME.north.x*")
+    no_patterns = ("", "orders", "a*\n")
     malformed = ("redis://", "redis://127.0.0.1:x", "redis://127.0.0.1:1/x")
 
     @staticmethod
@@ -118,7 +135,12 @@ class TestRabbitMq(ServerSuite):
     scheme = "amqp"
     refused = ("a.*", "#", "x" * 256)
     malformed = ("amqp://", "amqp://127.0.0.1:x", "amqp://127.0.0.1:1?x=1")
+    pattern = "NAME.#"
+    matched = ("NAME.north", "NAME.south.east", "NAME")
+    unmatched = ("NAMEs.north", "other.NAME.north")
+    no_patterns = ("", "a#", "a.*b", "a" * 256)
     kills = 1  # it takes seconds to start
+    many_events = 2000
 
     @staticmethod
     def server(folder: Path) -> Server:

@@ -280,6 +280,8 @@ class OrderingClient:
         self._has_patterns = False
         self._calls: set[asyncio.Task[None]] = set()
         self._waking: asyncio.TimerHandle | None = None
+        self._waking_at = 0.0
+        """uvloop does not tell it of a timer that is due already."""
         self._welcomed: asyncio.Future[None] = self._loop.create_future()
         self._entry = SiteConnection(ENTRY, addresses, self)
         self._sites: list[SiteConnection] = [self._entry]
@@ -492,12 +494,12 @@ class OrderingClient:
 
     def _wake_at(self, at: float) -> None:
         if self._waking is not None:
-            if self._waking.when() == at:
+            if self._waking_at == at:
                 return
             self._waking.cancel()
             self._waking = None
         if at < float("inf"):
-            self._waking = self._loop.call_at(at, self._woken)
+            self._waking, self._waking_at = self._loop.call_at(at, self._woken), at
 
     def _woken(self) -> None:
         self._waking = None
@@ -717,7 +719,7 @@ async def connect(
     for address in addresses:
         check_address(address)
     below = service_of(service) if isinstance(service, str) else service
-    if headers and not below.most_header_chars:
+    if headers and not below.most_header_bytes:
         raise NotOffered(f"{below.name} has no headers; connect without headers=True")
     limits = StreamLimits(checked_time(patience, "patience"), checked_time(limit, "limit"), buffer)
     options = OrderingOptions(

@@ -44,7 +44,7 @@ class Service(ABC):
     lossless: bool = False
     most_bytes: int = 1 << 20
     """The largest body that `publish` takes, and header, if there is one."""
-    most_header_chars: int = 0
+    most_header_bytes: int = 0
     """The longest header that a message may have; 0: the service has no headers."""
 
     @abstractmethod
@@ -86,19 +86,20 @@ class Service(ABC):
         once while the service is away; call it again then, at most a double comes of it."""
 
     def check_body(self, body: bytes, header: str = "") -> None:
-        size = len(body) + (HEADER_BYTES + len(header.encode()) if header else 0)
+        header_bytes = len(header.encode())
+        size = len(body) + (HEADER_BYTES + header_bytes if header else 0)
         if size > self.most_bytes:
             raise MisuseError(
                 f"{self.name} takes bodies of at most {self.most_bytes} bytes, not {size}"
             )
         if not header:
             return
-        if not self.most_header_chars:
+        if not self.most_header_bytes:
             raise NotOffered(f"{self.name} has no headers; connect without headers=True")
-        if len(header) > self.most_header_chars:
+        if header_bytes > self.most_header_bytes:
             raise MisuseError(
-                f"{self.name} takes headers of at most {self.most_header_chars} characters, and "
-                f"this timestamp has {len(header)}; connect without headers=True"
+                f"{self.name} takes headers of at most {self.most_header_bytes} bytes, and "
+                f"this timestamp has {header_bytes}; connect without headers=True"
             )
 
 

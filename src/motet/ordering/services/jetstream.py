@@ -19,7 +19,6 @@ from motet.errors import Disconnected, MisuseError, NoAnswer, NotOffered, Unavai
 from motet.ordering.services.base import CALL_TIMEOUT_S, Notify, Service, Url
 from motet.ordering.services.nats import (
     ADVICE,
-    MOST_HEADER_CHARS,
     PATTERNS,
     PORT,
     NatsLink,
@@ -38,6 +37,8 @@ REQUEST_S = 3.0
 AT_ONCE = 64
 """Consumers that are made at the same time."""
 CONTROL = "100"
+MOST_HEADER_BYTES = 60_000
+"""JetStream takes 64 KiB of headers, with their names."""
 
 
 def jetstream(url: str) -> Service:
@@ -66,7 +67,7 @@ def jetstream(url: str) -> Service:
         connect,
         check_topic,
         patterns=PATTERNS,
-        most_header_chars=MOST_HEADER_CHARS,
+        most_header_bytes=MOST_HEADER_BYTES,
         lossless=True,
         forget=positions.forget,
     )

@@ -21,7 +21,7 @@ class MemoryService(Service):
     """
 
     lossless = True
-    most_header_chars = 1 << 20
+    most_header_bytes = 1 << 20
     _joined: ClassVar[dict[str, list[MemoryService]]] = {}
 
     def __init__(self, url: str) -> None:

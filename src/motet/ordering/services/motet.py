@@ -32,7 +32,7 @@ class MotetService(Service):
     lossless = True
     most_bytes = MAX_EVENT_BYTES - 2048
     """The rest is for the topic."""
-    most_header_chars = MAX_EVENT_BYTES // 4
+    most_header_bytes = MAX_EVENT_BYTES // 4
 
     def __init__(self, url: str) -> None:
         check_address(url)

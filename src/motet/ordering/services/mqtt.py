@@ -44,7 +44,7 @@ TOPICS_PER_CALL = 100
 NO_RETAINED = SubscribeOptions.RETAIN_DO_NOT_SEND
 ADVICE = "start one with `mosquitto -p {port}`"
 TOPICS = Topics("MQTT", "+#\0", 1000)
-MOST_HEADER_CHARS = 60_000
+MOST_HEADER_BYTES = 60_000
 """MQTT counts the bytes of a text in two bytes."""
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def mqtt(url: str) -> Service:
         lambda notify: MqttConnection(at, name, notify),
         TOPICS.check,
         patterns=Patterns(check_pattern, matches),
-        most_header_chars=MOST_HEADER_CHARS,
+        most_header_bytes=MOST_HEADER_BYTES,
     )
 
 

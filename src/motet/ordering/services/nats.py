@@ -27,7 +27,7 @@ CONNECT_S = 2
 PING_S = 5
 UNANSWERED_PINGS = 2
 LOOK_S = 0.2
-MOST_HEADER_CHARS = 256 * 1024
+MOST_HEADER_BYTES = 256 * 1024
 ADVICE = "start one with `nats-server -a 127.0.0.1 -p {port}`"
 TOPICS = Topics("NATS", " \t\r\n*>", 200)
 
@@ -58,7 +58,7 @@ def nats_core(url: str) -> Service:
         lambda notify: NatsConnection(at, name, notify),
         check_topic,
         patterns=PATTERNS,
-        most_header_chars=MOST_HEADER_CHARS,
+        most_header_bytes=MOST_HEADER_BYTES,
     )
 
 

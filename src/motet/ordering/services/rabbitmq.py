@@ -42,7 +42,7 @@ EXCHANGE = "amq.topic"
 """RabbitMQ has it from the start."""
 HEARTBEAT_S = 5
 LEAVE_S = 1.0
-MOST_HEADER_CHARS = 64 * 1024
+MOST_HEADER_BYTES = 64 * 1024
 """Headers of a message travel in one frame, of 128 KiB by default."""
 ADVICE = "start one with `rabbitmq-server`"
 TOPICS = Topics("RabbitMQ", "*#", 255)
@@ -74,7 +74,7 @@ def rabbitmq(url: str) -> Service:
         lambda notify: RabbitConnection(at, name, notify),
         TOPICS.check,
         patterns=PATTERNS,
-        most_header_chars=MOST_HEADER_CHARS,
+        most_header_bytes=MOST_HEADER_BYTES,
     )
 
 

@@ -78,7 +78,7 @@ class Reconnecting(Service):
         check_topic: Callable[[str], None],
         *,
         patterns: Patterns | None = None,
-        most_header_chars: int = 0,
+        most_header_bytes: int = 0,
         lossless: bool = False,
         forget: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -89,7 +89,7 @@ class Reconnecting(Service):
         self._advice = advice
         self._connect = connect
         self._check_topic = check_topic
-        self.most_header_chars = most_header_chars
+        self.most_header_bytes = most_header_bytes
         self._patterns = patterns
         self._forget = forget
         self._topics: dict[str, bool] = {}
