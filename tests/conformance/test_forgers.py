@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,40 +19,45 @@ from tests.waiting import PATIENCE_S, eventually
 
 ROUNDS = 3
 EVENTS = 10
+GIANT = MOST_EVENTS // 2
 KEY = b"a secret of publishers"
-Attack = Callable[[int, int, int, tuple[str, ...]], bytes]
-"""Makes a message from the ids of two topics, the last number of the first, and ids of streams."""
+
+
+class Scene(NamedTuple):
+    """What a forger knows: two topics, the last number of the first one, and streams."""
+
+    topic: int
+    other: int
+    last: int
+    streams: tuple[str, ...]
+
+    def stamp(self, ahead: int, *entries: int, gone: tuple[str, ...] = ()) -> Timestamp:
+        return Timestamp(self.topic, self.last + ahead, entries, gone)
 
 
 def stamped(*stamps: Timestamp) -> bytes:
     return seal(stamps, [b"forged"] * len(stamps))
 
 
-ATTACKS: dict[str, Attack] = {
-    "a number above the last one": lambda t, u, last, _: stamped(Timestamp(t, last + 2)),
-    "a huge number": lambda t, u, last, _: stamped(Timestamp(t, LAST_NUMBER - 1)),
-    "an entry that is far ahead": lambda t, u, last, _: stamped(
-        Timestamp(t, last + 1, (u, last + 10**6))
+ATTACKS: dict[str, Callable[[Scene], bytes]] = {
+    "a number above the last one": lambda at: stamped(at.stamp(2)),
+    "a huge number": lambda at: stamped(Timestamp(at.topic, LAST_NUMBER - 1)),
+    "an entry that is far ahead": lambda at: stamped(at.stamp(1, at.other, at.last + 10**6)),
+    "numbers that wait for each other": lambda at: stamped(
+        at.stamp(1, at.other, at.last + 1), at.stamp(2)
     ),
-    "numbers that wait for each other": lambda t, u, last, _: stamped(
-        Timestamp(t, last + 1, (u, last + 1)), Timestamp(t, last + 2)
+    "streams that have expired": lambda at: stamped(at.stamp(1, gone=at.streams)),
+    "many rivals": lambda at: stamped(
+        *(at.stamp(1, at.other, at.last + 100 + each) for each in range(5))
     ),
-    "streams that have expired": lambda t, u, last, streams: stamped(
-        Timestamp(t, last + 1, (), streams)
-    ),
-    "many rivals": lambda t, u, last, _: stamped(
-        *(Timestamp(t, last + 1, (u, last + 100 + each)) for each in range(5))
-    ),
-    "a giant batch": lambda t, u, last, _: stamped(
-        *(Timestamp(t, last + 2 + each) for each in range(MOST_EVENTS // 2))
-    ),
-    "another topic": lambda t, u, last, _: stamped(Timestamp(t + 1000, last + 1)),
-    "number 0": lambda t, u, last, _: stamped(Timestamp(t, 0)),
-    "a negative number": lambda t, u, last, _: stamped(Timestamp(t, -5)),
-    "bytes that are cut off": lambda t, u, last, _: stamped(Timestamp(t, last + 1))[:-3],
-    "no bytes": lambda t, u, last, _: MARK,
+    "a giant batch": lambda at: stamped(*(at.stamp(2 + each) for each in range(GIANT))),
+    "another topic": lambda at: stamped(Timestamp(at.topic + 1000, at.last + 1)),
+    "number 0": lambda at: stamped(Timestamp(at.topic, 0)),
+    "a negative number": lambda at: stamped(Timestamp(at.topic, -5)),
+    "bytes that are cut off": lambda at: stamped(at.stamp(1))[:-3],
+    "no bytes": lambda _: MARK,
 }
-COUNTS = {"numbers that wait for each other": 2, "many rivals": 5, "a giant batch": MOST_EVENTS // 2}
+COUNTS = {"numbers that wait for each other": 2, "many rivals": 5, "a giant batch": GIANT}
 """Of forged events in a message, if it is not one."""
 
 
@@ -92,7 +98,7 @@ async def publish(client: OrderingClient) -> list[bytes]:
 async def test_a_forger_neither_stalls_nor_kills_streams(
     what: str, url: str, line: RunningLine, forger: Member
 ) -> None:
-    where = {"sequencer": line.address, "patience": 0.02}
+    where: dict[str, Any] = {"sequencer": line.address, "patience": 0.02}
     async with (
         connect(url, **where) as alice,
         connect(url, **where) as bob,
@@ -103,8 +109,8 @@ async def test_a_forger_neither_stalls_nor_kills_streams(
         for made in range(1, ROUNDS + 1):
             owed += await publish(alice)
             ids, last = alice.machine.ids, len(owed) // 2
-            body = ATTACKS[what](ids["orders"], ids["prices"], last, (one.id, other.id))
-            await forger.service.publish("orders", body)
+            scene = Scene(ids["orders"], ids["prices"], last, (one.id, other.id))
+            await forger.service.publish("orders", ATTACKS[what](scene))
             count = made * COUNTS.get(what, 1)
             await eventually(lambda count=count: one.forged == other.forged == count)
         owed += await publish(bob)
@@ -121,13 +127,13 @@ async def test_a_forger_neither_stalls_nor_kills_streams(
 async def test_a_key_keeps_forgers_out_who_know_all_numbers(
     url: str, line: RunningLine, forger: Member
 ) -> None:
-    where = {"sequencer": line.address, "key": KEY}
+    where: dict[str, Any] = {"sequencer": line.address, "key": KEY}
     async with (
         connect(url, **where) as alice,
         connect(url, headers=True, **where) as bob,
         bob.subscribe("orders", "prices") as stream,
     ):
-        owed = []
+        owed: list[bytes] = []
         for client in (alice, bob):
             topic, last = alice.machine.ids.get("orders", 0), len(owed) // 2
             stamp = Timestamp(topic, last + 1)

@@ -4,6 +4,7 @@ benchmarks, chaos and tests."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -22,6 +23,8 @@ from motet.fleet.process import HOST
 START_LIMIT_S = 60.0
 END_LIMIT_S = 20.0
 POLL_S = 0.01
+PR_SET_PDEATHSIG = 1
+"""Of Linux."""
 DEBIAN = "on Debian or Ubuntu: sudo apt-get install --no-install-recommends {package}"
 BESIDE_PATH = "/usr/sbin:/usr/local/sbin"
 """Where Debian has daemons, which users seldom have in their path."""
@@ -48,11 +51,19 @@ def program(name: str, advice: str) -> str:
     raise ServerMissing(f"{name} is not installed; {advice}")
 
 
+def _end_with_us() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Server(ABC):
     """A process that can be killed, and started again on the same port."""
 
     own_group: ClassVar[bool] = False
     """It has children, which end with it."""
+    ends_with_us: bool = False
+    """Also if we are killed, where the system can do that. Start it in a thread that lives as long
+    as the server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -78,6 +89,7 @@ class Server(ABC):
                 cwd=self.folder,
                 env=self.environment(),
                 start_new_session=self.own_group,
+                preexec_fn=_end_with_us if self.ends_with_us else None,
             )
         deadline = time.monotonic() + START_LIMIT_S
         while not self._answers():
@@ -98,6 +110,10 @@ class Server(ABC):
     def freeze(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def environment(self) -> dict[str, str] | None:
         """None: ours."""
@@ -257,8 +273,10 @@ class RabbitServer(Server):
 
     def _answers(self) -> bool:
         """It listens some time before it serves."""
-        with contextlib.suppress(OSError):
-            with socket.create_connection((HOST, self.port), timeout=1) as asked:
-                asked.sendall(b"AMQP\x00\x00\x09\x01")
-                return bool(asked.recv(1))
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((HOST, self.port), timeout=1) as asked,
+        ):
+            asked.sendall(b"AMQP\x00\x00\x09\x01")
+            return bool(asked.recv(1))
         return False

@@ -16,7 +16,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, Self, cast
+from typing import Any, ClassVar, Final, Literal, Self, cast
 
 from motet.client.checks import checked_time, checked_wait
 from motet.client.client import AwaitableContext, opens
@@ -255,12 +255,14 @@ class OrderedStream(AsyncIterator[OrderedEvent]):
 class OrderingClient:
     """Made by `connect`. It belongs to one event loop."""
 
+    machine_type: ClassVar[type[OrderingMachine]] = OrderingMachine
+
     def __init__(
         self, client_id: str, service: Service, addresses: list[str], options: OrderingOptions
     ) -> None:
         self.client_id = client_id
         self.service = service
-        self.machine = OrderingMachine(f"{client_id}-{secrets.token_hex(6)}", options)
+        self.machine = self.machine_type(f"{client_id}-{secrets.token_hex(6)}", options)
         self.buffer = options.limits.buffer
         self.guard = LoopGuard()
         self.error: MotetError | None = None

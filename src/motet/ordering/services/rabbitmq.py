@@ -65,7 +65,7 @@ PATTERNS = Patterns(check_pattern, partial(words_match, separator=".", one="*", 
 
 
 def rabbitmq(url: str) -> Service:
-    """With `?exchange=NAME` another one than `amq.topic`; it must exist, and be a topic exchange."""
+    """With `?exchange=NAME` another one than `amq.topic`; it must exist, and be of type topic."""
     at = Url(url, PORT, options=("exchange",))
     name = f"RabbitMQ at {at.server}"
     return Reconnecting(
