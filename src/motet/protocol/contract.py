@@ -215,11 +215,13 @@ class CancelTimer(Change, array_like=True, frozen=True):
 
 
 class Close(NamedTuple):
-    """Close a connection and tell the peer why."""
+    """Close a connection and tell the peer why. `at_once`: frames that still wait for facts are
+    never sent."""
 
     connection: int
     error: str
     text: str
+    at_once: bool = False
 
 
 class Output(Struct):
@@ -238,6 +240,10 @@ class Output(Struct):
     9. `forgotten`: sessions (client, epoch) that the pubend's log may forget once `persist` is
        durable; before that, a restart might restore them.
     10. `confirm`, unless it is 0, is returned with `Persisted` when `persist` is durable.
+    11. `feed`: frames to the standby of a site, behind those of `send`. They carry facts, so they
+       wait for none: the standby makes them durable itself.
+    12. `dial`, unless it is None: dial exactly these peers from now on, by name; addresses that are
+       separated by commas are tried in turn.
     """
 
     persist: list[Fact] = []
@@ -250,3 +256,5 @@ class Output(Struct):
     close: list[Close] = []
     forgotten: list[tuple[str, str]] = []
     confirm: int = 0
+    feed: list[tuple[int, Frame]] = []
+    dial: Mapping[str, str] | None = None

@@ -73,10 +73,22 @@ from motet.protocol.sequencing.messages import (
     TopicQuery,
 )
 from motet.protocol.sequencing.site import FRAME_ENTRIES
+from motet.protocol.sequencing.standby import (
+    PAIR,
+    WITNESS,
+    InStep,
+    PairHello,
+    PromoteRequest,
+    RegisterTold,
+    SiteFacts,
+    SiteFactsAck,
+    SiteImagePart,
+)
 from motet.protocol.sequencing.state import Home, Instance
 from motet.protocol.traits import TRAITS
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.durable import DurableSite
+from motet.sequencer.pair import Pair
 
 MAX_ID_CHARS = 128
 """Of names of instances and streams."""
@@ -111,15 +123,13 @@ class SiteCore:
         """A new site; or, with the state restored from a journal, one that continues."""
         self.config = config
         self.durable = durable or DurableSite(config)
-        self.site = self.durable.site
-        self.links = {
-            name: Link(config.name, ledger, config.identity)
-            for name, ledger in self.durable.ledgers.items()
-        }
+        self._bind_state()
         self.peers: dict[int, Peer] = {}
         self.clients: dict[str, ClientState] = {}
         self.counts = SiteCounts()
         self._address = ""
+        self._ahead_s = 0.0
+        """Of the clock of this process: facts of a former primary may be from later."""
         self._kept: dict[str, float] = {}
         """By stream whose home this is: when it was last heard of."""
         self._since = 0.0
@@ -140,6 +150,24 @@ class SiteCore:
             Control: self._control,
             ControlAck: self._control_ack,
         }
+        pair = self.pair = Pair(self)
+        self._frames |= {
+            PairHello: pair.hello,
+            SiteImagePart: pair.image_part,
+            SiteFacts: pair.facts,
+            SiteFactsAck: pair.acked,
+            InStep: pair.in_step,
+            RegisterTold: pair.register_told,
+            PromoteRequest: pair.promote,
+        }
+
+    def _bind_state(self) -> None:
+        """The durable state is another one: of a new process, or of an image."""
+        self.site = self.durable.site
+        self.links = {
+            name: Link(self.config.name, ledger, self.config.identity)
+            for name, ledger in self.durable.ledgers.items()
+        }
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
 
@@ -147,6 +175,8 @@ class SiteCore:
         """One input, one output. A misbehaving peer loses its connection, with no other effect."""
         out = Output()
         self.counts.steps += 1
+        ahead_s = self._ahead_s
+        now += ahead_s
         if type(given) is Received:
             connection, frame = given
             try:
@@ -163,6 +193,13 @@ class SiteCore:
             objection = self.objection_to(given.neighbours)
             if objection is not None:
                 raise objection.exception()
+        if out.persist:
+            self.pair.after(out, now)
+        if ahead_s and out.timers:
+            out.timers = [
+                SetTimer(each.key, each.at - ahead_s) if type(each) is SetTimer else each
+                for each in out.timers
+            ]
         return out
 
     def recover(self, now: float, remembered: Remembered | None = None) -> Output:
@@ -170,6 +207,7 @@ class SiteCore:
         del remembered
         self._since = now
         out = Output()
+        self.pair.recover(out, now)
         self._set_sweep(out, now)
         return out
 
@@ -178,6 +216,9 @@ class SiteCore:
         handle = self._frames.get(kind)
         if handle is None:
             raise ProtocolError(f"a sequencer does not take {kind.__name__}")
+        if (kind is OrderHello or kind is LinkHello) and not self.pair.serves:
+            out.close.append(Close(connection, "NoClientsHere", self.pair.refusal()))
+            return
         peer = self.peers.get(connection)
         found = "nobody" if peer is None else peer.kind
         if found not in TRAITS[kind].senders:
@@ -200,6 +241,43 @@ class SiteCore:
                 out.deliver.append((soft.connection, frame))
         self._set_sweep(out, now)
 
+    # ── for the pair ─────────────────────────────────────────────────────────────────────
+
+    def journal_own(self, body: Struct, out: Output, now: float) -> None:
+        """Write a fact of this replica alone."""
+        self.mirror(Fact(now, body), out)
+
+    def mirror(self, fact: Fact, out: Output) -> None:
+        """Write a fact of the primary; its effects are the primary's."""
+        out.persist.append(fact)
+        self.durable.apply(fact)
+
+    def taken(self) -> None:
+        """The state is that of an image now."""
+        self._bind_state()
+
+    def begin_to_lead(self, out: Output, now: float) -> float:
+        """Returns the time, which never runs backwards."""
+        self._bind_state()
+        self.clients.clear()
+        self._kept.clear()
+        behind_s = max(0.0, self.durable.now - now)
+        self._ahead_s += behind_s
+        self._since = now + behind_s
+        self._set_sweep(out, now)
+        return self._since
+
+    def dismiss(self, text: str, out: Output, now: float) -> None:
+        """Send clients and neighbours elsewhere. What waits for the standby is never sent."""
+        for connection, peer in list(self.peers.items()):
+            if peer.kind in (SITE, CLIENT):
+                out.close.append(Close(connection, "NoClientsHere", text, at_once=True))
+                self._closed(connection, out, now)
+
+    @property
+    def own_address(self) -> str:
+        return self.config.address or self._address
+
     # ── connections ──────────────────────────────────────────────────────────────────────
 
     def _expel(self, connection: int, error: MotetError, out: Output, now: float) -> None:
@@ -212,7 +290,9 @@ class SiteCore:
         peer = self.peers.pop(connection, None)
         if peer is None:
             return
-        if peer.kind == SITE:
+        if peer.name in (PAIR, WITNESS):
+            self.pair.closed(connection, out, now)
+        elif peer.kind == SITE:
             link = self.links[peer.name]
             if link.move("closed") == "drop":
                 link.drop(out)
@@ -252,13 +332,17 @@ class SiteCore:
             config.keep_s,
             config.heartbeat_s,
             0 if instance is None else instance.taken,
+            self.durable.seat.founding,
         )
         out.deliver.append((connection, welcome))
         self._set_sweep(out, now)
 
     def _address_of(self, site: str) -> str:
+        """Several are separated by commas: a site may have two replicas."""
         named = self.config.addresses.get(site, "")
-        return named or (self._address if site == self.config.name else "")
+        if named or site != self.config.name:
+            return named
+        return ",".join(dict.fromkeys(filter(None, (self.own_address, self.pair.other))))
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────
 
@@ -458,7 +542,13 @@ class SiteCore:
 
     def _dialled(self, news: Dialled, out: Output, now: float) -> None:
         connection, neighbour = news
-        link = self.links.get(neighbour)
+        if neighbour == PAIR:
+            self.pair.dialled(connection, out, now)
+            return
+        if neighbour == WITNESS:
+            self.pair.met_witness(connection, out, now)
+            return
+        link = self.links.get(neighbour) if self.pair.serves else None
         if link is None:
             text = f"{neighbour} is not in the line of {self.config.name}"
             out.close.append(Close(connection, "", text))
@@ -579,7 +669,11 @@ class SiteCore:
 
     def _timer_fired(self, news: TimerFired, out: Output, now: float) -> None:
         word = news.key[0]
-        if word == "link" and news.key[1] in self.links:
+        if word == "pair":
+            self.pair.tick(out, now)
+        elif not self.durable.seat.leads:
+            self._sweeps = False
+        elif word == "link" and news.key[1] in self.links:
             self.links[str(news.key[1])].alarm(out, now)
         elif word == "sweep":
             self._sweeps = False
@@ -633,7 +727,7 @@ class SiteCore:
         return 0
 
     def withheld(self) -> int:
-        return 0
+        return self.pair.withheld()
 
     def acknowledged(self) -> dict[str, int]:
         """Messages acknowledged by each site, which a snapshot need not contain."""
@@ -651,7 +745,7 @@ class SiteCore:
         config, site = self.config, self.site
         return {
             "site": config.name,
-            "incarnation": config.incarnation,
+            "incarnation": self.durable.config.incarnation,
             "line": list(config.sites),
             "mode": config.mode,
             "lease_s": config.lease_s,
@@ -670,6 +764,7 @@ class SiteCore:
             "streams": site.streams,
             "noted": len(site.groups.noted),
             "expelled": dict(self.counts.expelled),
+            "pair": self.pair.account(),
             "links": {
                 name: {
                     "phase": link.condition,
