@@ -13,7 +13,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from motet.errors import MotetError, PeerError, ProtocolError, UnknownBroker, VersionError
+from motet.errors import (
+    MotetError,
+    PeerError,
+    ProtocolError,
+    StaleState,
+    UnknownBroker,
+    VersionError,
+)
 from motet.protocol.contract import (
     Close,
     Closed,
@@ -100,6 +107,11 @@ SITE = "broker"
 CLIENT = "sequenced"
 
 
+class DoubtfulClaim(ProtocolError):
+    """A peer knows more than we do. Either it is wrong, or another replica leads, which it knows
+    and we do not."""
+
+
 class ClientState(Struct):
     """An instance of a client, connected now or a while ago."""
 
@@ -175,12 +187,13 @@ class SiteCore:
         """One input, one output. A misbehaving peer loses its connection, with no other effect."""
         out = Output()
         self.counts.steps += 1
-        ahead_s = self._ahead_s
-        now += ahead_s
+        now += self._ahead_s
         if type(given) is Received:
             connection, frame = given
             try:
                 self._received(connection, frame, out, now)
+            except DoubtfulClaim as error:
+                self._doubt(connection, error, out, now)
             except PeerError as error:
                 self._expel(connection, error, out, now)
         elif type(given) is Closed:
@@ -195,20 +208,30 @@ class SiteCore:
                 raise objection.exception()
         if out.persist:
             self.pair.after(out, now)
+        return self._on_our_clock(out)
+
+    def recover(self, now: float, remembered: Remembered | None = None) -> Output:
+        """The first output of a new or restored site."""
+        del remembered
+        out = Output()
+        now = self._since = self._never_back(now)
+        self.pair.recover(out, now)
+        self._set_sweep(out, now)
+        return self._on_our_clock(out)
+
+    def _never_back(self, now: float) -> float:
+        """The time, not before that of the last fact, which a former primary may have written."""
+        behind_s = max(0.0, self.durable.now - now)
+        self._ahead_s += behind_s
+        return now + behind_s
+
+    def _on_our_clock(self, out: Output) -> Output:
+        ahead_s = self._ahead_s
         if ahead_s and out.timers:
             out.timers = [
                 SetTimer(each.key, each.at - ahead_s) if type(each) is SetTimer else each
                 for each in out.timers
             ]
-        return out
-
-    def recover(self, now: float, remembered: Remembered | None = None) -> Output:
-        """The first output of a new or restored site."""
-        del remembered
-        self._since = now
-        out = Output()
-        self.pair.recover(out, now)
-        self._set_sweep(out, now)
         return out
 
     def _received(self, connection: int, frame: Frame, out: Output, now: float) -> None:
@@ -261,10 +284,8 @@ class SiteCore:
         self._bind_state()
         self.clients.clear()
         self._kept.clear()
-        behind_s = max(0.0, self.durable.now - now)
-        self._ahead_s += behind_s
-        self._since = now + behind_s
-        self._set_sweep(out, now)
+        self._since = self._never_back(now)
+        self._set_sweep(out, self._since)
         return self._since
 
     def dismiss(self, text: str, out: Output, now: float) -> None:
@@ -284,6 +305,14 @@ class SiteCore:
         name = type(error).__name__
         self.counts.expelled[name] = self.counts.expelled.get(name, 0) + 1
         out.close.append(Close(connection, name, str(error)))
+        self._closed(connection, out, now)
+
+    def _doubt(self, connection: int, error: MotetError, out: Output, now: float) -> None:
+        """With a standby we cannot be sure that the peer is wrong: send it to the other replica."""
+        if self.pair.is_alone:
+            self._expel(connection, ProtocolError(str(error)), out, now)
+            return
+        out.close.append(Close(connection, "NoClientsHere", str(error), at_once=True))
         self._closed(connection, out, now)
 
     def _closed(self, connection: int, out: Output, now: float) -> None:
@@ -398,7 +427,7 @@ class SiteCore:
             for at, topic in enumerate(topics[:again], first):
                 record = instance.unsettled.get(at)
                 if record is not None and record.stamp.topic != topic:
-                    raise ProtocolError(
+                    raise DoubtfulClaim(
                         f"request {at} was for topic {record.stamp.topic}, and now is for {topic}"
                     )
         fresh = len(topics) - again
@@ -425,7 +454,7 @@ class SiteCore:
             if wrong >= 0 and wrong % len(sites) != self.site.position:
                 home = sites[wrong % len(sites)]
                 raise ProtocolError(f"topic {wrong} lives at {home}, not at {self.config.name}")
-            raise ProtocolError(f"topic {wrong} is unknown at {self.config.name}: ask for its id")
+            raise DoubtfulClaim(f"topic {wrong} is unknown at {self.config.name}: ask for its id")
 
     def _confirm(
         self, connection: int, peer: Peer, confirm: Confirm, out: Output, now: float
@@ -479,7 +508,7 @@ class SiteCore:
         elif home.client != peer.name:
             raise ProtocolError(f"stream {stream} is of another client")
         if number > (home.pending or home.done) + 1 or (home.pending and number > home.pending):
-            raise ProtocolError(
+            raise DoubtfulClaim(
                 f"change {number} of {stream} comes before change {home.done + 1} is complete"
             )
         self._kept[stream] = now
@@ -521,7 +550,7 @@ class SiteCore:
         entries = 0
         for number in ask.numbers:
             if not 0 < number <= last:
-                raise ProtocolError(f"topic {topic} has no number {number}: {last} is its last")
+                raise DoubtfulClaim(f"topic {topic} has no number {number}: {last} is its last")
             state, stamp = site.became(topic, number)
             answers.append((number, state, stamp))
             entries += 0 if stamp is None else len(stamp.entries)
@@ -591,7 +620,12 @@ class SiteCore:
         met = link.ledger.record.incarnation
         if known_here and met != hello.incarnation:
             raise ProtocolError(f"{them} changed its life while connected")
-        objection = None if known_here else self._objection(link, hello)
+        try:
+            objection = None if known_here else self._objection(link, hello)
+        except StaleState as problem:
+            if self.pair.is_alone:
+                raise
+            raise DoubtfulClaim(str(problem)) from None
         if objection is not None:
             self._expel(connection, objection.exception(), out, now)
             link.refuse(objection.text)
@@ -726,6 +760,9 @@ class SiteCore:
     def done_with(self) -> int:
         return 0
 
+    def outlives(self, error: str) -> bool:
+        return error != StaleState.__name__ or not self.pair.is_alone
+
     def withheld(self) -> int:
         return self.pair.withheld()
 
@@ -792,12 +829,12 @@ def _check_count(items: tuple[Any, ...], most: int, what: str) -> None:
 
 def _check_confirmed(instance: Instance | None, upto: int, taken: int) -> None:
     if not 0 <= upto <= taken:
-        raise ProtocolError(f"request {upto} is confirmed, but only {taken} were made")
+        raise DoubtfulClaim(f"request {upto} is confirmed, but only {taken} were made")
     for request in () if instance is None else instance.on_the_way:
         if request > upto:
             break
         if instance is not None and instance.unsettled[request].state == OPEN:
-            raise ProtocolError(f"request {request} is confirmed, but was never answered")
+            raise DoubtfulClaim(f"request {request} is confirmed, but was never answered")
 
 
 def _check_id(text: str, what: str) -> None:

@@ -58,6 +58,8 @@ KEPT_BYTES: Final = 32 * 1024 * 1024
 """Of facts that are kept for a standby that is away; beyond it takes an image."""
 FRAME_BYTES: Final = 256 * 1024
 EVERYTHING: Final = 2**62
+NEVER: Final = -1.0
+"""The life of no primary."""
 TICK: Final = ("pair",)
 
 
@@ -95,7 +97,7 @@ class Pair:
         """As primary: the standby of the seat has the facts of this life up to this one."""
         self.followed: PairHello | None = None
         """As standby: the primary that sends us its facts."""
-        self.fed_life = 0.0
+        self.fed_life = NEVER
         self.applied = 0
         """As standby: up to this fact we have the state of the primary with that life."""
         self.parts = 0
@@ -217,7 +219,7 @@ class Pair:
                 received = self._core.acknowledged()
                 out.feed.append((fed.connection, SiteFacts(self.count + 1, (), received)))
         elif self.followed is not None:
-            waiting = self.parts or not self.fed_life
+            waiting = self.parts or self.fed_life == NEVER
             if now - self.heard > (limit_s * IMAGE_PATIENCE if waiting else limit_s):
                 self._drop(f"nothing was heard for {limit_s:g} s", out, now)
         self._look_stalled(out, now)
@@ -227,7 +229,8 @@ class Pair:
 
     def _look_stalled(self, out: Output, now: float) -> None:
         """A primary that can release nothing sends its clients, and its neighbours, elsewhere."""
-        if not self._seat.leads or not self.withheld():
+        seat = self._seat
+        if not seat.leads or not (self.withheld() or (seat.standby and self._is_lost())):
             self._released = now
         stalled = now - self._released > STALLED * self._patience_s
         if stalled and not self.stalled:
@@ -354,7 +357,7 @@ class Pair:
         founding = seat.founding or self._core.durable.config.incarnation
         new = replace(seat, leads=True, founding=founding, standby=0, in_step=False, leader=seat.me)
         self._sit(new, out, now)
-        self.followed, self.fed_life, self.parts = None, 0.0, 0
+        self.followed, self.fed_life, self.parts = None, NEVER, 0
         self._forget_kept()
         self._released = self._core.begin_to_lead(out, now)
         if self.connection:
@@ -476,7 +479,7 @@ class Pair:
             self._drop(f"replica {hello.replica} leads in term {hello.term}, not now", out, now)
             return  # it does not know yet that it is deposed
         if self.fed_life != hello.life:
-            self.fed_life, self.applied, self.parts = 0.0, 0, 0
+            self.fed_life, self.applied, self.parts = NEVER, 0, 0
         self.followed = hello
         self.lost = False
         self.heard = now
@@ -626,7 +629,7 @@ class Pair:
 
     def facts(self, connection: int, peer: Peer, frame: SiteFacts, out: Output, now: float) -> None:
         del peer
-        if not self._is_followed(connection) or not self.fed_life:
+        if not self._is_followed(connection) or self.fed_life == NEVER:
             return
         self.heard = now
         durable = self._core.durable

@@ -145,6 +145,8 @@ class Core(Protocol):
 
     def withheld(self) -> int: ...
 
+    def outlives(self, error: str, /) -> bool: ...
+
     def objection_to(self, neighbours: tuple[str, ...]) -> Objection | None: ...
 
     def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]: ...
@@ -415,7 +417,7 @@ class BrokerDriver:
             return
         if type(frame) is Farewell:
             contact.hear_farewell(frame)
-            if contact.kind == "broker" and frame.error == StaleState.__name__:
+            if contact.kind == "broker" and not self.core.outlives(frame.error):
                 self._fail(StaleState(frame.text))
             return
         if type(frame) is StatusRequest:

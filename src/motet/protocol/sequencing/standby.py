@@ -51,7 +51,7 @@ class PairHello(Struct, tag="pair", array_like=True, frozen=True):
     term: int
     leads: bool
     address: str
-    life: float = 0.0
+    life: float = -1.0
     number: int = 0
     heard: bool = False
 
