@@ -14,6 +14,7 @@ from typing import Any, Final
 from motet.errors import (
     AnotherLine,
     ClosedError,
+    FoundedAnew,
     MisuseError,
     MotetError,
     NotPublished,
@@ -121,6 +122,8 @@ class OrderingMachine:
         self.streams: dict[int, StreamMachine] = {}
         self.foreign_events = 0
         self.publisher = Publisher(self, self.options.window)
+        self._founding: dict[str, int] = {}
+        """By site: which one it was. Another one has lost all numbers."""
         self._placement: tuple[tuple[str, str], ...] = ()
         self._elsewhere = ""
         self._links: dict[str, Connected] = {}
@@ -268,6 +271,12 @@ class OrderingMachine:
             raise AnotherLine(
                 f"site {welcome.site} stands in the line {', '.join(line)} ({welcome.mode}); this "
                 f"client is connected to {', '.join(self.line)} ({self.mode})"
+            )
+        known = self._founding.setdefault(welcome.site, welcome.founding)
+        if known != welcome.founding:
+            raise FoundedAnew(
+                f"site {welcome.site} has lost its state and was founded anew: its numbers begin "
+                "again, so what this client knows of its topics means nothing; connect again"
             )
 
     def _heard_numbers(self, site: str, frame: Numbers) -> None:

@@ -12,7 +12,7 @@ Without a witness an operator grants.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import DecodeError, Struct
@@ -112,6 +112,8 @@ class Pair:
         self.stalled = False
         self.problem = ""
         """What keeps this replica from its work, for operators."""
+        self.notice: Callable[..., None] = lambda *_: None
+        """Tells operators of changes."""
         self._released = 0.0
         """When the primary was last free to release something."""
         self._kept: deque[bytes] = deque()
@@ -235,6 +237,7 @@ class Pair:
         stalled = now - self._released > STALLED * self._patience_s
         if stalled and not self.stalled:
             self.stalled = True
+            self.notice("%s", self.refusal())
             self._core.dismiss(self.refusal(), out, now)
         elif not stalled:
             self.stalled = False
@@ -293,7 +296,7 @@ class Pair:
         _check_term(told.term, told.address)
         seat, first = self._seat, self.told is None
         self.told = told
-        self.problem = ""
+        known, self.problem = self.problem, ""
         if seat.witness and told.witness != seat.witness:
             self.problem = "the witness has lost its register; an operator says who leads: promote"
         elif not told.term:
@@ -307,6 +310,8 @@ class Pair:
             )
         elif self.is_news(told.term):
             self._is_secondary(told, out, now)
+        if self.problem and self.problem != known:
+            self.notice("%s: %s", self._core.config.name, self.problem)
         if first and self._wish(now) is not None:
             self.speak(out, now)
 
@@ -350,7 +355,18 @@ class Pair:
     # ── changes of the seat ──────────────────────────────────────────────────────────────
 
     def _sit(self, seat: Seat, out: Output, now: float) -> None:
+        before, name = self._seat, self._core.config.name
         self._core.journal_own(seat, out, now)
+        if before.leads != seat.leads:
+            what = "leads" if seat.leads else "does not lead"
+            self.notice("%s %s in term %d", name, what, seat.term)
+        if before.standby != seat.standby:
+            if seat.standby:
+                self.notice("%s has a standby in step, at %s", name, self.other)
+            else:
+                self.notice("%s goes on without a standby in term %d", name, seat.term)
+        if seat.in_step and not before.in_step:
+            self.notice("%s is the standby, in step with %s", name, self.other)
 
     def _lead(self, seat: Seat, out: Output, now: float) -> None:
         """We are primary from now on, and alone."""
@@ -465,9 +481,7 @@ class Pair:
         seat = self._seat
         if hello.term > seat.term:
             leader, other = hello.replica, hello.address or seat.other
-            new = replace(
-                seat, term=hello.term, leads=False, standby=0, leader=leader, other=other
-            )
+            new = replace(seat, term=hello.term, leads=False, standby=0, leader=leader, other=other)
             self._step_down(new, out, now)
             self._follow(hello, out, now)
         elif hello.term == seat.term:

@@ -117,7 +117,7 @@ class RegisterClaim(Struct, tag="register", array_like=True, frozen=True):
     forced: bool = False
 
 
-@frame(senders=("witness",), most_bytes=SMALL_BYTES)
+@frame(senders=("witness",), hello=lambda _: ("broker", WITNESS), most_bytes=SMALL_BYTES)
 class RegisterTold(Struct, tag="register=", array_like=True, frozen=True):
     """Term 0: nobody has ever led. `witness` differs if the witness has lost its registers."""
 
