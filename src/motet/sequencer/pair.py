@@ -748,6 +748,7 @@ class Pair:
             "term": seat.term,
             "replica": seat.me,
             "standby": self.other,
+            "connected": bool(self.connection),
             "in_step": seat.in_step if not seat.leads else mirrored,
             "withheld": min(self.withheld(), self.count) if seat.leads else 0,
             "stalled": self.stalled,

@@ -137,7 +137,7 @@ class PromoteRequest(Struct, tag="promote", array_like=True, frozen=True):
     risk: bool = False
 
 
-@frame(most_bytes=SMALL_BYTES)
+@frame(soft=True, most_bytes=SMALL_BYTES)
 class PromoteAnswer(Struct, tag="promote=", array_like=True, frozen=True):
     error: str = ""
     text: str = ""
