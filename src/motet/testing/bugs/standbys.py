@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from motet.protocol.sequencing.state import OpenImage
+from motet.protocol.sequencing.standby import SiteFactsAck
 from motet.sequencer import pair
 from motet.sequencer.pair import Fed, Pair
 from motet.sequencer.witness import WitnessCore
@@ -16,7 +17,7 @@ from motet.testing.ordering.sites import SimulatedSite
 WITH: dict[str, Any] = {"standbys": 4, "witness": True, "pace_s": 0.3}
 
 
-@mutation("ordering", "numbers", **WITH)
+@mutation("ordering", "numbers", "completeness", "settles", **WITH)
 @around(Pair, "tick")
 def promotion_without_the_witness(
     original: Any, self: Pair, out: Any, now: float
@@ -28,7 +29,7 @@ def promotion_without_the_witness(
         self._lead(replace(seat, term=seat.term + 1), out, now)
 
 
-@mutation("ordering", "numbers", **WITH)
+@mutation("ordering", "numbers", "completeness", "settles", **WITH)
 @around(Pair, "_gone")
 def a_primary_goes_on_alone_without_the_witness(
     original: Any, self: Pair, out: Any, now: float
@@ -39,7 +40,7 @@ def a_primary_goes_on_alone_without_the_witness(
         self._sit(replace(self._seat, standby=0), out, now)
 
 
-@mutation("ordering", "numbers", **WITH)
+@mutation("ordering", "numbers", "completeness", "settles", **WITH)
 @replaces(Pair, "withheld")
 def answers_before_the_standby_has_the_fact(_: Pair) -> int:
     """A primary waits for its own disk only."""
@@ -53,18 +54,14 @@ def answers_before_disk(self: SimulatedSite, _: Any) -> int:
     return int(self.journal.appended)
 
 
-@mutation("ordering", "numbers", **WITH)
-@around(Pair, "acked")
-def the_standby_acknowledges_before_its_disk(
-    original: Any, self: Pair, connection: int, peer: Any, ack: Any, out: Any, now: float
-) -> None:
-    """A primary takes facts that it has sent for facts that its standby has."""
-    original(self, connection, peer, ack, out, now)
-    if self.fed is not None and self.fed.replica == self._seat.standby and self.fed.counts:
-        self.had = pair.EVERYTHING
+@mutation("ordering", "numbers", "completeness", "settles", **{**WITH, "sync_s": 0.05})
+@replaces(Pair, "_acknowledge")
+def the_standby_acknowledges_before_its_disk(self: Pair, out: Any) -> None:
+    """A standby acknowledges facts that it may lose."""
+    out.feed.append((self.connection, SiteFactsAck(self.applied)))
 
 
-@mutation("ordering", "numbers", **WITH)
+@mutation("ordering", "numbers", "completeness", "settles", **WITH)
 def the_term_is_not_checked() -> list[Patch]:
     """A witness lets whoever was in a register change it, whatever its term has become."""
     may_change, former = WitnessCore.may_change, {}
@@ -77,7 +74,7 @@ def the_term_is_not_checked() -> list[Patch]:
     return [Patch(WitnessCore, "may_change", lenient)]
 
 
-@mutation("ordering", "numbers", **WITH)
+@mutation("ordering", "numbers", "completeness", "settles", **WITH)
 def a_deposed_primary_goes_on() -> list[Patch]:
     """A primary that learns of another one only stops to wait for a standby."""
 
@@ -100,7 +97,7 @@ def an_image_without_open_numbers() -> list[Patch]:
     return [Patch(pair, "image_of", leaving_out)]
 
 
-@mutation("ordering", "numbers", **WITH)
+@mutation("ordering", "numbers", "invariants", **{**WITH, "near_s": (0.05, 0.15)})
 def a_standby_is_in_step_before_it_has_all() -> list[Patch]:
     """A standby is admitted as soon as it follows."""
 

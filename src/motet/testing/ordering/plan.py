@@ -37,6 +37,8 @@ class OrderPlan(Struct, frozen=True):
     witness: bool = True
     """Without it, an operator promotes."""
     patience_s: float = 0.8
+    near_s: tuple[float, float] = (0.001, 0.01)
+    """Between the replicas of a site, and to their witness."""
 
     # ── the event service ────────────────────────────────────────────────────────────────
     lossless: bool = True
@@ -118,7 +120,12 @@ def draw_pairs(random: Random, plan: OrderPlan, changes: Mapping[str, Any]) -> O
     """Half of all runs have standbys."""
     standbys = random.randint(1, plan.sites) if random.random() < 0.5 else 0
     witness, patience_s = random.random() < 0.8, random.choice((0.4, 0.8, 1.5))
-    drawn = {"standbys": standbys, "witness": witness, "patience_s": patience_s}
+    drawn: dict[str, Any] = {
+        "standbys": standbys,
+        "witness": witness,
+        "patience_s": patience_s,
+        "near_s": random.choice(((0.001, 0.01), (0.001, 0.01), (0.02, 0.08))),
+    }
     if standbys:
         drawn["lease_s"] = max(plan.lease_s, 2.0)  # each answer passes two disks
     return replace(plan, **{key: changes.get(key, value) for key, value in drawn.items()})

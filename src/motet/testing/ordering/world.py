@@ -33,8 +33,6 @@ from motet.testing.transport import Network, Wire
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_STEPS = 400_000
 """Far above what any run needs: more steps mean an endless loop."""
-NEAR_S = (0.001, 0.01)
-"""Between the replicas of a site, and to their witness."""
 LAST_S = 15.0
 """Time for the events that are published at the end."""
 
@@ -109,11 +107,11 @@ class World:
                 sites = self.sites[one].site, self.sites[other].site
                 like = self._wires.get(frozenset(sites))
                 self._add_wire(Wire((one, other), one, () if like is None else like.rates, Spans()))
-                self.wires[-1].hop_s = NEAR_S if like is None else None
+                self.wires[-1].hop_s = plan.near_s if like is None else None
         if self.witness is not None:
             for name in self.sites:
                 self._add_wire(Wire((name, "W"), name, (), Spans()))
-                self.wires[-1].hop_s = NEAR_S
+                self.wires[-1].hop_s = plan.near_s
 
     def wire_of(self, one: str, other: str) -> Wire:
         return self._wires[frozenset((one, other))]
