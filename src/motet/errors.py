@@ -147,7 +147,17 @@ class UnknownClient(TransactionError):
 
 
 class NoClientsHere(MisuseError):
-    """This process is a backup of a cell. Connect to its primary, which the text names."""
+    """This process is a backup of a cell, or does not lead its site of a sequencer. Connect to the
+    other one, which the text names."""
+
+
+class NotSafe(MisuseError):
+    """What an operator has asked for could break a promise that was given to clients."""
+
+
+class FoundedAnew(MisuseError):
+    """A site of a sequencer has lost its state and was founded anew: its numbers begin again, and
+    what this client knows of them means nothing. Connect again."""
 
 
 class NotAuthorised(MisuseError):

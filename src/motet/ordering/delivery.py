@@ -92,8 +92,8 @@ class Clocks:
         """Events that were dropped because a site has refuted them."""
         self.tainted: set[int] = set()
         """Topics with forged events: true ones may have been dropped for them."""
-        self.accused: dict[int, int] = {}
-        """By topic: the number of an event that says that the stream has expired."""
+        self.urgent = False
+        """A topic stops at an event that its site has to confirm first."""
         self._pending: dict[int, dict[int, HeldEvent]] = {}
         self._passed: dict[int, NumberSpans] = {}
         self._gates: dict[int, dict[int, int]] = {}
@@ -113,7 +113,6 @@ class Clocks:
             self._pop(pending, number)
         for table in (self.clock, self.wanted, self.confirmed, self._passed, self._gates):
             table.pop(topic, None)
-        self.accused.pop(topic, None)
         self.tainted.discard(topic)
         for gate in self._gates.values():
             gate.pop(topic, None)
@@ -139,7 +138,6 @@ class Clocks:
         what comes later. A clock that is beyond the cut was brought there by forged events."""
         self.adrift = self.expired = False
         self._gates.clear()
-        self.accused.clear()
         for topic, number in cut.items():
             before = self.clock.get(topic, number)
             pending = self._pending.setdefault(topic, {})
@@ -281,26 +279,6 @@ class Clocks:
                     )
         self._measure()
 
-    def refute_one(self, topic: int, number: int, question: int) -> None:
-        """A site had not told anybody the timestamp of this number when it answered."""
-        pending = self._pending.get(topic, {})
-        if number in pending:
-            self._sift(pending, number, lambda each: not each.sure and each.asked < question)
-            self._measure()
-
-    def acquit(self, question: int) -> None:
-        """The home of the stream says that it has not expired."""
-        accused, self.accused = self.accused, {}
-        for topic, number in accused.items():
-            pending = self._pending[topic]
-            if number in pending:
-                self._sift(
-                    pending,
-                    number,
-                    lambda each: each.asked < question and self.id in each.stamp.gone,
-                )
-            self._ready.append(topic)
-
     def _sift(
         self, pending: dict[int, HeldEvent], number: int, wrong: Callable[[HeldEvent], bool]
     ) -> None:
@@ -353,8 +331,8 @@ class Clocks:
     # ── what is delivered ────────────────────────────────────────────────────────────────
 
     def deliver(self) -> list[PassedNumber]:
-        """Everything whose turn has come, in order. A topic stops at an event that has rivals, or
-        a timestamp that says that the stream has expired; see `accused`."""
+        """Everything whose turn has come, in order. Sets `expired` at a timestamp that says so, if
+        its site has confirmed it. Sets `urgent` if it has not, and at an event that has rivals."""
         done: list[PassedNumber] = []
         ready, clocks = self._ready, self.clock
         while ready and not (self.stopped or self.expired or self.adrift):
@@ -368,10 +346,12 @@ class Clocks:
                 if blocking is not None:
                     self._waiters.setdefault(blocking, set()).add(topic)
                     break
-                if held.rivals:
+                is_over = bool(held.stamp.gone) and self.id in held.stamp.gone
+                if is_over and held.sure:
+                    self.expired = True
                     break
-                if held.stamp.gone and self.id in held.stamp.gone:
-                    self.accused[topic] = clock + 1
+                if is_over or held.rivals:
+                    self.urgent = True
                     break
                 clock += 1
                 del pending[clock]
@@ -429,13 +409,13 @@ class Clocks:
         ]
 
     def doubtful(self) -> list[tuple[int, bool]]:
-        """Topics of which the next event is here, waits, and is not confirmed; and whether others
-        have its number."""
+        """Topics of which the next event is here, waits, and is not confirmed; and whether it has
+        rivals, or says that the stream has expired."""
         found = []
         for topic, clock in self.clock.items():
             held = self._pending[topic].get(clock + 1)
             if held is not None and not held.sure:
-                found.append((topic, bool(held.rivals)))
+                found.append((topic, bool(held.rivals) or self.id in held.stamp.gone))
         return found
 
     def ahead(self) -> dict[int, int]:

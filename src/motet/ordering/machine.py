@@ -15,6 +15,7 @@ from typing import Any, Final
 from motet.errors import (
     AnotherLine,
     ClosedError,
+    FoundedAnew,
     MisuseError,
     MotetError,
     NotPublished,
@@ -70,11 +71,13 @@ from motet.protocol.sequencing.messages import (
 from motet.protocol.sequencing.placement import site_of
 
 MOST_BODY_BYTES = 256 * 1024
+KEPT_PER_FRAME = 100
+"""Streams whose names surely fit into a small frame."""
 KEEPS = 4
 """Signs of life of a stream within the time that it is kept."""
 WILDCARDS = "*>#+"
 
-ANSWER_TO: Final[dict[type, type]] = {AskNumbers: Told, HowFar: Far, Keep: StreamsKept}
+ANSWER_TO: Final[dict[type, type]] = {AskNumbers: Told, HowFar: Far}
 
 TAGGED, COUNTED = "tagged", "counted"
 
@@ -152,6 +155,8 @@ class OrderingMachine:
         self.publisher = Publisher(
             self, self.options.window, headers=self.options.headers, key=self.options.key
         )
+        self._founding: dict[str, int] = {}
+        """By site: which one it was. Another one has lost all numbers."""
         self._placement: tuple[tuple[str, str], ...] = ()
         self._elsewhere = ""
         self._links: dict[str, Connected] = {}
@@ -209,7 +214,8 @@ class OrderingMachine:
     def _keep(self, site: str) -> None:
         kept = [each.id for each in self.streams.values() if each.known and each.home == site]
         if kept and self.up(site):
-            self.ask(site, Keep(tuple(kept)))
+            for at in range(0, len(kept), KEPT_PER_FRAME):
+                self.send(site, Keep(tuple(kept[at : at + KEPT_PER_FRAME])))
 
     # ── sites ────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +235,7 @@ class OrderingMachine:
     def send(self, site: str, frame: SequencingFrame) -> None:
         self.out.sends.append((site, frame))
 
-    def ask(self, site: str, frame: AskNumbers | HowFar | Keep) -> int:
+    def ask(self, site: str, frame: AskNumbers | HowFar) -> int:
         """Ask a site something that it answers at once. Returns the number of the question."""
         self.asked += 1
         parts = len(frame.numbers) if isinstance(frame, AskNumbers) else 1
@@ -310,6 +316,12 @@ class OrderingMachine:
                 f"site {welcome.site} stands in the line {', '.join(line)} ({welcome.mode}); this "
                 f"client is connected to {', '.join(self.line)} ({self.mode})"
             )
+        known = self._founding.setdefault(welcome.site, welcome.founding)
+        if known != welcome.founding:
+            raise FoundedAnew(
+                f"site {welcome.site} has lost its state and was founded anew: its numbers begin "
+                "again, so what this client knows of its topics means nothing; connect again"
+            )
 
     def _heard_numbers(self, site: str, frame: Numbers) -> None:
         self.publisher.numbered(site, frame)
@@ -322,13 +334,10 @@ class OrderingMachine:
             if stream.id == frame.stream:
                 stream.changed(frame, self.now)
 
-    def _heard_kept(self, site: str, frame: StreamsKept) -> None:
-        question = self._links[site].question_of(frame)
+    def _heard_kept(self, frame: StreamsKept) -> None:
         expired = set(frame.expired)
         for stream in list(self.streams.values()):
-            if stream.id not in expired:
-                stream.kept(question, self.now)
-            elif stream.known:
+            if stream.id in expired and stream.known:
                 stream.renew("it has expired at its sequencer", self.now)
 
     def _heard_told(self, site: str, frame: Told) -> None:
@@ -606,7 +615,7 @@ ANSWERS: Final[dict[type, Callable[[OrderingMachine, str, Any], None]]] = {
     Numbers: _Machine._heard_numbers,
     RequestsSettled: _Machine._heard_settled,
     Changed: lambda machine, _, frame: machine._heard_changed(frame),
-    StreamsKept: _Machine._heard_kept,
+    StreamsKept: lambda machine, _, frame: machine._heard_kept(frame),
     Told: _Machine._heard_told,
     Far: _Machine._heard_far,
 }

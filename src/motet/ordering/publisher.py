@@ -123,18 +123,28 @@ class Publisher:
 
     @property
     def unsettled(self) -> int:
+        """Publications without an outcome. Items whose numbers were given back are not counted:
+        their events are in the queue again."""
         return len(self.queue) + sum(
-            len(desk.items) + len(desk.judged) for desk in self.desks.values()
+            sum(item.state != RETURNED for item in desk.items.values()) + len(desk.judged)
+            for desk in self.desks.values()
         )
 
     @property
     def _most_calls(self) -> int:
         return SINGLE_CALLS_AT_ONCE if self._headers else CALLS_AT_ONCE
 
+    @property
+    def is_full(self) -> bool:
+        most = len(self.queue)
+        for desk in self.desks.values():
+            most += len(desk.items) + len(desk.judged)
+        return most >= self.window and self.unsettled >= self.window
+
     # ── inputs ───────────────────────────────────────────────────────────────────────────
 
     def want(self, wanted: WantPublish) -> None:
-        if self.unsettled >= self.window:
+        if self.is_full:
             text = f"{self.window} publications are not confirmed yet; await some of them"
             self._answer(wanted, WindowFull(text))
         else:

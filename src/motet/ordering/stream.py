@@ -20,7 +20,6 @@ from motet.ordering.events import Gap, Joined, LostEvents, OrderedEvent
 from motet.protocol.sequencing.messages import (
     FORGOTTEN,
     MAX_ASKED,
-    OPEN,
     PUBLISHED,
     UNGIVEN,
     VOID,
@@ -28,7 +27,6 @@ from motet.protocol.sequencing.messages import (
     Changed,
     ChangeRequest,
     HowFar,
-    Keep,
     SequencingFrame,
     Timestamp,
 )
@@ -42,7 +40,6 @@ DOUBT: Final = 4
 confirmed."""
 CHECK_S: Final = 5.0
 """Between two questions whether clocks are where their sites are."""
-APPEAL_S: Final = 1.0
 EXPIRED: Final = "Expired"
 
 
@@ -59,7 +56,7 @@ class StreamWorld(Protocol):
     def site_of(self, topic: int) -> str: ...
     def up(self, site: str) -> bool: ...
     def send(self, site: str, frame: SequencingFrame) -> None: ...
-    def ask(self, site: str, frame: AskNumbers | HowFar | Keep) -> int: ...
+    def ask(self, site: str, frame: AskNumbers | HowFar) -> int: ...
     def probe(
         self, stream: StreamMachine, names: Iterable[str], along: Iterable[str]
     ) -> set[str]: ...
@@ -90,10 +87,11 @@ class StreamLimits:
 class Stall:
     """A topic whose next number is missing."""
 
-    __slots__ = ("ask_at", "number", "pause_s", "since")
+    __slots__ = ("ask_at", "is_urgent", "number", "pause_s", "since")
 
-    def __init__(self, number: int, now: float, patience_s: float) -> None:
+    def __init__(self, number: int, now: float, patience_s: float, is_urgent: bool = False) -> None:
         self.number = number
+        self.is_urgent = is_urgent
         self.since = now
         self.ask_at = now + patience_s
         self.pause_s = patience_s
@@ -162,9 +160,6 @@ class StreamMachine:
         self._check_at = 0.0
         self._checks: dict[int, dict[int, int]] = {}
         """By question: clocks that no site has confirmed."""
-        self._appeal = 0
-        """The question whether the stream has expired, as an event says."""
-        self._appeal_at = 0.0
         self._overflow: set[int] = set()
         """Questions whose answers say what of too many events is forged."""
         self._lost_place_at = 0.0
@@ -213,28 +208,16 @@ class StreamMachine:
         clocks = self.clocks
         for passed in clocks.deliver():
             self._give(passed)
-        if clocks.accused and not clocks.expired:
-            self._ask_whether_expired(now)
+        if clocks.expired and not self._is_renewing():
+            self.renew("it has expired at its sequencer", now)
+        if clocks.urgent:
+            clocks.urgent = False
+            self._look_for_doubtful(now)
         if clocks.held > self._limits.buffer and clocks.clock and not self._overflow:
             if not self._is_renewing():  # some of them may be forged: their sites know
                 self._overflow.update(self._ask_how_far(clocks.clock))
             if not self._overflow:
                 self._overflowed(now)
-
-    def _ask_whether_expired(self, now: float) -> None:
-        """An event says that the stream has expired, but only its home knows."""
-        if now < self._appeal_at or not self.known or self.closing:
-            return
-        self._appeal_at = now + APPEAL_S
-        if self._world.up(self.home):
-            self._appeal = self._world.ask(self.home, Keep((self.id,)))
-
-    def kept(self, question: int, now: float) -> None:
-        """Its home says that it lives."""
-        if self.clocks.accused and question == self._appeal:
-            self._appeal_at = 0.0
-            self.clocks.acquit(question)
-            self.deliver(now)
 
     def _give(self, passed: PassedNumber) -> None:
         topic, number, kind, payload = passed
@@ -311,21 +294,23 @@ class StreamMachine:
             self.lose_place(f"site {site}, which knows what is missing, is away", now)
 
     def _pause(self, stall: Stall, now: float) -> None:
-        stall.pause_s = min(2 * stall.pause_s, max(LONGEST_PAUSE_S, self._limits.patience_s))
+        most_s = max(LONGEST_PAUSE_S, self._limits.patience_s)
+        stall.pause_s = min(max(2 * stall.pause_s, self._limits.patience_s), most_s)
         stall.ask_at = now + stall.pause_s
 
     def _look_for_doubtful(self, now: float) -> None:
         """Anybody can publish on the same subjects: an event that waits may have made up what it
         waits for, and of two events with one number only one is true."""
         doubts, self._doubts = self._doubts, {}
-        for topic, has_rivals in self.clocks.doubtful():
+        for topic, is_urgent in self.clocks.doubtful():
             number = self.clocks.clock[topic] + 1
             doubt = doubts.get(topic)
-            if doubt is None or doubt.number != number:
-                doubt = Stall(number, now, DOUBT * self._limits.patience_s)
+            if doubt is None or doubt.number != number or doubt.is_urgent < is_urgent:
+                pause_s = 0.0 if is_urgent else DOUBT * self._limits.patience_s
+                doubt = Stall(number, now, pause_s, is_urgent)
             self._doubts[topic] = doubt
             site = self._world.site_of(topic)
-            if (now >= doubt.ask_at or has_rivals) and self._world.up(site):
+            if now >= doubt.ask_at and self._world.up(site):
                 self._pause(doubt, now)
                 self._world.ask(site, AskNumbers(topic, (number,)))
 
@@ -351,9 +336,18 @@ class StreamMachine:
     ) -> None:
         """Void numbers are passed in their turn, with what their timestamps demand. `question`: its
         number; 0 if nobody has asked."""
-        clock = self.clocks.clock.get(topic)
-        if clock is None or self._is_renewing():
-            return
+        held = self.clocks.held
+        if topic in self.clocks.clock and not self._is_renewing():
+            self._learn_of(topic, answers, question, now)
+        self._settle_overflow(question, held, now)
+
+    def _learn_of(
+        self,
+        topic: int,
+        answers: tuple[tuple[int, int, Timestamp | None], ...],
+        question: int,
+        now: float,
+    ) -> None:
         for number, state, stamp in answers:
             if number > self.clocks.clock[topic]:
                 if state == UNGIVEN:
@@ -361,8 +355,10 @@ class StreamMachine:
                     return  # the numbers behind are not given, either
                 if stamp is not None:
                     self.clocks.confirm(stamp)
-                elif state == OPEN:
-                    self.clocks.refute_one(topic, number, question)
+            elif state == UNGIVEN and self._checks.get(question, {}).get(topic, 0) >= number:
+                name = self._world.names[topic]
+                self.renew(f"events of {name!r} from number {number} on were forged", now)
+                return
             if number <= self.clocks.clock[topic] or number > self.clocks.wanted.get(topic, 0):
                 continue
             if state == VOID and stamp is not None:
@@ -414,17 +410,31 @@ class StreamMachine:
 
     def heard_how_far(self, numbers: Mapping[int, int], question: int, now: float) -> None:
         """`question`: its number; 0 if nobody has asked."""
-        checked, held = self._checks.pop(question, {}), self.clocks.held
+        checked = self._checks.pop(question, {})
+        is_over = question in self._overflow
         for topic, number in numbers.items():
-            if checked.get(topic, 0) > number:
-                name = self._world.names[topic]
-                self.renew(f"events of {name!r} above number {number} were forged", now)
-                return
             self.clocks.hear(topic, number)
-            if self.clocks.wanted.get(topic, 0) > number:
-                self.clocks.refute(topic, number + 1, question)
+            ahead = checked.get(topic, 0)
+            if ahead > number or (is_over and self.clocks.wanted.get(topic, 0) > number):
+                found = self._ask_for_more(topic, number)
+                if found and ahead > number:
+                    self._checks[found] = {topic: ahead}
+                if found and is_over:
+                    self._overflow.add(found)
             if self._world.lossless:
                 self._quiet.pop(topic, None)
+        self._settle_overflow(question, self.clocks.held, now)
+
+    def _ask_for_more(self, topic: int, number: int) -> int:
+        """Is there a higher number? A site without its standby may not know the last ones, but it
+        does not answer this question then. Returns its number."""
+        site = self._world.site_of(topic)
+        return (
+            self._world.ask(site, AskNumbers(topic, (number + 1,))) if self._world.up(site) else 0
+        )
+
+    def _settle_overflow(self, question: int, held: int, now: float) -> None:
+        """`held`: how many events waited before the answer."""
         if question in self._overflow:
             self._overflow.discard(question)
             if not self._overflow and self.clocks.held == held > self._limits.buffer:
@@ -466,7 +476,6 @@ class StreamMachine:
         for table in (self._stalls, self._doubts, self._published, self._checks):
             table.clear()
         self._overflow.clear()
-        self._appeal_at = 0.0
         change, self.current = self.current, None
         if change is not None:
             change.phase = ""

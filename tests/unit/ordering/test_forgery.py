@@ -18,8 +18,6 @@ from motet.protocol.sequencing.messages import (
     AskNumbers,
     Far,
     HowFar,
-    Keep,
-    StreamsKept,
     Timestamp,
     Told,
 )
@@ -50,8 +48,6 @@ def answer(hand: Hand, last: dict[str, int], *, void: tuple[int, ...] = ()) -> N
         elif isinstance(frame, HowFar):
             names = {topic: name for name, topic in hand.ids.items()}
             hand.frame(site, Far({each: last.get(names[each], 0) for each in frame.topics}))
-        elif isinstance(frame, Keep):
-            hand.frame(site, StreamsKept())
         else:
             hand.out.sends.append((site, frame))
 
@@ -102,7 +98,6 @@ def test_an_answer_that_nobody_asked_for_refutes_nothing(hand: Hand) -> None:
     hand.arrive("a.x", 2)
     hand.frame("a", Told(hand.id_of("a.x"), ((2, UNGIVEN, None), (1, FORGOTTEN, None))))
     hand.frame("a", Far({hand.id_of("a.x"): 0}))
-    hand.frame("a", StreamsKept())
     hand.arrive("a.x", 1)
     assert hand.given() == ["a.x#1", "a.x#2"]
     assert forged(hand) == 0
@@ -155,20 +150,6 @@ def test_forged_events_that_wait_for_each_other_are_found(hand: Hand) -> None:
     assert hand.given() == ["a.x#1", "a.x#2", "b.y#1"]
 
 
-def test_an_event_whose_timestamp_is_on_its_way_is_forged(hand: Hand) -> None:
-    """Its publisher cannot know it yet."""
-    hand.stream("a.x", "b.y")
-    hand.arrive("a.x", 1, b_y=1)
-    hand.arrive("b.y", 1, a_x=1)
-    hand.after(1.2)
-    topic = hand.id_of("a.x")
-    assert AskNumbers(topic, (1,)) in hand.said(AskNumbers, "a")
-    hand.frame("a", Told(topic, ((1, OPEN, None),)))
-    assert forged(hand) == 1
-    hand.arrive("a.x", 1)
-    assert hand.given() == ["a.x#1", "b.y#1"]
-
-
 def test_a_true_event_that_waits_is_confirmed_once(hand: Hand) -> None:
     hand.stream("a.x", "b.y")
     hand.arrive("a.x", 1, b_y=1)
@@ -210,44 +191,30 @@ def test_what_a_site_has_said_of_a_number_outlives_forgers(hand: Hand) -> None:
     assert hand.given() == ["a.x#1", "a.x#3"]
 
 
-@pytest.mark.parametrize("home_says", ["lives", "expired"])
-def test_whether_a_stream_has_expired_is_for_its_home_to_say(hand: Hand, home_says: str) -> None:
+@pytest.mark.parametrize("is_true", [True, False])
+def test_whether_a_stream_has_expired_is_for_the_site_to_say(hand: Hand, is_true: bool) -> None:
     stream = hand.stream("a.x", "b.y")
+    topic = hand.id_of("a.x")
     hand.arrive("a.x", 1, gone=(stream,))
     hand.arrive("b.y", 1)
     assert hand.given() == ["b.y#1"], "others go on meanwhile"
-    assert hand.said(Keep, "a") == [Keep((stream,))]
-    if home_says == "lives":
-        hand.frame("a", StreamsKept())
-        assert forged(hand) == 1
-        assert not hand.out.told
-        hand.arrive("a.x", 1)
-        assert hand.given() == ["b.y#1", "a.x#1"]
-    else:
-        hand.frame("a", StreamsKept((stream,)))
+    assert hand.said(AskNumbers, "a") == [AskNumbers(topic, (1,))]
+    gone = (stream,) if is_true else ()
+    hand.frame("a", Told(topic, ((1, PUBLISHED, hand.stamp("a.x", 1, gone=gone)),)))
+    if is_true:
         assert [type(each) for each in hand.out.told] == [Gap]
+        return
+    assert forged(hand) == 1
+    assert not hand.out.told
+    hand.arrive("a.x", 1)
+    assert hand.given() == ["b.y#1", "a.x#1"]
 
 
-def test_a_sign_of_life_from_before_does_not_acquit(hand: Hand) -> None:
-    """The stream may have expired since."""
-    stream = hand.stream("a.x")
-    hand.after(20.0)
-    assert hand.take()
-    hand.after(16.0)
-    assert hand.said(Keep, "a") == [Keep((stream,))], "its answer is under way"
-    hand.arrive("a.x", 1, gone=(stream,))
-    assert len(hand.said(Keep, "a")) == 2
-    hand.frame("a", StreamsKept())
-    assert forged(hand) == 0
-    hand.frame("a", StreamsKept((stream,)))
-    assert [type(each) for each in hand.out.told] == [Gap]
-
-
-def test_another_forged_expiry_is_asked_about_again(hand: Hand) -> None:
+def test_a_forged_expiry_of_a_number_that_was_not_given(hand: Hand) -> None:
     stream = hand.stream("a.x")
     for found in range(1, 4):
         hand.arrive("a.x", 1, gone=(stream,))
-        hand.frame("a", StreamsKept())
+        pass_time(hand, 1.2, {"a.x": 0})
         assert forged(hand) == found
     hand.arrive("a.x", 1)
     assert hand.given() == ["a.x#1"]
@@ -290,6 +257,9 @@ def test_a_flood_of_forged_events_does_not_cost_the_place_in_the_order() -> None
     hand.arrive("a.x", 2)
     stamps = [hand.stamp("a.x", number) for number in range(100, 115)]
     hand.do(Notified("a.x", seal(stamps, [b""] * len(stamps))))
+    answer(hand, {"a.x": 2})
+    assert forged(hand) == 0, "a site without its standby may not know the last numbers"
+    assert hand.said(AskNumbers, "a") == [AskNumbers(hand.id_of("a.x"), (3,))]
     answer(hand, {"a.x": 2})
     assert forged(hand) == 15
     assert not hand.out.told

@@ -450,8 +450,9 @@ def test_a_timestamp_tells_a_stream_that_it_has_expired(hand: Hand) -> None:
     assert not hand.out.told
     hand.arrive("a.x", 1)
     assert hand.given() == ["a.x#1"]
-    assert hand.said(Keep, "a") == [Keep((old,))], "anybody can write a timestamp"
-    hand.frame("a", StreamsKept((old,)))
+    topic = hand.id_of("a.x")
+    assert hand.last(AskNumbers, "a") == AskNumbers(topic, (2,)), "anybody can write a timestamp"
+    hand.frame("a", Told(topic, ((2, OPEN, hand.stamp("a.x", 2, gone=("other", old))),)))
     assert isinstance(hand.out.told[0], Gap)
     hand.answer_change(a_x=1)
     assert hand.given() == ["a.x#1", "a.x#2"], "behind the new cut it is in order"

@@ -43,9 +43,9 @@ def test_a_file_describes_each_site() -> None:
 def test_each_site_dials_the_lower_ones() -> None:
     sites = Sites.parse(FILE)
     low, high = "motet://127.0.0.1:7720", "motet://127.0.0.1:7721"
-    assert dict(sites.wiring("S1").dial) == {}
-    assert dict(sites.wiring("S2").dial) == {"S1": low}
-    assert dict(sites.wiring("S3").dial) == {"S1": low, "S2": high}
+    assert sites.config("S1").dials == {}
+    assert sites.config("S2").dials == {"S1": low}
+    assert sites.config("S3").dials == {"S1": low, "S2": high}
     assert sites.wiring("S3").listen == "motet://0.0.0.0:7722"
 
 

@@ -526,9 +526,18 @@ def transport(address: str) -> Transport:
     return transport_for(address, lambda error: encode(Farewell(type(error).__name__, str(error))))
 
 
+SEPARATOR = ","
+"""Between addresses that are tried in turn."""
+LONGEST_TURN_S = 0.5
+"""Between two of them: one of both answers."""
+ASIDE = "@"
+"""Names of peers that are no neighbours begin with it: those that a process cannot do without."""
+
+
 class Dialling:
     """The neighbours to dial and their addresses: one connection after the other to each. `meet`
-    takes a new connection to a neighbour. The addresses may change while the broker runs."""
+    takes a new connection to a neighbour. The addresses may change while the broker runs. Several,
+    separated by commas, are tried in turn."""
 
     def __init__(
         self,
@@ -555,16 +564,21 @@ class Dialling:
 
     async def _call(self, neighbour: str, address: str) -> None:
         """Open one connection after the other, without end."""
-        backoff = Backoff()
+        turns = address.split(SEPARATOR)
+        hasty = len(turns) > 1 or neighbour.startswith(ASIDE)
+        backoff = Backoff(last_s=LONGEST_TURN_S) if hasty else Backoff()
         made: list[Contact] = []
+        at = 0
 
         def accept(connection: Connection) -> Handler:
             made.append(self._meet(connection, neighbour))
             return made[-1]
 
         while True:
+            turn = turns[at % len(turns)]
+            at += 1
             try:
-                await self._transports(address).connect(address, accept)
+                await self._transports(turn).connect(turn, accept)
             except (Disconnected, AddressError) as problem:
                 log.info("%s is not reached: %s", neighbour, problem)
             else:

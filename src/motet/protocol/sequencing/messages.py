@@ -91,7 +91,7 @@ class OrderWelcome(Struct, tag="ord=", array_like=True, frozen=True):
     these names or prefixes (they end with `*`) live at these sites, all others at `elsewhere`.
     `answered`: requests of this instance up to this one were taken before. 0: the site does not
     know the instance, or has forgotten it: of what it had not confirmed, nothing is open. It goes
-    on with its next request."""
+    on with its next request. `founding` differs if the site has lost its state and begins anew."""
 
     site: str
     line: tuple[tuple[str, str], ...]
@@ -103,6 +103,7 @@ class OrderWelcome(Struct, tag="ord=", array_like=True, frozen=True):
     """How long a stream is kept whose client says nothing."""
     heartbeat_s: float
     answered: int = 0
+    founding: int = 0
 
 
 @frame(senders=SEQUENCED)

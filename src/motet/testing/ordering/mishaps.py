@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from motet.protocol.contract import Received
+from motet.protocol.sequencing.standby import PromoteRequest
 from motet.testing.ordering.clients import DOOMS, OrderClient
-from motet.testing.ordering.plan import FAULTS
+from motet.testing.ordering.plan import FAULTS, PAIR_FAULTS
 from motet.testing.ordering.sites import SimulatedSite
+from motet.testing.transport import Wire
 
 if TYPE_CHECKING:
     from motet.testing.ordering.world import World
 
 CUT_S = (0.1, 3.0)
+PARTED_S = (0.5, 6.0)
 PAUSE_S = (0.2, 3.0)
 FORESIGHT_S = 0.05
 JUMP_S = (0.5, 10.0)
@@ -23,7 +27,11 @@ SLOW_S = (0.5, 4.0)
 class OrderMishaps:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._weights = [world.plan.faults.get(kind, 0.0) for kind in FAULTS]
+        faults = {kind: world.plan.faults.get(kind, 0.0) for kind in FAULTS}
+        if world.pairs and any(faults.values()):
+            faults |= PAIR_FAULTS
+        self._kinds = list(faults)
+        self._weights = list(faults.values())
         self._running = False
 
     def begin(self) -> None:
@@ -38,7 +46,7 @@ class OrderMishaps:
         world.service.slow_topics.clear()
         for wire in world.wires:
             wire.heal()
-        for site in world.sites.values():
+        for site in world.processes.values():
             site.go_on()
             site.doomed = False
             if site.disk_fails:
@@ -58,7 +66,7 @@ class OrderMishaps:
         if not self._running:
             return
         self._next()
-        kind = self._world.random.choices(list(FAULTS), self._weights)[0]
+        kind = self._world.random.choices(self._kinds, self._weights)[0]
         if getattr(self, kind)():
             self._world.faults[kind] += 1
 
@@ -112,14 +120,18 @@ class OrderMishaps:
         if not world.wires:
             return False
         wire = world.random.choice(world.wires)
-        one = world.sites[wire.edge[0]]
+        self._cut(wire, CUT_S)
+        return True
+
+    def _cut(self, wire: Wire, span_s: tuple[float, float]) -> None:
+        world = self._world
+        one = world.processes[wire.edge[0]]
         for end in list(one.ends.values()):
             if end.connection.wire is wire:
                 world.network.sever(end.connection)
         wire.cut += 1
         world.note(f"the link {'–'.join(wire.edge)} is cut")
-        self._later(CUT_S, self._heal, wire)
-        return True
+        self._later(span_s, self._heal, wire)
 
     def _heal(self, wire: object) -> None:
         wire.cut = max(0, wire.cut - 1)  # type: ignore[attr-defined]
@@ -140,6 +152,86 @@ class OrderMishaps:
         ahead_s = self._world.random.uniform(*JUMP_S)
         self._world.note(f"the clock of {site.name} jumps by {ahead_s:.3f} s")
         site.timers.jump(ahead_s)
+        return True
+
+    # ── pairs ────────────────────────────────────────────────────────────────────────────
+
+    def _primary(self) -> SimulatedSite | None:
+        """One that believes to be it, and has a standby; there may be two of a site."""
+        world = self._world
+        able = [
+            site
+            for site in world.sites.values()
+            if site.site in world.pairs and site.core and not site.paused
+            if site.core.durable.seat.leads
+        ]
+        return world.random.choice(able) if able else None
+
+    def kill_primary(self) -> bool:
+        """Counted when it dies."""
+        site = self._primary()
+        if site is not None:
+            site.foresee_death()
+            self._later((0.0, FORESIGHT_S), self._strike_down, site)
+        return False
+
+    def kill_witness(self) -> bool:
+        witness = self._world.witness
+        if witness is None or witness.core is None:
+            return False
+        self._world.restart_soon(witness)
+        return True
+
+    def part(self) -> bool:
+        """A primary reaches neither its standby nor the witness, but its clients."""
+        site = self._primary()
+        if site is None:
+            return False
+        aside = {"W", *self._world.pairs[site.site]}
+        for wire in self._world.wires:
+            if site.name in wire.edge and aside >= set(wire.edge):
+                self._cut(wire, PARTED_S)
+        return True
+
+    def pause_primary(self) -> bool:
+        site = self._primary()
+        if site is None:
+            return False
+        site.pause()
+        self._world.note(f"{site.name} stands still")
+        self._later(PAUSE_S, site.go_on)
+        return True
+
+    def fresh_standby(self) -> bool:
+        """A standby loses its folder."""
+        world = self._world
+        able = [
+            site
+            for site in world.sites.values()
+            if site.site in world.pairs and site.core and not site.paused
+            if not site.core.durable.seat.leads and not site.core.durable.seat.in_step
+        ]
+        if not able:
+            return False
+        site = world.random.choice(able)
+        world.restart_soon(site)
+        site.lose_folder()
+        world.note(f"{site.name} loses its folder")
+        return True
+
+    def promote(self) -> bool:
+        """An operator tries it, without taking a risk."""
+        world = self._world
+        able = [s for s in world.sites.values() if s.site in world.pairs and s.core]
+        if not able:
+            return False
+        site = world.random.choice(able)
+        number = site.new_number()
+        before = site.core.durable.seat.leads
+        site.step(Received(number, PromoteRequest()))
+        if site.core is None or site.paused or before == site.core.durable.seat.leads:
+            return False
+        world.note(f"an operator promotes {site.name}")
         return True
 
     # ── clients ──────────────────────────────────────────────────────────────────────────

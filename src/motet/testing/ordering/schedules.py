@@ -25,6 +25,7 @@ CALM = {
     "quiet_s": 8.0,
     "hop_s": (0.001, 0.001),
     "client_hop_s": (0.001, 0.001),
+    "standbys": 0,
     "service_s": (0.001, 0.001),
 }
 SOON_S = 0.6
@@ -42,7 +43,7 @@ class ScheduledWorld(World):
         self.placement = {topic: self.line[at] for topic, at in placement.items()}
         self.acting = False
         self.cast: dict[str, OrderClient] = {}
-        for site in self.sites.values():
+        for site in self.processes.values():
             site.start()
         self.wait()
 
@@ -130,7 +131,7 @@ def a_timestamp_is_slow_between_two_sites(stage: ScheduledWorld) -> None:
     for name, topics in {"w": "ad", "x": "db", "y": "bc", "z": "ca"}.items():
         stage.stream(name, *topics)
     stage.publishers(pa="a", pd="d", pb="b", pc="c")
-    stage.sites["S0"].wires["S2"].stalled_until = stage.agenda.now + 0.4
+    stage.wire_of("S0", "S2").stalled_until = stage.agenda.now + 0.4
     for topic in "adbc":
         stage.publish(f"p{topic}", topic, wait_s=0.05)
     stage.wait()
@@ -272,7 +273,7 @@ def a_publisher_wants_several_numbers_at_once(stage: ScheduledWorld) -> None:
 def a_publisher_turns_to_another_site(stage: ScheduledWorld) -> None:
     stage.stream("x", "T", "U")
     stage.publish("p", "T", "U", wait_s=2.0)
-    stage.sites["S0"].wires["S1"].stalled_until = stage.agenda.now + 0.3
+    stage.wire_of("S0", "S1").stalled_until = stage.agenda.now + 0.3
     stage.publish("p", "T", "U", wait_s=2.0)
 
 
