@@ -169,6 +169,10 @@ class TopicRefused(MisuseError):
     lacks it, already."""
 
 
+class StreamRefused(MisuseError):
+    """The client has as many streams as it may have. Close some, or put more topics into one."""
+
+
 class TopicElsewhere(MisuseError):
     """The placement says that the topic lives at a site, and that site says it does not."""
 
@@ -274,6 +278,11 @@ class Voided(UnavailableError):
 
 class NotPublished(UnavailableError):
     """The service did not take the event, and its number is given back. The text has the
+    service's reason."""
+
+
+class NotSubscribed(UnavailableError):
+    """The service does not give a topic of a stream, so nothing has changed. The text has the
     service's reason."""
 
 

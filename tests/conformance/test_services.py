@@ -203,6 +203,38 @@ def test_a_missing_library_is_named(
     assert f"pip install 'motet[{extra}]'" in str(raised.value)
 
 
+class GuardedNats(NatsServer):
+    def command(self) -> list[str]:
+        return [*super().command(), "--user", "alice", "--pass", "secret"]
+
+
+class GuardedRedis(RedisServer):
+    def command(self) -> list[str]:
+        return [*super().command(), "--requirepass", "secret"]
+
+
+@pytest.mark.parametrize(("kind", "user"), [(GuardedNats, "alice"), (GuardedRedis, "default")])
+async def test_a_service_that_refuses_is_named(
+    kind: type[Server], user: str, tmp_path: Path
+) -> None:
+    server = kind(tmp_path)
+    server.start()
+    try:
+        wrong = service_of(server.url.replace("://", f"://{user}:wrong@"))
+        with pytest.raises(NotAuthorised, match="refuses"):
+            await Member(wrong).open()
+        await wrong.close()
+        with pytest.raises(NotAuthorised, match="refuses"):
+            async with member(server.url) as nobody:
+                await nobody.service.subscribe("t")
+        async with member(server.url.replace("://", f"://{user}:secret@")) as one:
+            await one.service.subscribe("t")
+            await one.service.publish("t", b"1")
+            await eventually(lambda: one.came)
+    finally:
+        server.stop()
+
+
 async def test_what_is_handed_over_in_one_iteration_keeps_its_sequence(tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.start()

@@ -19,10 +19,11 @@ from motet.errors import (
     MisuseError,
     MotetError,
     NotPublished,
+    NotSubscribed,
     ProtocolError,
+    StreamRefused,
     TopicElsewhere,
     TopicRefused,
-    UnavailableError,
 )
 from motet.ordering.contract import (
     ENTRY,
@@ -51,8 +52,9 @@ from motet.ordering.publisher import Publisher
 from motet.ordering.stream import ADD, CLOSE, DROP, JOIN, StreamChange, StreamLimits, StreamMachine
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
+    MAX_STREAMS_OF_CLIENT,
     MAX_TOPIC_CHARS,
-    MAX_TOPICS_PER_FRAME,
+    MAX_TOPICS_OF_STREAM,
     AskNumbers,
     Changed,
     Far,
@@ -449,7 +451,7 @@ class OrderingMachine:
         problem: MotetError | None = None
         if happened.error:
             self._subscribed.pop(name, None)
-            problem = UnavailableError(f"cannot subscribe to topic {name!r}: {happened.error}")
+            problem = NotSubscribed(f"cannot subscribe to topic {name!r}: {happened.error}")
         else:
             self._subscribed[name] = True
         for stream in list(self._readers.get(name, ())):
@@ -526,8 +528,11 @@ class OrderingMachine:
         topics = wanted.topics
         if not topics:
             return TopicRefused("a stream needs at least one topic")
-        if len(topics) > MAX_TOPICS_PER_FRAME:
-            return TopicRefused(f"{len(topics)} topics; at most {MAX_TOPICS_PER_FRAME} are allowed")
+        if len(topics) > MAX_TOPICS_OF_STREAM:
+            most = f"a stream has at most {MAX_TOPICS_OF_STREAM}"
+            return TopicRefused(f"{len(topics)} topics; {most}")
+        if len(self.streams) >= MAX_STREAMS_OF_CLIENT:
+            return StreamRefused(f"a client has at most {MAX_STREAMS_OF_CLIENT} streams at once")
         if len(set(topics)) < len(topics):
             return TopicRefused("a stream cannot have the same topic twice")
         if wanted.stream in self.streams:

@@ -20,6 +20,7 @@ from motet.ordering.events import Gap, Joined, LostEvents, OrderedEvent
 from motet.protocol.sequencing.messages import (
     FORGOTTEN,
     MAX_ASKED,
+    MAX_TOPICS_OF_STREAM,
     PUBLISHED,
     UNGIVEN,
     VOID,
@@ -512,6 +513,8 @@ class StreamMachine:
                 return TopicRefused(f"the stream has topic {name!r} already")
             if change.kind == DROP and name not in mine and not change.has_left:
                 return TopicRefused(f"the stream does not have topic {name!r}")
+        if change.kind == ADD and len(mine) >= MAX_TOPICS_OF_STREAM:
+            return TopicRefused(f"a stream has at most {MAX_TOPICS_OF_STREAM} topics")
         if change.kind == DROP and not change.has_left and len(mine) == len(change.names):
             return TopicRefused("a stream cannot drop its last topic; close it instead")
         return None

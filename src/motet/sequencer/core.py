@@ -52,6 +52,7 @@ from motet.protocol.sequencing.messages import (
     LAST_NUMBER,
     MAX_ASKED,
     MAX_REQUESTS_PER_FRAME,
+    MAX_STREAMS_OF_CLIENT,
     MAX_TOPIC_CHARS,
     MAX_TOPICS_OF_STREAM,
     MAX_TOPICS_PER_FRAME,
@@ -119,6 +120,8 @@ class ClientState(Struct):
     connection: int = 0
     heard: float = 0.0
     """When its last connection ended."""
+    opened: int = 0
+    """Streams, as far as they were counted: ended ones may be among them."""
 
 
 class SiteCounts(Struct):
@@ -526,10 +529,24 @@ class SiteCore:
             error, text = "Expired", f"{stream} has ended"
         elif len(self.site.named(home, topics) if home.ever else topics) > MAX_TOPICS_OF_STREAM:
             error, text = "NotOffered", f"a stream has at most {MAX_TOPICS_OF_STREAM} topics"
+        elif number == 1 and self._has_many_streams(home.client):
+            most = f"a client has at most {MAX_STREAMS_OF_CLIENT} streams"
+            error, text = "NotOffered", f"{most} at {self.config.name}"
         else:
             self._journal(ChangeRequested(home.client, stream, number, topics), out, now)
             return
         out.deliver.append((connection, Changed(stream, number, {}, error, text)))
+
+    def _has_many_streams(self, client: str) -> bool:
+        """Ended streams are remembered for a while, and do not count."""
+        soft = self.clients[client]
+        if soft.opened >= MAX_STREAMS_OF_CLIENT:
+            homes = self.site.homes.values()
+            soft.opened = sum(
+                each.client == client and bool(each.topics or each.pending) for each in homes
+            )
+        soft.opened += 1
+        return soft.opened > MAX_STREAMS_OF_CLIENT
 
     def _keep(self, connection: int, peer: Peer, keep: Keep, out: Output, now: float) -> None:
         expired = []

@@ -431,6 +431,19 @@ def test_a_stream_has_a_limit_of_topics() -> None:
     assert not bench.core.site.homes
 
 
+def test_a_client_has_a_limit_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.sequencer.core.MAX_STREAMS_OF_CLIENT", 3)
+    bench = Bench(line=("a",))
+    for name in ("x", "y", "z"):
+        assert not bench.answer(ALICE, ChangeRequest(name, 1, (0,))).error
+    refused = bench.answer(ALICE, ChangeRequest("more", 1, (0,)))
+    assert (refused.error, "at most 3 streams" in refused.text) == ("NotOffered", True)
+    assert not bench.answer(BOB, ChangeRequest("of bob", 1, (0,))).error
+    assert not bench.answer(ALICE, ChangeRequest("x", 2, ())).error
+    assert not bench.answer(ALICE, ChangeRequest("more", 1, (0,))).error, "one has ended"
+    assert bench.answer(ALICE, ChangeRequest("even more", 1, (0,))).error == "NotOffered"
+
+
 def test_in_pairs_the_limit_counts_what_a_stream_ever_had() -> None:
     bench = Bench(line=("a",), mode=PAIRS)
     bench.send(ALICE, TopicQuery(tuple(f"t{each}" for each in range(MAX_TOPICS_OF_STREAM))))

@@ -35,6 +35,8 @@ MAX_UNSETTLED: Final = 16384
 """Requests of one instance that may be neither published nor given back."""
 MAX_TOPICS_OF_STREAM: Final = 1000
 """In mode `pairs`: that it has ever had."""
+MAX_STREAMS_OF_CLIENT: Final = 1000
+"""Of one instance, whose home is one site."""
 MAX_ASKED: Final = 1024
 """Numbers that one `AskNumbers` may name."""
 LAST_NUMBER: Final = 2**62
