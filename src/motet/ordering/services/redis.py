@@ -129,7 +129,7 @@ class Pipe:
             while True:
                 try:
                     answer = await self._socket.read_response(disconnect_on_error=False)
-                except ResponseError as error:
+                except (ResponseError, AuthenticationError) as error:
                     answer = error
                 self.heard_s = loop.time()
                 self._take(answer)
@@ -217,9 +217,13 @@ class RedisConnection(ServiceConnection):
                     self._settle(future, answer)
 
     def _settle(self, future: asyncio.Future[None], answer: object) -> None:
-        if not isinstance(answer, ResponseError):
+        if not isinstance(answer, ResponseError | AuthenticationError):
             future.set_result(None)
-        elif str(answer).startswith(NOT_ALLOWED) or "permission" in str(answer):
+        elif (
+            isinstance(answer, AuthenticationError)
+            or str(answer).startswith(NOT_ALLOWED)
+            or "permission" in str(answer)
+        ):
             future.set_exception(NotAuthorised(f"{self._name} refuses it: {answer}"))
         else:
             future.set_exception(UnavailableError(f"{self._name} refuses it: {answer}"))
