@@ -104,9 +104,7 @@ class Load:
     async def grown(self, by: int = 100) -> None:
         before = [len(each) for each in self.seen]
         await eventually(
-            lambda: all(
-                len(each) >= was + by for each, was in zip(self.seen, before, strict=True)
-            )
+            lambda: all(len(each) >= was + by for each, was in zip(self.seen, before, strict=True))
         )
 
     async def check(self) -> None:

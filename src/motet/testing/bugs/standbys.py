@@ -15,13 +15,14 @@ from motet.testing.bugs.catalogue import Patch, around, mutation, replaces
 from motet.testing.ordering.sites import SimulatedSite
 
 WITH: dict[str, Any] = {"standbys": 4, "witness": True, "pace_s": 0.3}
+SLOW: dict[str, Any] = {"hop_s": (0.001, 0.01), "lease_s": 6.0}
+KILLS: dict[str, Any] = {"pace_s": 0.12, "sync_s": 0.3, "faults": {"kill": 1.0}}
+"""Both replicas die at nearly the same time."""
 
 
 @mutation("ordering", "numbers", "completeness", "settles", **WITH)
 @around(Pair, "tick")
-def promotion_without_the_witness(
-    original: Any, self: Pair, out: Any, now: float
-) -> None:
+def promotion_without_the_witness(original: Any, self: Pair, out: Any, now: float) -> None:
     """A standby that misses its primary leads, without a grant."""
     original(self, out, now)
     seat = self._seat
@@ -54,7 +55,7 @@ def answers_before_disk(self: SimulatedSite, _: Any) -> int:
     return int(self.journal.appended)
 
 
-@mutation("ordering", "numbers", "completeness", "settles", **{**WITH, "sync_s": 0.05})
+@mutation("ordering", "numbers", "completeness", "settles", **{**WITH, **SLOW, **KILLS})
 @replaces(Pair, "_acknowledge")
 def the_standby_acknowledges_before_its_disk(self: Pair, out: Any) -> None:
     """A standby acknowledges facts that it may lose."""
@@ -97,7 +98,7 @@ def an_image_without_open_numbers() -> list[Patch]:
     return [Patch(pair, "image_of", leaving_out)]
 
 
-@mutation("ordering", "numbers", "invariants", **{**WITH, "near_s": (0.05, 0.15)})
+@mutation("ordering", "numbers", "invariants", **{**WITH, **SLOW, "near_s": (0.05, 0.15)})
 def a_standby_is_in_step_before_it_has_all() -> list[Patch]:
     """A standby is admitted as soon as it follows."""
 

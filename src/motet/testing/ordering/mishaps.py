@@ -203,13 +203,13 @@ class OrderMishaps:
         return True
 
     def fresh_standby(self) -> bool:
-        """A standby loses its folder."""
+        """A standby loses its folder. Not one that may be needed: two faults at once."""
         world = self._world
         able = [
             site
             for site in world.sites.values()
             if site.site in world.pairs and site.core and not site.paused
-            if not site.core.durable.seat.leads and not site.core.durable.seat.in_step
+            if not site.core.durable.seat.leads and not self._is_counted_on(site)
         ]
         if not able:
             return False
@@ -218,6 +218,21 @@ class OrderMishaps:
         site.lose_folder()
         world.note(f"{site.name} loses its folder")
         return True
+
+    def _is_counted_on(self, site: SimulatedSite) -> bool:
+        """It leads, or is in step, according to the witness or to its primary."""
+        world, me = self._world, site.core.durable.seat.me
+        if world.witness is not None:
+            core = world.witness.core
+            register = None if core is None else core.durable.registers.get(site.site)
+            return register is None or me in (register.primary, register.standby)
+        others = [world.sites[name] for name in world.pairs[site.site] if name != site.name]
+        return any(
+            other.core is None
+            or not other.core.durable.seat.leads
+            or other.core.durable.seat.standby == me
+            for other in others
+        )
 
     def promote(self) -> bool:
         """An operator tries it, without taking a risk."""

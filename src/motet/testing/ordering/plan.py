@@ -126,7 +126,7 @@ def draw_pairs(random: Random, plan: OrderPlan, changes: Mapping[str, Any]) -> O
         "patience_s": patience_s,
         "near_s": random.choice(((0.001, 0.01), (0.001, 0.01), (0.02, 0.08))),
     }
-    if standbys:
+    if changes.get("standbys", standbys):
         drawn["lease_s"] = max(plan.lease_s, 2.0)  # each answer passes two disks
     return replace(plan, **{key: changes.get(key, value) for key, value in drawn.items()})
 
