@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from motet.testing.ordering.world import World
 
 CUT_S = (0.1, 3.0)
+SLOW_DISK_S = (0.05, 0.4)
 PARTED_S = (0.5, 6.0)
 PAUSE_S = (0.2, 3.0)
 FORESIGHT_S = 0.05
@@ -49,6 +50,7 @@ class OrderMishaps:
         for site in world.processes.values():
             site.go_on()
             site.doomed = False
+            site.slow_disk_s = 0.0
             if site.disk_fails:
                 world.restart_soon(site)
         for client in world.clients:
@@ -201,6 +203,18 @@ class OrderMishaps:
         self._world.note(f"{site.name} stands still")
         self._later(PAUSE_S, site.go_on)
         return True
+
+    def slow_disk(self) -> bool:
+        site = self._site()
+        if site is None:
+            return False
+        site.slow_disk_s = self._world.random.uniform(*SLOW_DISK_S)
+        self._world.note(f"the disk of {site.name} is slow")
+        self._later(SLOW_S, self._fast_disk, site)
+        return True
+
+    def _fast_disk(self, site: SimulatedSite) -> None:
+        site.slow_disk_s = 0.0
 
     def fresh_standby(self) -> bool:
         """A standby loses its folder. Not one that may be needed: two faults at once."""

@@ -112,6 +112,7 @@ PAIR_FAULTS: dict[str, float] = {
     "pause_primary": 0.8,
     "fresh_standby": 0.4,
     "promote": 0.6,
+    "slow_disk": 0.6,
 }
 """More of them, where sites have standbys."""
 
