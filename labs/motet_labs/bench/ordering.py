@@ -1,6 +1,7 @@
 """Order across topics: timestamps per second and their latency through sockets, with every fact on
-disk before its answer; the machine of a site alone; ordered against plain events over real event
-services; how long a stream stops when it adds a topic; the checkers of long histories.
+disk before its answer, alone and with a standby; how long publishers stand still when a primary is
+killed; the machine of a site alone; ordered against plain events over real event services; how long
+a stream stops when it adds a topic; the checkers of long histories.
 
 Sites, servers, publishers and subscribers are processes of their own. The floor of a site is a
 process that reads the same frames, syncs one record for each read, and answers; that of ordered
@@ -18,14 +19,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import NamedTuple
 
 from motet.fleet.process import SiteProcess, cpu_s, free_addresses, running
 from motet.fleet.servers import Mosquitto, NatsServer, RedisServer, Server
 from motet.protocol.sequencing.messages import CAUSAL, MODES, PAIRS
 from motet_labs import processes
-from motet_labs.bench import sequencers, services
+from motet_labs.bench import failovers, sequencers, services
+from motet_labs.bench.failovers import SitePair
 from motet_labs.figures import Figure, Progress, Samples, Size, in_rounds
 from motet_labs.processes import Worker, worker
 
@@ -34,6 +36,9 @@ SITES = ("S1", "S2", "S3")
 """Of the line over which a stream adds topics."""
 PATIENT = ("--keep", "3600", "--lease", "600")
 """Streams of the load say nothing."""
+MIRRORED = "mirrored"
+EVENTS_AFTER = 200
+"""A fail-over is over when so many events have come."""
 CHECKED_TOPICS = 10
 CHECKED_SESSIONS = 20
 
@@ -47,6 +52,8 @@ ENTRIES = {
 NAMES = {"nats": "NATS", "redis": "Redis", "mqtt": "MQTT", "motet": "Motet"}
 AGAINST_PLAIN = {"nats": 0.5, "redis": 1.0, "mqtt": 1.0, "motet": 0.5}
 CHECKED_S = 20.0
+MIRRORED_SHARE = 0.5
+SILENCE_S = 3.0
 
 
 class OrderingEffort(NamedTuple):
@@ -64,16 +71,25 @@ class OrderingEffort(NamedTuple):
     """By service."""
     deliveries: int = 0
     """That are checked; 0: none."""
+    failovers: int = 1
 
 
 EVENTS = {"nats": 100_000, "redis": 30_000, "mqtt": 10_000, "motet": 30_000}
 EFFORTS = {
     Size.LEAST: OrderingEffort(1, 100, 400, 4, 3, 256, 256, dict.fromkeys(EVENTS, 100)),
     Size.SHORT: OrderingEffort(
-        2, 10_000, 1000, 800, 200, 20_000, 40_000, {name: n // 3 for name, n in EVENTS.items()}
+        2,
+        10_000,
+        1000,
+        800,
+        200,
+        20_000,
+        40_000,
+        {name: n // 3 for name, n in EVENTS.items()},
+        failovers=3,
     ),
     Size.LONG: OrderingEffort(
-        5, 10_000, 1000, 2500, 1000, 100_000, 200_000, EVENTS, deliveries=1_000_000
+        5, 10_000, 1000, 2500, 1000, 100_000, 200_000, EVENTS, deliveries=1_000_000, failovers=9
     ),
 }
 
@@ -81,7 +97,7 @@ EFFORTS = {
 def run(size: Size, progress: Progress) -> list[Figure]:
     effort = EFFORTS[size]
     figures: list[Figure] = []
-    for part in (_sites, _machine, _services):
+    for part in (_sites, _failovers, _machine, _services):
         with processes.folder() as folder, ExitStack() as stack:
             figures += part(effort, OrderingStage(folder, stack), progress)
     if effort.deliveries:
@@ -161,6 +177,12 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
         how = {"exponent": _exponent(shape, effort.topics), "topics": effort.topics}
         load.ask("publisher", name=f"{shape} floor", address=echo, streams=0, **how)
         load.ask("publisher", name=shape, address=site.address, streams=effort.clients, **how)
+    progress("a site with a standby and a witness")
+    pair = SitePair(stage.folder / "pair", stage.stack, *PATIENT)
+    mirrored = pair.primary.address
+    pids[MIRRORED] = pair.primary.pid
+    how = {"exponent": _exponent(SHAPES[0], effort.topics), "topics": effort.topics}
+    load.ask("publisher", name=MIRRORED, address=mirrored, streams=effort.clients, **how)
     line = [site.address for site in stage.line()]
     load.ask("stream", name="one", addresses=line[:1], per_site=2)
     load.ask("stream", name="many", addresses=line, per_site=1)
@@ -177,6 +199,12 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
             f"{shape} cpu": cpu_us,
         }
 
+    def with_standby(effort: OrderingEffort) -> dict[str, float]:
+        return {
+            f"{MIRRORED} rate": load.ask("numbers", name=MIRRORED, frames=effort.frames)["per_s"],
+            f"{MIRRORED} one": load.ask("alone", name=MIRRORED, times=effort.alone)["p50_us"],
+        }
+
     def latency(effort: OrderingEffort) -> dict[str, float]:
         times = effort.alone
         return {
@@ -186,7 +214,8 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
             "stop of three": load.ask("add", name="many", times=times)["p50_us"],
         }
 
-    stages = {shape: partial(rate, shape) for shape in SHAPES} | {"latency": latency}
+    stages = {shape: partial(rate, shape) for shape in SHAPES}
+    stages |= {"with a standby": with_standby, "latency": latency}
     middle = in_rounds(effort.rounds, stages, effort, progress).medians()
     figures = []
     for shape in SHAPES:
@@ -196,6 +225,13 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
                    middle[f"{shape} floor"], PER_S[shape], "at least"),
             Figure(f"CPU of the site per timestamp, {shape}", middle[f"{shape} cpu"], "µs"),
         ]  # fmt: skip
+    alone = middle[f"{SHAPES[0]} rate"]
+    figures += [
+        Figure("… geographic, with a standby in step (floor: without)",
+               middle[f"{MIRRORED} rate"], "per s", alone, MIRRORED_SHARE * alone, "at least"),
+        Figure("one timestamp, alone, with a standby in step (floor: without)",
+               middle[f"{MIRRORED} one"], "µs", middle["one"]),
+    ]  # fmt: skip
     least = middle["echo"]
     passed = len(SITES) * least
     return [
@@ -207,6 +243,26 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
         Figure(f"… over {len(SITES)} sites (floor: as many echoes with fsync)",
                middle["stop of three"], "µs", passed, OVER_FLOOR * passed),
     ]  # fmt: skip
+
+
+# ── fail-over ────────────────────────────────────────────────────────────────────────────
+
+
+def _failovers(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> list[Figure]:
+    """Its patience is the usual one; the primary is killed with kill -9."""
+    progress("fail-over")
+    pair = SitePair(stage.folder / "killed", stage.stack)
+    watch = stage.worker(failovers.watches)
+    watch.ask("open", sequencer=pair.primary.address)
+    silences = []
+    for _ in range(effort.failovers):
+        watch.ask("begin")
+        pair.fail_over()
+        silences.append(watch.ask("silence", events=EVENTS_AFTER)["longest_s"])
+        pair.come_back()
+    right = watch.ask("end")["right"]
+    name = "silence when a primary is killed, with a standby and a witness"
+    return [Figure(name, median(silences), "s", None, SILENCE_S, counts=right)]
 
 
 # ── the machine alone ────────────────────────────────────────────────────────────────────

@@ -334,6 +334,7 @@ class Pair:
 
     def _is_secondary(self, told: RegisterTold, out: Output, now: float) -> None:
         seat = self._seat
+        other = self._other(told.address)
         new = replace(
             seat,
             term=told.term,
@@ -341,16 +342,21 @@ class Pair:
             standby=0,
             in_step=told.standby == seat.me,
             leader=told.primary,
-            other=told.address or seat.other,
+            other=other,
             witness=told.witness,
         )
         if seat.leads:
             self._step_down(new, out, now)
         elif new != seat:
             self._sit(new, out, now)
-        if told.address and told.address != self.other:
-            self.other = told.address
+        if other and other != self.other:
+            self.other = other
             self.aim(out)
+
+    def _other(self, address: str) -> str:
+        """Where the other replica is. The register may name us, by the folder that we had."""
+        is_ours = not address or address == self._core.own_address
+        return self._seat.other if is_ours else address
 
     # ── changes of the seat ──────────────────────────────────────────────────────────────
 
@@ -440,8 +446,7 @@ class Pair:
                 return
             self._bind(connection, out, now)
         seat = self._seat
-        if hello.address and hello.address != self.other:
-            self.other = hello.address
+        self.other = self._other(hello.address) or self.other
         if not hello.heard:
             self._greet(out, heard=True)
         self.heard = now
@@ -480,7 +485,7 @@ class Pair:
     def _two_lead(self, hello: PairHello, out: Output, now: float) -> None:
         seat = self._seat
         if hello.term > seat.term:
-            leader, other = hello.replica, hello.address or seat.other
+            leader, other = hello.replica, self._other(hello.address)
             new = replace(seat, term=hello.term, leads=False, standby=0, leader=leader, other=other)
             self._step_down(new, out, now)
             self._follow(hello, out, now)
@@ -501,7 +506,7 @@ class Pair:
             seat,
             term=max(seat.term, hello.term),
             leader=hello.replica,
-            other=hello.address or seat.other,
+            other=self._other(hello.address),
             in_step=seat.in_step and hello.replica == seat.leader and hello.term <= seat.term,
         )
         if new != seat:
@@ -511,8 +516,9 @@ class Pair:
         """The other replica follows us: send what it does not have, or all."""
         if self.fed is not None and self.fed.connection == connection:
             return
-        if hello.address and hello.address != self._seat.other:
-            self._sit(replace(self._seat, other=hello.address), out, now)
+        other = self._other(hello.address)
+        if other != self._seat.other:
+            self._sit(replace(self._seat, other=other), out, now)
         first = self.count - len(self._kept) + 1
         self.fed = Fed(connection, hello.replica, heard=now)
         if hello.life == self.life and first <= hello.number + 1 <= self.count + 1:

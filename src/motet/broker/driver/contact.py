@@ -28,6 +28,7 @@ from motet.errors import (
 )
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Control, ControlAck, Publications
+from motet.protocol.sequencing.standby import SiteFacts, SiteFactsAck
 from motet.protocol.session.messages import Deliver, Farewell, Publish, Published
 from motet.protocol.traits import SMALL_BYTES, TRAITS
 from motet.runtime.addresses import transport_for
@@ -46,6 +47,8 @@ EVENT_BYTES = 100
 FRAME_EVENTS = 4096
 """Events that a client may publish in one frame. Even if all are refused, with reasons, other
 clients are not delayed."""
+JOINED_FACTS = 64
+"""Of a site, for its standby, in one frame."""
 STEP_EVENTS = 1024
 STEP_BYTES = 1024 * 1024
 """The input of one step of the core. Events grow a little from hop to hop (names are added), and
@@ -477,10 +480,25 @@ def _join_ack(before: Any, after: ControlAck) -> Frame | None:
     return after if type(before) is ControlAck else None
 
 
+def _join_site_facts(before: Any, after: SiteFacts) -> Frame | None:
+    if type(before) is not SiteFacts or before.received or after.received:
+        return None
+    payloads = before.payloads + after.payloads
+    if after.first != before.first + len(before.payloads) or len(payloads) > JOINED_FACTS:
+        return None
+    return SiteFacts(before.first, payloads)
+
+
+def _join_site_facts_ack(before: Any, after: SiteFactsAck) -> Frame | None:
+    return after if type(before) is SiteFactsAck else None
+
+
 _JOIN_OUT: dict[type, Callable[[Any, Any], Frame | None]] = {
     Deliver: _join_deliver,
     Published: _join_published,
     ControlAck: _join_ack,
+    SiteFacts: _join_site_facts,
+    SiteFactsAck: _join_site_facts_ack,
 }
 """Publications are missing on purpose: those that arrive joined leave joined."""
 
@@ -515,6 +533,9 @@ def _halves(frame: Frame) -> tuple[Frame, Frame] | None:
         refused = frame.refused  # in the order of their sequences
         first = Published(refused[half - 1].sequence, refused[:half])
         return first, Published(frame.upto, refused[half:])
+    if isinstance(frame, SiteFacts) and (half := len(frame.payloads) // 2):
+        few = SiteFacts(frame.first, frame.payloads[:half])
+        return few, SiteFacts(frame.first + half, frame.payloads[half:], frame.received)
     return None
 
 

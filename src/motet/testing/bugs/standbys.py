@@ -52,7 +52,13 @@ def answers_before_disk(self: SimulatedSite, _: Any) -> int:
     return int(self.journal.appended)
 
 
-@mutation("ordering", "numbers", "completeness", "settles", **{**WITH, "sync_s": 0.05})
+@mutation(
+    "ordering",
+    "numbers",
+    "completeness",
+    "settles",
+    schedule="both-replicas-die-before-the-second-disk-is-done",
+)
 @replaces(Pair, "_acknowledge")
 def the_standby_acknowledges_before_its_disk(self: Pair, out: Any) -> None:
     """A standby acknowledges facts that it may lose."""
@@ -95,16 +101,24 @@ def an_image_without_open_numbers() -> list[Patch]:
     return [Patch(pair, "image_of", leaving_out)]
 
 
-@mutation("ordering", "numbers", "invariants", **{**WITH, "near_s": (0.05, 0.15)})
+@mutation(
+    "ordering",
+    "numbers",
+    "completeness",
+    "settles",
+    schedule="a-primary-dies-while-its-image-is-on-its-way",
+)
 def a_standby_is_in_step_before_it_has_all() -> list[Patch]:
     """A standby is admitted as soon as it follows."""
 
-    def admitted(self: Fed) -> bool:
+    def admitted(_: Fed) -> bool:
         return True
 
     def feeding(original: Any) -> Any:
         def feed(self: Pair, connection: int, hello: Any, out: Any, now: float) -> None:
             original(self, connection, hello, out, now)
+            assert self.fed is not None
+            self.fed.counts = True
             self._admit(out, now)
 
         return feed

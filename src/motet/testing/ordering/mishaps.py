@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from motet.testing.ordering.world import World
 
 CUT_S = (0.1, 3.0)
+SLOW_DISK_S = (0.05, 0.4)
 PARTED_S = (0.5, 6.0)
 PAUSE_S = (0.2, 3.0)
 FORESIGHT_S = 0.05
@@ -49,6 +50,7 @@ class OrderMishaps:
         for site in world.processes.values():
             site.go_on()
             site.doomed = False
+            site.slow_disk_s = 0.0
             if site.disk_fails:
                 world.restart_soon(site)
         for client in world.clients:
@@ -202,14 +204,26 @@ class OrderMishaps:
         self._later(PAUSE_S, site.go_on)
         return True
 
+    def slow_disk(self) -> bool:
+        site = self._site()
+        if site is None:
+            return False
+        site.slow_disk_s = self._world.random.uniform(*SLOW_DISK_S)
+        self._world.note(f"the disk of {site.name} is slow")
+        self._later(SLOW_S, self._fast_disk, site)
+        return True
+
+    def _fast_disk(self, site: SimulatedSite) -> None:
+        site.slow_disk_s = 0.0
+
     def fresh_standby(self) -> bool:
-        """A standby loses its folder."""
+        """A standby loses its folder. Not one that may be needed: two faults at once."""
         world = self._world
         able = [
             site
             for site in world.sites.values()
             if site.site in world.pairs and site.core and not site.paused
-            if not site.core.durable.seat.leads and not site.core.durable.seat.in_step
+            if not site.core.durable.seat.leads and not self._is_counted_on(site)
         ]
         if not able:
             return False
@@ -218,6 +232,21 @@ class OrderMishaps:
         site.lose_folder()
         world.note(f"{site.name} loses its folder")
         return True
+
+    def _is_counted_on(self, site: SimulatedSite) -> bool:
+        """It leads, or is in step, according to the witness or to its primary."""
+        world, me = self._world, site.core.durable.seat.me
+        if world.witness is not None:
+            core = world.witness.core
+            register = None if core is None else core.durable.registers.get(site.site)
+            return register is None or me in (register.primary, register.standby)
+        others = [world.sites[name] for name in world.pairs[site.site] if name != site.name]
+        return any(
+            other.core is None
+            or not other.core.durable.seat.leads
+            or other.core.durable.seat.standby == me
+            for other in others
+        )
 
     def promote(self) -> bool:
         """An operator tries it, without taking a risk."""

@@ -112,6 +112,7 @@ PAIR_FAULTS: dict[str, float] = {
     "pause_primary": 0.8,
     "fresh_standby": 0.4,
     "promote": 0.6,
+    "slow_disk": 0.6,
 }
 """More of them, where sites have standbys."""
 
@@ -126,7 +127,7 @@ def draw_pairs(random: Random, plan: OrderPlan, changes: Mapping[str, Any]) -> O
         "patience_s": patience_s,
         "near_s": random.choice(((0.001, 0.01), (0.001, 0.01), (0.02, 0.08))),
     }
-    if standbys:
+    if changes.get("standbys", standbys):
         drawn["lease_s"] = max(plan.lease_s, 2.0)  # each answer passes two disks
     return replace(plan, **{key: changes.get(key, value) for key, value in drawn.items()})
 

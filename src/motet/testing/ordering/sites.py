@@ -49,6 +49,8 @@ class SimulatedSite:
         self.doomed = False
         """It dies in its next step, after the facts are appended to the journal."""
         self.disk_fails = False
+        self.slow_disk_s = 0.0
+        """How long each sync takes; 0: as the plan says."""
         self.foreseen = world.crash_at is not None
         """It will be killed: digests of its state are kept from now on."""
         self.folders = 1
@@ -85,6 +87,8 @@ class SimulatedSite:
         return self.world.settings(self)
 
     def _sync_s(self) -> float:
+        if self.slow_disk_s:
+            return self.slow_disk_s
         longest_s = self.world.plan.sync_s
         return self.world.random.uniform(0.0, longest_s) if longest_s else 0.0
 
@@ -130,12 +134,13 @@ class SimulatedSite:
         self.disk_fails = True
         self.log.fail()
 
-    def kill(self) -> None:
+    def kill(self, *, loses: bool = False) -> None:
         """Die now. Unsynced records are lost, except for those that the disk took anyway."""
         if self.core is None:
             return
         self.doomed = self.disk_fails = False
-        survivors = self.world.random.randint(self.journal.durable, self.journal.appended)
+        most = self.journal.durable if loses else self.journal.appended
+        survivors = self.world.random.randint(self.journal.durable, most)
         expected = self._digests.get(survivors)
         self.foreseen, self._digests = self.world.crash_at is not None, {}
         self.core = self._inbox = None
