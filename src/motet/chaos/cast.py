@@ -16,6 +16,7 @@ OrderFault = Literal[
     "kill_site",
     "restart_site",
     "pause_site",
+    "kill_witness",
     "kill_service",
     "pause_service",
     "kill_client",
@@ -25,7 +26,7 @@ OrderFault = Literal[
 ]
 ORDER_DECK: tuple[OrderFault, ...] = (
     *("kill_site", "kill_site", "kill_site", "pause_site", "pause_site", "restart_site"),
-    *("kill_service", "kill_service", "pause_service"),
+    *("kill_service", "kill_service", "pause_service", "kill_witness"),
     *("kill_numbered", "kill_numbered", "kill_published", "kill_client", "pause_client"),
 )
 """Shuffled and dealt repeatedly, so that every kind of fault comes early and often."""
@@ -33,6 +34,7 @@ TARGETS: dict[OrderFault, tuple[Role, ...]] = {
     "kill_site": ("site", "standby"),
     "restart_site": ("site", "standby"),
     "pause_site": ("site", "standby"),
+    "kill_witness": ("witness",),
     "kill_service": ("service",),
     "pause_service": ("service",),
     "kill_client": ("client",),
@@ -44,6 +46,7 @@ LASTS_S: dict[OrderFault, tuple[float, float]] = {
     "kill_site": (0.0, 2.0),
     "restart_site": (0.0, 1.0),
     "pause_site": (0.2, 4.0),
+    "kill_witness": (0.0, 2.0),
     "kill_service": (0.0, 1.5),
     "pause_service": (0.2, 2.0),
     "kill_client": (0.0, 1.0),
@@ -89,6 +92,8 @@ class OrderPlan(Struct, frozen=True):
     lease_s: float = 2.0
     keep_s: float = 6.0
     heartbeat_s: float = 1.0
+    patience_s: float = 1.0
+    """After it a replica that says nothing is gone."""
     settle_s: float = 90.0
 
     @property

@@ -62,7 +62,7 @@ class Diary:
     of it can be seen outside."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._encode = msgspec.json.Encoder().encode
         self._lines: list[bytes] = []
         self.doom = ""

@@ -22,7 +22,7 @@ from motet.chaos.judgement import ChaosViolation
 from motet.chaos.member import DIARY, STATE
 from motet.chaos.memoirs import Memoirs
 from motet.errors import MotetError, UnavailableError
-from motet.fleet.process import BrokerProcess, SiteProcess, free_addresses
+from motet.fleet.process import BrokerProcess, SiteProcess, WitnessProcess, free_addresses
 from motet.fleet.servers import NatsServer
 from motet.testing.ordering.checkers import causality, completeness, notification_order, numbers
 from motet.testing.ordering.history import UnmetWait
@@ -35,6 +35,9 @@ DOOM_S = 5.0
 """How long a client may take to kill itself."""
 REST_POLL_S = 0.2
 START_LIMIT_S = 120.0
+STANDBYS = "standbys"
+"""The folder of the second processes of sites, in that of the run."""
+LISTENING: tuple[Role, ...] = ("site", "standby", "witness")
 NOTES = 3
 """How often the state of rest must be seen in a row."""
 
@@ -80,7 +83,7 @@ class OrderReport(Struct):
 class MemberProcess(BrokerProcess):
     """One process of a client."""
 
-    command = "client"
+    command = ("client",)
     key = "client"
 
     def say(self, word: str) -> None:
@@ -124,7 +127,9 @@ class OrderRun:
         self._stormy_since: float | None = None
         self._violations: list[ChaosViolation] = []
         self._waits: list[UnmetWait] = []
-        self._addresses = dict(zip(plan.line, free_addresses(plan.sites), strict=True))
+        listening = [each.name for each in plan.cast() if each.role in LISTENING]
+        addresses = free_addresses(len(listening))
+        self._addresses = dict(zip(listening, addresses, strict=True))
         self._sites_file = directory / "sites.toml"
         self._service = NatsServer(directory)
         self._service.ends_with_us = True
@@ -170,12 +175,9 @@ class OrderRun:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._sites_file.write_text(self._settings(), encoding="utf-8")
         self._service.start()
-        for actor in self._of("site"):
-            options = ("--sites", str(self._sites_file), "--snapshot-bytes", "65536")
-            actor.process = SiteProcess(actor.cast.name, options, self.directory)
-        await asyncio.gather(
-            *(actor.process.start() for actor in self._of("site") if actor.process)
-        )
+        for actor in self._of("site", "standby", "witness"):
+            actor.process = self._server(actor.cast)
+        await asyncio.gather(*(server.start() for server in self._servers()))
         for actor in self._of("client"):
             self._enter(actor)
         deadline = time.monotonic() + START_LIMIT_S
@@ -184,14 +186,34 @@ class OrderRun:
                 raise UnavailableError(f"clients have no streams within {START_LIMIT_S:g} s")
             await asyncio.sleep(REST_POLL_S)
 
+    def _servers(self) -> list[BrokerProcess]:
+        actors = self._of("site", "standby", "witness")
+        return [actor.process for actor in actors if actor.process is not None]
+
+    def _server(self, cast: CastMember) -> BrokerProcess:
+        if cast.role == "witness":
+            return WitnessProcess(
+                cast.name, ("--listen", self._addresses[cast.name]), self.directory
+            )
+        options = ("--sites", str(self._sites_file), "--snapshot-bytes", "65536")
+        if cast.role == "site":
+            return SiteProcess(cast.site, options, self.directory)
+        folder = self.directory / STANDBYS  # both replicas have the name of their site
+        folder.mkdir(exist_ok=True)
+        return SiteProcess(cast.site, (*options, "--second"), folder)
+
     def _settings(self) -> str:
         plan = self.plan
         lines = ["[ordering]", f"line = {list(plan.line)}", f'mode = "{plan.mode}"']
-        for name in ("lease_s", "keep_s", "heartbeat_s"):
+        if plan.standbys:
+            lines.append(f'witness = "{self._addresses["witness"]}"')
+        for name in ("lease_s", "keep_s", "heartbeat_s", "patience_s"):
             lines.append(f"{name} = {getattr(plan, name)}")
         for site in plan.line:
             lines += [f"[sites.{site}]", f'listen = "{self._addresses[site]}"']
             lines.append(f'topics = ["{site}.*"]')
+            if plan.standbys:
+                lines.append(f'standby = "{self._addresses[f"{site}-standby"]}"')
         return "\n".join(lines) + "\n"
 
     def _enter(self, actor: Actor) -> None:
@@ -201,7 +223,7 @@ class OrderRun:
         place = 1 + self._actors.index(actor)
         options = {
             "--service": self._service.url,
-            "--sequencer": self._addresses[actor.cast.site],
+            "--sequencer": self._entry(actor.cast.site),
             "--topics": ",".join(plan.topics),
             "--seed": plan.seed * 1000 + place * 100 + life,
             "--first": (place * 1000 + life) * EVENTS_OF_LIFE,
@@ -217,6 +239,10 @@ class OrderRun:
         process.spawn()
         actor.process = process
         actor.lives.append(process)
+
+    def _entry(self, site: str) -> str:
+        names = (site, f"{site}-standby") if self.plan.standbys else (site,)
+        return ",".join(self._addresses[name] for name in names)
 
     # ── the storm ────────────────────────────────────────────────────────────────────────
 
@@ -350,7 +376,7 @@ class OrderRun:
         for actor in self._of("site", "standby", "witness", "client"):
             process = actor.process
             if process is not None and not process.running:
-                detail = f"{process.name} has ended: {process.ending}"
+                detail = f"{actor.cast.name} has ended: {process.ending}; see {process.log}"
                 self._violations.append(ChaosViolation("invariants", detail))
 
     async def _stop(self) -> None:
@@ -358,7 +384,7 @@ class OrderRun:
         for member in self._living():
             member.say("quit")
         await asyncio.gather(*(member.ended() for member in self._living()))
-        sites = [actor.process for actor in self._of("site") if actor.process is not None]
+        sites = self._servers()
         for site, well in zip(sites, await asyncio.gather(*(s.stop() for s in sites)), strict=True):
             if not well:
                 detail = f"{site.name} did not stop when it was asked to"

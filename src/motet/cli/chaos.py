@@ -65,6 +65,13 @@ def chaos(
     sites: Annotated[
         int, option("N", "Number of sites, with --profile ordering.", min=1, max=MOST_SITES)
     ] = 3,
+    standbys: Annotated[
+        bool,
+        typer.Option(
+            "--standbys",
+            help="With --profile ordering: each site has a standby, and there is a witness.",
+        ),
+    ] = False,
     seconds: Annotated[
         float, option("SECONDS", "Duration of the faults; recovery and checks come after it.")
     ] = 60.0,
@@ -116,6 +123,6 @@ def chaos(
     if history and directory is None:
         raise Misuse("--history needs a folder that is kept", "name one with --dir DIR")
     if profile == ORDERING:
-        return chaos_run.run(chaos_run.order_plan(sites, seconds, seed), directory, json)
+        return chaos_run.run(chaos_run.order_plan(sites, seconds, seed, standbys), directory, json)
     plan = chaos_run.plan(brokers, seconds, seed, shape, profile, covering, durability, history)
     return chaos_run.run(plan, directory, json)

@@ -64,9 +64,9 @@ def plan(
     )
 
 
-def order_plan(sites: int, seconds: float, seed: int | None) -> OrderPlan:
+def order_plan(sites: int, seconds: float, seed: int | None, standbys: bool) -> OrderPlan:
     seed = SystemRandom().randrange(SEEDS) if seed is None else seed
-    return OrderPlan(sites=sites, seconds=seconds, seed=seed)
+    return OrderPlan(sites=sites, seconds=seconds, seed=seed, standbys=standbys)
 
 
 def run(plan: ChaosPlan | OrderPlan, directory: Path | None, json: bool) -> int:
@@ -192,7 +192,8 @@ def show(report: ChaosReport) -> None:
 
 def show_order(report: OrderReport) -> None:
     plan = report.plan
-    what = f"{plan.sites} sites, {plan.clients} clients, NATS"
+    sites = f"{plan.sites} sites with standbys" if plan.standbys else f"{plan.sites} sites"
+    what = f"{sites}, {plan.clients} clients, NATS"
     say(f"{what}, {plan.seconds:g} s, seed {plan.seed}\n")
     counts = table("", "what", "count", right=("count",))
     for title, figures in (("faults", report.faults), ("clients", report.figures)):

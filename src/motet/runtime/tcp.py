@@ -104,7 +104,7 @@ class TcpConnection(asyncio.BufferedProtocol):
                 raise oversized(length)
             parts.append(_prefix(length))
             parts.append(body)
-        if parts and not self._closing:
+        if parts and self._is_open:
             self.transport.write(b"".join(parts))
 
     def close(self, reason: str = "") -> None:
@@ -128,12 +128,17 @@ class TcpConnection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def pause_reading(self) -> None:
-        if not self._closing:
+        if self._is_open:
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._closing:
+        if self._is_open:
             self.transport.resume_reading()
+
+    @property
+    def _is_open(self) -> bool:
+        """uvloop closes a transport before it tells us, and then raises at every call."""
+        return not self._closing and not self.transport.is_closing()
 
     def _end(self, reason: str) -> None:
         self._closing = True
