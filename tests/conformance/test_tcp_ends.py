@@ -1,10 +1,13 @@
-"""A connection whose transport has ended, and whose handler was not told yet."""
+"""Ends of connections of which the event loop does not tell us."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from motet.runtime.tcp import TcpConnection, TcpTransport
+import pytest
+
+from motet.runtime.tcp import TcpTransport
 from motet.runtime.transport import Connection
 from tests.waiting import eventually
 
@@ -24,25 +27,29 @@ class Ended:
         """Nothing waits."""
 
 
-async def test_calls_after_the_end_of_a_transport_do_nothing() -> None:
+async def test_a_dial_that_is_cancelled_as_it_succeeds_ends_its_connection() -> None:
+    """uvloop closes the transport then without a word, and raises at every later call."""
     accepted: list[Ended] = []
+    dialled: list[Ended] = []
 
     def accept(connection: Connection) -> Ended:
         accepted.append(Ended(connection))
         return accepted[-1]
 
+    def accept_and_cancel(connection: Connection) -> Ended:
+        dialling.cancel()
+        dialled.append(Ended(connection))
+        return dialled[-1]
+
     transport = TcpTransport()
     listening = await transport.listen("motet://127.0.0.1:0", accept)
-    await transport.connect(listening.address, accept)
-    await eventually(lambda: len(accepted) == 2)
-    for each in accepted:
-        connection = each.connection
-        assert isinstance(connection, TcpConnection)
-        connection.transport.abort()
-        connection.send([b"too late"])
-        connection.pause_reading()
-        connection.resume_reading()
-        assert not each.reasons, "it is told in the next iteration"
-        connection.close()
-    await eventually(lambda: all(each.reasons for each in accepted))
+    dialling = asyncio.create_task(transport.connect(listening.address, accept_and_cancel))
+    with pytest.raises(asyncio.CancelledError):
+        await dialling
+    (one,) = dialled
+    one.connection.send([b"too late"])
+    one.connection.close()
+    await eventually(lambda: one.reasons)
+    await eventually(lambda: accepted and accepted[0].reasons)
+    assert len(one.reasons) == 1
     await listening.close()
