@@ -15,7 +15,7 @@ import pytest
 from motet.cli.main import run
 from motet.client.channel import ask_all
 from motet.errors import FoundedAnew
-from motet.fleet.process import SiteProcess, WitnessProcess, free_addresses
+from motet.fleet.process import BrokerProcess, SiteProcess, WitnessProcess, free_addresses
 from motet.ordering.client import OrderedStream, OrderingClient, connect
 from tests.waiting import eventually
 
@@ -58,7 +58,7 @@ class Trio:
         """Clients know one of both, and learn the other one."""
 
     @property
-    def processes(self) -> list[SiteProcess]:
+    def processes(self) -> list[BrokerProcess]:
         return [*([self.witness] if self.witness is not None else []), *self.sites]
 
 
@@ -141,7 +141,7 @@ async def loaded(trio: Trio, name: str) -> AsyncIterator[Load]:
         yield load
 
 
-async def killed(site: SiteProcess) -> None:
+async def killed(site: BrokerProcess) -> None:
     site.kill()
     await site.ended()
 

@@ -97,7 +97,7 @@ EFFORTS = {
 def run(size: Size, progress: Progress) -> list[Figure]:
     effort = EFFORTS[size]
     figures: list[Figure] = []
-    for part in (_sites, _failovers, _machine, _services):
+    for part in (_sites, _standby, _failovers, _machine, _services):
         with processes.folder() as folder, ExitStack() as stack:
             figures += part(effort, OrderingStage(folder, stack), progress)
     if effort.deliveries:
@@ -177,12 +177,6 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
         how = {"exponent": _exponent(shape, effort.topics), "topics": effort.topics}
         load.ask("publisher", name=f"{shape} floor", address=echo, streams=0, **how)
         load.ask("publisher", name=shape, address=site.address, streams=effort.clients, **how)
-    progress("a site with a standby and a witness")
-    pair = SitePair(stage.folder / "pair", stage.stack, *PATIENT)
-    mirrored = pair.primary.address
-    pids[MIRRORED] = pair.primary.pid
-    how = {"exponent": _exponent(SHAPES[0], effort.topics), "topics": effort.topics}
-    load.ask("publisher", name=MIRRORED, address=mirrored, streams=effort.clients, **how)
     line = [site.address for site in stage.line()]
     load.ask("stream", name="one", addresses=line[:1], per_site=2)
     load.ask("stream", name="many", addresses=line, per_site=1)
@@ -199,12 +193,6 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
             f"{shape} cpu": cpu_us,
         }
 
-    def with_standby(effort: OrderingEffort) -> dict[str, float]:
-        return {
-            f"{MIRRORED} rate": load.ask("numbers", name=MIRRORED, frames=effort.frames)["per_s"],
-            f"{MIRRORED} one": load.ask("alone", name=MIRRORED, times=effort.alone)["p50_us"],
-        }
-
     def latency(effort: OrderingEffort) -> dict[str, float]:
         times = effort.alone
         return {
@@ -214,8 +202,7 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
             "stop of three": load.ask("add", name="many", times=times)["p50_us"],
         }
 
-    stages = {shape: partial(rate, shape) for shape in SHAPES}
-    stages |= {"with a standby": with_standby, "latency": latency}
+    stages = {shape: partial(rate, shape) for shape in SHAPES} | {"latency": latency}
     middle = in_rounds(effort.rounds, stages, effort, progress).medians()
     figures = []
     for shape in SHAPES:
@@ -225,13 +212,6 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
                    middle[f"{shape} floor"], PER_S[shape], "at least"),
             Figure(f"CPU of the site per timestamp, {shape}", middle[f"{shape} cpu"], "µs"),
         ]  # fmt: skip
-    alone = middle[f"{SHAPES[0]} rate"]
-    figures += [
-        Figure("… geographic, with a standby in step (floor: without)",
-               middle[f"{MIRRORED} rate"], "per s", alone, MIRRORED_SHARE * alone, "at least"),
-        Figure("one timestamp, alone, with a standby in step (floor: without)",
-               middle[f"{MIRRORED} one"], "µs", middle["one"]),
-    ]  # fmt: skip
     least = middle["echo"]
     passed = len(SITES) * least
     return [
@@ -242,6 +222,37 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
                middle["stop"], "µs", least, OVER_FLOOR * least),
         Figure(f"… over {len(SITES)} sites (floor: as many echoes with fsync)",
                middle["stop of three"], "µs", passed, OVER_FLOOR * passed),
+    ]  # fmt: skip
+
+
+# ── with a standby ───────────────────────────────────────────────────────────────────────
+
+
+def _standby(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> list[Figure]:
+    """Three processes, beside one that is alone."""
+    shape = SHAPES[0]
+    progress(f"{effort.clients:,} clients, {shape}, with and without a standby")
+    load = stage.worker(sequencers.loads)
+    pair = SitePair(stage.folder / "pair", stage.stack, *PATIENT)
+    sites = {"alone": stage.site("alone", *_alone()).address, MIRRORED: pair.primary.address}
+    how = {"exponent": _exponent(shape, effort.topics), "topics": effort.topics}
+    for name, address in sites.items():
+        load.ask("publisher", name=name, address=address, streams=effort.clients, **how)
+
+    def measure(name: str, effort: OrderingEffort) -> dict[str, float]:
+        return {
+            f"{name} rate": load.ask("numbers", name=name, frames=effort.frames)["per_s"],
+            f"{name} one": load.ask("alone", name=name, times=effort.alone)["p50_us"],
+        }
+
+    stages = {name: partial(measure, name) for name in sites}
+    middle = in_rounds(effort.rounds, stages, effort, progress).medians()
+    alone = middle["alone rate"]
+    return [
+        Figure(f"timestamps of one site with a standby in step, {shape} (floor: without)",
+               middle[f"{MIRRORED} rate"], "per s", alone, MIRRORED_SHARE * alone, "at least"),
+        Figure("one timestamp, alone, with a standby in step (floor: without)",
+               middle[f"{MIRRORED} one"], "µs", middle["alone one"]),
     ]  # fmt: skip
 
 

@@ -278,10 +278,11 @@ class SiteProcess(BrokerProcess):
     key = "site"
 
 
-class WitnessProcess(SiteProcess):
+class WitnessProcess(BrokerProcess):
     """The current process of a witness."""
 
     command = ("sequencer", "witness")
+    key = "site"
 
 
 @contextlib.contextmanager

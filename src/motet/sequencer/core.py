@@ -277,7 +277,7 @@ class SiteCore:
     def mirror(self, fact: Fact, out: Output) -> None:
         """Write a fact of the primary; its effects are the primary's."""
         out.persist.append(fact)
-        self.durable.apply(fact)
+        self.durable.apply(fact, answers=False)
 
     def taken(self) -> None:
         """The state is that of an image now."""

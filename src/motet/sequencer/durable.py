@@ -68,10 +68,11 @@ class DurableSite:
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
 
-    def apply(self, fact: Fact) -> SiteEffects:
-        """Apply a fact. Messages to other sites are in the ledgers when it returns."""
+    def apply(self, fact: Fact, *, answers: bool = True) -> SiteEffects:
+        """Apply a fact. Messages to other sites are in the ledgers when it returns. Without
+        `answers`, those to clients are not made."""
         now, body = fact.now, fact.body
-        out = effects()
+        out = effects(answers=answers)
         if type(body) is Seat:
             self.seat = body
             return out
@@ -97,7 +98,7 @@ class DurableSite:
 
     def replay(self, facts: Iterable[Fact]) -> None:
         for fact in facts:
-            self.apply(fact)
+            self.apply(fact, answers=False)
 
     def _image_part(self, part: ImagePartTaken) -> None:
         """The last one replaces the state: what this replica had of its own is discarded."""

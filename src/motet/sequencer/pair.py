@@ -231,8 +231,7 @@ class Pair:
 
     def _look_stalled(self, out: Output, now: float) -> None:
         """A primary that can release nothing sends its clients, and its neighbours, elsewhere."""
-        seat = self._seat
-        if not seat.leads or not (self.withheld() or (seat.standby and self._is_lost())):
+        if not self._seat.leads or self._is_free:
             self._released = now
         stalled = now - self._released > STALLED * self._patience_s
         if stalled and not self.stalled:
@@ -280,6 +279,11 @@ class Pair:
         elif seat.in_step and self._misses_primary(now):
             return RegisterClaim(seat.term)
         return None
+
+    @property
+    def _is_free(self) -> bool:
+        """Nothing waits for a standby, nor would."""
+        return not self.withheld() and not (self._seat.standby and self._is_lost())
 
     def _is_lost(self) -> bool:
         return self.fed is None or self.fed.replica != self._seat.standby or not self.fed.counts
@@ -700,7 +704,7 @@ class Pair:
 
     def _objection(self, risk: bool) -> tuple[str, str]:
         seat, name = self._seat, self._core.config.name
-        if seat.leads and not self.withheld():
+        if seat.leads and self._is_free:
             if not self.problem:
                 return "NotSafe", f"this process leads {name} already, in term {seat.term}"
             return "", ""  # the witness does not know it any more

@@ -534,8 +534,8 @@ def _halves(frame: Frame) -> tuple[Frame, Frame] | None:
         first = Published(refused[half - 1].sequence, refused[:half])
         return first, Published(frame.upto, refused[half:])
     if isinstance(frame, SiteFacts) and (half := len(frame.payloads) // 2):
-        few = SiteFacts(frame.first, frame.payloads[:half])
-        return few, SiteFacts(frame.first + half, frame.payloads[half:], frame.received)
+        facts = SiteFacts(frame.first, frame.payloads[:half])
+        return facts, SiteFacts(frame.first + half, frame.payloads[half:], frame.received)
     return None
 
 

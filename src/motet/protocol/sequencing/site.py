@@ -87,8 +87,18 @@ class SiteEffects(NamedTuple):
     """Frames to instances of clients. Lost if they are not connected: they ask again."""
 
 
-def effects() -> SiteEffects:
-    return SiteEffects([], [])
+class Nobody(list[tuple[str, Frame]]):
+    """Answers that nobody gets are not even made."""
+
+    def append(self, answer: tuple[str, Frame]) -> None:
+        """Dropped."""
+
+    def extend(self, answers: Iterable[tuple[str, Frame]]) -> None:
+        """Dropped; a generator does not run."""
+
+
+def effects(*, answers: bool = True) -> SiteEffects:
+    return SiteEffects([], [] if answers else Nobody())
 
 
 class Site:

@@ -68,7 +68,8 @@ def the_standby_acknowledges_before_its_disk(self: Pair, out: Any) -> None:
 @mutation("ordering", "numbers", "completeness", "settles", **WITH)
 def the_term_is_not_checked() -> list[Patch]:
     """A witness lets whoever was in a register change it, whatever its term has become."""
-    may_change, former = WitnessCore.may_change, {}
+    may_change = WitnessCore.may_change
+    former: dict[int, set[tuple[str, int]]] = {}
 
     def lenient(self: WitnessCore, register: Any, replica: int, claim: Any) -> bool:
         known = former.setdefault(id(self), set())

@@ -130,7 +130,7 @@ class OrderClient:
     def _dial(self, site: str) -> None:
         if self.over or site in self._ends or site not in self._wanted:
             return
-        named = self.machine.addresses.get(site, "") if site else self.world.address_of(self.entry)
+        named = self.machine.addresses.get(site, "") if site else self.world.addresses[self.entry]
         turns = named.split(",")
         self._turns += 1
         other = self.world.sites[turns[self._turns % len(turns)]]

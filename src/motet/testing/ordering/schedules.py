@@ -106,7 +106,7 @@ class ScheduledWorld(World):
 Schedule = Callable[[ScheduledWorld], None]
 
 
-class Staged(NamedTuple):
+class StagedRun(NamedTuple):
     mode: str
     placement: Mapping[str, int]
     standbys: int
@@ -114,12 +114,12 @@ class Staged(NamedTuple):
     happens: Schedule
 
 
-SCHEDULES: dict[str, Staged] = {}
+SCHEDULES: dict[str, StagedRun] = {}
 
 
 def schedule(mode: str, standbys: int = 0, /, **placement: int) -> Callable[[Schedule], Schedule]:
     def register(happens: Schedule) -> Schedule:
-        staged = Staged(mode, placement, standbys, happens)
+        staged = StagedRun(mode, placement, standbys, happens)
         SCHEDULES[happens.__name__.replace("_", "-")] = staged
         return happens
 
@@ -146,7 +146,7 @@ def a_timestamp_is_slow_between_two_sites(stage: ScheduledWorld) -> None:
     for name, topics in {"w": "ad", "x": "db", "y": "bc", "z": "ca"}.items():
         stage.stream(name, *topics)
     stage.publishers(pa="a", pd="d", pb="b", pc="c")
-    stage.wire_of("S0", "S2").stalled_until = stage.agenda.now + 0.4
+    stage.wire_between[frozenset(("S0", "S2"))].stalled_until = stage.agenda.now + 0.4
     for topic in "adbc":
         stage.publish(f"p{topic}", topic, wait_s=0.05)
     stage.wait()
@@ -269,7 +269,7 @@ def a_primary_dies_while_its_image_is_on_its_way(stage: ScheduledWorld) -> None:
     other.kill()
     stage.wait(2.0)
     stage.publish("p", "T", "T", wait_s=2.0)
-    wire = stage.wire_of("S0", "S0b")
+    wire = stage.wire_between[frozenset(("S0", "S0b"))]
     wire.hop_s = (0.4, 0.4)
     other.start()
     while one.core.pair.fed is None:
@@ -335,7 +335,7 @@ def a_publisher_wants_several_numbers_at_once(stage: ScheduledWorld) -> None:
 def a_publisher_turns_to_another_site(stage: ScheduledWorld) -> None:
     stage.stream("x", "T", "U")
     stage.publish("p", "T", "U", wait_s=2.0)
-    stage.wire_of("S0", "S1").stalled_until = stage.agenda.now + 0.3
+    stage.wire_between[frozenset(("S0", "S1"))].stalled_until = stage.agenda.now + 0.3
     stage.publish("p", "T", "U", wait_s=2.0)
 
 

@@ -210,7 +210,10 @@ class SimulatedSite:
             return
         turns = self._aims[name].split(",")
         address = turns[self._turns[name] % len(turns)]
-        wire, other = self.world.wire_of(self.name, address), self.world.processes[address]
+        wire, other = (
+            self.world.wire_between[frozenset((self.name, address))],
+            self.world.processes[address],
+        )
         if other.core is None or wire.cut or self.paused:
             self._turns[name] += 1
             self._dial_soon(name)
@@ -337,7 +340,8 @@ class SimulatedSite:
         """The last fact that a frame to this end may depend on."""
         if end.number in self._aside:
             return self.journal.durable
-        return min(self.journal.durable, max(0, self.journal.appended - self.core.withheld()))
+        withheld: int = self.core.withheld()
+        return min(self.journal.durable, max(0, self.journal.appended - withheld))
 
     def _put(self, number: int, frame: Frame, own: int) -> None:
         """Frames about durable state wait for all facts so far, others for their own step's."""

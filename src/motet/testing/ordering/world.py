@@ -75,7 +75,8 @@ class World:
         self.sites = {name: SimulatedSite(self, name) for name in self.line}
         """All replicas, by address."""
         self.wires: list[Wire] = []
-        self._wires: dict[frozenset[str], Wire] = {}
+        self.wire_between: dict[frozenset[str], Wire] = {}
+        """By the addresses of its two ends."""
         for one, other in combinations(self.line, 2):
             wire = self.network.wire(edge_of(one, other), menu, Spans())
             self._add_wire(wire)
@@ -83,6 +84,7 @@ class World:
         self.pairs: dict[str, tuple[str, str]] = {}
         """By site with a standby: its replicas."""
         self._add_pairs()
+        self.addresses = {name: ",".join(self.pairs.get(name, (name,))) for name in self.line}
         self.processes: dict[str, SimulatedSite] = dict(self.sites)
         if self.witness is not None:
             self.processes[self.witness.name] = self.witness
@@ -92,7 +94,7 @@ class World:
 
     def _add_wire(self, wire: Wire) -> None:
         self.wires.append(wire)
-        self._wires[frozenset(wire.edge)] = wire
+        self.wire_between[frozenset(wire.edge)] = wire
 
     def _add_pairs(self) -> None:
         plan = self.plan
@@ -103,21 +105,15 @@ class World:
         if self.pairs and plan.witness:
             self.witness = SimulatedWitness(self, "W")
         for one, other in combinations(self.sites, 2):
-            if frozenset((one, other)) not in self._wires:
+            if frozenset((one, other)) not in self.wire_between:
                 sites = self.sites[one].site, self.sites[other].site
-                like = self._wires.get(frozenset(sites))
+                like = self.wire_between.get(frozenset(sites))
                 self._add_wire(Wire((one, other), one, () if like is None else like.rates, Spans()))
                 self.wires[-1].hop_s = plan.near_s if like is None else None
         if self.witness is not None:
             for name in self.sites:
                 self._add_wire(Wire((name, "W"), name, (), Spans()))
                 self.wires[-1].hop_s = plan.near_s
-
-    def wire_of(self, one: str, other: str) -> Wire:
-        return self._wires[frozenset((one, other))]
-
-    def address_of(self, site: str) -> str:
-        return ",".join(self.pairs.get(site, (site,)))
 
     # ── what is drawn and counted ────────────────────────────────────────────────────────
 
@@ -134,11 +130,11 @@ class World:
             incarnation=2 * replica.folders - (not second),
             lease_s=self.plan.lease_s,
             keep_s=self.plan.keep_s,
-            addresses={name: self.address_of(name) for name in self.line},
+            addresses={name: self.addresses[name] for name in self.line},
             dials={
-                other: self.address_of(other)
+                other: self.addresses[other]
                 for other in self.line
-                if other != site and self.wire_of(site, other).dialler == site
+                if other != site and self.wire_between[frozenset((site, other))].dialler == site
             },
             address=replica.name,
             other=(pair[0] if second else pair[1]) if len(pair) > 1 else "",
