@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.chaos.cast import LASTS_S, ORDER_DECK, TARGETS, OrderPlan
+from motet.chaos.cast import LASTS_S, ORDER_DECK, TARGETS, OrderChaosPlan
 from motet.chaos.member import DIARY
 from motet.chaos.memoirs import Memoirs
 from motet.cli import main
@@ -143,19 +143,19 @@ def test_all_processes_end_when_it_is_killed(tmp_path: Path) -> None:
 
 
 def test_faults_are_drawn_beforehand_and_each_kind_comes() -> None:
-    plan = OrderPlan(seconds=60.0, seed=5)
+    plan = OrderChaosPlan(seconds=60.0, seed=5)
     strikes = plan.strikes()
     assert strikes == plan.strikes()
     assert strikes[0].kind == "kill_site"
     assert {each.kind for each in strikes} == set(ORDER_DECK) == set(TARGETS) == set(LASTS_S)
     assert all(0.0 < each.at_s < plan.seconds for each in strikes)
-    assert strikes != OrderPlan(seconds=60.0, seed=6).strikes()
+    assert strikes != OrderChaosPlan(seconds=60.0, seed=6).strikes()
 
 
 def test_the_cast_can_have_standbys_and_a_witness() -> None:
-    plain = [each.name for each in OrderPlan(sites=2, clients=2).cast()]
+    plain = [each.name for each in OrderChaosPlan(sites=2, clients=2).cast()]
     assert plain == ["nats", "S1", "S2", "C1", "C2"]
-    roles = [each.role for each in OrderPlan(sites=2, clients=1, standbys=True).cast()]
+    roles = [each.role for each in OrderChaosPlan(sites=2, clients=1, standbys=True).cast()]
     assert roles == ["service", "witness", "site", "standby", "site", "standby", "client"]
 
 

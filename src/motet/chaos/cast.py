@@ -75,7 +75,7 @@ class OrderStrike(NamedTuple):
     lasts_s: float
 
 
-class OrderPlan(Struct, frozen=True):
+class OrderChaosPlan(Struct, frozen=True):
     sites: int = 3
     clients: int = 4
     seconds: float = 60.0

@@ -145,7 +145,7 @@ class DiaryMachine(OrderingMachine):
             self.diary.causes[made] = None
 
 
-class Member:
+class DiaryClient:
     def __init__(
         self,
         client: OrderingClient,
@@ -309,7 +309,7 @@ async def _work(options: argparse.Namespace) -> None:
                 patience=PATIENCE_S,
                 limit=LIMIT_S,
             )
-    await Member(client, diary, options, flags["calm"], flags["quit"]).live()
+    await DiaryClient(client, diary, options, flags["calm"], flags["quit"]).live()
     os._exit(0)  # without a goodbye: its streams are judged as they stand
 
 

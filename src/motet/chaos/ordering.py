@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from motet.chaos.cast import TARGETS, CastMember, OrderFault, OrderPlan, OrderStrike, Role
+from motet.chaos.cast import TARGETS, CastMember, OrderChaosPlan, OrderFault, OrderStrike, Role
 from motet.chaos.chronicle import Tell
 from motet.chaos.judgement import ChaosViolation
 from motet.chaos.member import DIARY, STATE
@@ -43,7 +43,7 @@ NOTES = 3
 
 
 class OrderReport(Struct):
-    plan: OrderPlan
+    plan: OrderChaosPlan
     faults: dict[str, int]
     figures: dict[str, int]
     """Of clients and events."""
@@ -116,7 +116,7 @@ class Actor:
 class OrderRun:
     """`await OrderRun(plan, directory).report()`; all its files are in the directory."""
 
-    def __init__(self, plan: OrderPlan, directory: Path, tell: Tell = str) -> None:
+    def __init__(self, plan: OrderChaosPlan, directory: Path, tell: Tell = str) -> None:
         self.plan = plan
         self.directory = directory
         self.stage = "starting"

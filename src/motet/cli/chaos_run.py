@@ -18,7 +18,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn
 
 from motet.broker.folder.journal import DURABILITIES
-from motet.chaos.cast import OrderPlan
+from motet.chaos.cast import OrderChaosPlan
 from motet.chaos.judgement import ChaosReport
 from motet.chaos.ordering import OrderReport, OrderRun
 from motet.chaos.plan import ChaosPlan
@@ -64,12 +64,12 @@ def plan(
     )
 
 
-def order_plan(sites: int, seconds: float, seed: int | None, standbys: bool) -> OrderPlan:
+def order_plan(sites: int, seconds: float, seed: int | None, standbys: bool) -> OrderChaosPlan:
     seed = SystemRandom().randrange(SEEDS) if seed is None else seed
-    return OrderPlan(sites=sites, seconds=seconds, seed=seed, standbys=standbys)
+    return OrderChaosPlan(sites=sites, seconds=seconds, seed=seed, standbys=standbys)
 
 
-def run(plan: ChaosPlan | OrderPlan, directory: Path | None, json: bool) -> int:
+def run(plan: ChaosPlan | OrderChaosPlan, directory: Path | None, json: bool) -> int:
     """Do the whole run; returns the exit status."""
     # Clients need not log lost sessions and unreachable brokers: the report has them.
     clients = logging.getLogger("motet.client")
@@ -118,7 +118,7 @@ def _folder(directory: Path | None) -> Path:
 
 
 async def _watched(
-    plan: ChaosPlan | OrderPlan, folder: Path, *, quiet: bool
+    plan: ChaosPlan | OrderChaosPlan, folder: Path, *, quiet: bool
 ) -> ChaosReport | OrderReport | None:
     """The report; None if the run was interrupted."""
     shown = not quiet and err().is_terminal
