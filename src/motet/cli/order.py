@@ -227,13 +227,14 @@ def sub(
 def _key(file: Path | None) -> bytes:
     if file is None:
         return b""
+    hint = f"name a file of {SHORTEST_KEY} to {LONGEST_KEY} bytes with --key-file"
     try:
-        return file.read_bytes().strip()
+        key = file.read_bytes().strip()
     except OSError as error:
-        raise Misuse(
-            f"cannot read {file}: {error.strerror}",
-            f"name a file of {SHORTEST_KEY} to {LONGEST_KEY} bytes with --key-file",
-        ) from None
+        raise Misuse(f"cannot read {file}: {error.strerror}", hint) from None
+    if not SHORTEST_KEY <= len(key) <= LONGEST_KEY:
+        raise Misuse(f"{file} has a key of {len(key)} bytes", hint)
+    return key
 
 
 def _topic(word: str) -> Topic:

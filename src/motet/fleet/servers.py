@@ -198,7 +198,8 @@ class RabbitServer(Server):
 
     own_group = True
     _home: ClassVar[Path] = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-    """Its own script: the one in the path only runs as root or as a user of its own."""
+    """Where Debian has its own script: the one in the path only runs as root or a user of its own.
+    Elsewhere that is the same."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -211,7 +212,8 @@ class RabbitServer(Server):
         return f"amqp://{HOST}:{self.port}"
 
     def command(self) -> list[str]:
-        return [program(str(self._home), DEBIAN.format(package="rabbitmq-server"))]
+        name = str(self._home) if self._home.exists() else "rabbitmq-server"
+        return [program(name, DEBIAN.format(package="rabbitmq-server"))]
 
     def environment(self) -> dict[str, str]:
         folder = self.folder / "rabbitmq"

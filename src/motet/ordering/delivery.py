@@ -54,7 +54,7 @@ class HeldEvent:
         self.asked = asked
         self.at = 0
         """Entries before this position are reached: clocks do not go back."""
-        self.sure = kind not in CLAIMED
+        self.sure = kind != EVENT and kind != GIVEN
         """The site has confirmed its timestamp."""
         self.rivals: tuple[HeldEvent, ...] = ()
         """Others with its number and another timestamp."""
@@ -346,12 +346,7 @@ class Clocks:
                 if blocking is not None:
                     self._waiters.setdefault(blocking, set()).add(topic)
                     break
-                is_over = bool(held.stamp.gone) and self.id in held.stamp.gone
-                if is_over and held.sure:
-                    self.expired = True
-                    break
-                if is_over or held.rivals:
-                    self.urgent = True
+                if (held.rivals or held.stamp.gone) and self._stops_at(held):
                     break
                 clock += 1
                 del pending[clock]
@@ -364,6 +359,17 @@ class Clocks:
                 if topic in self._waiters:
                     self._wake(topic)
         return done
+
+    def _stops_at(self, held: HeldEvent) -> bool:
+        """Whether it may not be delivered yet, or never."""
+        is_over = self.id in held.stamp.gone
+        if is_over and held.sure:
+            self.expired = True
+        elif is_over or held.rivals:
+            self.urgent = True
+        else:
+            return False
+        return True
 
     def _blocking(self, topic: int, held: HeldEvent) -> int | None:
         """A topic whose clock has not reached what comes before it."""
