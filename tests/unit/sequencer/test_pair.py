@@ -342,6 +342,30 @@ def test_where_there_is_a_witness_it_decides(trio: Trio) -> None:
     assert promoted(trio, "b").error == "NotSafe"
 
 
+def test_a_forced_promotion_is_repeated_when_the_witness_is_back(trio: Trio) -> None:
+    trio.part("b", "w")
+    trio.part("a", "w")
+    trio.part("b", "a")
+    assert not promoted(trio, "b", risk=True).error
+    assert trio.seat("b").leads
+    trio.connect("b", "w")
+    assert "the witness does not know" in trio.cores["b"].status()["pair"]["problem"]
+    assert not promoted(trio, "b").error
+    trio.beat(1)
+    assert trio.cores["w"].durable.registers["S1"].primary == 2
+    assert not trio.cores["b"].status()["pair"]["problem"]
+    trio.connect("a", "w")
+    assert not trio.seat("a").leads
+
+
+def test_the_word_of_a_witness_counts_more_than_a_forced_promotion(trio: Trio) -> None:
+    trio.part("b", "w")
+    trio.part("b", "a")  # the primary goes on alone
+    assert not promoted(trio, "b", risk=True).error
+    trio.connect("b", "w")
+    assert not trio.seat("b").leads
+
+
 def test_an_operator_tells_a_witness_without_registers_who_leads(trio: Trio) -> None:
     trio.part("a", "w")
     trio.part("b", "w")
