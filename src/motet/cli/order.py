@@ -257,7 +257,7 @@ def status(
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
-    """Show the sites of a sequencer, which process leads each, and what they do.
+    """Show the sites of a sequencer, who leads, and what they do.
 
     Exit status 1 if a site does not answer.
     """
