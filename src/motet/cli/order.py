@@ -299,7 +299,7 @@ def status(
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
-    """Show the sites of a sequencer, what they do, which process leads each, and its standby.
+    """Show the sites of a sequencer, who leads, and what they do.
 
     Exit status 1 if a site does not answer.
     """

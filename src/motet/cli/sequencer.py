@@ -109,9 +109,7 @@ Patience = Annotated[
         show_default="2",
     ),
 ]
-sequencer = typer.Typer(
-    name="sequencer", help="Run a sequencer.", rich_markup_mode=None, invoke_without_command=True
-)
+sequencer = typer.Typer(name="sequencer", rich_markup_mode=None, invoke_without_command=True)
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -253,10 +251,10 @@ def promote(
     timeout: Annotated[float, option("SECONDS", "How long to wait for an answer.", min=0.1)] = 10.0,
     json: Json = False,
 ) -> int:
-    """Let one of the two processes of a site lead, alone. For sites without a witness.
+    """Let one of the two processes of a site lead, alone.
 
-    It refuses if that is not safe: while the other process leads and answers, or if this one was
-    not in step with it.
+    For sites without a witness. It refuses if that is not safe: while the other process leads and
+    answers, or if this one was not in step with it.
     """
     where = _address(url)
     text = run(_promoted(where, risk, timeout))

@@ -305,6 +305,8 @@ class Pair:
             self.problem = "the witness has lost its register; an operator says who leads: promote"
         elif not told.term:
             pass  # nobody has ever led: perhaps we may
+        elif seat.leads and told.term < seat.term and seat.witness:
+            self.problem = "an operator has promoted it, and the witness does not know: promote it"
         elif told.primary == seat.me:
             self._is_primary(told, out, now)
         elif seat.leads and not seat.witness:

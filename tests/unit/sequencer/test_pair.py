@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from motet.errors import MisuseError
-from motet.protocol.contract import Received
+from motet.protocol.contract import Dialled, Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
     LAST_NUMBER,
     AskNumbers,
     NumberRequest,
+    OrderHello,
     OrderWelcome,
     TopicQuery,
 )
@@ -208,6 +209,39 @@ def test_a_restarted_replica_goes_on_as_its_journal_says(trio: Trio) -> None:
     assert again.withheld() > 0  # until its standby has all of this life, or it may go on alone
 
 
+def test_a_clock_that_is_behind_stops_nobody_from_leading() -> None:
+    trio = Trio(ahead_s=1000.0)
+    trio.meet()
+    trio.request(trio.client("p"), 1)
+    trio.part("a", "w")
+    trio.part("b", "a")
+    trio.beat(1, only="b")
+    client = trio.client("p", at="b")
+    assert trio.request(client, 2, at="b")
+    core = trio.cores["b"]
+    assert core.durable.now > 1000.0
+    due = trio.timers["b", ("sweep",)]
+    assert due < 10.0  # on its own clock
+    again = SiteCore(core.config, core.durable)
+    again.recover(trio.now)
+    again.step(Received(1, OrderHello(PROTOCOL_VERSION, "q")), trio.now)
+    again.step(Received(1, NumberRequest(1, (0,))), trio.now)
+    assert again.durable.now > 1000.0
+
+
+def test_a_folder_that_is_lost_leads_back_to_the_other_replica() -> None:
+    """The register names the address of the lost one as primary: that is our own."""
+    trio = Trio()
+    trio.meet()
+    fresh = SiteCore(replace(trio.cores["a"].config, incarnation=9))
+    fresh.recover(trio.now)
+    out = fresh.step(Dialled(1, "@witness"), trio.now)
+    out = fresh.step(Received(1, told(5, 1)), trio.now)
+    assert not fresh.durable.seat.leads
+    assert fresh.durable.seat.other in ("", "b")
+    assert (out.dial or {"@pair": "b"})["@pair"] == "b"
+
+
 # ── what peers claim ─────────────────────────────────────────────────────────────────────
 
 
@@ -306,6 +340,30 @@ def test_where_there_is_a_witness_it_decides(trio: Trio) -> None:
     trio.part("b", "w")
     assert "has a witness" in promoted(trio, "b").text
     assert promoted(trio, "b").error == "NotSafe"
+
+
+def test_a_forced_promotion_is_repeated_when_the_witness_is_back(trio: Trio) -> None:
+    trio.part("b", "w")
+    trio.part("a", "w")
+    trio.part("b", "a")
+    assert not promoted(trio, "b", risk=True).error
+    assert trio.seat("b").leads
+    trio.connect("b", "w")
+    assert "the witness does not know" in trio.cores["b"].status()["pair"]["problem"]
+    assert not promoted(trio, "b").error
+    trio.beat(1)
+    assert trio.cores["w"].durable.registers["S1"].primary == 2
+    assert not trio.cores["b"].status()["pair"]["problem"]
+    trio.connect("a", "w")
+    assert not trio.seat("a").leads
+
+
+def test_the_word_of_a_witness_counts_more_than_a_forced_promotion(trio: Trio) -> None:
+    trio.part("b", "w")
+    trio.part("b", "a")  # the primary goes on alone
+    assert not promoted(trio, "b", risk=True).error
+    trio.connect("b", "w")
+    assert not trio.seat("b").leads
 
 
 def test_an_operator_tells_a_witness_without_registers_who_leads(trio: Trio) -> None:

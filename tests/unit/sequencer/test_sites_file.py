@@ -67,7 +67,7 @@ def test_a_site_has_a_standby_and_a_witness() -> None:
     assert (second.address, second.other, second.second) == (other, one, True)
     assert sites.wiring("S1", second=True).listen == other
     assert sites.config("S2").dials == {"S1": f"{one},{other}"}
-    with pytest.raises(SitesError, match=r"site S2 has no standby; add sites.S2.standby"):
+    with pytest.raises(SitesError, match=r"site S2 has no standby; add sites\.S2\.standby"):
         sites.config("S2", second=True)
 
 

@@ -20,8 +20,12 @@ CLIENT = "client"
 class Trio:
     """`a` begins as primary, `b` as standby, `w` is the witness."""
 
-    def __init__(self, *, witnessed: bool = True, patience_s: float = 1.0) -> None:
+    def __init__(
+        self, *, witnessed: bool = True, patience_s: float = 1.0, ahead_s: float = 0.0
+    ) -> None:
         self.now = 1.0
+        self.ahead_s = {"a": ahead_s}
+        """Of the clocks of processes."""
         self.cores: dict[str, Any] = {"w": WitnessCore(WitnessConfig(incarnation=77))}
         self.ends: dict[tuple[str, int], tuple[str, int]] = {}
         """By process and connection: the same of its peer."""
@@ -51,7 +55,10 @@ class Trio:
             )
             # Without a witness, the first one leads from the start.
             self.cores[name] = SiteCore(config)
-            self.carry(name, self.cores[name].recover(self.now))
+            self.carry(name, self.cores[name].recover(self.time(name)))
+
+    def time(self, name: str) -> float:
+        return self.now + self.ahead_s.get(name, 0.0)
 
     def seat(self, name: str) -> Any:
         return self.cores[name].durable.seat
@@ -102,7 +109,7 @@ class Trio:
         return self.outputs[name]
 
     def step(self, name: str, given: Any) -> None:
-        self.carry(name, self.cores[name].step(given, self.now))
+        self.carry(name, self.cores[name].step(given, self.time(name)))
         self.cores[name].validate()
 
     def carry(self, name: str, out: Output) -> None:

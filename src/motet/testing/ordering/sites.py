@@ -18,6 +18,7 @@ from motet.protocol.sequencing.messages import Numbers, OrderWelcome, TopicIds
 from motet.protocol.sequencing.standby import PAIR, WITNESS, PairHello
 from motet.protocol.session.messages import Farewell
 from motet.protocol.traits import is_soft
+from motet.sequencer.core import SiteCore
 from motet.sequencer.machine import SITE
 from motet.sequencer.witness import WITNESS_MACHINE, WitnessConfig
 from motet.testing.clock import Timers, VirtualClock
@@ -100,7 +101,15 @@ class SimulatedSite:
         self.core = self.machine.core_of(state)
         self.world.note(f"{self.name} starts with {self.journal.appended} facts")
         self.core.listens_at(self.name)
+        if isinstance(self.core, SiteCore):
+            self.core.pair.notice = self._notice
         self._carry(self.core.recover(self.clock.now()))
+
+    def _notice(self, text: str, *details: object) -> None:
+        self.world.note(f"{self.name}: {text % details}")
+        for change in (" leads in", "goes on without", "has a standby", "waits for its standby"):
+            if change in text % details:
+                self.world.counts[f"replica {change.strip()}"] += 1
 
     def _rebuilt(self, upto: int) -> Any:
         """From the snapshot, and the facts since."""
