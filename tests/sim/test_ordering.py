@@ -42,6 +42,14 @@ def test_enough_happens_in_them() -> None:
         assert faults[fault], (fault, faults)
 
 
+def test_sites_fail_over_in_them() -> None:
+    happened, faults = handful().ordering, handful().faults
+    for change in ("leads in", "goes on without", "has a standby", "waits for its standby"):
+        assert happened[f"replica {change}"] > 2, (change, happened)
+    for fault in ("part", "pause_primary", "fresh_standby", "slow_disk"):
+        assert faults[fault], (fault, faults)
+
+
 @pytest.mark.parametrize("mutation", PLANTED)
 def test_each_planted_bug_is_caught(mutation: str) -> None:
     caught = catch(mutation)
@@ -62,6 +70,14 @@ def test_a_crash_at_every_step() -> None:
     assert not result.violations, "\n".join(result.complaints())
     assert result.faults["kill"] == result.seeds > 10
     assert result.checked["replay"] > result.seeds
+
+
+@pytest.mark.parametrize("seed", [1, 5])  # without a witness, and with one
+def test_a_crash_of_a_replica_or_witness_at_every_step(seed: int) -> None:
+    result = crash_everywhere(seed, "ordering", stride=13)
+    assert not result.violations, "\n".join(result.complaints())
+    assert result.faults["kill"] == result.seeds > 10
+    assert result.ordering["replica has a standby"] > result.seeds // 2
 
 
 def test_other_faults_at_a_step_are_refused_by_name() -> None:
