@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, str] = {
     "model": "errors",
     "cloudevents": "model",
     "matching": "errors model",
+    "placement": "errors",
     # protocols: pure; the contract and the changes name types of all of them; a protocol takes
     # messages, facts and state of others, and the soft halves that it is composed with
     "protocol": "errors model protocol/*",
