@@ -77,8 +77,15 @@ class RecordedHistory:
             found = self._latest(self._tables[name], "run", *key)
             self._tables[name] = self.keep(found, name)
 
+    def has(self, *tables: str) -> bool:
+        """Whether one of these tables was written."""
+        return any(map(self._is_written, tables))
+
+    def _is_written(self, name: str) -> bool:
+        return _is_remote(self.folder) or any(Path(self.folder, name).glob("*.parquet"))
+
     def _read(self, name: str) -> DataFrame:
-        if not _is_remote(self.folder) and not any(Path(self.folder, name).glob("*.parquet")):
+        if not self._is_written(name):
             return self.rows([], spark_schema(name))
         if name in self._short:  # Spark is slow with many small files
             return self.spark.createDataFrame(read_table(self.folder, name)).coalesce(1)

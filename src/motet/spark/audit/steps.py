@@ -13,6 +13,7 @@ from motet.audit.verdicts import Audit, Finding
 from motet.spark.audit import deliveries, moves, transactions
 from motet.spark.audit.deliveries import DeliveryAudit
 from motet.spark.audit.history import SMALL_BYTES, RecordedHistory, catalogue, check_folder, collect
+from motet.spark.audit.ordering import OrderAudit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +47,7 @@ def audit(
             _judge_arrivals(history, events, said, tell)
             _judge_transactions(history, events, said, tell)
             _judge_moves(history, said, tell)
+            _judge_order(history, said, tell)
     finally:
         history.close()
     said.seconds = monotonic() - began
@@ -127,3 +129,12 @@ def _judge_moves(history: RecordedHistory, said: Audit, tell: Tell) -> None:
     tell(f"{asked:,} moves")
     said.extend(collect(moves.judge(history)))
     said.checked["moves"] = asked + stays
+
+
+def _judge_order(history: RecordedHistory, said: Audit, tell: Tell) -> None:
+    if not history.has("order_given", "order_published", "order_numbers"):
+        return
+    tell("order across topics")
+    judged = OrderAudit(history)
+    said.extend(collect(judged.judge()))
+    said.checked |= judged.checked
