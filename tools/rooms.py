@@ -76,13 +76,13 @@ MAY_IMPORT: dict[str, str] = {
     "broker/driver": "errors model matching protocol protocol/* runtime runtime/* audit broker/*",
     # one order across topics, over services of others
     "ordering": (
-        "errors protocol protocol/sequencing protocol/session runtime client client/line "
+        "errors protocol protocol/sequencing protocol/session runtime audit client client/line "
         "client/session client/sync ordering/services"
     ),
     "ordering/services": "errors model runtime client",
     # the sequencer
     "sequencer": (
-        "errors model protocol protocol/link protocol/sequencing runtime runtime/log "
+        "errors model protocol protocol/link protocol/sequencing runtime runtime/log audit "
         "broker/folder broker/overlay broker/driver"
     ),
     # the client

@@ -16,6 +16,7 @@ from motet.broker.folder.journal import DURABILITIES
 from motet.broker.overlay.topology import LEGAL_NAME, Wiring, full_address
 from motet.cli.broker import (
     Heartbeat,
+    History,
     Kept,
     SnapshotBytes,
     WhileStdin,
@@ -91,6 +92,7 @@ def sequencer(
     sites: File = None,
     name: Name = None,
     snapshot_bytes: SnapshotBytes = LEAST_BYTES,
+    history: History = None,
     while_stdin: WhileStdin = False,
     json: Json = False,
 ) -> int:
@@ -133,7 +135,8 @@ def sequencer(
     async def served() -> int:
         take_all_descriptors()
         folder = data or DEFAULT_DIRECTORY / config.name
-        return await serve(open_site(config, wiring, folder, kept, snapshot_bytes), ready=ready)
+        site = open_site(config, wiring, folder, kept, snapshot_bytes, history)
+        return await serve(site, ready=ready)
 
     return run(served())
 

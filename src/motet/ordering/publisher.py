@@ -119,6 +119,11 @@ class Publisher:
             len(desk.items) + len(desk.judged) for desk in self.desks.values()
         )
 
+    def leaving(self, ticket: int) -> list[tuple[WantPublish, Timestamp]]:
+        """What is under way at the service with this call."""
+        items = self._calls.get(ticket, ())
+        return [(item.wanted, item.stamp) for item in items if item.stamp is not None]
+
     # ── inputs ───────────────────────────────────────────────────────────────────────────
 
     def want(self, wanted: WantPublish) -> None:

@@ -149,6 +149,16 @@ class Core(Protocol):
     def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]: ...
 
 
+class OutputHistory(Protocol):
+    """Records outputs of a core, each once its facts, and all before them, are durable."""
+
+    def wrote(self, position: int, output: Output) -> None: ...
+
+    def durable(self, position: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class BrokerDriver:
     """Use `start`, then `stop`. If the core fails, `failure` is set and `finished` returns. `what`
     it runs: only brokers answer late readers, stage rows and are reconfigured."""
@@ -212,6 +222,8 @@ class BrokerDriver:
         self.retain: Callable[[Retention], None] = lambda _: None
         self.lodgers: SessionHistory | None = None
         """Records the sessions of this broker, if a history is wanted."""
+        self.history: OutputHistory | None = None
+        """Records what the core has told, if a history of that is wanted."""
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._finished = asyncio.Event()
@@ -314,6 +326,9 @@ class BrokerDriver:
                 await self._journal.close()
                 if self.lodgers is not None:
                     self.lodgers.close()
+                if self.history is not None:
+                    self.history.durable(self._released())
+                    self.history.close()
                 if self._pubend is not None:
                     await self._pubend.close()
             except Exception as failure:
@@ -504,6 +519,9 @@ class BrokerDriver:
         own = self._journal.append(output.persist) if output.persist else 0
         if own and self.lodgers is not None:
             self.lodgers.wrote(own, output)
+        if self.history is not None:
+            self.history.wrote(own or self._journal.appended, output)
+            self.history.durable(self._released())
         if output.confirm or output.forgotten:
             self._confirms.add(own, output)
         contacts = self.contacts
@@ -545,8 +563,11 @@ class BrokerDriver:
     def _passed(self, contact: Contact) -> int:
         """The position of the last fact that a frame to this contact may depend on: facts on disk
         that the mates have as well. To a mate itself, facts on disk are enough."""
+        return self._journal.durable if contact.name in self._mates else self._released()
+
+    def _released(self) -> int:
         journal = self._journal
-        if not self._mates or contact.name in self._mates:
+        if not self._mates:
             return journal.durable
         return min(journal.durable, journal.appended - self.core.withheld())
 
@@ -569,6 +590,8 @@ class BrokerDriver:
     def _facts_durable(self) -> None:
         if self.lodgers is not None:
             self.lodgers.durable(self._journal.durable)
+        if self.history is not None:
+            self.history.durable(self._released())
         waiting, self._holding = self._holding, {}
         for contact in waiting.values():
             contact.outbox.release(self._passed(contact))
