@@ -14,6 +14,8 @@ from typing import Generic, NamedTuple, TypeVar
 from motet.audit.circles import circle
 
 Event = TypeVar("Event", bound=Hashable)
+Who = TypeVar("Who", bound=Hashable)
+"""Names a stream or a client."""
 
 
 class ClientStep(NamedTuple, Generic[Event]):
@@ -22,25 +24,25 @@ class ClientStep(NamedTuple, Generic[Event]):
     """By this client; else it was given."""
 
 
-class EarlyEffect(NamedTuple, Generic[Event]):
-    stream: str
+class EarlyEffect(NamedTuple, Generic[Who, Event]):
+    stream: Who
     effect: Event
     cause: Event
 
 
-class Circle(NamedTuple, Generic[Event]):
-    steps: tuple[tuple[Event, Event, str], ...]
+class Circle(NamedTuple, Generic[Who, Event]):
+    steps: tuple[tuple[Event, Event, Who], ...]
     """An event, the one that a stream got behind it, and this stream."""
 
 
 def early_effects(
-    streams: Mapping[str, Sequence[Event]], clients: Mapping[str, Sequence[ClientStep[Event]]]
-) -> list[EarlyEffect[Event]]:
+    streams: Mapping[Who, Sequence[Event]], clients: Mapping[Who, Sequence[ClientStep[Event]]]
+) -> list[EarlyEffect[Who, Event]]:
     """For each stream the last event that it got before one of its causes, if there is any."""
     pasts = _Pasts(clients)
     found = []
     for stream, events in streams.items():
-        behind: dict[str, tuple[int, Event]] = {}
+        behind: dict[Who, tuple[int, Event]] = {}
         """By client: the first of its events that comes behind here."""
         for event in reversed(events):
             cause = pasts.among(event, behind)
@@ -55,9 +57,9 @@ def early_effects(
     return found
 
 
-def one_circle(streams: Mapping[str, Sequence[Event]]) -> Circle[Event] | None:
+def one_circle(streams: Mapping[Who, Sequence[Event]]) -> Circle[Who, Event] | None:
     """Events that no order contains in the way that these streams got them."""
-    edges: dict[tuple[Event, Event], str] = {}
+    edges: dict[tuple[Event, Event], Who] = {}
     for stream, events in streams.items():
         for edge in pairwise(events):
             edges.setdefault(edge, stream)
@@ -65,21 +67,21 @@ def one_circle(streams: Mapping[str, Sequence[Event]]) -> Circle[Event] | None:
     return Circle(tuple((one, other, edges[one, other]) for one, other in found)) if found else None
 
 
-class _Pasts(Generic[Event]):
+class _Pasts(Generic[Who, Event]):
     """By event: how many publications of each client are among its causes."""
 
-    def __init__(self, clients: Mapping[str, Sequence[ClientStep[Event]]]) -> None:
-        self.places: dict[Event, tuple[str, int]] = {}
+    def __init__(self, clients: Mapping[Who, Sequence[ClientStep[Event]]]) -> None:
+        self.places: dict[Event, tuple[Who, int]] = {}
         """Client of an event, and the number of its publications before."""
         for client, steps in clients.items():
             published = (step.event for step in steps if step.is_published)
             for nth, event in enumerate(dict.fromkeys(published)):
                 self.places.setdefault(event, (client, nth))
-        self._known: dict[Event, dict[str, int]] = {}
+        self._known: dict[Event, dict[Who, int]] = {}
         """What others have published; the client's own events are those before its place."""
         self._settle(clients)
 
-    def among(self, event: Event, behind: Mapping[str, tuple[int, Event]]) -> Event | None:
+    def among(self, event: Event, behind: Mapping[Who, tuple[int, Event]]) -> Event | None:
         """One of these that is a cause of the event."""
         place = self.places.get(event)
         if place is None or not behind:
@@ -99,9 +101,9 @@ class _Pasts(Generic[Event]):
                     return cause
         return None
 
-    def _settle(self, clients: Mapping[str, Sequence[ClientStep[Event]]]) -> None:
+    def _settle(self, clients: Mapping[Who, Sequence[ClientStep[Event]]]) -> None:
         """Each client goes on until it was given an event whose causes are not known yet."""
-        waiting: dict[Event, list[str]] = {}
+        waiting: dict[Event, list[Who]] = {}
         walks = {client: self._walk(client, steps) for client, steps in clients.items()}
         ready = list(walks)
         while ready:
@@ -116,11 +118,11 @@ class _Pasts(Generic[Event]):
                 ready = waiting.pop(next(iter(waiting)))
 
     def _walk(
-        self, client: str, steps: Sequence[ClientStep[Event]]
+        self, client: Who, steps: Sequence[ClientStep[Event]]
     ) -> Iterator[tuple[Event | None, Event | None]]:
         """Yields an event that it was given and whose causes must be known, or one that it has
         published and whose causes are known now."""
-        known: dict[str, int] = {}
+        known: dict[Who, int] = {}
         is_shared = False
         for event, is_published in steps:
             if is_published:

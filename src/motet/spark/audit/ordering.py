@@ -26,22 +26,28 @@ from motet.audit.causes import ClientStep, early_effects, one_circle
 from motet.spark.audit.history import RecordedHistory, violations
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 CAUSAL: Final = "causal"
 PUBLISHED: Final = "published"
-EVENT: Final = ["run", "topic", "number"]
-STREAM: Final = ["run", "stream"]
+SOURCES: Final = ("order_numbers", "order_published", "order_given")
+"""Tables that name events, the best one for their places first."""
+EVENT: Final = ["r", "t", "number"]
+BACK: Final = "coalesce(number <= before, false)"
+NEVER: Final = float("inf")
 FINER: Final = 1 << 17
 """Places within one microsecond."""
 NAME: Final = "concat(topic, '#', number)"
 
+GIVEN, LATE, LOST, CUT, DROPPED, REACHED = range(6)
+"""What happens to a stream."""
+KINDS: Final = f"'cut', {CUT}, 'dropped', {DROPPED}, 'reached', {REACHED}"
 IN_ORDER, KNOWN, MADE = range(3)
 """Rows for one range: a stream got an event; a client knew it; a client published it."""
 
 
 class OrderAudit:
-    """The frames that several checks need."""
+    """The frames that several checks need. Names are hashed: sorting texts is slow."""
 
     def __init__(self, history: RecordedHistory) -> None:
         self.history = history
@@ -56,77 +62,141 @@ class OrderAudit:
 
     @cached_property
     def checked(self) -> dict[str, int]:
-        given = self.in_order.count()
+        count = F.count_if(F.col("is_causal"))
+        given = self.in_order.agg(F.count("*"), count).first()
+        assert given is not None
         return {
-            "notification-order": given,
-            "causality": self._of_causal(self.in_order).count(),
+            "notification-order": given[0],
+            "causality": given[1],
             "numbers": self.events.count(),
             "completeness": self.history["order_receipts"].count(),
         }
 
-    def _of_causal(self, frame: DataFrame) -> DataFrame:
+    # ── names ────────────────────────────────────────────────────────────────────────────
+
+    def _hashed(self, table: str, *columns: str) -> DataFrame:
+        """A table with short numbers instead of names: of its run and topic, stream, client."""
+        frame = self.history[table]
+        shorts = {"t": "topic", "s": "stream", "c": "client"}
+        named = {
+            short: F.xxhash64("run", name)
+            for short, name in shorts.items()
+            if name in frame.columns
+        }
+        causal = F.col("run").isin(self._causal_runs) if self._causal_runs else F.lit(False)
+        return frame.select(
+            F.xxhash64("run").alias("r"),
+            *(column.alias(short) for short, column in named.items()),
+            causal.alias("is_causal"), *columns,
+        )  # fmt: skip
+
+    @cached_property
+    def _causal_runs(self) -> list[str]:
         runs = self.history["order_streams"].where(F.col("mode") == CAUSAL).select("run").distinct()
-        return frame.join(self.history.aside(runs), "run", "left_semi")
+        return [row[0] for row in runs.collect()]
+
+    @cached_property
+    def _topics(self) -> DataFrame:
+        names = [self.history[name].select("run", "topic") for name in SOURCES]
+        every = names[0].unionByName(names[1]).unionByName(names[2]).distinct()
+        return self.history.keep(every.withColumn("t", F.xxhash64("run", "topic")), *SOURCES)
+
+    @cached_property
+    def _streams(self) -> DataFrame:
+        names = self.given.select("run", "stream").unionByName(
+            self.history["order_streams"].select("run", "stream")
+        )
+        hashed = names.distinct().select("stream", F.xxhash64("run", "stream").alias("s"))
+        return self.history.keep(hashed, "order_given")
+
+    def _named(self, frame: DataFrame) -> DataFrame:
+        """With the names of runs and topics, and of streams, if it has any."""
+        found = frame.join(self._topics, "t")
+        return found.join(self._streams, "s") if "s" in frame.columns else found
 
     # ── events and their places ──────────────────────────────────────────────────────────
 
     @cached_property
     def events(self) -> DataFrame:
         """Each event with its place on the scale, and the digests under which it is known."""
-        kinds = ("order_numbers", "order_published", "order_given")
-        sources = []
-        for kind, name in enumerate(kinds):
-            frame = self.history[name]
-            fine = F.col("nth") if name == "order_numbers" else F.lit(0)
-            digest = F.lit(None).cast("bigint") if name == "order_numbers" else F.col("digest")
-            place = F.struct(F.lit(kind).alias("kind"), "at", fine.alias("fine"))
-            sources.append(frame.select(*EVENT, place.alias("place"), digest.alias("digest")))
-        every = sources[0].unionByName(sources[1]).unionByName(sources[2])
-        least = F.min("place")
+        began = [self.history[name].agg(F.min("at")).first() for name in SOURCES]
+        least = min((row[0] for row in began if row and row[0] is not None), default=0.0)
+        us = F.round((F.col("at") - F.lit(least)) * 1e6)
+        us = F.when(F.col("at") < NEVER, us).cast("bigint") * FINER
+        fine = F.pmod(F.col("nth"), F.lit(FINER))
+        nothing = F.lit(None).cast("bigint")
+        every = None
+        for at, name in enumerate(SOURCES):
+            is_site = name == "order_numbers"
+            place = us + fine if is_site else us
+            frame = self._hashed(name, "*").select(
+                *EVENT,
+                *((place if kind == at else nothing).alias(f"p{kind}") for kind in range(3)),
+                (nothing if is_site else F.col("digest")).alias("digest"),
+            )
+            every = frame if every is None else every.unionByName(frame)
+        assert every is not None
         found = every.groupBy(*EVENT).agg(
-            least.alias("place"), F.min("digest").alias("digest"), F.max("digest").alias("other")
-        )
-        began = F.min("place.at").over(Window.partitionBy("run"))
-        us = F.round((F.col("place.at") - began) * 1e6).cast("bigint")
-        fine = F.pmod(F.col("place.fine"), F.lit(FINER))
-        return self.history.keep(
-            found.select(*EVENT, "digest", "other", (us * FINER + fine).alias("place")),
-            *kinds,
-        )
+            F.min("digest").alias("digest"), F.max("digest").alias("other"),
+            *(F.min(f"p{kind}").alias(f"p{kind}") for kind in range(3)),
+        ).withColumn("place", F.coalesce("p0", "p1", "p2", F.lit(0)))  # fmt: skip
+        return self.history.keep(found.select(*EVENT, "digest", "other", "place"), *SOURCES)
+
+    def _with_places(self, frame: DataFrame) -> DataFrame:
+        return frame.join(self.events.select(*EVENT, "place"), EVENT)
 
     @cached_property
-    def _rows(self) -> DataFrame:
-        """What streams got in order; `before` is the highest number of the topic until then."""
-        topic = Window.partitionBy(*STREAM, "topic").orderBy("nth")
-        before = F.max("number").over(topic.rowsBetween(Window.unboundedPreceding, -1))
-        found = self.given.where("not is_late").withColumn("before", before)
+    def _steps(self) -> DataFrame:
+        """What happened to streams. `before`: the highest number of the topic until then; `part`:
+        the last cut or drop of the topic before it."""
+        late = F.when(F.col("is_late"), LATE).otherwise(GIVEN)
+        every = (
+            self._hashed("order_given", "nth", "number", "known", late.alias("what"))
+            .unionByName(self._marks("order_cuts", F.expr(f"map({KINDS})[what]")))
+            .unionByName(self._marks("order_lost", F.lit(LOST)))
+        )  # fmt: skip
+        topic = Window.partitionBy("s", "t").orderBy("nth")
+        until = topic.rowsBetween(Window.unboundedPreceding, -1)
+        is_change = F.col("what").isin(CUT, DROPPED)
+        found = every.withColumns(
+            {
+                "before": F.max(F.when(F.col("what") == GIVEN, F.col("number"))).over(until),
+                "part": F.last(F.when(is_change, F.col("nth")), ignorenulls=True).over(until),
+                "kind": F.last(F.when(is_change, F.col("what")), ignorenulls=True).over(until),
+                "cut": F.last(F.when(is_change, F.col("number")), ignorenulls=True).over(until),
+            }
+        )
         return self.history.keep(found, "order_given")
+
+    def _marks(self, table: str, what: Column) -> DataFrame:
+        none = F.lit(0).cast("bigint")
+        frame = self._hashed(table, "nth", "number", none.alias("known"), what.alias("what"))
+        return frame.withColumn("c", none)
 
     @cached_property
     def in_order(self) -> DataFrame:
-        return self._rows.where("before is null or number > before").select(
-            *STREAM, "client", "nth", "topic", "number"
-        )
+        return self._steps.where(f"what = {GIVEN} and not {BACK}")
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────
 
     def _numbers(self) -> list[DataFrame]:
         numbers = self.history["order_numbers"]
+        key = ["run", "site", "client", "request"]
+        place = ["run", "topic", "number"]
         several = (
-            numbers.groupBy(*EVENT)
+            numbers.groupBy(*place)
             .agg(F.count_distinct("site", "client", "request").alias("requests"))
             .where("requests > 1")
         )
-        key = ["run", "site", "client", "request"]
-        told = F.struct("topic", "number", "entries")
+        told = F.xxhash64("topic", "number", "entries")
         forgotten = self.history["order_forgotten"].withColumnRenamed("at", "forgotten_at")
         again = (
             numbers.groupBy(*key)
             .agg(
-                F.count_distinct(told).alias("told"), F.min("at").alias("first"),
-                F.max("at").alias("last"),
+                F.min(told).alias("told"), F.max(told).alias("other"),
+                F.min("at").alias("first"), F.max("at").alias("last"),
             )
-            .where("told > 1")
+            .where("told <> other")
             .join(forgotten, ["run", "site", "client"], "left")
             .groupBy(*key)
             .agg(
@@ -137,9 +207,9 @@ class OrderAudit:
             .where("not excused")
         )  # fmt: skip
         receipts = self.history["order_receipts"].where(F.col("outcome") == PUBLISHED)
-        wrong = receipts.join(self.published, [*EVENT, "client", "nth"], "left_anti")
+        wrong = receipts.join(self.published, [*place, "client", "nth"], "left_anti")
         return [
-            violations(self.events.where("digest <> other"), "numbers", "two events",
+            violations(self._named(self.events.where("digest <> other")), "numbers", "two events",
                        "%s is the number of two events", NAME),
             violations(several, "numbers", "two requests", "%s was given to %s requests", NAME,
                        "requests"),
@@ -166,105 +236,118 @@ class OrderAudit:
 
     def _growth(self) -> list[DataFrame]:
         """Numbers of a topic grow, and nothing comes twice."""
-        back = self._rows.where("number <= before")
-        doubtful = back.select(*STREAM, "topic", "number").unionByName(
-            self.given.where("is_late").select(*STREAM, "topic", "number")
-        )
-        key = [*STREAM, "topic", "number"]
-        twice = (
-            self.given.join(doubtful.distinct(), key, "left_semi")
-            .groupBy(*key)
-            .agg(F.count("*").alias("times"))
-            .where("times > 1")
-        )
+        key = ["s", *EVENT]
+        given = self._steps.where(F.col("what").isin(GIVEN, LATE))
+        back = given.where(f"what = {GIVEN} and {BACK}").select(*key, "before")
+        late = given.where(F.col("what") == LATE).select(*key)
+        doubtful = back.select(*key).unionByName(late).distinct()
+        again = given.join(doubtful, key, "left_semi").groupBy(*key)
+        twice = again.agg(F.count("*").alias("times")).where("times > 1")
         alone = back.join(twice, key, "left_anti")
         return [
-            violations(twice, "notification-order", "given twice", "%s was given to %s %s times",
-                       NAME, "stream", "times"),
-            violations(alone, "notification-order", "number back",
+            violations(self._named(twice), "notification-order", "given twice",
+                       "%s was given to %s %s times", NAME, "stream", "times"),
+            violations(self._named(alone), "notification-order", "number back",
                        "%s was given to %s after number %s", NAME, "stream", "before"),
         ]  # fmt: skip
 
     def _completeness(self) -> list[DataFrame]:
         """From its cut up to what a stream has passed it was given every number that has a receipt,
-        or was told. Receipts of a topic are counted, so a number that is missing is a step of more
-        than one."""
-        rows = self._with_parts()
-        given = rows.where("what in ('given', 'late')")
-        without = given.where("part is null or part.what = 'dropped'")
-        below = given.where("part.what = 'cut' and what = 'given' and number <= part.number")
-        found = self._missing(rows.where("part.what = 'cut'"))
+        or was told."""
+        given = self._steps.where(F.col("what").isin(GIVEN, LATE))
+        without = given.where(F.col("kind").isNull() | (F.col("kind") == DROPPED))
+        is_below = f"what = {GIVEN} and kind = {CUT} and number <= cut"
         return [
-            violations(found, "completeness", "not given",
-                       "%s never got %s events of %s from number %s to %s, which have receipts",
-                       "stream", "missing", "topic", "before", "number"),
-            violations(without, "completeness", "without the topic",
+            violations(self._named(self._missing()), "completeness", "not given",
+                       "%s never got %s events of %s between %s and %s, which have receipts",
+                       "stream", "missing", "topic", "last.number", "number"),
+            violations(self._named(without), "completeness", "without the topic",
                        "%s was given %s, but did not have the topic", "stream", NAME),
-            violations(below, "completeness", "below its cut",
-                       "%s was given %s, but its cut is %s", "stream", NAME, "part.number"),
+            violations(self._named(given.where(is_below)), "completeness", "below its cut",
+                       "%s was given %s, but its cut is %s", "stream", NAME, "cut"),
         ]  # fmt: skip
 
-    def _with_parts(self) -> DataFrame:
-        """What happened to streams, topic by topic, with the last cut or drop before it."""
-        columns = [*STREAM, "topic", "nth", "number"]
-        late = F.when(F.col("is_late"), "late").otherwise("given")
-        every = (
-            self.history["order_cuts"].select(*columns, "what")
-            .unionByName(self.given.select(*columns, late.alias("what")))
-            .unionByName(self.history["order_lost"].select(*columns, F.lit("lost").alias("what")))
+    def _missing(self) -> DataFrame:
+        """Where fewer numbers with receipts were met than there are, one by one."""
+        owed = self.history.keep(self._owed(), "order_given")
+        part = ["r", "s", "t", "part"]
+        met = self._met(owed)
+        numbers = met.join(self._receipts.select(*EVENT, "rank"), EVENT)
+        came = numbers.groupBy(*part).agg(F.count("*").alias("came"))
+        short = owed.join(came, part, "left").where("high - low > coalesce(came, 0)")
+        ends = short.selectExpr(*part, "cut number", "low rank", "0 turn").unionByName(
+            short.selectExpr(*part, "upto number", "high + 1 rank", "2 turn")
+        )
+        marks = numbers.join(short.select(*part), part, "left_semi").selectExpr(
+            *part, "number", "rank", "1 turn"
+        )
+        order = Window.partitionBy(*part).orderBy("rank", "turn")
+        last = F.lag(F.struct("rank", "number")).over(order)
+        return (
+            ends.unionByName(marks)
+            .withColumn("last", last)
+            .withColumn("missing", F.expr("rank - last.rank - 1"))
+            .where("missing > 0")
+        )
+
+    @cached_property
+    def _receipts(self) -> DataFrame:
+        """Numbers that have one, each with its rank within its topic."""
+        found = self._hashed("order_receipts", "number", "outcome")
+        found = found.where(F.col("outcome") == PUBLISHED).select(*EVENT).distinct()
+        topic = Window.partitionBy("t").orderBy("number")
+        return self.history.keep(found.withColumn("rank", F.row_number().over(topic)))
+
+    def _owed(self) -> DataFrame:
+        """Times in which streams had topics: above which number, up to which one; and how many
+        receipts there are up to both."""
+        part = ["r", "s", "t", "part", "cut"]
+        passed = F.when(F.col("what").isin(GIVEN, REACHED), F.col("number"))
+        parts = self._steps.where(F.col("kind") == CUT).groupBy(*part)
+        bounds = parts.agg(F.max(passed).alias("upto")).where("upto > cut")
+        ends = bounds.selectExpr("r", "s", "t", "part", "cut number", "'low' bound").unionByName(
+            bounds.selectExpr("r", "s", "t", "part", "upto number", "'high' bound")
+        )
+        nobody = "cast(null as bigint)"
+        both = ends.selectExpr("*", "1 turn").unionByName(
+            self._receipts.selectExpr(
+                "r",
+                f"{nobody} s",
+                "t",
+                f"{nobody} part",
+                "number",
+                "cast(null as string) bound",
+                "0 turn",
+            )
+        )
+        topic = Window.partitionBy("t").orderBy("number", "turn")
+        counted = both.withColumn("rank", F.count_if(F.col("turn") == 0).over(topic))
+        ranks = counted.where("turn = 1").groupBy("r", "s", "t", "part").agg(
+            F.max(F.expr("if(bound = 'low', rank, null)")).alias("low"),
+            F.max(F.expr("if(bound = 'high', rank, null)")).alias("high"),
         )  # fmt: skip
-        is_change = F.col("what").isin("cut", "dropped")
-        change = F.when(is_change, F.struct("nth", "what", "number"))
-        topic = Window.partitionBy(*STREAM, "topic").orderBy("nth")
-        part = F.last(change, ignorenulls=True).over(topic)
-        return self.history.keep(every.withColumn("part", part), "order_given")
+        return bounds.join(ranks, ["r", "s", "t", "part"])
 
-    def _missing(self, rows: DataFrame) -> DataFrame:
-        part = [*STREAM, "topic", "cut"]
-        rows = rows.selectExpr(
-            *STREAM, "topic", "part.nth cut", "part.number least", "what", "number"
+    def _met(self, owed: DataFrame) -> DataFrame:
+        """Numbers that were given or told; also those that came tagged in the gap before."""
+        key = ["r", "s", "t", "part", "number"]
+        within = "number > cut and number <= upto"
+        steps = self._steps.where(f"what in ({GIVEN}, {LATE}, {LOST}) and kind = {CUT}")
+        own = steps.where(f"not (what = {GIVEN} and {BACK})").join(
+            owed.select("r", "s", "t", "part", "upto"), ["r", "s", "t", "part"]
         )
-        passed = F.when(F.col("what").isin("given", "reached"), F.col("number"))
-        upto = rows.groupBy(*part, "least").agg(F.max(passed).alias("upto")).where("upto > least")
-        tagged = self.given.where("is_late").selectExpr("run", "stream former", "topic", "number")
-        heirs = self.history["order_streams"].where("former <> ''").select(*STREAM, "former")
-        former = tagged.join(heirs, ["run", "former"]).join(upto, [*STREAM, "topic"])
-        met = rows.where("what in ('given', 'late', 'lost')").join(upto, [*part, "least"])
-        met = met.select(*part, "least", "upto", "number").unionByName(
-            former.select(*part, "least", "upto", "number")
+        met = own.where(within)
+        heirs = self.history["order_streams"].where("former <> ''").select(
+            F.xxhash64("run", "former").alias("former"), F.xxhash64("run", "stream").alias("s")
+        )  # fmt: skip
+        tagged = self._steps.where(F.col("what") == LATE).select(
+            F.col("s").alias("former"), "r", "t", "number"
         )
-        met = met.where("number > least and number <= upto").select(*part, "number").distinct()
-        marks = (
-            met.select(*part, "number", F.lit("met").alias("mark"))
-            .unionByName(upto.selectExpr(*part, "least number", "'from' mark"))
-            .unionByName(upto.selectExpr(*part, "upto number", "'upto' mark"))
-        )
-        counted = self._with_receipts(marks)
-        order = Window.partitionBy(*part).orderBy("number", "mark_order")
-        last = F.lag(F.struct("receipts", "number")).over(order)
-        step = F.col("receipts") - F.col("last.receipts")
-        is_own = F.expr("if(mark = 'met' and coalesce(has_receipt, false), 1, 0)")
-        mark_order = F.expr("case mark when 'from' then 0 when 'met' then 1 else 2 end")
-        found = counted.withColumn("mark_order", mark_order).withColumn("last", last)
-        return found.withColumns(
-            {"missing": step - is_own, "before": F.col("last.number")}
-        ).where("missing > 0")  # fmt: skip
-
-    def _with_receipts(self, marks: DataFrame) -> DataFrame:
-        """Each mark with the number of receipts of its topic up to it."""
-        receipts = self.history["order_receipts"].where(F.col("outcome") == PUBLISHED)
-        both = marks.withColumn("turn", F.lit(1)).unionByName(
-            receipts.select(*EVENT, F.lit(0).alias("turn")).distinct(), allowMissingColumns=True
-        )
-        topic = Window.partitionBy("run", "topic").orderBy("number", "turn")
-        is_receipt = F.col("turn") == 0
-        return both.withColumns(
-            {
-                "receipts": F.count_if(is_receipt).over(topic),
-                "has_receipt": F.max(F.when(is_receipt, F.col("number"))).over(topic)
-                == F.col("number"),
-            }
-        ).where("turn = 1")
+        inherited = tagged.join(heirs, "former").join(owed, ["r", "s", "t"]).where(within)
+        # What comes in order comes once; only what else is met may be doubled.
+        in_order = met.where(F.col("what") == GIVEN).select(*key)
+        rest = met.where(F.col("what") != GIVEN).select(*key).unionByName(inherited.select(*key))
+        return in_order if rest.isEmpty() else in_order.unionByName(rest).distinct()
 
     # ── ranges in which something goes down the scale ────────────────────────────────────
 
@@ -272,63 +355,54 @@ class OrderAudit:
     def ranges(self) -> DataFrame:
         """By run: ranges of places that do not overlap."""
         down = self._down_in_streams().unionByName(self._down_at_clients())
-        by_low = Window.partitionBy("run").orderBy("low", "high")
+        by_low = Window.partitionBy("r").orderBy("low", "high")
         above = F.max("high").over(by_low.rowsBetween(Window.unboundedPreceding, -1))
         is_new = F.when(above.isNull() | (F.col("low") > above), 1).otherwise(0)
         numbered = down.withColumn("is_new", is_new).withColumn(
             "range", F.sum("is_new").over(by_low)
         )
-        found = numbered.groupBy("run", "range").agg(
+        found = numbered.groupBy("r", "range").agg(
             F.min("low").alias("low"), F.max("high").alias("high")
         )
         return self.history.keep(found)
 
-    @cached_property
-    def _placed(self) -> DataFrame:
-        places = self.events.select(*EVENT, "place")
-        return self.history.keep(self.in_order.join(places, EVENT), "order_given")
-
     def _down_in_streams(self) -> DataFrame:
-        before = F.lag("place").over(Window.partitionBy(*STREAM).orderBy("nth"))
-        return self._placed.withColumn("high", before).where("high >= place").select(
-            "run", F.col("place").alias("low"), "high"
+        before = F.lag("place").over(Window.partitionBy("s").orderBy("nth"))
+        placed = self._with_places(self.in_order.select(*EVENT, "s", "nth"))
+        return placed.withColumn("high", before).where("high >= place").select(
+            "r", F.col("place").alias("low"), "high"
         )  # fmt: skip
 
     def _down_at_clients(self) -> DataFrame:
         """Publications at places that are not above all that their client knew."""
-        client = Window.partitionBy("run", "client").orderBy("step")
+        client = Window.partitionBy("c").orderBy("step")
         before = F.max("place").over(client.rowsBetween(Window.unboundedPreceding, -1))
-        placed = self.client_steps.join(self.events.select(*EVENT, "place"), EVENT)
-        return placed.withColumn("high", before).where(
-            F.col("high").isNotNull() & (F.col("kind") == MADE) & (F.col("high") >= F.col("place"))
-        ).select("run", F.col("place").alias("low"), "high")  # fmt: skip
+        placed = self._with_places(self.client_steps).withColumn("high", before)
+        return placed.where((F.col("kind") == MADE) & (F.col("high") >= F.col("place"))).select(
+            "r", F.col("place").alias("low"), "high"
+        )  # fmt: skip
 
     @cached_property
     def client_steps(self) -> DataFrame:
         """What clients knew and published in causal order, in its sequence."""
-        whose = ["run", "client"]
-        known = self.given.select(
-            *EVENT, "client", F.lit(KNOWN).alias("kind"), (2 * F.col("known") + 1).alias("step")
+        known = self._steps.where(F.col("is_causal") & F.col("what").isin(GIVEN, LATE)).select(
+            *EVENT, "c", F.lit(KNOWN).alias("kind"), (2 * F.col("known") + 1).alias("step")
         )
-        made = self.published.select(
-            *EVENT, "client", F.lit(MADE).alias("kind"), (2 * F.col("nth")).alias("step")
-        )
-        publishers = made.select(*whose).distinct()  # what others know has no effects
-        return self._of_causal(
-            known.join(self.history.aside(publishers), whose, "left_semi").unionByName(made)
-        )
+        made = self._hashed("order_published", "number", "nth").where("is_causal").select(
+            *EVENT, "c", F.lit(MADE).alias("kind"), (2 * F.col("nth")).alias("step")
+        )  # fmt: skip
+        publishers = made.select("c").distinct()  # what others know has no effects
+        return known.join(self.history.aside(publishers), "c", "left_semi").unionByName(made)
 
     @cached_property
     def _in_ranges(self) -> DataFrame:
         """Events that lie in a range, and in which one."""
+        none = "cast(null as bigint)"
         marks = self.ranges.selectExpr(
-            "run", "cast(null as string) topic", "cast(null as bigint) number", "low place",
-            "range", "high", "0 turn",
-        )  # fmt: skip
-        events = self.events.selectExpr(
-            *EVENT, "place", "cast(null as bigint) range", "cast(null as bigint) high", "1 turn"
+            "r", f"{none} t", f"{none} number", "low place", "range", "high", "0 turn"
         )
-        by_place = Window.partitionBy("run").orderBy("place", "turn")
+        events = self.events.selectExpr(*EVENT, "place", f"{none} range", f"{none} high", "1 turn")
+        by_place = Window.partitionBy("r").orderBy("place", "turn")
         mark = F.when(F.col("turn") == 0, F.struct("range", "high"))
         begun = F.last(mark, ignorenulls=True).over(by_place)
         found = marks.unionByName(events).withColumn("begun", begun)
@@ -341,84 +415,104 @@ class OrderAudit:
     # ── two streams ──────────────────────────────────────────────────────────────────────
 
     def _disagreements(self) -> DataFrame:
-        part = ["run", "range", "stream"]
-        rows = self.history.keep(self.in_order.join(self._in_ranges, EVENT), "order_given")
-        topics = rows.select(*part, F.col("topic").alias("u")).distinct()
-        pairs = rows.join(topics, part).where("topic <= u")
-        of_u = F.when(F.col("topic") == F.col("u"), F.col("number"))
+        part = ["r", "range", "s"]
+        rows = self.in_order.select(*EVENT, "s", "nth").join(self._in_ranges, EVENT)
+        rows = self.history.keep(rows, "order_given")
+        topics = rows.select(*part, F.col("t").alias("u")).distinct()
+        pairs = rows.join(topics, part).where("t <= u")  # the other way round is the same
+        of_u = F.when(F.col("t") == F.col("u"), F.col("number"))
         stream = Window.partitionBy(*part, "u")
         before = F.last(of_u, ignorenulls=True).over(stream.orderBy("nth"))
         behind = F.last(of_u, ignorenulls=True).over(stream.orderBy(F.desc("nth")))
-        e = ["run", "range", "topic", "number", "u"]
+        e = ["r", "range", "t", "number", "u"]
         suspects = (
             pairs.withColumns({"last": before, "next": behind})
-            .where("topic < u")
+            .where("t < u")
             .groupBy(*e)
             .agg(F.max("last").alias("last"), F.min("next").alias("next"))
             .where("next <= last")
         )
         suspects = self.history.keep(suspects, "order_given")
-        mine = suspects.join(rows, ["run", "range", "topic", "number"])
-        theirs = rows.selectExpr(*part, "topic u", "number u_number", "nth u_nth")
+        mine = suspects.join(rows, ["r", "range", "t", "number"])
+        theirs = rows.selectExpr(*part, "t u", "number u_number", "nth u_nth")
         met = mine.join(theirs, [*part, "u"]).where("u_number between next and last")
         sides = met.groupBy(*e, "u_number").agg(
-            F.min(F.expr("if(u_nth < nth, stream, null)")).alias("one"),
-            F.min(F.expr("if(u_nth > nth, stream, null)")).alias("other"),
+            F.min(F.expr("if(u_nth < nth, s, null)")).alias("s"),
+            F.min(F.expr("if(u_nth > nth, s, null)")).alias("other"),
         )
-        both = sides.where("one is not null and other is not null").groupBy(*e)
-        shown = both.agg(F.min(F.struct("u_number", "one", "other")).alias("shown"))
+        both = sides.where("s is not null and other is not null").groupBy(*e)
+        shown = both.agg(F.min(F.struct("u_number", "s", "other")).alias("shown")).select(
+            "t", "number", "u", "shown.*"
+        )
+        named = (
+            self._named(shown)
+            .join(self._topics.selectExpr("t u", "topic u_topic"), "u")
+            .join(self._streams.selectExpr("s other", "stream other_stream"), "other")
+        )
         return violations(
-            shown, "notification-order", "disagreement",
+            named, "notification-order", "disagreement",
             "%s was given before %s to %s, after it to %s",
-            "concat(u, '#', shown.u_number)", NAME, "shown.one", "shown.other",
+            "concat(u_topic, '#', u_number)", NAME, "stream", "other_stream",
         )  # fmt: skip
 
     # ── causes ───────────────────────────────────────────────────────────────────────────
 
     def _causality(self) -> DataFrame:
-        streams = self._of_causal(self.in_order).select(
-            *EVENT, F.lit(IN_ORDER).alias("kind"), F.col("stream").alias("who"),
+        streams = self.in_order.where("is_causal").select(
+            *EVENT, F.lit(IN_ORDER).alias("kind"), F.col("s").alias("who"),
             F.col("nth").alias("step"),
         )  # fmt: skip
-        clients = self.client_steps.withColumnRenamed("client", "who")
-        rows = streams.unionByName(clients).join(self._in_ranges, EVENT)
-        found = rows.groupBy("run", "range").applyInArrow(
-            _judge_range, "run string, kind string, detail string"
+        rows = streams.unionByName(self.client_steps.withColumnRenamed("c", "who"))
+        found = rows.join(self._in_ranges, EVENT).groupBy("r", "range").applyInArrow(
+            _judge_range, "kind string, s bigint, t bigint, number bigint, u bigint, other bigint"
+        )  # fmt: skip
+        named = self._named(self.history.keep(found)).join(
+            self._topics.selectExpr("t u", "topic other_topic"), "u"
         )
-        return found.selectExpr("run", "'causality' guarantee", "kind", "detail")
+        early = named.where("kind = 'effect before cause'")
+        other = "concat(other_topic, '#', other)"
+        return violations(
+            early, "causality", "effect before cause", "%s got %s before its cause %s",
+            "stream", NAME, other,
+        ).unionByName(
+            violations(
+                named.where("kind = 'circle'"), "causality", "circle",
+                "%s came after %s in %s, on a circle", other, NAME, "stream",
+            )
+        )  # fmt: skip
+
+
+Place = tuple[int, int]
+"""Topic and number of an event."""
 
 
 def _judge_range(rows: pa.Table) -> pa.Table:
-    """All events of a range, in one task: the early effects and a circle among them."""
-    streams: dict[str, list[tuple[int, str]]] = {}
-    clients: dict[str, list[tuple[int, int, str]]] = {}
-    names = zip(rows["topic"].to_pylist(), rows["number"].to_pylist(), strict=True)
-    for kind, who, step, (topic, number) in zip(
-        rows["kind"].to_pylist(),
-        rows["who"].to_pylist(),
-        rows["step"].to_pylist(),
-        names,
-        strict=True,
-    ):
-        event = f"{topic}#{number}"
+    """All events of a range, in one task: the early effects, and a circle among them."""
+    streams: dict[int, list[tuple[int, Place]]] = {}
+    clients: dict[int, list[tuple[int, int, Place]]] = {}
+    columns = [rows[name].to_pylist() for name in ("kind", "who", "step", "t", "number")]
+    for kind, who, step, topic, number in zip(*columns, strict=True):
         if kind == IN_ORDER:
-            streams.setdefault(who, []).append((step, event))
+            streams.setdefault(who, []).append((step, (topic, number)))
         else:
-            clients.setdefault(who, []).append((step, kind, event))
+            clients.setdefault(who, []).append((step, kind, (topic, number)))
     got = {who: [event for _, event in sorted(found)] for who, found in sorted(streams.items())}
     knew = {
         who: [ClientStep(event, kind == MADE) for _, kind, event in sorted(found)]
         for who, found in sorted(clients.items())
     }
     told = [
-        ("effect before cause", f"{each.stream} got {each.effect} before its cause {each.cause}")
+        ("effect before cause", each.stream, *each.effect, *each.cause)
         for each in early_effects(got, knew)
     ]
     circle = one_circle(got)
     if circle is not None:
-        steps = ", ".join(f"{other} after {one} in {stream}" for one, other, stream in circle.steps)
-        told.append(("circle", steps))
-    runs = rows["run"].to_pylist()[:1] * len(told)
-    kinds, details = [kind for kind, _ in told], [detail for _, detail in told]
-    columns = {"run": runs, "kind": kinds, "detail": details}
-    return pa.table({name: pa.array(column, pa.string()) for name, column in columns.items()})
+        told += [("circle", stream, *one, *other) for one, other, stream in circle.steps]
+    names = ("kind", "s", "t", "number", "u", "other")
+    kinds = (pa.string(), *(pa.int64() for _ in names[1:]))
+    return pa.table(
+        {
+            name: pa.array([row[at] for row in told], kind)
+            for at, (name, kind) in enumerate(zip(names, kinds, strict=True))
+        }
+    )
