@@ -104,6 +104,7 @@ MAY_IMPORT: dict[str, str] = {
     "spark/archive": "errors model spark",
     "spark/audit": "errors model matching audit",
     "spark/insight": "errors pictures spark spark/archive spark/replay",
+    "spark/placement": "errors audit placement",
     "spark/replay": "errors model client spark spark/archive",
     "spark/workload": "errors spark",
     # what convinces us: on top of everything

@@ -37,6 +37,8 @@ BACK: Final = "coalesce(number <= before, false)"
 NEVER: Final = float("inf")
 FINER: Final = 1 << 17
 """Places within one microsecond."""
+LONGEST_US: Final = 1 << 45
+"""One year."""
 NAME: Final = "concat(topic, '#', number)"
 
 GIVEN, LATE, LOST, CUT, DROPPED, REACHED = range(6)
@@ -119,9 +121,7 @@ class OrderAudit:
     @cached_property
     def events(self) -> DataFrame:
         """Each event with its place on the scale, and the digests under which it is known."""
-        began = [self.history[name].agg(F.min("at")).first() for name in SOURCES]
-        least = min((row[0] for row in began if row and row[0] is not None), default=0.0)
-        us = F.round((F.col("at") - F.lit(least)) * 1e6)
+        us = F.least(F.round((F.col("at") - F.col("began")) * 1e6), F.lit(LONGEST_US))
         us = F.when(F.col("at") < NEVER, us).cast("bigint") * FINER
         fine = F.pmod(F.col("nth"), F.lit(FINER))
         nothing = F.lit(None).cast("bigint")
@@ -129,10 +129,14 @@ class OrderAudit:
         for at, name in enumerate(SOURCES):
             is_site = name == "order_numbers"
             place = us + fine if is_site else us
-            frame = self._hashed(name, "*").select(
-                *EVENT,
-                *((place if kind == at else nothing).alias(f"p{kind}") for kind in range(3)),
-                (nothing if is_site else F.col("digest")).alias("digest"),
+            frame = (
+                self._hashed(name, "*")
+                .join(self.history.aside(self._began), "r")
+                .select(
+                    *EVENT,
+                    *((place if kind == at else nothing).alias(f"p{kind}") for kind in range(3)),
+                    (nothing if is_site else F.col("digest")).alias("digest"),
+                )
             )
             every = frame if every is None else every.unionByName(frame)
         assert every is not None
@@ -141,6 +145,13 @@ class OrderAudit:
             *(F.min(f"p{kind}").alias(f"p{kind}") for kind in range(3)),
         ).withColumn("place", F.coalesce("p0", "p1", "p2", F.lit(0)))  # fmt: skip
         return self.history.keep(found.select(*EVENT, "digest", "other", "place"), *SOURCES)
+
+    @cached_property
+    def _began(self) -> DataFrame:
+        """When each run began."""
+        times = [self._hashed(name, "at").select("r", "at") for name in SOURCES]
+        every = times[0].unionByName(times[1]).unionByName(times[2])
+        return self.history.keep(every.groupBy("r").agg(F.min("at").alias("began")), *SOURCES)
 
     def _with_places(self, frame: DataFrame) -> DataFrame:
         return frame.join(self.events.select(*EVENT, "place"), EVENT)
@@ -333,10 +344,9 @@ class OrderAudit:
         key = ["r", "s", "t", "part", "number"]
         within = "number > cut and number <= upto"
         steps = self._steps.where(f"what in ({GIVEN}, {LATE}, {LOST}) and kind = {CUT}")
-        own = steps.where(f"not (what = {GIVEN} and {BACK})").join(
-            owed.select("r", "s", "t", "part", "upto"), ["r", "s", "t", "part"]
-        )
+        own = steps.join(owed.select("r", "s", "t", "part", "upto"), ["r", "s", "t", "part"])
         met = own.where(within)
+        is_new = f"what = {GIVEN} and not {BACK}"
         heirs = self.history["order_streams"].where("former <> ''").select(
             F.xxhash64("run", "former").alias("former"), F.xxhash64("run", "stream").alias("s")
         )  # fmt: skip
@@ -345,8 +355,8 @@ class OrderAudit:
         )
         inherited = tagged.join(heirs, "former").join(owed, ["r", "s", "t"]).where(within)
         # What comes in order comes once; only what else is met may be doubled.
-        in_order = met.where(F.col("what") == GIVEN).select(*key)
-        rest = met.where(F.col("what") != GIVEN).select(*key).unionByName(inherited.select(*key))
+        in_order = met.where(is_new).select(*key)
+        rest = met.where(f"not ({is_new})").select(*key).unionByName(inherited.select(*key))
         return in_order if rest.isEmpty() else in_order.unionByName(rest).distinct()
 
     # ── ranges in which something goes down the scale ────────────────────────────────────
