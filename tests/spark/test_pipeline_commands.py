@@ -114,5 +114,10 @@ def test_every_command_is_run_here() -> None:
     """A new command is added above, so that it cannot break unnoticed."""
     group = typer.main.get_command(pipeline)
     assert set(group.commands) == {
-        "workload", "archive", "insight", "replay", "audit", "placement",
+        "workload",
+        "archive",
+        "insight",
+        "replay",
+        "audit",
+        "placement",
     }  # type: ignore[attr-defined]

@@ -86,8 +86,10 @@ TABLES: Final[dict[str, Columns]] = {
     ),
     "order_published": _columns("client nth:int topic number:int digest:int place at:time"),
     "order_receipts": _columns("client nth:int topic number:int outcome at:time"),
+    "recorded": _columns("pubend tick:int"),
 }
-"""By table: its columns and their kinds. The first column of every table is `run`."""
+"""By table: its columns and their kinds. The first column of every table is `run`. Rows that wait
+are written in the order of these tables, so all that a row of `recorded` covers is there before."""
 
 NAMED: Final = {
     "sessions": ("client", "epoch", "process"),
