@@ -48,8 +48,8 @@ def is_pure(path: Path) -> bool:
     if room(path) == "ordering":
         return path.parent.name == "ordering" and path.stem in PURE_ORDERING
     if room(path) == "sequencer":
-        return path.stem not in ("service", "sites_file")
-    return room(path) in {"errors", "model", "protocol"}
+        return path.stem not in ("service", "sites_file", "history")
+    return room(path) in {"errors", "model", "placement", "protocol"}
 
 
 def imported(path: Path) -> set[str]:
