@@ -44,6 +44,15 @@ NAME: Final = "concat(topic, '#', number)"
 GIVEN, LATE, LOST, CUT, DROPPED, REACHED = range(6)
 """What happens to a stream."""
 KINDS: Final = f"'cut', {CUT}, 'dropped', {DROPPED}, 'reached', {REACHED}"
+COUNTED: Final = {
+    "in_order": f"what = {GIVEN} and not {BACK}",
+    "causal": f"what = {GIVEN} and not {BACK} and is_causal",
+    "back": f"what = {GIVEN} and {BACK}",
+    "late": f"what = {LATE}",
+    "lost": f"what = {LOST}",
+    "without": f"what in ({GIVEN}, {LATE}) and (kind is null or kind = {DROPPED})",
+    "below": f"what = {GIVEN} and kind = {CUT} and number <= cut",
+}
 IN_ORDER, KNOWN, MADE = range(3)
 """Rows for one range: a stream got an event; a client knew it; a client published it."""
 
@@ -62,17 +71,26 @@ class OrderAudit:
             return found
         return [*found, self._disagreements(), self._causality()]
 
-    @cached_property
+    @property
     def checked(self) -> dict[str, int]:
-        count = F.count_if(F.col("is_causal"))
-        given = self.in_order.agg(F.count("*"), count).first()
-        assert given is not None
         return {
-            "notification-order": given[0],
-            "causality": given[1],
-            "numbers": self.events.count(),
+            "notification-order": self._counts["in_order"],
+            "causality": self._counts["causal"],
+            "numbers": self._counts["events"],
             "completeness": self.history["order_receipts"].count(),
         }
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        """What there is, in one pass: most violations need no further look."""
+        steps = self._steps.agg(
+            *(F.count_if(F.expr(what)).alias(name) for name, what in COUNTED.items())
+        ).first()
+        doubled = F.count_if(F.col("digest") != F.col("other")).alias("two_events")
+        events = self.events.agg(F.count("*").alias("events"), doubled).first()
+        assert steps is not None
+        assert events is not None
+        return {**steps.asDict(), **events.asDict()}
 
     # ── names ────────────────────────────────────────────────────────────────────────────
 
@@ -186,7 +204,7 @@ class OrderAudit:
 
     @cached_property
     def in_order(self) -> DataFrame:
-        return self._steps.where(f"what = {GIVEN} and not {BACK}")
+        return self._steps.where(COUNTED["in_order"])
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────
 
@@ -219,9 +237,14 @@ class OrderAudit:
         )  # fmt: skip
         receipts = self.history["order_receipts"].where(F.col("outcome") == PUBLISHED)
         wrong = receipts.join(self.published, [*place, "client", "nth"], "left_anti")
+        found = []
+        if self._counts["two_events"]:
+            doubled = self._named(self.events.where("digest <> other"))
+            found.append(
+                violations(doubled, "numbers", "two events", "%s is the number of two events", NAME)
+            )
         return [
-            violations(self._named(self.events.where("digest <> other")), "numbers", "two events",
-                       "%s is the number of two events", NAME),
+            *found,
             violations(several, "numbers", "two requests", "%s was given to %s requests", NAME,
                        "requests"),
             violations(again, "numbers", "two numbers",
@@ -247,10 +270,12 @@ class OrderAudit:
 
     def _growth(self) -> list[DataFrame]:
         """Numbers of a topic grow, and nothing comes twice."""
+        if not self._counts["back"] and not self._counts["late"]:
+            return []
         key = ["s", *EVENT]
         given = self._steps.where(F.col("what").isin(GIVEN, LATE))
-        back = given.where(f"what = {GIVEN} and {BACK}").select(*key, "before")
-        late = given.where(F.col("what") == LATE).select(*key)
+        back = given.where(COUNTED["back"]).select(*key, "before")
+        late = given.where(COUNTED["late"]).select(*key)
         doubtful = back.select(*key).unionByName(late).distinct()
         again = given.join(doubtful, key, "left_semi").groupBy(*key)
         twice = again.agg(F.count("*").alias("times")).where("times > 1")
@@ -265,20 +290,28 @@ class OrderAudit:
     def _completeness(self) -> list[DataFrame]:
         """From its cut up to what a stream has passed it was given every number that has a receipt,
         or was told."""
-        given = self._steps.where(F.col("what").isin(GIVEN, LATE))
-        without = given.where(F.col("kind").isNull() | (F.col("kind") == DROPPED))
-        is_below = f"what = {GIVEN} and kind = {CUT} and number <= cut"
-        return [
-            violations(self._named(self._missing()), "completeness", "not given",
-                       "%s never got %s events of %s between %s and %s, which have receipts",
-                       "stream", "missing", "topic", "last.number", "number"),
-            violations(self._named(without), "completeness", "without the topic",
-                       "%s was given %s, but did not have the topic", "stream", NAME),
-            violations(self._named(given.where(is_below)), "completeness", "below its cut",
-                       "%s was given %s, but its cut is %s", "stream", NAME, "cut"),
-        ]  # fmt: skip
+        found = []
+        if (missing := self._missing()) is not None:
+            found.append(
+                violations(self._named(missing), "completeness", "not given",
+                           "%s never got %s events of %s between %s and %s, which have receipts",
+                           "stream", "missing", "topic", "last.number", "number")
+            )  # fmt: skip
+        if self._counts["without"]:
+            without = self._named(self._steps.where(COUNTED["without"]))
+            found.append(
+                violations(without, "completeness", "without the topic",
+                           "%s was given %s, but did not have the topic", "stream", NAME)
+            )  # fmt: skip
+        if self._counts["below"]:
+            below = self._named(self._steps.where(COUNTED["below"]))
+            found.append(
+                violations(below, "completeness", "below its cut",
+                           "%s was given %s, but its cut is %s", "stream", NAME, "cut")
+            )  # fmt: skip
+        return found
 
-    def _missing(self) -> DataFrame:
+    def _missing(self) -> DataFrame | None:
         """Where fewer numbers with receipts were met than there are, one by one."""
         owed = self.history.keep(self._owed(), "order_given")
         part = ["r", "s", "t", "part"]
@@ -286,6 +319,9 @@ class OrderAudit:
         numbers = met.join(self._receipts.select(*EVENT, "rank"), EVENT)
         came = numbers.groupBy(*part).agg(F.count("*").alias("came"))
         short = owed.join(came, part, "left").where("high - low > coalesce(came, 0)")
+        short = self.history.keep(short)
+        if short.isEmpty():
+            return None
         ends = short.selectExpr(*part, "cut number", "low rank", "0 turn").unionByName(
             short.selectExpr(*part, "upto number", "high + 1 rank", "2 turn")
         )
@@ -357,7 +393,9 @@ class OrderAudit:
         # What comes in order comes once; only what else is met may be doubled.
         in_order = met.where(is_new).select(*key)
         rest = met.where(f"not ({is_new})").select(*key).unionByName(inherited.select(*key))
-        return in_order if rest.isEmpty() else in_order.unionByName(rest).distinct()
+        if not self._counts["late"] and not self._counts["back"] and not self._counts["lost"]:
+            return in_order
+        return in_order.unionByName(rest).distinct()
 
     # ── ranges in which something goes down the scale ────────────────────────────────────
 
