@@ -7,8 +7,8 @@ import pytest
 from motet.errors import InvariantError, ProtocolError
 from motet.model import Filter
 from motet.protocol.session.machine import LAST_RANK, REMEMBERED_FAILURES, Sessions
-from motet.protocol.session.messages import Done, Failed, SubscribeRequestfrom motet.protocol.session.state import Session
-
+from motet.protocol.session.messages import Done, Failed, SubscribeRequest
+from motet.protocol.session.state import Session
 
 
 def request(sequence: int) -> SubscribeRequest:
