@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import motet
 from motet.audit.recorder import VARIABLE
 from motet.audit.verdicts import Audit
+from motet.fleet.process import SiteProcess, free_addresses
 from motet.spark.audit import audit
 from motet.spark.audit.generator import OrderScale, generate_order
 from motet.testing.ordering.rows import write_history
@@ -77,6 +78,9 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
     write(worlds, folder)
     asyncio.run(live(folder))
     tamper(folder)
+    apart = tmp_path_factory.mktemp("killed")
+    asyncio.run(killed(apart, tmp_path_factory.mktemp("site")))
+    rename(apart, folder, "killed")
     return JudgedRuns(audit(spark, folder), broken)
 
 
@@ -126,6 +130,46 @@ async def converse(
     await answering.flush()
 
 
+async def killed(folder: Path, data: Path) -> None:
+    """A site as a process, killed between numbers and back again, and two clients."""
+    (address,) = free_addresses(1)
+    site = SiteProcess("S1", ("--listen", address, "--history", str(folder)), data)
+    where = {"sequencer": address, "history": folder}
+    try:
+        await site.start()
+        async with (
+            motet.ordering.connect("memory://killed", **where) as one,
+            motet.ordering.connect("memory://killed", **where) as other,
+            one.subscribe("a", "b") as first,
+            other.subscribe("b", "a") as second,
+        ):
+            for client, topic in ((one, "a"), (other, "b")):
+                await asyncio.gather(*(client.send(topic, b"%d" % n) for n in range(EACH)))
+            site.kill()
+            await site.ended()
+            await site.start()
+            for client, topic in ((one, "b"), (other, "a")):
+                await asyncio.gather(*(client.send(topic, b"+%d" % n) for n in range(EACH)))
+            for client in (one, other):
+                await client.flush(timeout=PATIENCE_S)
+            got = [
+                [(await stream.get(timeout=PATIENCE_S)).payload for _ in range(4 * EACH)]
+                for stream in (first, second)
+            ]
+            assert got[0] == got[1]
+        assert await site.stop()
+    finally:
+        site.end()
+
+
+def rename(source: Path, folder: Path, run: str) -> None:
+    for path in source.glob("*/*.parquet"):
+        rows = [{**row, "run": run} for row in pq.read_table(path).to_pylist()]
+        into = folder / path.parent.name
+        into.mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(path)), into / path.name)
+
+
 def tamper(folder: Path) -> None:
     """The live run again, under another name; one stream was given two events the other way round,
     and one event less."""
@@ -168,6 +212,10 @@ def test_the_audit_excuses_what_streams_were_told(judged: JudgedRuns, case: str)
 
 def test_real_clients_and_sites_record_a_clean_history(judged: JudgedRuns) -> None:
     assert judged.audit.kinds("") == set()
+
+
+def test_a_site_that_was_killed_leaves_a_clean_history(judged: JudgedRuns) -> None:
+    assert judged.audit.kinds("killed") == set()
 
 
 def test_the_audit_finds_what_is_wrong_with_a_recording(judged: JudgedRuns) -> None:
