@@ -107,4 +107,4 @@ def test_the_command_writes_a_file_that_sites_take(
     assert run(words[:5]) == FINE
     shown = capsys.readouterr().out
     assert "mean latency" in shown
-    assert "3 topics would move" in shown
+    assert "topics that would move: 3 of 4" in shown

@@ -122,7 +122,9 @@ class PlannedSites:
                 what, *(_number(name, getattr(each, name)) for each in (self.before, self.after))
             )
         out().print(shown)
-        shown = table("\nline", "site", "topics now", "planned", "timestamps now", "planned")
+        say("")
+        titles = ("topics now", "topics planned", "timestamps now", "timestamps planned")
+        shown = table("", "site", *titles, right=titles)
         for site in self.planned.line:
             shown.add_row(
                 site,
@@ -131,9 +133,9 @@ class PlannedSites:
             )
         out().print(shown)
         told = self.as_dict()
-        say(f"{told['publications']:,.0f} publications on {told['topics']:,} topics")
-        say(f"{told['pairs']:,} pairs of topics are ordered together (mode {self.mode})")
-        say(f"{self.moved:,} topics would move")
+        say(f"\npublications: {told['publications']:,.0f}")
+        say(f"pairs of topics that are ordered together in mode {self.mode}: {told['pairs']:,}")
+        say(f"topics that would move: {self.moved:,} of {told['topics']:,}")
 
 
 def _told(placement: TopicPlacement, forecast: PlacementForecast) -> dict[str, Any]:
